@@ -1,0 +1,20 @@
+"""Errors of the model: whose fault it is, is in the type."""
+
+
+class InvalidObject(Exception):
+    """An object that its author must change: field path, what was found, what is wanted."""
+
+    def __init__(self, path: str, got: object, want: str) -> None:
+        super().__init__(f"{path}: got {_short(got)}, want {want}")
+        self.path = path
+        self.got = got
+        self.want = want
+
+
+class InvariantError(Exception):
+    """Our own bug. Whoever meets it stops: nothing that follows could be trusted."""
+
+
+def _short(got: object) -> str:
+    text = f'"{got}"' if type(got) is str else repr(got)
+    return text if len(text) <= 100 else text[:97] + "..."

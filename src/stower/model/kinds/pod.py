@@ -1,0 +1,199 @@
+"""Pod (core/v1): the fields that scheduling looks at. Everything else stays in the raw bytes."""
+
+import msgspec
+
+from stower.model.meta import ObjectMeta
+from stower.model.selectors import LabelSelector, NodeSelector, PreferredSchedulingTerm
+from stower.model.taints import Toleration
+
+# A quantity as JSON has it: text, or a bare number. Parsed by whoever adds it up.
+ResourceList = dict[str, str | int | float]
+
+
+class ResourceRequirements(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Requests and limits of a container or a whole pod."""
+
+    requests: ResourceList | None = None
+    limits: ResourceList | None = None
+
+
+class ContainerPort(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """A port of a container; only one with a host port matters to scheduling."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class Container(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """A container; restart_policy Always makes an init container a sidecar (KEP-753)."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements | None = None
+    ports: tuple[ContainerPort, ...] | None = None
+    restart_policy: str | None = None
+
+
+class NodeAffinity(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Which nodes a pod must have and would like."""
+
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[PreferredSchedulingTerm, ...] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """Other pods, and the topology domain in which to meet or avoid them."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] | None = None
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    mismatch_label_keys: tuple[str, ...] | None = None
+
+
+class WeightedPodAffinityTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A pod affinity term that counts `weight` (1-100) towards a score."""
+
+    weight: int
+    pod_affinity_term: PodAffinityTerm
+
+
+class PodAffinity(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Which other pods a pod must be near (or, as anti-affinity, away from)."""
+
+    required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[WeightedPodAffinityTerm, ...] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """All affinities of a pod."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True
+):
+    """How evenly matching pods must lie over the domains of a topology key."""
+
+    max_skew: int = 0
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] | None = None
+
+
+class PodSchedulingGate(msgspec.Struct, frozen=True, gc=False):
+    """While a pod has one, it is not scheduled (KEP-3521)."""
+
+    name: str
+
+
+class ImageVolume(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """An image mounted as a volume (KEP-4639)."""
+
+    reference: str = ""
+
+
+class Volume(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A volume; those sources that scheduling knows."""
+
+    name: str = ""
+    image: ImageVolume | None = None
+
+
+class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """What is asked for."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] | None = None
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
+    scheduling_gates: tuple[PodSchedulingGate, ...] | None = None
+    overhead: ResourceList | None = None
+    resources: ResourceRequirements | None = None
+    volumes: tuple[Volume, ...] | None = None
+    host_network: bool = False
+
+
+class PodCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """One condition of a pod."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """What a container has been given, which differs from its spec during a resize (KEP-1287)."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: ResourceList | None = None
+
+
+class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """What has become of the pod."""
+
+    phase: str = ""
+    nominated_node_name: str = ""
+    conditions: tuple[PodCondition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    resources: ResourceRequirements | None = None
+    allocated_resources: ResourceList | None = None
+    start_time: str | None = None
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A pod."""
+
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def priority(self) -> int:
+        """0 where none was resolved at admission."""
+        return self.spec.priority or 0
+
+    @property
+    def is_terminal(self) -> bool:
+        """Ended: it holds no room any more."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    def condition(self, type: str) -> PodCondition | None:
+        """The condition of that type, or None."""
+        for condition in self.status.conditions or ():
+            if condition.type == type:
+                return condition
+        return None

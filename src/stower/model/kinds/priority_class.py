@@ -1,0 +1,14 @@
+"""PriorityClass (scheduling.k8s.io/v1): the number behind a pod's priorityClassName."""
+
+import msgspec
+
+from stower.model.meta import ObjectMeta
+
+
+class PriorityClass(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """A priority by name; the default one applies to pods that name none."""
+
+    metadata: ObjectMeta
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str | None = None

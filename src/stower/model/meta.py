@@ -1,0 +1,28 @@
+"""Metadata that every API object carries, and what is derived from it."""
+
+import msgspec
+
+
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """The object that this one belongs to."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = msgspec.field(default="", name="apiVersion")
+    controller: bool = False
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """Names, version and labels. Times are RFC 3339 text, as sent."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None

@@ -1,0 +1,166 @@
+"""tools/check_imports.py: who imports whom is a table, and pure layers touch no outside world."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+LAYERS = "(layers, see ARCHITECTURE.md)"
+PURE = "(pure layers, see ARCHITECTURE.md)"
+GOOD = {
+    "__init__.py": "",
+    "model/__init__.py": "from stower import __version__",
+    "model/quantity.py": "import sys\nfrom stower.model import errors",
+    "state/x.py": "from ..model import quantity\nfrom . import journal",
+    "framework/x.py": "import numpy\nfrom stower.state.x import y\nfrom stower.model import z",
+    "devices/negotiation/x.py": "from ...cel import parse\nfrom stower.devices import inventory",
+    "plugins/__init__.py": "from stower.plugins import node_name\nimport stower.devices.inventory",
+    "engine/x.py": "from datetime import datetime\ndatetime.fromtimestamp(0)\nclock.now()",
+    "assembly.py": "from stower import engine, plugins\nfrom . import model",
+    "actors/x.py": "from stower.api import patches\nstream.open()",
+    "sim/x.py": "import random, time\nfrom stower.api import watch\nfrom stower import assembly",
+    "live/x.py": "import asyncio, logging, os\nfrom stower.assembly import build\nopen('f')",
+    "bench/x.py": "import time\nfrom stower.sim import world\nfrom stower.live import client",
+    "dashboard/x.py": "from stower.bench import run\nfrom stower.sim import world",
+    "cli/verbs/x.py": "from stower.dashboard import app\nfrom stower.bench import run\nprint()",
+    "driver/x.py": "import asyncio\nfrom stower.framework import events",
+}
+UP = ["state", "framework", "plugins", "engine", "assembly", "actors", "sim", "cli"]
+SIBLINGS = [
+    ("devices", "groups"), ("groups", "vms"), ("warm", "devices"), ("plugins", "engine"),
+    ("engine", "plugins"), ("assembly", "actors"), ("actors", "assembly"), ("actors", "engine"),
+    ("live", "sim"), ("sim", "apiserver"), ("record", "live"), ("metrics", "record"),
+    ("state", "api"), ("api", "state"), ("groups", "cel"), ("live", "api"), ("sim", "bench"),
+    ("bench", "cli"), ("bench", "dashboard"), ("dashboard", "cli"), ("driver", "live"),
+]  # fmt: skip
+FORMS = [
+    "import stower.engine.step as s",
+    "import sys, stower.engine",
+    "from stower import engine",
+    "from stower.engine import step",
+    "from stower.engine.step import *",
+    "from .. import engine",
+    "from ..engine.step import Engine",
+    "def f() -> None: import stower.engine.step",
+    "if TYPE_CHECKING:\n    from stower.engine import step",
+]
+BANNED = [
+    "asyncio", "concurrent.futures", "http.client", "importlib.metadata", "io", "logging",
+    "multiprocessing", "os.path", "pathlib", "random", "secrets", "selectors", "socket", "sqlite3",
+    "ssl", "subprocess", "tempfile", "threading", "time", "urllib.parse", "uuid",
+]  # fmt: skip
+USES = {
+    "open('f')": "open()",
+    "print(1)": "print()",
+    "eval('1')": "eval()",
+    "exec('1')": "exec()",
+    "__import__('time')": "__import__()",
+    "datetime.now(UTC)": "datetime.now",
+    "datetime.datetime.utcnow()": "datetime.utcnow",
+    "datetime.date.today()": "date.today",
+    "field(default_factory=datetime.now)": "datetime.now",
+}
+
+
+def run(folder: Path, files: dict[str, str]) -> tuple[int, list[str]]:
+    """Check a tree with these files below src/stower; return exit code and lines printed."""
+    for name, text in files.items():
+        path = folder / "src/stower" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    command = [sys.executable, str(ROOT / "tools/check_imports.py")]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return result.returncode, (result.stdout + result.stderr).splitlines()
+
+
+def test_tree_that_keeps_the_rules_is_accepted_in_silence(tmp_path: Path) -> None:
+    """Every layer may import what stands below it, and shells may touch the outside world."""
+    assert (0, []) == run(tmp_path, GOOD)
+
+
+@pytest.mark.parametrize("layer", UP)
+def test_model_imports_no_layer_above_it(tmp_path: Path, layer: str) -> None:
+    """The lowest layer imports nothing of ours."""
+    files = {**GOOD, "model/bad.py": f'"""A module."""\nfrom stower.{layer} import x\n'}
+    expected = f"src/stower/model/bad.py:2: model must not import {layer} {LAYERS}"
+    assert (1, [expected]) == run(tmp_path, files)
+
+
+@pytest.mark.parametrize(("layer", "other"), SIBLINGS)
+def test_import_outside_the_row_of_a_layer_is_an_error(
+    tmp_path: Path, layer: str, other: str
+) -> None:
+    """Siblings, shells and layers beside each other stay apart."""
+    name = "assembly.py" if layer == "assembly" else f"{layer}/bad.py"
+    expected = f"src/stower/{name}:1: {layer} must not import {other} {LAYERS}"
+    assert (1, [expected]) == run(tmp_path, {name: f"from stower.{other} import x"})
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_every_form_of_import_is_seen(tmp_path: Path, text: str) -> None:
+    """Relative imports, imports in functions and imports for types count as any other."""
+    line = text.count("\n") + 1
+    expected = f"src/stower/state/x.py:{line}: state must not import engine {LAYERS}"
+    assert (1, [expected]) == run(tmp_path, {"state/x.py": text})
+
+
+@pytest.mark.parametrize("module", BANNED)
+def test_pure_layer_imports_nothing_of_the_outside_world(tmp_path: Path, module: str) -> None:
+    """Both import statements are seen, each reported once; shells may import the same."""
+    text = f"import {module}\nfrom {module} import a, b"
+    top = module.partition(".")[0]
+    expected = [f"src/stower/actors/x.py:{n}: actors must not import {top} {PURE}" for n in (1, 2)]
+    assert (1, expected) == run(tmp_path, {"actors/x.py": text, "sim/x.py": text})
+
+
+@pytest.mark.parametrize("text", USES)
+def test_pure_layer_uses_no_clock_file_or_output(tmp_path: Path, text: str) -> None:
+    """Calls are seen wherever they stand, a clock also where it is only handed on."""
+    expected = f"src/stower/engine/x.py:2: engine must not use {USES[text]} {PURE}"
+    files = {"engine/x.py": f"def f() -> None:\n    {text}", "sim/x.py": text}
+    assert (1, [expected]) == run(tmp_path, files)
+
+
+def test_pickle_is_banned_in_shells_too(tmp_path: Path) -> None:
+    """Loading a pickle runs code, whoever does it."""
+    rule = "must not import pickle (banned everywhere, see ARCHITECTURE.md)"
+    expected = [f"src/stower/live/x.py:1: live {rule}", f"src/stower/state/x.py:1: state {rule}"]
+    files = {"live/x.py": "import pickle", "state/x.py": "from pickle import loads"}
+    assert (1, expected) == run(tmp_path, files)
+
+
+@pytest.mark.parametrize("name", ["surprise.py", "surprise/x.py"])
+def test_unknown_package_is_told_where_the_table_is(tmp_path: Path, name: str) -> None:
+    """A new package or top-level module needs a row before it may exist."""
+    expected = (
+        f"src/stower/{name}:1: unknown package surprise: want a row in a table of check_imports.py"
+    )
+    assert (1, [expected]) == run(tmp_path, {name: ""})
+
+
+def test_long_file_is_an_error_in_every_layer(tmp_path: Path) -> None:
+    """600 lines pass and 601 do not."""
+    files = {"state/x.py": "\n" * 600, "cli/x.py": "\n" * 601}
+    expected = "src/stower/cli/x.py:601: the file has 601 lines, want at most 600"
+    assert (1, [expected]) == run(tmp_path, files)
+
+
+def test_all_findings_come_in_the_order_of_files_and_lines(tmp_path: Path) -> None:
+    """One run shows everything that is wrong."""
+    files = {
+        "state/x.py": "def f() -> None:\n    import time\nimport os",
+        "model/x.py": "import stower.state",
+    }
+    expected = [
+        f"src/stower/model/x.py:1: model must not import state {LAYERS}",
+        f"src/stower/state/x.py:2: state must not import time {PURE}",
+        f"src/stower/state/x.py:3: state must not import os {PURE}",
+    ]
+    assert (1, expected) == run(tmp_path, files)
+
+
+def test_place_without_python_files_is_an_error(tmp_path: Path) -> None:
+    """A checker that looks at nothing must not say that all is well."""
+    assert (1, ["src/stower: no Python files"]) == run(tmp_path, {})
