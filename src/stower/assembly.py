@@ -1,0 +1,135 @@
+"""From a configuration to a running engine: the first file that knows both plugins and engine."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from stower.engine.limits import SECOND_NS, Limits
+from stower.engine.step import Engine
+from stower.framework.configuration import (
+    Configuration,
+    PluginRef,
+    ProfileConfiguration,
+    expanded,
+    merged_multi_point,
+    plugin_sets,
+    read_configuration,
+)
+from stower.framework.plugin import Features, Plugin, Point, implements
+from stower.framework.profile import DEFAULT_SCHEDULER_NAME, Profile
+from stower.model.errors import InvalidObject
+from stower.plugins import PLUGINS
+
+# In kube-scheduler's default configuration or registry, and not built here yet: a configuration may
+# name them, and is told that they do nothing.
+NOT_BUILT = frozenset(
+    (
+        "DefaultPreemption",
+        "DynamicResources",
+        "GangScheduling",
+        "InterPodAffinity",
+        "NodeDeclaredFeatures",
+        "NodeVolumeLimits",
+        "PodGroupPodsCount",
+        "PodTopologySpread",
+        "TopologyPlacementGenerator",
+        "VolumeBinding",
+        "VolumeRestrictions",
+        "VolumeZone",
+    )
+)
+
+
+def build_engine(
+    document: Mapping[str, Any] | None = None, *, seed: int = 0, features: Features | None = None
+) -> Engine:
+    """An engine for a KubeSchedulerConfiguration (decoded; None: all defaults).
+
+    Raises InvalidObject that names the field at fault.
+    """
+    config = read_configuration(document)
+    limits = Limits(
+        backoff_initial_ns=config.pod_initial_backoff_seconds * SECOND_NS,
+        backoff_max_ns=config.pod_max_backoff_seconds * SECOND_NS,
+    )
+    return Engine(build_profiles(config, features or Features()), seed, limits)
+
+
+def build_profiles(config: Configuration, features: Features) -> dict[str, Profile]:
+    """The configuration's profiles by scheduler name."""
+    return {
+        profile.scheduler_name or DEFAULT_SCHEDULER_NAME: _profile(
+            profile, f"profiles[{i}]", features
+        )
+        for i, profile in enumerate(config.profiles)
+    }
+
+
+def _profile(config: ProfileConfiguration, path: str, features: Features) -> Profile:
+    known = {plugin.name: plugin for plugin in PLUGINS}
+    sets = plugin_sets(config.plugins)
+    multi_point = merged_multi_point(config.plugins.multi_point)
+    named = [(f"{path}.plugins.multiPoint", ref) for ref in multi_point]
+    for field, plugin_set in sets.items():
+        named += [(f"{path}.plugins.{field}.enabled", ref) for ref in plugin_set.enabled]
+    for at, ref in named:
+        if ref.name not in known and ref.name not in NOT_BUILT:
+            raise InvalidObject(at, ref.name, f"one of {', '.join(sorted((*known, *NOT_BUILT)))}")
+    built = _build(config, path, known, {ref.name for _, ref in named}, features)
+    points: dict[Point, tuple[Plugin, ...]] = {}
+    weights: dict[str, int] = {}
+    missing = {ref.name for ref in multi_point if ref.name in NOT_BUILT}
+    for point in Point:
+        own = sets[point.value]
+        here = [
+            ref
+            for ref in multi_point
+            if ref.name in NOT_BUILT or implements(known[ref.name], point)
+        ]
+        chosen = expanded(tuple(here), own)
+        _check_point(chosen, point, known, f"{path}.plugins.{point.value}.enabled")
+        missing |= {ref.name for ref in own.enabled if ref.name in NOT_BUILT}
+        points[point] = tuple(built[ref.name] for ref in chosen if ref.name in built)
+        if point is Point.SCORE:
+            # A weight of 0 stands for one that was not given.
+            weights = {ref.name: ref.weight or 1 for ref in chosen}
+    if len(points[Point.QUEUE_SORT]) != 1:
+        raise InvalidObject(
+            f"{path}.plugins.queueSort", len(points[Point.QUEUE_SORT]), "exactly one plugin"
+        )
+    if not points[Point.BIND]:
+        raise InvalidObject(f"{path}.plugins.bind", "no plugin", "at least one")
+    name = config.scheduler_name or DEFAULT_SCHEDULER_NAME
+    return Profile(name, points, weights, tuple(sorted(missing)))
+
+
+def _build(
+    config: ProfileConfiguration,
+    path: str,
+    known: Mapping[str, type[Plugin]],
+    wanted: Iterable[str],
+    features: Features,
+) -> dict[str, Plugin]:
+    """One instance per plugin; arguments of plugins that are not enabled are checked all the
+    same.
+    """
+    args = {
+        c.name: (c.args, f"{path}.pluginConfig[{i}].args")
+        for i, c in enumerate(config.plugin_config)
+    }
+    names = sorted({*wanted, *args} & set(known))
+    return {
+        name: known[name].from_args(*args.get(name, (None, path)), features=features)
+        for name in names
+    }
+
+
+def _check_point(
+    chosen: Iterable[PluginRef], point: Point, known: Mapping[str, type[Plugin]], path: str
+) -> None:
+    seen = set()
+    for ref in chosen:
+        if ref.name in seen:
+            raise InvalidObject(path, ref.name, "each plugin once")
+        seen.add(ref.name)
+        if ref.name in known and not implements(known[ref.name], point):
+            raise InvalidObject(path, ref.name, f"a plugin that takes part in {point.value}")

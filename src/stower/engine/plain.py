@@ -1,0 +1,195 @@
+"""The plain cycle: every plugin over every row, no cache.
+
+It is the oracle of every cache (the property tests compare them), and what runs where a cache would
+not pay: diagnosis of pods that fit nowhere, nominated pods, explanation.
+"""
+
+import numpy as np
+
+from stower.framework.plugin import MAX_NODE_SCORE, Normalize, Plugin
+from stower.framework.profile import Profile
+from stower.framework.reasons import Diagnosis, Refused, Rejection
+from stower.state.arrays import Bools, Ints
+from stower.state.cluster import ClusterState, PodEntry
+from stower.state.shapes import Shape
+
+# Who refused a row, where it is not an index into the profile's filters.
+NOBODY = -1
+PRE_FILTER = -2
+ABSENT = -3
+
+
+class Verdict:
+    """Which rows a pod may go to, and who refused the others.
+
+    refused_by: int64[row_limit], index into profile.filters, NOBODY, PRE_FILTER or ABSENT; codes:
+    int64[row_limit], the refusing plugin's code. `pre_filter` is set where a plugin refused the
+    pod as a whole; `restricted_by` names the plugins that left only some nodes.
+    """
+
+    def __init__(self, profile: Profile, shape: Shape, count: int) -> None:
+        self.profile = profile
+        self.shape = shape
+        self.refused_by: Ints = np.full(count, NOBODY, np.int64)
+        self.codes: Ints = np.zeros(count, np.int64)
+        self.pre_filter: tuple[Plugin, Rejection] | None = None
+        self.restricted_by: tuple[str, ...] = ()
+
+    @property
+    def feasible(self) -> Bools:
+        """bool[row_limit]."""
+        free: Bools = self.refused_by == NOBODY
+        return free
+
+    def rejection(self, row: int) -> tuple[str, Rejection] | None:
+        """The plugin that refused the row ("" for PreFilter's nodes) and why; None if it passed."""
+        refused_by = int(self.refused_by[row])
+        if refused_by == PRE_FILTER:
+            return "", self._outside()
+        if refused_by < 0:
+            return None
+        plugin = self.profile.filters[refused_by]
+        return plugin.name, plugin.rejection(self.shape, int(self.codes[row]))
+
+    def diagnosis(self, node_count: int) -> Diagnosis:
+        """The refusals, counted."""
+        if self.pre_filter is not None:
+            plugin, rejection = self.pre_filter
+            refused = Refused(plugin.name, rejection, node_count)
+            return Diagnosis(node_count, (), refused, frozenset((plugin.name,)))
+        entries = []
+        names = set(self.restricted_by)
+        refusing = self.refused_by != NOBODY
+        refusing &= self.refused_by != ABSENT
+        pairs = np.stack((self.refused_by[refusing], self.codes[refusing]))
+        unique, counts = np.unique(pairs, axis=1, return_counts=True)
+        for (refused_by, code), count in zip(unique.T.tolist(), counts.tolist(), strict=True):
+            if refused_by == PRE_FILTER:
+                entries.append(Refused("", self._outside(), count))
+            else:
+                plugin = self.profile.filters[refused_by]
+                names.add(plugin.name)
+                entries.append(Refused(plugin.name, plugin.rejection(self.shape, code), count))
+        return Diagnosis(node_count, tuple(entries), None, frozenset(names))
+
+    def _outside(self) -> Rejection:
+        names = " ".join(sorted(self.restricted_by))
+        return Rejection((f"node(s) didn't satisfy plugin(s) [{names}]",))
+
+
+def judge(
+    profile: Profile, state: ClusterState, shape: Shape, priority: int = 0, uid: str = ""
+) -> Verdict:
+    """Filter all rows for a pod of this shape, counting the room promised to nominated pods of its
+    priority or above (other than the pod of this uid itself)."""
+    verdict = Verdict(profile, shape, state.row_limit)
+    verdict.refused_by[~state.present[state.all_rows]] = ABSENT
+    allowed = pre_filter(verdict, state)
+    if verdict.pre_filter is not None:
+        return verdict
+    if allowed is not None:
+        outside = verdict.refused_by == NOBODY
+        outside[[row for row in map(state.row_of, sorted(allowed)) if row >= 0]] = False
+        verdict.refused_by[outside] = PRE_FILTER
+    for i, plugin in enumerate(profile.filters):
+        codes = plugin.filter(shape, state, state.all_rows)
+        if codes is not None:
+            hit = (codes != 0) & (verdict.refused_by == NOBODY)
+            verdict.refused_by[hit] = i
+            verdict.codes[hit] = codes[hit]
+    for row, pods in nominated_rows(state, priority, uid):
+        if verdict.refused_by[row] not in (ABSENT, PRE_FILTER):
+            _judge_with_nominated(verdict, state, row, pods)
+    return verdict
+
+
+def pre_filter(verdict: Verdict, state: ClusterState) -> frozenset[str] | None:
+    """Run PreFilter into the verdict. Returns the names of the nodes left, None for all."""
+    allowed: frozenset[str] | None = None
+    for plugin in verdict.profile.pre_filters:
+        answer = plugin.pre_filter(verdict.shape, state)
+        if isinstance(answer, Rejection):
+            verdict.pre_filter = (plugin, answer)
+            return None
+        if answer is not None:
+            allowed = answer if allowed is None else allowed & answer
+            verdict.restricted_by = (*verdict.restricted_by, plugin.name)
+            if not allowed:
+                names = " ".join(sorted(verdict.restricted_by))
+                text = f"node(s) didn't satisfy plugin(s) [{names}] simultaneously"
+                if len(verdict.restricted_by) == 1:
+                    text = f"node(s) didn't satisfy plugin {names}"
+                verdict.pre_filter = (plugin, Rejection((text,)))
+                return None
+    return allowed
+
+
+def nominated_rows(
+    state: ClusterState, priority: int, uid: str
+) -> list[tuple[int, list[PodEntry]]]:
+    """Rows with pending nominated pods of this priority or above, other than the pod itself."""
+    result = []
+    for name in sorted(state.nominated):
+        row = state.row_of(name)
+        pods = [
+            entry
+            for _, entry in sorted(state.nominated[name].items())
+            if entry.uid != uid and entry.row < 0 and entry.pod.priority >= priority
+        ]
+        if row >= 0 and pods:
+            result.append((row, pods))
+    return result
+
+
+def _judge_with_nominated(
+    verdict: Verdict, state: ClusterState, row: int, pods: list[PodEntry]
+) -> None:
+    """The row must do with the nominated pods and without: with them first, as upstream.
+
+    Source: RunFilterPluginsWithNominatedPods.
+    """
+    with state.trial():
+        for entry in pods:
+            state.assume(entry, row)
+        only = slice(row, row + 1)
+        for i, plugin in enumerate(verdict.profile.filters):
+            codes = plugin.filter(verdict.shape, state, only)
+            if codes is not None and codes[0]:
+                verdict.refused_by[row] = i
+                verdict.codes[row] = codes[0]
+                return
+
+
+def scores(profile: Profile, state: ClusterState, shape: Shape, feasible: Bools) -> dict[str, Ints]:
+    """int64[row_limit] per score plugin, normalised and weighted; only feasible rows mean anything.
+
+    A plugin that has nothing to say about the shape is left out.
+    """
+    result = {}
+    for plugin, weight in profile.scores:
+        raw = plugin.score(shape, state, state.all_rows)
+        if raw is not None or plugin.normalize is Normalize.BY_MAXIMUM_REVERSED:
+            if raw is None:
+                raw = np.zeros(len(feasible), np.int64)
+            result[plugin.name] = normalized(raw, feasible, plugin.normalize) * weight
+    return result
+
+
+def normalized(raw: Ints, feasible: Bools, how: Normalize) -> Ints:
+    """Raw scores as 0 to 100, relative to the highest among the feasible rows."""
+    if how is Normalize.NONE:
+        return raw
+    highest = int(raw[feasible].max(initial=0))
+    if highest == 0:
+        reverse = how is Normalize.BY_MAXIMUM_REVERSED
+        return np.full(len(raw), MAX_NODE_SCORE if reverse else 0, np.int64)
+    share: Ints = MAX_NODE_SCORE * raw // highest
+    return MAX_NODE_SCORE - share if how is Normalize.BY_MAXIMUM_REVERSED else share
+
+
+def total(parts: dict[str, Ints], count: int) -> Ints:
+    """int64[count]: the sum of all plugins' scores."""
+    result = np.zeros(count, np.int64)
+    for part in parts.values():
+        result += part
+    return result

@@ -1,0 +1,240 @@
+"""The queue: every pod that waits for a node is in exactly one place.
+
+active        to be tried, in the order of the QueueSort plugin
+backoff       to be tried after a delay that doubles with each failure
+unschedulable refused; woken by an event that a refusing plugin says might help, or after 5 minutes
+gated         kept out by a PreEnqueue plugin
+in flight     placed, its binding not yet answered
+
+Unschedulable pods of equal shape that were refused by the same plugins form a group: a plugin is
+asked once per group whether an event helps, however many pods wait.
+
+Source: kube-scheduler backend/queue.
+"""
+
+from enum import Enum, auto
+from heapq import heappop, heappush
+
+from stower.engine.limits import Limits
+from stower.framework.changes import Happened
+from stower.framework.profile import Profile
+from stower.model.errors import InvariantError
+from stower.model.kinds.pod import PodCondition
+from stower.state.cluster import PodEntry
+
+
+class Place(Enum):
+    """Where a queued pod is."""
+
+    ACTIVE = auto()
+    BACKOFF = auto()
+    UNSCHEDULABLE = auto()
+    GATED = auto()
+    IN_FLIGHT = auto()
+    NOWHERE = auto()
+
+
+class QueuedPod:
+    """A pod that waits, and what its earlier attempts came to."""
+
+    __slots__ = (
+        "added_ns", "attempts", "condition", "entry", "error_count", "group", "place", "profile",
+        "refused_by", "tried_ns", "turn", "unschedulable_count",
+    )  # fmt: skip
+
+    def __init__(self, entry: PodEntry, profile: Profile, now_ns: int) -> None:
+        self.entry = entry
+        self.profile = profile
+        self.place = Place.NOWHERE
+        self.added_ns = now_ns  # when it entered the queue, or was last tried: its rank
+        self.tried_ns = now_ns
+        self.attempts = 0
+        self.unschedulable_count = 0
+        self.error_count = 0
+        self.refused_by: frozenset[str] = frozenset()
+        self.group: _GroupKey | None = None
+        self.turn = 0  # which heap entry is the valid one
+        self.condition: PodCondition | None = None  # as last written
+
+
+_GroupKey = tuple[str, int, frozenset[str]]
+
+
+class Queue:
+    """All waiting pods by uid. Time comes in as `now_ns`; nothing here reads a clock."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._pods: dict[str, QueuedPod] = {}
+        self._active: list[tuple[tuple[int, ...], int, QueuedPod]] = []
+        self._backoff: list[tuple[int, int, QueuedPod]] = []
+        self._groups: dict[_GroupKey, dict[str, QueuedPod]] = {}
+        self._flush: list[tuple[int, int, QueuedPod]] = []
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def get(self, uid: str) -> QueuedPod | None:
+        """The pod if it is queued or in flight."""
+        return self._pods.get(uid)
+
+    def pods(self) -> list[QueuedPod]:
+        """All of them, in the order in which they came."""
+        return list(self._pods.values())
+
+    def add(self, pod: QueuedPod) -> None:
+        """A new pod: to be tried, or gated."""
+        if self._pods.setdefault(pod.entry.uid, pod) is not pod:
+            raise InvariantError(f"pod {pod.entry.pod.key} is queued twice")
+        self._to_active(pod)
+
+    def remove(self, uid: str) -> QueuedPod | None:
+        """Take a pod out of wherever it is."""
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
+            self._leave(pod)
+        return pod
+
+    def pop(self, now_ns: int) -> QueuedPod | None:
+        """The next pod to try, now in flight; None when there is nothing to try."""
+        if self._backoff or self._flush:
+            self._advance(now_ns)
+        while self._active:
+            _, turn, pod = heappop(self._active)
+            if pod.turn == turn and pod.place is Place.ACTIVE:
+                pod.place = Place.IN_FLIGHT
+                pod.attempts += 1
+                return pod
+        return None
+
+    def park(self, pod: QueuedPod, refused_by: frozenset[str], now_ns: int) -> None:
+        """A pod that was tried and refused by these plugins: wait for an event that helps."""
+        pod.unschedulable_count += 1
+        pod.error_count = 0
+        pod.refused_by = refused_by
+        pod.added_ns = pod.tried_ns = now_ns
+        pod.place = Place.UNSCHEDULABLE
+        pod.group = (pod.profile.scheduler_name, pod.entry.shape.serial, refused_by)
+        self._groups.setdefault(pod.group, {})[pod.entry.uid] = pod
+        self._turn += 1
+        pod.turn = self._turn
+        heappush(self._flush, (now_ns + self._limits.unschedulable_max_ns, pod.turn, pod))
+
+    def retry(self, pod: QueuedPod, now_ns: int) -> None:
+        """A pod whose attempt failed by no fault of its own: try again after a delay."""
+        pod.error_count += 1
+        pod.refused_by = frozenset()
+        pod.added_ns = pod.tried_ns = now_ns
+        self._to_backoff(pod, now_ns + self._delay_ns(pod.error_count))
+
+    def wake(self, happened: Happened, now_ns: int) -> None:
+        """Move every unschedulable pod that the event might help."""
+        if not self._groups:
+            return
+        for key in list(self._groups):
+            first = next(iter(self._groups[key].values()))
+            if helps(first, happened):
+                for pod in list(self._groups[key].values()):
+                    self._wake(pod, now_ns)
+
+    def update(self, pod: QueuedPod, happened: Happened, now_ns: int) -> None:
+        """The pod itself changed (its entry already has the new object)."""
+        if pod.place is Place.GATED:
+            self._to_active(pod)
+        elif pod.place is Place.ACTIVE:
+            self._leave(pod)
+            self._to_active(pod)
+        elif pod.place is Place.UNSCHEDULABLE:
+            refused_by = pod.refused_by
+            if helps(pod, happened):
+                self._wake(pod, now_ns)
+            else:
+                self._leave(pod)
+                pod.unschedulable_count -= 1
+                tried_ns = pod.tried_ns
+                self.park(pod, refused_by, tried_ns)
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When a pod is next due: 0 if one can be tried now, None if only an event can help."""
+        while self._active and not _valid(self._active[0], Place.ACTIVE):
+            heappop(self._active)
+        if self._active:
+            return 0
+        while self._backoff and not _valid(self._backoff[0], Place.BACKOFF):
+            heappop(self._backoff)
+        while self._flush and not _valid(self._flush[0], Place.UNSCHEDULABLE):
+            heappop(self._flush)
+        due = [heap[0][0] for heap in (self._backoff, self._flush) if heap]
+        return min(due) if due else None
+
+    # Moves
+
+    def _advance(self, now_ns: int) -> None:
+        """Backoffs that are over, and pods that have been unschedulable for too long."""
+        while self._backoff and self._backoff[0][0] <= now_ns:
+            _, turn, pod = heappop(self._backoff)
+            if pod.turn == turn and pod.place is Place.BACKOFF:
+                self._to_active(pod)
+        while self._flush and self._flush[0][0] <= now_ns:
+            _, turn, pod = heappop(self._flush)
+            if pod.turn == turn and pod.place is Place.UNSCHEDULABLE:
+                self._wake(pod, now_ns)
+
+    def _wake(self, pod: QueuedPod, now_ns: int) -> None:
+        self._leave(pod)
+        due_ns = pod.tried_ns + self._delay_ns(pod.unschedulable_count)
+        if due_ns > now_ns:
+            self._to_backoff(pod, due_ns)
+        else:
+            self._to_active(pod)
+
+    def _to_active(self, pod: QueuedPod) -> None:
+        for plugin in pod.profile.pre_enqueue:
+            if plugin.pre_enqueue(pod.entry.pod) is not None:
+                pod.place = Place.GATED
+                pod.refused_by = frozenset((plugin.name,))
+                return
+        pod.place = Place.ACTIVE
+        self._turn += 1
+        pod.turn = self._turn
+        key = pod.profile.queue_sort.sort_key(pod.entry.pod, pod.added_ns)
+        heappush(self._active, (key, pod.turn, pod))
+
+    def _to_backoff(self, pod: QueuedPod, due_ns: int) -> None:
+        pod.place = Place.BACKOFF
+        self._turn += 1
+        pod.turn = self._turn
+        heappush(self._backoff, (due_ns, pod.turn, pod))
+
+    def _leave(self, pod: QueuedPod) -> None:
+        if pod.group is not None:
+            group = self._groups[pod.group]
+            del group[pod.entry.uid]
+            if not group:
+                del self._groups[pod.group]
+            pod.group = None
+        pod.place = Place.NOWHERE
+
+    def _delay_ns(self, failures: int) -> int:
+        """1 s, 2 s, 4 s ... as upstream's calculateBackoffDuration."""
+        if failures == 0:
+            return 0
+        doubled = self._limits.backoff_initial_ns << min(failures - 1, 40)
+        return min(doubled, self._limits.backoff_max_ns)
+
+
+def helps(pod: QueuedPod, happened: Happened) -> bool:
+    """Whether one of the plugins that refused the pod says that the event might let it in."""
+    if not pod.refused_by:
+        return True
+    for name in sorted(pod.refused_by):
+        plugin = pod.profile.plugins[name]
+        if plugin.wakes_on & happened.change and plugin.hint(pod.entry.shape, happened):
+            return True
+    return False
+
+
+def _valid(item: tuple[object, int, QueuedPod], place: Place) -> bool:
+    return item[2].turn == item[1] and item[2].place is place

@@ -1,0 +1,1 @@
+"""Contracts: events in, writes out, the plugin protocol, reasons and diagnosis, observations."""

@@ -1,0 +1,72 @@
+"""What happened to the cluster, as plugins see it when they say whether it might help a pod.
+
+Source: scheduler framework/events.go.
+"""
+
+from enum import Flag, auto
+
+import msgspec
+
+from stower.model.kinds import Node, Pod
+from stower.model.resources import pod_requests
+
+
+class Change(Flag):
+    """Kinds of change; one event may be several."""
+
+    NONE = 0
+    NODE_ADDED = auto()
+    NODE_ALLOCATABLE = auto()
+    NODE_LABELS = auto()
+    NODE_TAINTS = auto()
+    PLACED_POD_DELETED = auto()
+    PLACED_POD_SCALED_DOWN = auto()
+    OWN_TOLERATIONS = auto()
+    OWN_SCALED_DOWN = auto()
+    OWN_GATES_REMOVED = auto()
+
+
+class Happened(msgspec.Struct, frozen=True, gc=False):
+    """One change with the objects before and after; `own` ones concern the waiting pod."""
+
+    change: Change
+    old_node: Node | None = None
+    node: Node | None = None
+    old_pod: Pod | None = None
+    pod: Pod | None = None
+
+
+def node_change(old: Node | None, new: Node) -> Change:
+    """Which properties of a node that scheduling reads have changed."""
+    if old is None:
+        return Change.NODE_ADDED
+    change = Change.NONE
+    if old.status.allocatable != new.status.allocatable:
+        change |= Change.NODE_ALLOCATABLE
+    if (old.metadata.labels or {}) != (new.metadata.labels or {}):
+        change |= Change.NODE_LABELS
+    uncordoned = old.spec.unschedulable and not new.spec.unschedulable
+    if uncordoned or (old.spec.taints or ()) != (new.spec.taints or ()):
+        change |= Change.NODE_TAINTS
+    return change
+
+
+def own_change(old: Pod, new: Pod) -> Change:
+    """Which properties of a waiting pod have changed in a way that could make it fit."""
+    change = Change.NONE
+    if len(old.spec.tolerations or ()) != len(new.spec.tolerations or ()):
+        change |= Change.OWN_TOLERATIONS
+    if old.spec.scheduling_gates and not new.spec.scheduling_gates:
+        change |= Change.OWN_GATES_REMOVED
+    if is_scaled_down(old, new):
+        change |= Change.OWN_SCALED_DOWN
+    return change
+
+
+def is_scaled_down(old: Pod, new: Pod) -> bool:
+    """Whether some request became smaller or went away."""
+    if old.spec == new.spec and old.status == new.status:
+        return False
+    before = pod_requests(old, use_status=True)
+    after = pod_requests(new, use_status=True)
+    return any(name not in after or after[name].cmp(q) < 0 for name, q in before.items())

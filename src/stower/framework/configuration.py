@@ -1,0 +1,229 @@
+"""KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): read, defaulted and checked.
+
+Source: kube-scheduler config/v1/types.go, apis/config/v1/defaults.go, apis/config/validation,
+apis/config/v1/default_plugins.go (mergePlugins), framework/runtime (expandMultiPointPlugins).
+
+Must not know which plugins are built.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from stower.framework.args import Args, convert
+from stower.framework.profile import DEFAULT_SCHEDULER_NAME
+from stower.model.errors import InvalidObject
+
+API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+KIND: Final = "KubeSchedulerConfiguration"
+
+# Weights are int32 there; it also keeps every total score within int64.
+INT32_MAX: Final = 2**31 - 1
+
+# Removed from this version of the configuration (validation.go).
+REMOVED_PLUGINS: Final = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
+
+# kube-scheduler 1.36's default multiPoint plugins, in order, with their weights.
+DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
+    ("SchedulingGates", 0),
+    ("PrioritySort", 0),
+    ("NodeUnschedulable", 0),
+    ("NodeName", 0),
+    ("TaintToleration", 3),
+    ("NodeAffinity", 2),
+    ("NodePorts", 0),
+    ("NodeResourcesFit", 1),
+    ("VolumeRestrictions", 0),
+    ("NodeVolumeLimits", 0),
+    ("VolumeBinding", 0),
+    ("VolumeZone", 0),
+    ("PodTopologySpread", 2),
+    ("InterPodAffinity", 2),
+    ("DynamicResources", 2),
+    ("DefaultPreemption", 0),
+    ("NodeResourcesBalancedAllocation", 1),
+    ("ImageLocality", 1),
+    ("DefaultBinder", 0),
+    ("NodeDeclaredFeatures", 0),
+)
+
+
+class PluginRef(Args, frozen=True):
+    """A plugin by name; weight 0 stands for the default."""
+
+    name: str
+    weight: int = 0
+
+
+class PluginSet(Args, frozen=True):
+    """What an extension point adds to the defaults, and what it takes away ("*": all)."""
+
+    enabled: tuple[PluginRef, ...] = ()
+    disabled: tuple[PluginRef, ...] = ()
+
+
+class Plugins(Args, frozen=True, rename="camel"):
+    """Plugin sets by extension point."""
+
+    multi_point: PluginSet = PluginSet()
+    pre_enqueue: PluginSet = PluginSet()
+    queue_sort: PluginSet = PluginSet()
+    pre_filter: PluginSet = PluginSet()
+    filter: PluginSet = PluginSet()
+    post_filter: PluginSet = PluginSet()
+    pre_score: PluginSet = PluginSet()
+    score: PluginSet = PluginSet()
+    reserve: PluginSet = PluginSet()
+    permit: PluginSet = PluginSet()
+    pre_bind: PluginSet = PluginSet()
+    bind: PluginSet = PluginSet()
+    post_bind: PluginSet = PluginSet()
+    placement_generate: PluginSet = PluginSet()
+    placement_score: PluginSet = PluginSet()
+
+
+class PluginConfig(Args, frozen=True):
+    """Arguments of one plugin."""
+
+    name: str
+    args: dict[str, Any] | None = None
+
+
+class ProfileConfiguration(Args, frozen=True, rename="camel"):
+    """One profile."""
+
+    scheduler_name: str | None = None
+    percentage_of_nodes_to_score: int | None = None
+    plugins: Plugins = Plugins()
+    plugin_config: tuple[PluginConfig, ...] = ()
+
+
+class Configuration(Args, frozen=True, rename="camel"):
+    """The whole file. Fields that are other parts' business are kept as they are."""
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+    parallelism: int = 16
+    leader_election: dict[str, Any] | None = None
+    client_connection: dict[str, Any] | None = None
+    enable_profiling: bool | None = None
+    enable_contention_profiling: bool | None = None
+    # Read and checked, but all nodes are always considered.
+    percentage_of_nodes_to_score: int | None = None
+    pod_initial_backoff_seconds: int = 1
+    pod_max_backoff_seconds: int = 10
+    profiles: tuple[ProfileConfiguration, ...] = ()
+    extenders: tuple[dict[str, Any], ...] = ()
+    delay_cache_until_active: bool = False
+
+
+def read_configuration(document: Mapping[str, Any] | None) -> Configuration:
+    """The configuration of a decoded document, defaulted and checked; None is all defaults.
+
+    Raises InvalidObject that names the field.
+    """
+    config = convert(document or {}, Configuration, "")
+    if config.api_version != API_VERSION:
+        raise InvalidObject("apiVersion", config.api_version, API_VERSION)
+    if config.kind != KIND:
+        raise InvalidObject("kind", config.kind, KIND)
+    profiles = config.profiles or (ProfileConfiguration(),)
+    if len(profiles) == 1 and profiles[0].scheduler_name is None:
+        named = msgspec.structs.replace(profiles[0], scheduler_name=DEFAULT_SCHEDULER_NAME)
+        profiles = (named,)
+    config = msgspec.structs.replace(config, profiles=profiles)
+    _check(config)
+    return config
+
+
+def _check(config: Configuration) -> None:
+    if config.parallelism <= 0:
+        raise InvalidObject("parallelism", config.parallelism, "a number above 0")
+    _check_percentage("percentageOfNodesToScore", config.percentage_of_nodes_to_score)
+    initial, most = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
+    if initial <= 0:
+        raise InvalidObject("podInitialBackoffSeconds", initial, "a number above 0")
+    if most < initial:
+        raise InvalidObject("podMaxBackoffSeconds", most, "at least podInitialBackoffSeconds")
+    seen: dict[str, int] = {}
+    for i, profile in enumerate(config.profiles):
+        path = f"profiles[{i}]"
+        name = profile.scheduler_name
+        if not name:
+            raise InvalidObject(f"{path}.schedulerName", name, "a name")
+        if name in seen:
+            want = f"a name other than that of profiles[{seen[name]}]"
+            raise InvalidObject(f"{path}.schedulerName", name, want)
+        seen[name] = i
+        _check_profile(profile, path)
+    for i, profile in enumerate(config.profiles):
+        if profile.plugins.queue_sort != config.profiles[0].plugins.queue_sort:
+            path = f"profiles[{i}].plugins.queueSort"
+            raise InvalidObject(path, "another set", "the same for all profiles")
+
+
+def _check_profile(profile: ProfileConfiguration, path: str) -> None:
+    _check_percentage(f"{path}.percentageOfNodesToScore", profile.percentage_of_nodes_to_score)
+    for field, plugin_set in plugin_sets(profile.plugins).items():
+        for j, plugin in enumerate(plugin_set.enabled):
+            at = f"{path}.plugins.{field}.enabled[{j}]"
+            if plugin.name in REMOVED_PLUGINS:
+                raise InvalidObject(f"{at}.name", plugin.name, "a plugin that was not removed")
+            if not 0 <= plugin.weight <= INT32_MAX:
+                raise InvalidObject(f"{at}.weight", plugin.weight, f"a value in 0 to {INT32_MAX}")
+    names = [c.name for c in profile.plugin_config]
+    for j, name in enumerate(names):
+        if name in REMOVED_PLUGINS:
+            at = f"{path}.pluginConfig[{j}].name"
+            raise InvalidObject(at, name, "a plugin that was not removed")
+        if name in names[:j]:
+            raise InvalidObject(f"{path}.pluginConfig[{j}].name", name, "each plugin once")
+
+
+def _check_percentage(path: str, value: int | None) -> None:
+    if value is not None and not 0 <= value <= 100:
+        raise InvalidObject(path, value, "a value in 0 to 100")
+
+
+def plugin_sets(plugins: Plugins) -> dict[str, PluginSet]:
+    """The sets by the extension point's name in the configuration."""
+    fields = msgspec.structs.fields(Plugins)
+    return {field.encode_name: getattr(plugins, field.name) for field in fields}
+
+
+def merged_multi_point(custom: PluginSet) -> tuple[PluginRef, ...]:
+    """The default plugins with the profile's own multiPoint set merged in, in order.
+
+    A default that is configured again keeps its place; new ones come last (mergePluginSet).
+    """
+    disabled = {plugin.name for plugin in custom.disabled}
+    # Of a plugin that is named twice, the last replaces and the first is appended: an error later.
+    own = {plugin.name: (i, plugin) for i, plugin in enumerate(custom.enabled)}
+    result = []
+    replaced = set()
+    if "*" not in disabled:
+        for name, weight in DEFAULT_PLUGINS:
+            if name in disabled:
+                continue
+            i, plugin = own.get(name, (-1, PluginRef(name, weight)))
+            replaced.add(i)
+            result.append(plugin)
+    result += [plugin for i, plugin in enumerate(custom.enabled) if i not in replaced]
+    return tuple(result)
+
+
+def expanded(multi_point: tuple[PluginRef, ...], own: PluginSet) -> tuple[PluginRef, ...]:
+    """The plugins of one extension point: configured overrides, multiPoint, then the rest.
+
+    `multi_point` must hold only plugins that implement the point (expandMultiPointPlugins).
+    """
+    disabled = {plugin.name for plugin in own.disabled}
+    if "*" in disabled:
+        return own.enabled
+    configured = {plugin.name for plugin in own.enabled}
+    from_multi = [p for p in multi_point if p.name not in disabled and p.name not in configured]
+    kept = {p.name for p in multi_point if p.name not in disabled}
+    overrides = [p for p in own.enabled if p.name in kept]
+    rest = [p for p in own.enabled if p.name not in kept]
+    return (*overrides, *from_multi, *rest)

@@ -1,0 +1,52 @@
+"""What goes into the engine. Nothing else does."""
+
+from enum import Enum
+
+import msgspec
+
+from stower.model.kinds import ApiObject
+
+
+class WatchType(Enum):
+    """What a watch says has happened to an object."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+class Observed(msgspec.Struct, frozen=True, gc=False):
+    """A watch event."""
+
+    type: WatchType
+    object: ApiObject
+
+
+class Listed(msgspec.Struct, frozen=True, gc=False):
+    """All objects there are: at the start, and again after a watch was lost.
+
+    What is known but not among them is gone. Scheduling starts only after all have been taken in.
+    """
+
+    objects: tuple[ApiObject, ...]
+
+
+class WriteOk(msgspec.Struct, frozen=True, gc=False):
+    """The API carried out the write."""
+
+    id: int
+
+
+class WriteFailed(msgspec.Struct, frozen=True, gc=False):
+    """The API refused the write, or nobody knows. `code` is the HTTP status, 0 where none came."""
+
+    id: int
+    code: int = 0
+    message: str = ""
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """Nothing but time has passed."""
+
+
+Event = Observed | Listed | WriteOk | WriteFailed | Tick

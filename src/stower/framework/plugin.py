@@ -1,0 +1,165 @@
+"""The plugin protocol: kube-scheduler's extension points, for many nodes at once.
+
+A plugin is given a pod's shape, the state and the rows to look at (all, or just those that
+changed). It answers with a small integer per row: 0 passes, anything else is a code that
+`rejection` turns into reasons. A score is an integer per row too.
+
+`scope` says what an answer depends on, and so what it may be cached by:
+  NODE  the node object alone (labels, taints, images); asked again for rows whose node changed
+  USE   the node and what is placed on it; asked again for every row on which a pod came or went
+
+A method that a plugin does not override is not one of its extension points.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from stower.framework.changes import Change, Happened
+from stower.framework.reasons import Rejection
+from stower.model.kinds import Pod
+from stower.state.arrays import Bools, Ints, Rows
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
+
+# Highest score of one plugin for one node, before its weight.
+MAX_NODE_SCORE: Final = 100
+
+
+class Features(msgspec.Struct, frozen=True):
+    """Feature gates that plugins ask about, with Kubernetes 1.36's defaults."""
+
+    taint_toleration_comparison_operators: bool = False
+
+
+class Scope(Enum):
+    """What a plugin's answers depend on."""
+
+    NODE = auto()
+    USE = auto()
+
+
+class Normalize(Enum):
+    """How raw scores become 0 to 100 (helper.DefaultNormalizeScore)."""
+
+    NONE = auto()
+    """They already are."""
+    BY_MAXIMUM = auto()
+    """As a share of the highest raw score among the feasible nodes."""
+    BY_MAXIMUM_REVERSED = auto()
+    """The same, and the highest raw score gets 0."""
+
+
+class Plugin:
+    """Base of all plugins. Instances are immutable: what they know comes from their arguments."""
+
+    name: ClassVar[str]
+    scope: ClassVar[Scope] = Scope.NODE
+    normalize: ClassVar[Normalize] = Normalize.NONE
+    # Texts by code, for plugins whose codes are 1, 2, ... and whose refusals share `resolvable`.
+    reasons: ClassVar[tuple[str, ...]] = ()
+    resolvable: ClassVar[bool] = False
+    wakes_on: ClassVar[Change] = Change.NONE
+
+    @classmethod
+    def from_args(cls, args: Mapping[str, Any] | None, path: str, features: Features) -> "Plugin":
+        """The plugin as a profile configures it. Raises InvalidObject that names the field, which
+        lies below `path`; a plugin that does not override this takes no arguments."""
+        return cls()
+
+    def sort_key(self, pod: Pod, added_ns: int) -> tuple[int, ...]:
+        """QueueSort: pods with smaller keys are tried first."""
+        raise NotImplementedError
+
+    def pre_enqueue(self, pod: Pod) -> Rejection | None:
+        """PreEnqueue: a refusal keeps the pod gated, out of every queue that is tried."""
+        raise NotImplementedError
+
+    def pre_filter(self, shape: Shape, state: ClusterState) -> Rejection | frozenset[str] | None:
+        """PreFilter: refuse the pod at once, or leave only the nodes of these names."""
+        raise NotImplementedError
+
+    def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
+        """Filter: int64[rows], 0 where the pod may go; None where it may go anywhere."""
+        raise NotImplementedError
+
+    def passes(self, shape: Shape, state: ClusterState, rows: Rows) -> Bools | None:
+        """Filter without the reasons: bool[rows], None where all pass. Must equal `filter` == 0;
+        worth overriding where the codes cost extra."""
+        codes = self.filter(shape, state, rows)
+        return None if codes is None else codes == 0
+
+    def filter_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
+        """The same for one row at a time: a function, or None where the pod may go anywhere.
+
+        Only asked of plugins of scope USE, whose answers are refreshed row by row. It must equal
+        `filter`; this default is the adapter.
+        """
+        if self.filter(shape, state, state.all_rows) is None:
+            return None
+
+        def check(row: int) -> int:
+            codes = self.filter(shape, state, slice(row, row + 1))
+            return 0 if codes is None else int(codes[0])
+
+        return check
+
+    def rejection(self, shape: Shape, code: int) -> Rejection:
+        """What a code of `filter` means."""
+        return Rejection((self.reasons[code - 1],), self.resolvable)
+
+    def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
+        """Score: int64[rows], raw where `normalize` is set; None is 0 for all."""
+        raise NotImplementedError
+
+    def score_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
+        """The same for one row at a time; only asked of scope USE. Must equal `score`."""
+        if self.score(shape, state, state.all_rows) is None:
+            return None
+
+        def score(row: int) -> int:
+            scores = self.score(shape, state, slice(row, row + 1))
+            return 0 if scores is None else int(scores[0])
+
+        return score
+
+    def generation(self, shape: Shape, state: ClusterState) -> int:
+        """For scope NODE: changes whenever a node's change may alter the answers of other rows."""
+        return 0
+
+    def bind(self, pod: Pod) -> bool:
+        """Bind: whether this plugin binds the pod."""
+        raise NotImplementedError
+
+    def hint(self, shape: Shape, happened: Happened) -> bool:
+        """Queueing hint: might this change, one of `wakes_on`, let a refused pod in?"""
+        return True
+
+
+class Point(Enum):
+    """Extension points by their configuration name, and the method that implements each."""
+
+    QUEUE_SORT = "queueSort"
+    PRE_ENQUEUE = "preEnqueue"
+    PRE_FILTER = "preFilter"
+    FILTER = "filter"
+    SCORE = "score"
+    BIND = "bind"
+
+
+_METHODS: Final = {
+    Point.QUEUE_SORT: "sort_key",
+    Point.PRE_ENQUEUE: "pre_enqueue",
+    Point.PRE_FILTER: "pre_filter",
+    Point.FILTER: "filter",
+    Point.SCORE: "score",
+    Point.BIND: "bind",
+}
+
+
+def implements(plugin: type[Plugin], point: Point) -> bool:
+    """Whether the plugin takes part at this extension point."""
+    method = _METHODS[point]
+    return getattr(plugin, method) is not getattr(Plugin, method)

@@ -1,0 +1,43 @@
+"""A profile: the plugins of one scheduler name, in order, with their weights."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from stower.framework.plugin import Normalize, Plugin, Point, Scope
+from stower.model.errors import InvariantError
+
+DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
+
+
+class Profile:
+    """Plugins per extension point, in the order in which they run."""
+
+    def __init__(
+        self,
+        scheduler_name: str,
+        points: Mapping[Point, tuple[Plugin, ...]],
+        weights: Mapping[str, int],
+        missing: tuple[str, ...] = (),
+    ) -> None:
+        """`missing` are plugins that the configuration asks for and that are not built."""
+        self.scheduler_name = scheduler_name
+        self.missing = missing
+        self.weights = dict(weights)
+        self.queue_sort = points[Point.QUEUE_SORT][0]
+        self.pre_enqueue = points[Point.PRE_ENQUEUE]
+        self.pre_filters = points[Point.PRE_FILTER]
+        self.filters = points[Point.FILTER]
+        self.scores = tuple((p, self.weights[p.name]) for p in points[Point.SCORE])
+        self.binders = points[Point.BIND]
+        self.plugins = {p.name: p for plugins in points.values() for p in plugins}
+        self.node_filters = tuple(p for p in self.filters if p.scope is Scope.NODE)
+        self.use_filters = tuple(p for p in self.filters if p.scope is Scope.USE)
+        plain = [(p, w) for p, w in self.scores if p.normalize is Normalize.NONE]
+        self.node_scores = tuple((p, w) for p, w in plain if p.scope is Scope.NODE)
+        self.use_scores = tuple((p, w) for p, w in plain if p.scope is Scope.USE)
+        static = (*self.node_filters, *(p for p, _ in self.node_scores))
+        self.generational = tuple(p for p in static if type(p).generation is not Plugin.generation)
+        self.normalized = tuple((p, w) for p, w in self.scores if p.normalize is not Normalize.NONE)
+        for plugin, _ in self.normalized:
+            if plugin.scope is not Scope.NODE:
+                raise InvariantError(f"{plugin.name}: a normalised score must be of scope NODE")

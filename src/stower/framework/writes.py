@@ -1,0 +1,45 @@
+"""What comes out of the engine: writes, each with what it relies on. Each is answered once, by
+id.
+"""
+
+import msgspec
+
+from stower.model.kinds.pod import PodCondition
+
+
+class Bind(msgspec.Struct, frozen=True, gc=False):
+    """Create the pod's binding to a node. Relies on the pod's uid."""
+
+    id: int
+    namespace: str
+    name: str
+    uid: str
+    node_name: str
+
+
+class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
+    """Set a condition of the pod and, unless None, its nominated node name. Relies on its uid."""
+
+    id: int
+    namespace: str
+    name: str
+    uid: str
+    condition: PodCondition | None = None
+    nominated_node_name: str | None = None
+
+
+class CreateEvent(msgspec.Struct, frozen=True, gc=False):
+    """An Event (events.k8s.io/v1) about a pod; losing one does no harm."""
+
+    id: int
+    namespace: str
+    name: str
+    uid: str
+    type: str
+    reason: str
+    action: str
+    note: str
+    at_ns: int
+
+
+Write = Bind | PatchPodStatus | CreateEvent

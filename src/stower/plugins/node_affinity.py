@@ -1,0 +1,216 @@
+"""NodeAffinity: node selectors, required and preferred node affinity, and what the profile adds.
+
+Source: kube-scheduler plugins/nodeaffinity; component-helpers nodeaffinity.go.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from stower.framework.args import Args, convert_args
+from stower.framework.changes import Change, Happened
+from stower.framework.plugin import Features, Normalize, Plugin
+from stower.framework.reasons import Rejection
+from stower.model.errors import InvalidObject
+from stower.model.kinds import Node
+from stower.model.kinds.pod import NodeAffinity as NodeAffinitySpec
+from stower.model.selectors import (
+    IN,
+    NODE_NAME_FIELD,
+    NodeSelector,
+    NodeSelectorTerm,
+    PreferredSchedulingTerm,
+    Requirement,
+    field_requirement_fault,
+    node_selector_matches,
+    requirement_fault,
+    term_is_parsable,
+)
+from stower.state.arrays import Bools, Ints, Rows
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
+
+NOT_MATCHED: Final = 1
+NOT_ENFORCED: Final = 2
+
+
+class NodeAffinityArgs(Args, frozen=True, rename="camel"):
+    """Arguments of the plugin in a KubeSchedulerConfiguration."""
+
+    added_affinity: NodeAffinitySpec | None = None
+
+
+class NodeAffinity(Plugin):
+    """Refuse nodes that neither the pod's terms nor the profile's admit; score preferred terms."""
+
+    name = "NodeAffinity"
+    normalize = Normalize.BY_MAXIMUM
+    reasons = (
+        "node(s) didn't match Pod's node affinity/selector",
+        "node(s) didn't match scheduler-enforced node affinity",
+    )
+    wakes_on = Change.NODE_ADDED | Change.NODE_LABELS
+
+    def __init__(self, added: NodeAffinitySpec | None = None) -> None:
+        """`added` is the profile's addedAffinity: it holds for every pod."""
+        self.added_required = added.required if added is not None else None
+        self.added_preferred = (added.preferred if added is not None else None) or ()
+
+    @classmethod
+    def from_args(
+        cls, args: Mapping[str, Any] | None, path: str, features: Features
+    ) -> "NodeAffinity":
+        """NodeAffinityArgs: addedAffinity."""
+        read = convert_args(args, NodeAffinityArgs, path)
+        added = read.added_affinity
+        if added is not None:
+            _check_terms(added, f"{path}.addedAffinity")
+        return cls(added)
+
+    def pre_filter(self, shape: Shape, state: ClusterState) -> Rejection | frozenset[str] | None:
+        """The nodes that the terms name by metadata.name, where every term does."""
+        required = _required(shape)
+        terms = (required.node_selector_terms if required is not None else None) or ()
+        names: frozenset[str] = frozenset()
+        for term in terms:
+            of_term = _names(term)
+            if of_term is None:
+                return None
+            names |= of_term
+        if not terms:
+            return None
+        return names or Rejection(("pod affinity terms conflict",))
+
+    def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
+        """2 where the profile's terms do not match, else 1 where the pod's do not."""
+        required = _required(shape)
+        if self.added_required is None and required is None and not shape.node_selector:
+            return None
+        count = len(state.present[rows])
+        codes = np.zeros(count, np.int64)
+        for key, value in (shape.node_selector or {}).items():
+            equal = Requirement(key, IN, (value,))
+            codes[~state.labels.match(equal, rows, count)] = NOT_MATCHED
+        if required is not None:
+            codes[~match_selector(required, state, rows, count)] = NOT_MATCHED
+        if self.added_required is not None:
+            codes[~match_selector(self.added_required, state, rows, count)] = NOT_ENFORCED
+        return codes
+
+    def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
+        """Sum of the weights of the preferred terms that match, the pod's and the profile's."""
+        own = shape.node_affinity.preferred if shape.node_affinity is not None else None
+        terms = [
+            t
+            for t in (*(own or ()), *self.added_preferred)
+            if t.weight and not t.preference.is_empty
+        ]
+        if not terms:
+            return None
+        count = len(state.present[rows])
+        scores = np.zeros(count, np.int64)
+        for term in terms:
+            scores[_match_preferred(term, state, rows, count)] += term.weight
+        return scores
+
+    def hint(self, shape: Shape, happened: Happened) -> bool:
+        """Wake for a node that matches now and, if it was there before, did not."""
+        node = happened.node
+        if node is None:
+            return False
+        if self.added_required is not None and not _matches(self.added_required, node):
+            return False
+        if not _pod_matches(shape, node):
+            return False
+        return happened.old_node is None or not _pod_matches(shape, happened.old_node)
+
+
+def _check_terms(added: NodeAffinitySpec, path: str) -> None:
+    """Raise InvalidObject for a condition that could never be evaluated."""
+    required = (added.required.node_selector_terms if added.required is not None else None) or ()
+    terms = [
+        (f"{path}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{i}]", term)
+        for i, term in enumerate(required)
+    ]
+    terms += [
+        (f"{path}.preferredDuringSchedulingIgnoredDuringExecution[{i}].preference", p.preference)
+        for i, p in enumerate(added.preferred or ())
+    ]
+    for at, term in terms:
+        for kind, requirements, fault_of in (
+            ("matchExpressions", term.match_expressions, requirement_fault),
+            ("matchFields", term.match_fields, field_requirement_fault),
+        ):
+            for j, requirement in enumerate(requirements or ()):
+                fault = fault_of(requirement)
+                if fault is not None:
+                    field, got, want = fault
+                    raise InvalidObject(f"{at}.{kind}[{j}].{field}", got, want)
+
+
+def match_selector(selector: NodeSelector, state: ClusterState, rows: Rows, count: int) -> Bools:
+    """bool[count]: which rows match one of the terms."""
+    result = np.zeros(count, np.bool_)
+    for term in selector.node_selector_terms or ():
+        if not term.is_empty:
+            result |= match_term(term, state, rows, count)
+    return result
+
+
+def match_term(term: NodeSelectorTerm, state: ClusterState, rows: Rows, count: int) -> Bools:
+    """bool[count]: which rows meet all conditions; none where one of them cannot be parsed."""
+    if not term_is_parsable(term):
+        return np.zeros(count, np.bool_)
+    result = np.ones(count, np.bool_)
+    for requirement in term.match_expressions or ():
+        result &= state.labels.match(requirement, rows, count)
+    for requirement in term.match_fields or ():
+        result &= _match_field(requirement, state, rows, count)
+    return result
+
+
+def _match_preferred(
+    term: PreferredSchedulingTerm, state: ClusterState, rows: Rows, count: int
+) -> Bools:
+    return match_term(term.preference, state, rows, count)
+
+
+def _match_field(requirement: Requirement, state: ClusterState, rows: Rows, count: int) -> Bools:
+    """A field that nodes do not have reads as the empty string."""
+    value = (requirement.values or ("",))[0]
+    if requirement.key != NODE_NAME_FIELD:
+        equal = np.full(count, value == "")
+    else:
+        all_rows = np.zeros(state.capacity, np.bool_)
+        row = state.row_of(value)
+        if row >= 0:
+            all_rows[row] = True
+        equal = all_rows[rows]
+    return equal if requirement.operator == IN else ~equal
+
+
+def _required(shape: Shape) -> NodeSelector | None:
+    return shape.node_affinity.required if shape.node_affinity is not None else None
+
+
+def _names(term: NodeSelectorTerm) -> frozenset[str] | None:
+    """The node names that a term allows, or None where it does not go by name."""
+    sets = [
+        frozenset(r.values or ())
+        for r in term.match_fields or ()
+        if r.key == NODE_NAME_FIELD and r.operator == IN
+    ]
+    return frozenset.intersection(*sets) if sets else None
+
+
+def _matches(selector: NodeSelector, node: Node) -> bool:
+    return node_selector_matches(selector, node.metadata.labels or {}, node.metadata.name)
+
+
+def _pod_matches(shape: Shape, node: Node) -> bool:
+    labels = node.metadata.labels or {}
+    if any(labels.get(k) != v for k, v in (shape.node_selector or {}).items()):
+        return False
+    required = _required(shape)
+    return required is None or _matches(required, node)

@@ -1,0 +1,30 @@
+"""NodeName: a pod that names its node goes there or nowhere.
+
+Source: kube-scheduler plugins/nodename.
+"""
+
+import numpy as np
+
+from stower.framework.changes import Change
+from stower.framework.plugin import Plugin
+from stower.state.arrays import Ints, Rows
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
+
+
+class NodeName(Plugin):
+    """Refuse every node but the named one."""
+
+    name = "NodeName"
+    reasons = ("node(s) didn't match the requested node name",)
+    wakes_on = Change.NODE_ADDED
+
+    def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
+        """1 on every row but the named node's."""
+        if not shape.node_name:
+            return None
+        codes = np.ones(state.capacity, np.int64)
+        named = state.row_of(shape.node_name)
+        if named >= 0:
+            codes[named] = 0
+        return codes[rows]

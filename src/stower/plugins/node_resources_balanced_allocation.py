@@ -1,0 +1,68 @@
+"""NodeResourcesBalancedAllocation: prefer nodes whose resources the pod would use evenly.
+
+Source: kube-scheduler plugins/noderesources/balanced_allocation.go.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stower.framework.args import Args, ResourceSpec, convert_args
+from stower.framework.plugin import Features, Plugin, Scope
+from stower.model.errors import InvalidObject
+from stower.model.resources import CPU, MEMORY, is_scalar
+from stower.plugins.resource_scores import Counted, balanced, balanced_row
+from stower.state.arrays import Ints, Rows
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
+
+
+class BalancedArgs(Args, frozen=True):
+    """Arguments of the plugin in a KubeSchedulerConfiguration."""
+
+    resources: tuple[ResourceSpec, ...] = ()
+
+
+class NodeResourcesBalancedAllocation(Plugin):
+    """Score by how much more even the node's use becomes. Pods without requests are not scored."""
+
+    name = "NodeResourcesBalancedAllocation"
+    scope = Scope.USE
+
+    def __init__(self, resources: tuple[str, ...] = (CPU, MEMORY)) -> None:
+        self.resources = resources
+
+    @classmethod
+    def from_args(
+        cls, args: Mapping[str, Any] | None, path: str, features: Features
+    ) -> "NodeResourcesBalancedAllocation":
+        """NodeResourcesBalancedAllocationArgs: resources, each once, of weight 1."""
+        read = convert_args(args, BalancedArgs, path)
+        names = [resource.name for resource in read.resources]
+        for i, resource in enumerate(read.resources):
+            at = f"{path}.resources[{i}]"
+            if resource.name in names[:i]:
+                raise InvalidObject(f"{at}.name", resource.name, "each resource once")
+            if resource.weight not in (0, 1):
+                raise InvalidObject(f"{at}.weight", resource.weight, "1")
+        return cls(tuple(names) or (CPU, MEMORY))
+
+    def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
+        """50 to 100, 75 where nothing changes."""
+        counted = self._counted(shape, state)
+        return balanced(counted, rows) if counted else None
+
+    def score_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
+        """The same for one row."""
+        counted = self._counted(shape, state)
+        return balanced_row(counted) if counted else None
+
+    def _counted(self, shape: Shape, state: ClusterState) -> tuple[Counted, ...]:
+        """None for a pod that asks for none of the resources."""
+        asked = [shape.balanced_amounts.get(name, 0) for name in self.resources]
+        if not any(asked):
+            return ()
+        return tuple(
+            Counted(state.column(name), state.column(name), amount, 1)
+            for name, amount in zip(self.resources, asked, strict=True)
+            if amount or not is_scalar(name)
+        )

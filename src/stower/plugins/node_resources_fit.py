@@ -1,0 +1,284 @@
+"""NodeResourcesFit: enough of every resource, and a score by how full the node would be.
+
+Source: kube-scheduler plugins/noderesources/fit.go.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+
+from stower.framework.args import Args, ResourceSpec, convert_args
+from stower.framework.changes import Change, Happened
+from stower.framework.plugin import Features, Plugin, Scope
+from stower.framework.reasons import Rejection
+from stower.model.errors import InvalidObject
+from stower.model.kinds import Node, Pod
+from stower.model.resources import (
+    CPU,
+    MEMORY,
+    PODS,
+    amounts,
+    is_extended,
+    is_scalar,
+    parse_list,
+    pod_requests,
+)
+from stower.model.selectors import label_key_fault
+from stower.plugins import resource_scores as kernels
+from stower.plugins.resource_scores import Counted
+from stower.state.arrays import Bools, Ints, ResourceColumn, Rows
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
+
+# Codes are bit sets: bit 0 no pod slot, bit 1 some shortage that no eviction could end, then one
+# bit for each resource of the shape. int64 leaves room for 61 of them.
+NO_SLOT: Final = 1
+NEVER: Final = 2
+FIRST_RESOURCE_BIT: Final = 2
+
+
+class Strategy(Enum):
+    """Which nodes score high."""
+
+    LEAST_ALLOCATED = "LeastAllocated"
+    MOST_ALLOCATED = "MostAllocated"
+    REQUESTED_TO_CAPACITY_RATIO = "RequestedToCapacityRatio"
+
+
+class UtilizationShapePoint(Args, frozen=True):
+    """A point of the score's curve: use in percent, score of 0 to 10."""
+
+    utilization: int = 0
+    score: int = 0
+
+
+class RatioParam(Args, frozen=True):
+    """The curve of RequestedToCapacityRatio."""
+
+    shape: tuple[UtilizationShapePoint, ...] = ()
+
+
+class ScoringStrategy(Args, frozen=True, rename="camel"):
+    """Which nodes score high, by which resources."""
+
+    type: str = Strategy.LEAST_ALLOCATED.value
+    resources: tuple[ResourceSpec, ...] = ()
+    requested_to_capacity_ratio: RatioParam | None = None
+
+
+class FitArgs(Args, frozen=True, rename="camel"):
+    """NodeResourcesFitArgs as a KubeSchedulerConfiguration has them."""
+
+    ignored_resources: tuple[str, ...] = ()
+    ignored_resource_groups: tuple[str, ...] = ()
+    scoring_strategy: ScoringStrategy = ScoringStrategy()
+
+
+class NodeResourcesFit(Plugin):
+    """Refuse nodes without room; score by the share of each counted resource that is used."""
+
+    name = "NodeResourcesFit"
+    scope = Scope.USE
+    wakes_on = (
+        Change.NODE_ADDED
+        | Change.NODE_ALLOCATABLE
+        | Change.PLACED_POD_DELETED
+        | Change.PLACED_POD_SCALED_DOWN
+        | Change.OWN_SCALED_DOWN
+    )
+
+    def __init__(self, args: FitArgs | None = None) -> None:
+        """`args` must be valid: `from_args` checks them."""
+        args = args or FitArgs()
+        strategy = args.scoring_strategy
+        self.strategy = Strategy(strategy.type)
+        # A weight of 0 stands for one that was not given.
+        named = tuple((r.name, r.weight or 1) for r in strategy.resources)
+        self.resources = named or ((CPU, 1), (MEMORY, 1))
+        ratio = strategy.requested_to_capacity_ratio
+        points = [(p.utilization, p.score) for p in ratio.shape] if ratio is not None else []
+        self.table = kernels.ratio_table(points) if points else None
+        self.ignored = frozenset(args.ignored_resources)
+        self.ignored_groups = frozenset(args.ignored_resource_groups)
+
+    @classmethod
+    def from_args(
+        cls, args: Mapping[str, Any] | None, path: str, features: Features
+    ) -> "NodeResourcesFit":
+        """NodeResourcesFitArgs, checked as upstream's ValidateNodeResourcesFitArgs does."""
+        read = convert_args(args, FitArgs, path)
+        check_fit_args(read, path)
+        return cls(read)
+
+    # Filter
+
+    def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
+        """Bits of all shortages of each row."""
+        pods = state.columns[PODS]
+        codes = (pods.requested[rows] >= pods.allocatable[rows]).astype(np.int64)
+        bit = 1 << FIRST_RESOURCE_BIT
+        for column, amount in self._wanted(shape):
+            allocatable = column.allocatable[rows]
+            short = amount > allocatable - column.requested[rows]
+            if short.any():
+                codes[short] |= bit
+                codes[short & (amount > allocatable)] |= NEVER
+            bit <<= 1
+        return codes
+
+    def passes(self, shape: Shape, state: ClusterState, rows: Rows) -> Bools | None:
+        """Whether everything fits."""
+        pods = state.columns[PODS]
+        fits = pods.requested[rows] < pods.allocatable[rows]
+        for column, amount in self._wanted(shape):
+            fits &= column.requested[rows] + amount <= column.allocatable[rows]
+        return fits
+
+    def filter_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
+        """The same for one row."""
+        pods = state.columns[PODS]
+        wanted = tuple(self._wanted(shape))
+
+        def check(row: int) -> int:
+            code = 1 if pods.used[row] >= pods.alloc[row] else 0
+            bit = 4
+            for column, amount in wanted:
+                allocatable = column.alloc[row]
+                if amount > allocatable - column.used[row]:
+                    code |= bit | NEVER if amount > allocatable else bit
+                bit <<= 1
+            return code
+
+        return check
+
+    def rejection(self, shape: Shape, code: int) -> Rejection:
+        """Every shortage is a reason; one that no eviction can end makes the node unresolvable."""
+        reasons = ["Too many pods"] if code & NO_SLOT else []
+        for i, (column, _) in enumerate(self._wanted(shape)):
+            if code >> (FIRST_RESOURCE_BIT + i) & 1:
+                reasons.append(f"Insufficient {column.name}")
+        return Rejection(tuple(reasons), resolvable=not code & NEVER)
+
+    def _wanted(self, shape: Shape) -> tuple[tuple[ResourceColumn, int], ...]:
+        """What must fit. A request of a negative amount (upstream: cpu, memory) fits anywhere."""
+        if not self.ignored and not self.ignored_groups:
+            return shape.requests
+        return tuple(
+            (column, amount)
+            for column, amount in shape.requests
+            if not (
+                is_extended(column.name)
+                and (
+                    column.name in self.ignored
+                    or column.name.partition("/")[0] in self.ignored_groups
+                )
+            )
+        )
+
+    # Score
+
+    def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
+        """0 to 100 by the strategy."""
+        counted = self._counted(shape, state)
+        if not counted:
+            return None
+        match self.strategy:
+            case Strategy.LEAST_ALLOCATED:
+                return kernels.least_allocated(counted, rows)
+            case Strategy.MOST_ALLOCATED:
+                return kernels.most_allocated(counted, rows)
+        assert self.table is not None
+        return kernels.requested_to_capacity(counted, rows, self.table)
+
+    def score_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
+        """The same for one row."""
+        counted = self._counted(shape, state)
+        if not counted:
+            return None
+        match self.strategy:
+            case Strategy.LEAST_ALLOCATED:
+                return kernels.least_allocated_row(counted)
+            case Strategy.MOST_ALLOCATED:
+                return kernels.most_allocated_row(counted)
+        assert self.table is not None
+        return kernels.requested_to_capacity_row(counted, self.table)
+
+    def _counted(self, shape: Shape, state: ClusterState) -> tuple[Counted, ...]:
+        """The resources that count for this shape: extended ones only where it asks for them."""
+        non_zero = {CPU: state.non_zero_cpu, MEMORY: state.non_zero_memory}
+        result = []
+        for name, weight in self.resources:
+            amount = shape.fit_amounts.get(name, 0)
+            if amount or not is_scalar(name):
+                column = state.column(name)
+                result.append(Counted(column, non_zero.get(name, column), amount, weight))
+        return tuple(result)
+
+    # Hints
+
+    def hint(self, shape: Shape, happened: Happened) -> bool:
+        """Wake for a node that is large enough and has grown, and for room that was given back."""
+        node, old_node = happened.node, happened.old_node
+        if node is not None:
+            after = _room(node)
+            if any(amount > after.get(c.name, 0) for c, amount in shape.requests):
+                return False
+            if old_node is None:
+                return True
+            before = _room(old_node)
+            names = [PODS, *(column.name for column, _ in shape.requests)]
+            return any(after.get(name, 0) > before.get(name, 0) for name in names)
+        if happened.change & Change.PLACED_POD_SCALED_DOWN:
+            return _gives_back(happened.old_pod, happened.pod, shape)
+        return True
+
+
+def check_fit_args(args: FitArgs, path: str) -> None:
+    """Raise InvalidObject for the first argument that makes no sense, with its path."""
+    for i, name in enumerate(args.ignored_resources):
+        fault = label_key_fault(name)
+        if fault:
+            raise InvalidObject(f"{path}.ignoredResources[{i}]", name, fault)
+    for i, group in enumerate(args.ignored_resource_groups):
+        fault = "a group without '/'" if "/" in group else label_key_fault(group)
+        if fault:
+            raise InvalidObject(f"{path}.ignoredResourceGroups[{i}]", group, fault)
+    strategy, path = args.scoring_strategy, f"{path}.scoringStrategy"
+    names = [s.value for s in Strategy]
+    if strategy.type not in names:
+        raise InvalidObject(f"{path}.type", strategy.type, " or ".join(sorted(names)))
+    for i, resource in enumerate(strategy.resources):
+        if not 0 <= resource.weight <= 100:
+            at = f"{path}.resources[{i}].weight"
+            raise InvalidObject(at, resource.weight, f"a weight of {resource.name} in 1 to 100")
+    ratio, path = strategy.requested_to_capacity_ratio, f"{path}.requestedToCapacityRatio"
+    if strategy.type != Strategy.REQUESTED_TO_CAPACITY_RATIO.value:
+        if ratio is not None:
+            raise InvalidObject(path, "a value", "none when type is not RequestedToCapacityRatio")
+        return
+    if ratio is None or not ratio.shape:
+        raise InvalidObject(f"{path}.shape", None, "at least one point")
+    for i, point in enumerate(ratio.shape):
+        at = f"{path}.shape[{i}]"
+        if i and ratio.shape[i - 1].utilization >= point.utilization:
+            raise InvalidObject(f"{at}.utilization", point.utilization, "increasing values")
+        if not 0 <= point.utilization <= 100:
+            raise InvalidObject(f"{at}.utilization", point.utilization, "a value in 0 to 100")
+        if not 0 <= point.score <= kernels.MAX_CUSTOM_SCORE:
+            raise InvalidObject(f"{at}.score", point.score, "a value in 0 to 10")
+
+
+def _room(node: Node) -> dict[str, int]:
+    quantities = parse_list(node.status.allocatable)
+    return {**amounts(quantities), PODS: quantities[PODS].value() if PODS in quantities else 0}
+
+
+def _gives_back(old: Pod | None, new: Pod | None, shape: Shape) -> bool:
+    """Whether a resize left more of something that the shape asks for."""
+    if old is None or new is None:
+        return True
+    before = amounts(pod_requests(old, use_status=True))
+    after = amounts(pod_requests(new, use_status=True))
+    return any(before.get(c.name, 0) > after.get(c.name, 0) for c, _ in shape.requests)

@@ -1,0 +1,17 @@
+"""PrioritySort: higher priority first, then who has waited longer.
+
+Source: kube-scheduler plugins/queuesort.
+"""
+
+from stower.framework.plugin import Plugin
+from stower.model.kinds import Pod
+
+
+class PrioritySort(Plugin):
+    """Order the queue by priority, then by the time of entering it."""
+
+    name = "PrioritySort"
+
+    def sort_key(self, pod: Pod, added_ns: int) -> tuple[int, ...]:
+        """(-priority, time of entering the queue in ns)."""
+        return (-(pod.spec.priority or 0), added_ns)

@@ -1,0 +1,24 @@
+"""SchedulingGates: a pod with gates stays out of the queue (KEP-3521).
+
+Source: kube-scheduler plugins/schedulinggates.
+"""
+
+from stower.framework.changes import Change
+from stower.framework.plugin import Plugin
+from stower.framework.reasons import Rejection
+from stower.model.kinds import Pod
+
+
+class SchedulingGates(Plugin):
+    """Hold pods that carry .spec.schedulingGates."""
+
+    name = "SchedulingGates"
+    wakes_on = Change.OWN_GATES_REMOVED
+
+    def pre_enqueue(self, pod: Pod) -> Rejection | None:
+        """Refuse while there is a gate; the text lists them as Go prints a slice."""
+        gates = pod.spec.scheduling_gates
+        if not gates:
+            return None
+        names = " ".join(gate.name for gate in gates)
+        return Rejection((f"waiting for scheduling gates: [{names}]",))

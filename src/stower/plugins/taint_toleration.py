@@ -1,0 +1,76 @@
+"""TaintToleration: keep pods off nodes with taints they do not tolerate; prefer few soft taints.
+
+Source: kube-scheduler plugins/tainttoleration; KEP-5471 for Lt and Gt.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stower.framework.changes import Change, Happened
+from stower.framework.plugin import Features, Normalize, Plugin
+from stower.model.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, tolerated
+from stower.state.arrays import Ints, Rows
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
+
+
+class TaintToleration(Plugin):
+    """Refuse nodes with an untolerated hard taint; score by the number of untolerated soft ones.
+
+    Each distinct set of taints is judged once and the verdict gathered, so that the cost does not
+    grow with the taints per node.
+    """
+
+    name = "TaintToleration"
+    normalize = Normalize.BY_MAXIMUM_REVERSED
+    reasons = ("node(s) had untolerated taint(s)",)
+    wakes_on = Change.NODE_ADDED | Change.NODE_TAINTS | Change.OWN_TOLERATIONS
+
+    def __init__(self, comparisons: bool = False) -> None:
+        """`comparisons` admits the operators Lt and Gt (TaintTolerationComparisonOperators)."""
+        self.comparisons = comparisons
+
+    @classmethod
+    def from_args(
+        cls, args: Mapping[str, Any] | None, path: str, features: Features
+    ) -> "TaintToleration":
+        """No arguments; a feature gate."""
+        return cls(features.taint_toleration_comparison_operators)
+
+    def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
+        """1 where a NoSchedule or NoExecute taint is not tolerated."""
+        verdicts = [self._refuses(taints, shape) for taints in state.taint_sets]
+        if not any(verdicts):
+            return None
+        return np.array(verdicts, np.int64)[state.taint_codes[rows]]
+
+    def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
+        """Number of PreferNoSchedule taints that are not tolerated."""
+        counts = [self._soft_count(taints, shape) for taints in state.taint_sets]
+        if not any(counts):
+            return None
+        return np.array(counts, np.int64)[state.taint_codes[rows]]
+
+    def hint(self, shape: Shape, happened: Happened) -> bool:
+        """Wake for a node whose taints have become tolerable, or a new toleration of the pod."""
+        if happened.node is None:
+            return True
+        old = happened.old_node
+        refused = old is None or self._refuses(old.spec.taints or (), shape)
+        return refused and not self._refuses(happened.node.spec.taints or (), shape)
+
+    def _refuses(self, taints: tuple[Taint, ...], shape: Shape) -> bool:
+        return any(
+            taint.effect in (NO_SCHEDULE, NO_EXECUTE)
+            and not tolerated(shape.tolerations, taint, self.comparisons)
+            for taint in taints
+        )
+
+    def _soft_count(self, taints: tuple[Taint, ...], shape: Shape) -> int:
+        soft = tuple(t for t in shape.tolerations if t.effect in ("", PREFER_NO_SCHEDULE))
+        return sum(
+            taint.effect == PREFER_NO_SCHEDULE and not tolerated(soft, taint, self.comparisons)
+            for taint in taints
+        )

@@ -1,0 +1,395 @@
+"""ClusterState: nodes as rows, pods as entries, and the few primitives that change them.
+
+Nodes and pods come and go only through the primitives at the end of the class; each logs its
+inverse in the journal while a trial is open, and says in the dirty logs which row it changed:
+`use_log` for what is placed on a row, `node_log` for the node object itself.
+
+A pod's life: pending (row -1) -> assumed (placed by us, its write not yet answered) -> placed (the
+API says so) -> gone. `forget` takes an assumption back.
+
+Must not know of plugins, queues or decisions.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stower.model.errors import InvariantError
+from stower.model.kinds import Node, Pod
+from stower.model.resources import PODS, amounts, parse_list
+from stower.model.selectors import LabelSelector
+from stower.model.taints import Taint
+from stower.state.arrays import CAPACITY_FIRST, Bools, DirtyLog, Ints, ResourceColumn, grown
+from stower.state.images import Images
+from stower.state.journal import Journal, Trial
+from stower.state.labels import LabelColumns
+from stower.state.ports import HostPorts
+from stower.state.shapes import Shape, ShapeTable
+from stower.state.tallies import Tallies, Tally
+from stower.state.ties import name_hash
+
+
+class PodEntry:
+    """One pod as the state knows it. `row` is -1 while it has no node."""
+
+    __slots__ = ("assumed", "pod", "row", "shape", "uid")
+
+    def __init__(self, pod: Pod, shape: Shape) -> None:
+        self.uid = pod.metadata.uid
+        self.pod = pod
+        self.shape = shape
+        self.row = -1
+        self.assumed = False
+
+
+class ClusterState:
+    """All that is known. Arrays are int64[capacity] or bool[capacity]; rows in use lie below
+    `row_limit`, and `present` says which of them have a node (a row without one still carries pods
+    that are bound to a node that is gone, or not yet seen)."""
+
+    def __init__(self) -> None:
+        self.journal = Journal()
+        self.use_log = DirtyLog()
+        self.node_log = DirtyLog()
+        self.capacity = CAPACITY_FIRST
+        self.layout = 0  # grows with the capacity: whoever holds arrays over rows makes new ones
+        self.row_limit = 0
+        self.node_count = 0
+        self.row_by_name: dict[str, int] = {}
+        self.names: list[str] = [""] * self.capacity
+        self.nodes: list[Node | None] = [None] * self.capacity
+        self.on_row: list[dict[str, PodEntry]] = [{} for _ in range(self.capacity)]
+        self._free_rows = list(range(self.capacity - 1, -1, -1))
+        self.present: Bools = np.zeros(self.capacity, np.bool_)
+        self.unschedulable: Bools = np.zeros(self.capacity, np.bool_)
+        self.name_hashes = np.zeros(self.capacity, np.uint64)
+        # Code per distinct tuple of taints: a set is judged once, then gathered.
+        self.taint_codes: Ints = np.zeros(self.capacity, np.int64)
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self._taint_code: dict[tuple[Taint, ...], int] = {(): 0}
+        self.columns: dict[str, ResourceColumn] = {}
+        self.column(PODS)
+        # What pods count as when nodes are scored: those that ask for nothing count as something.
+        self.non_zero_cpu = ResourceColumn("non-zero cpu", self.capacity)
+        self.non_zero_memory = ResourceColumn("non-zero memory", self.capacity)
+        self.labels = LabelColumns(self.capacity)
+        self.images = Images()
+        self.ports = HostPorts()
+        self.tallies = Tallies(self.labels, self.capacity)
+        self.shapes = ShapeTable(self.column, (self.non_zero_cpu, self.non_zero_memory))
+        self.pods: dict[str, PodEntry] = {}
+        # Node name -> pods that were promised room there, by uid.
+        self.nominated: dict[str, dict[str, PodEntry]] = {}
+
+    # Reading
+
+    @property
+    def all_rows(self) -> slice:
+        """Every row in use, as an index that gives views."""
+        return slice(0, self.row_limit)
+
+    def column(self, name: str) -> ResourceColumn:
+        """The resource's column, made where the resource is new."""
+        column = self.columns.get(name)
+        if column is None:
+            column = self.columns[name] = ResourceColumn(name, self.capacity)
+        return column
+
+    def row_of(self, name: str) -> int:
+        """The row of a present node, or -1."""
+        row = self.row_by_name.get(name, -1)
+        return row if row >= 0 and self.present[row] else -1
+
+    def present_rows(self) -> list[int]:
+        """Rows that have a node, in order."""
+        return [int(row) for row in np.flatnonzero(self.present)]
+
+    def pods_on(self, row: int) -> list[PodEntry]:
+        """The pods of a row, by uid."""
+        return [entry for _, entry in sorted(self.on_row[row].items())]
+
+    def placed(self) -> Iterator[PodEntry]:
+        """All pods that hold room."""
+        return (entry for entry in self.pods.values() if entry.row >= 0)
+
+    def tally(self, namespaces: frozenset[str] | None, selector: LabelSelector) -> Tally:
+        """The kept count of pods per row that match; None stands for all namespaces."""
+        return self.tallies.register(namespaces, selector, self.placed())
+
+    def trial(self) -> Trial:
+        """`with state.trial():` undoes all that is done inside."""
+        return self.journal.trial()
+
+    # Nodes
+
+    def set_node(self, node: Node) -> bool:
+        """Add or replace a node. Returns whether anything that scheduling reads has changed.
+
+        Raises InvalidObject, with nothing changed, where a quantity of the node is none.
+        """
+        allocatable = _allocatable(node)
+        row = self._row_for(node.metadata.name)
+        old = self.nodes[row]
+        changed = self._set_node(row, node, allocatable)
+        if self.journal.recording:
+            self.journal.log(self._undo_set_node, row, old)
+        return changed
+
+    def remove_node(self, name: str) -> bool:
+        """Remove a node; its pods stay counted until they are removed. False if unknown."""
+        row = self.row_of(name)
+        if row < 0:
+            return False
+        old = self.nodes[row]
+        self._clear_node(row)
+        if self.journal.recording:
+            self.journal.log(self._undo_set_node, row, old)
+        else:
+            self._release_row(row)
+        return True
+
+    # Pods
+
+    def add_pending(self, pod: Pod) -> PodEntry:
+        """A pod without a node. Raises InvalidObject where a quantity is none."""
+        return self._add_entry(pod, self.shapes.intern(pod))
+
+    def add_placed(self, pod: Pod) -> PodEntry:
+        """A pod that the API says is on `spec.nodeName`."""
+        entry = self._add_entry(pod, self.shapes.intern(pod))
+        self._place(entry, self._row_for(pod.spec.node_name))
+        return entry
+
+    def assume(self, entry: PodEntry, row: int) -> None:
+        """Count a pending pod as placed before the API agrees."""
+        self._place(entry, row)
+        self._set_assumed(entry, True)
+
+    def confirm(self, entry: PodEntry, pod: Pod) -> None:
+        """The API says where the pod is: where it was assumed, or elsewhere."""
+        shape = self.shapes.intern(pod)
+        self._set_assumed(entry, False)
+        self._move(entry, pod, shape, pod.spec.node_name)
+
+    def forget(self, entry: PodEntry) -> None:
+        """Take an assumption back: the pod is pending again."""
+        if not entry.assumed:
+            raise InvariantError(f"forget {entry.pod.key}: it is not assumed")
+        self._set_assumed(entry, False)
+        self._unplace(entry)
+
+    def update_pending(self, entry: PodEntry, pod: Pod) -> bool:
+        """A pending or assumed pod has changed. Returns whether its shape has."""
+        shape = self.shapes.intern(pod)
+        changed = shape is not entry.shape
+        self._move(entry, pod, shape, self.names[entry.row] if entry.row >= 0 else "")
+        return changed
+
+    def remove_pod(self, entry: PodEntry) -> None:
+        """The pod is gone, or has ended and holds no room any more."""
+        if entry.row >= 0:
+            self._unplace(entry)
+        self.nominate(entry, "")
+        del self.pods[entry.uid]
+        if self.journal.recording:
+            self.journal.log(self.pods.__setitem__, entry.uid, entry)
+
+    def nominate(self, entry: PodEntry, node_name: str) -> None:
+        """Promise the pod room on a node; an empty name takes the promise back."""
+        old = next((name for name, by in self.nominated.items() if entry.uid in by), "")
+        if old == node_name:
+            return
+        if old:
+            del self.nominated[old][entry.uid]
+            if not self.nominated[old]:
+                del self.nominated[old]
+        if node_name:
+            self.nominated.setdefault(node_name, {})[entry.uid] = entry
+        if self.journal.recording:
+            self.journal.log(self.nominate, entry, old)
+
+    # Primitives
+
+    def _add_entry(self, pod: Pod, shape: Shape) -> PodEntry:
+        entry = PodEntry(pod, shape)
+        if self.pods.setdefault(entry.uid, entry) is not entry:
+            raise InvariantError(f"pod {pod.key} with uid {entry.uid} is already known")
+        if self.journal.recording:
+            self.journal.log(self.pods.__delitem__, entry.uid)
+        return entry
+
+    def _move(self, entry: PodEntry, pod: Pod, shape: Shape, node_name: str) -> None:
+        """Show the pod as it is now, on this node; an empty name is none."""
+        here = self.names[entry.row] if entry.row >= 0 else ""
+        if here == node_name and (shape is entry.shape or not here):
+            self._set_view(entry, pod, shape)
+            return
+        if here:
+            self._unplace(entry)
+        self._set_view(entry, pod, shape)
+        if node_name:
+            # Only now: the row may have been given back when the pod left it.
+            self._place(entry, self._row_for(node_name))
+
+    def _set_view(self, entry: PodEntry, pod: Pod, shape: Shape) -> None:
+        if self.journal.recording:
+            self.journal.log(self._set_view, entry, entry.pod, entry.shape)
+        if self.tallies and entry.row >= 0:
+            self.tallies.bump(entry.pod, entry.row, -1)
+            self.tallies.bump(pod, entry.row, 1)
+        entry.pod = pod
+        entry.shape = shape
+
+    def _place(self, entry: PodEntry, row: int) -> None:
+        shape = entry.shape
+        for column, amount in shape.use:
+            column.used[row] += amount
+        entry.row = row
+        self.on_row[row][entry.uid] = entry
+        if shape.ports:
+            self.ports.add(row, shape.ports, 1)
+        if self.tallies:
+            self.tallies.bump(entry.pod, row, 1)
+        self.use_log.add(row)
+        if self.journal.recording:
+            self.journal.log(self._unplace, entry)
+
+    def _unplace(self, entry: PodEntry) -> None:
+        row, shape = entry.row, entry.shape
+        for column, amount in shape.use:
+            column.used[row] -= amount
+        entry.row = -1
+        del self.on_row[row][entry.uid]
+        if shape.ports:
+            self.ports.add(row, shape.ports, -1)
+        if self.tallies:
+            self.tallies.bump(entry.pod, row, -1)
+        self.use_log.add(row)
+        if self.journal.recording:
+            self.journal.log(self._place, entry, row)
+        elif not self.journal.undoing:
+            self._release_row(row)
+
+    def _set_assumed(self, entry: PodEntry, assumed: bool) -> None:
+        if self.journal.recording and assumed != entry.assumed:
+            self.journal.log(self._set_assumed, entry, entry.assumed)
+        entry.assumed = assumed
+
+    def _row_for(self, name: str) -> int:
+        """The row of that name, taking a free one where it has none."""
+        row = self.row_by_name.get(name, -1)
+        if row < 0:
+            if not self._free_rows:
+                self._grow()
+            row = self._free_rows.pop()
+            self.row_by_name[name] = row
+            self.names[row] = name
+            self.name_hashes[row] = name_hash(name)
+            self.row_limit = max(self.row_limit, row + 1)
+            if self.journal.recording:
+                self.journal.log(self._release_row, row)
+        return row
+
+    def _release_row(self, row: int) -> None:
+        """Give back a row that has neither node nor pods."""
+        if self.names[row] and self.nodes[row] is None and not self.on_row[row]:
+            del self.row_by_name[self.names[row]]
+            self.names[row] = ""
+            self.name_hashes[row] = 0
+            self._free_rows.append(row)
+
+    def _undo_set_node(self, row: int, old: Node | None) -> None:
+        if old is None:
+            self._clear_node(row)
+        else:
+            self._set_node(row, old, _allocatable(old))
+
+    def _set_node(self, row: int, node: Node, allocatable: dict[str, int]) -> bool:
+        """Write the node's columns; only what differs from the old node counts as a change."""
+        old = self.nodes[row]
+        self.nodes[row] = node
+        before: dict[str, int] = {}
+        if old is not None:
+            same = old.status.allocatable == node.status.allocatable
+            before = allocatable if same else _allocatable(old)
+        use_changed = before != allocatable
+        if use_changed:
+            for name in before:
+                if name not in allocatable:
+                    self.columns[name].alloc[row] = 0
+            for name, amount in allocatable.items():
+                self.column(name).alloc[row] = amount
+            self.use_log.add(row)
+        object_changed = old is None
+        if old is None:
+            self.present[row] = True
+            self.node_count += 1
+        old_labels = (old.metadata.labels if old is not None else None) or {}
+        labels = node.metadata.labels or {}
+        if old_labels != labels:
+            self.labels.set(row, old_labels, labels)
+            object_changed = True
+        taints = node.spec.taints or ()
+        code = self._code_of_taints(taints)
+        if code != self.taint_codes[row]:
+            self.taint_codes[row] = code
+            object_changed = True
+        if node.spec.unschedulable != self.unschedulable[row]:
+            self.unschedulable[row] = node.spec.unschedulable
+            object_changed = True
+        generation = self.images.generation
+        self.images.set(row, old, node)
+        object_changed |= generation != self.images.generation
+        if object_changed:
+            self.node_log.add(row)
+        return use_changed or object_changed
+
+    def _clear_node(self, row: int) -> None:
+        old = self.nodes[row]
+        if old is None:
+            raise InvariantError(f"row {row} has no node to clear")
+        self.nodes[row] = None
+        for column in self.columns.values():
+            column.alloc[row] = 0
+        self.present[row] = False
+        self.node_count -= 1
+        self.labels.set(row, old.metadata.labels or {}, {})
+        self.taint_codes[row] = 0
+        self.unschedulable[row] = False
+        self.images.set(row, old, None)
+        self.use_log.add(row)
+        self.node_log.add(row)
+
+    def _code_of_taints(self, taints: tuple[Taint, ...]) -> int:
+        code = self._taint_code.get(taints)
+        if code is None:
+            code = self._taint_code[taints] = len(self.taint_sets)
+            self.taint_sets.append(taints)
+        return code
+
+    def _grow(self) -> None:
+        """Double the capacity."""
+        old, self.capacity = self.capacity, self.capacity * 2
+        self.layout += 1
+        new = self.capacity
+        self.names.extend([""] * old)
+        self.nodes.extend([None] * old)
+        self.on_row.extend({} for _ in range(old))
+        self._free_rows.extend(range(new - 1, old - 1, -1))
+        self.present = grown(self.present, new)
+        self.unschedulable = grown(self.unschedulable, new)
+        self.name_hashes = grown(self.name_hashes, new)
+        self.taint_codes = grown(self.taint_codes, new)
+        for column in (*self.columns.values(), self.non_zero_cpu, self.non_zero_memory):
+            column.grow(new)
+        self.labels.grow(new)
+        self.tallies.grow(new)
+
+
+def _allocatable(node: Node) -> dict[str, int]:
+    """What the node has to give, `pods` included."""
+    quantities = parse_list(node.status.allocatable, "status.allocatable")
+    result = amounts(quantities)
+    if PODS in quantities:
+        result[PODS] = quantities[PODS].value()
+    return result

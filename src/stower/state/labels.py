@@ -1,0 +1,132 @@
+"""Node labels as columns of value codes: a selector term becomes a vectorised comparison.
+
+A topology domain is the value code of its key, so sums per domain are sums per code.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from stower.model.selectors import Requirement, parse_int64
+from stower.state.arrays import Bools, Ints, Rows, grown
+
+
+class LabelColumn:
+    """One label key over all rows: int64[capacity] codes, 0 where a node lacks the key.
+
+    int64 although codes are small: a gather with int32 indices takes twice as long. A code whose
+    last node is gone is given to the next new value, so that a key with a value per node (the
+    hostname) does not grow for ever.
+    """
+
+    __slots__ = ("_free", "_users", "code_of", "codes", "values")
+
+    def __init__(self, capacity: int) -> None:
+        self.codes: Ints = np.zeros(capacity, np.int64)
+        self.code_of: dict[str, int] = {}
+        self.values: list[str | None] = [None]
+        self._users = [0]
+        self._free: list[int] = []
+
+    @property
+    def code_count(self) -> int:
+        """One more than the highest code in use: the length of an array indexed by code."""
+        return len(self.values)
+
+    def set(self, row: int, value: str | None) -> None:
+        """Give the row a value, or none."""
+        old = int(self.codes[row])
+        new = 0 if value is None else self._take(value)
+        self.codes[row] = new
+        if old:
+            self._users[old] -= 1
+            if not self._users[old]:
+                released = self.values[old]
+                assert released is not None
+                del self.code_of[released]
+                self.values[old] = None
+                self._free.append(old)
+
+    def _take(self, value: str) -> int:
+        code = self.code_of.get(value)
+        if code is None:
+            if self._free:
+                code = self._free.pop()
+                self.values[code] = value
+            else:
+                code = len(self.values)
+                self.values.append(value)
+                self._users.append(0)
+            self.code_of[value] = code
+        self._users[code] += 1
+        return code
+
+
+class LabelColumns:
+    """All label keys that some node has had."""
+
+    __slots__ = ("_capacity", "columns", "on_change")
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self.columns: dict[str, LabelColumn] = {}
+        # Called as (key, row, old code, new code): whoever sums over a key's domains follows it.
+        self.on_change: Callable[[str, int, int, int], None] | None = None
+
+    def column(self, key: str) -> LabelColumn:
+        """The key's column, made if no node has had the key so far."""
+        column = self.columns.get(key)
+        if column is None:
+            column = self.columns[key] = LabelColumn(self._capacity)
+        return column
+
+    def set(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+        """Replace the row's labels."""
+        for key in old:
+            if key not in new:
+                self._set(key, row, None)
+        for key, value in new.items():
+            if old.get(key) != value:
+                self._set(key, row, value)
+
+    def _set(self, key: str, row: int, value: str | None) -> None:
+        column = self.column(key)
+        before = int(column.codes[row])
+        column.set(row, value)
+        if self.on_change is not None:
+            self.on_change(key, row, before, int(column.codes[row]))
+
+    def grow(self, capacity: int) -> None:
+        """Extend all columns."""
+        self._capacity = capacity
+        for column in self.columns.values():
+            column.codes = grown(column.codes, capacity)
+
+    def match(self, requirement: Requirement, rows: Rows, count: int) -> Bools:
+        """bool[count]: which rows meet the condition. A new array."""
+        column = self.columns.get(requirement.key)
+        if column is None:
+            return np.full(count, requirement.operator in ("NotIn", "DoesNotExist"))
+        codes = column.codes[rows]
+        match requirement.operator:
+            case "Exists":
+                return codes > 0
+            case "DoesNotExist":
+                lacking: Bools = codes == 0
+                return lacking
+            case "In" | "NotIn":
+                wanted = [
+                    column.code_of[v] for v in requirement.values or () if v in column.code_of
+                ]
+                if len(wanted) == 1:
+                    hit: Bools = codes == wanted[0]
+                else:
+                    hit = np.isin(codes, wanted) if wanted else np.zeros(count, np.bool_)
+                return hit if requirement.operator == "In" else ~hit
+        # Gt and Lt: decide each distinct value once, then look it up.
+        table = np.zeros(column.code_count, np.bool_)
+        for value, code in column.code_of.items():
+            if parse_int64(value) is not None:
+                table[code] = requirement.matches({requirement.key: value})
+        matching: Bools = table[codes]
+        return matching

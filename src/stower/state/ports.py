@@ -1,0 +1,55 @@
+"""Host ports in use, per node row."""
+
+from typing import Final
+
+HostPort = tuple[str, int, str]
+
+ANY_IP: Final = "0.0.0.0"
+
+
+class HostPorts:
+    """Which rows use which host port, indexed by port: only rows that use one are looked at."""
+
+    __slots__ = ("_used",)
+
+    def __init__(self) -> None:
+        # (protocol, port) -> IP -> row -> number of pods.
+        self._used: dict[tuple[str, int], dict[str, dict[int, int]]] = {}
+
+    def add(self, row: int, ports: tuple[HostPort, ...], by: int) -> None:
+        """A pod with these ports came to the row (1) or left it (-1)."""
+        for protocol, port, ip in ports:
+            rows = self._used.setdefault((protocol, port), {}).setdefault(ip, {})
+            count = rows.get(row, 0) + by
+            if count:
+                rows[row] = count
+            else:
+                del rows[row]
+
+    def conflicts(self, wanted: tuple[HostPort, ...]) -> list[int]:
+        """Rows on which one of the ports is taken, sorted. 0.0.0.0 conflicts with every IP."""
+        rows: set[int] = set()
+        for protocol, port, ip in wanted:
+            by_ip = self._used.get((protocol, port), {})
+            for other, users in by_ip.items():
+                if ip in (ANY_IP, other) or other == ANY_IP:
+                    rows.update(users)
+        return sorted(rows)
+
+    def conflict_at(self, row: int, wanted: tuple[HostPort, ...]) -> bool:
+        """Whether one of the ports is taken on the row."""
+        for protocol, port, ip in wanted:
+            by_ip = self._used.get((protocol, port))
+            if by_ip:
+                for other, users in by_ip.items():
+                    if (ip in (ANY_IP, other) or other == ANY_IP) and row in users:
+                        return True
+        return False
+
+    def view(self) -> dict[tuple[str, int], dict[str, dict[int, int]]]:
+        """All ports in use, without empty entries; for comparing states."""
+        return {
+            port: {ip: dict(rows) for ip, rows in by_ip.items() if rows}
+            for port, by_ip in self._used.items()
+            if any(by_ip.values())
+        }

@@ -1,0 +1,197 @@
+"""Shapes: pods whose node-facing spec is equal share one, so that work is done once for all of
+them.
+
+Labels, names and terms about other pods are left out of a shape on purpose: an index label on every
+pod would otherwise make each of them a shape of its own.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from stower.model.errors import InvalidObject
+from stower.model.kinds import Pod
+from stower.model.kinds.pod import NodeAffinity
+from stower.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    NON_ZERO,
+    PODS,
+    Amounts,
+    amounts,
+    host_ports,
+    non_zero_requests,
+    normalized_image,
+    pod_requests,
+)
+from stower.model.taints import Toleration
+from stower.state.arrays import ResourceColumn
+
+# Distinct spec texts and shapes remembered. Beyond it the oldest are dropped: pods that hold one
+# keep it, later pods get an equal new one.
+TEXTS_MAX: Final = 16_384
+SHAPES_MAX: Final = 8_192
+
+# Shortages are bits of an int64 (NodeResourcesFit); real pods ask for a handful of resources.
+RESOURCES_MAX: Final = 60
+
+# The order in which a node's shortages are reported upstream.
+_FIRST: Final = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
+
+
+class Shape:
+    """What a pod asks of a node. Compared by identity; never changed.
+
+    requests: what must fit, per resource, amounts of 0 left out; use: what a placed pod takes,
+    per column, with one of `pods` and the stand-ins for scoring; fit_amounts, balanced_amounts:
+    what the two resource scores count; ports: (protocol, port, IP); images: one per container or
+    image volume, normalised; node_name: set only where a pod names its node while it is still to
+    be placed.
+    """
+
+    __slots__ = (
+        "balanced_amounts", "container_count", "fit_amounts", "images", "node_affinity",
+        "node_name", "node_selector", "ports", "requests", "serial", "tolerations", "use",
+    )  # fmt: skip
+
+    def __init__(
+        self, serial: int, pod: Pod, node_name: str, columns: "Callable[[str], ResourceColumn]",
+        non_zero: tuple[ResourceColumn, ResourceColumn],
+    ) -> None:  # fmt: skip
+        spec = pod.spec
+        self.serial = serial
+        asked = amounts(pod_requests(pod))
+        # Upstream starts from 0 and takes the maximum: a negative request asks for nothing.
+        wanted = [name for name in _ordered(asked) if asked[name] > 0]
+        if len(wanted) > RESOURCES_MAX:
+            raise InvalidObject(
+                "spec.containers", len(wanted), f"at most {RESOURCES_MAX} different resources"
+            )
+        self.requests = tuple((columns(name), asked[name]) for name in wanted)
+        with_status = pod_requests(pod, use_status=True)
+        taken = amounts(with_status)
+        zero_cpu, zero_memory = non_zero_requests(pod, with_status)
+        self.use = (
+            (columns(PODS), 1),
+            *((columns(name), taken[name]) for name in _ordered(taken)),
+            (non_zero[0], zero_cpu),
+            (non_zero[1], zero_memory),
+        )
+        # Upstream builds the fit scorer without its pod-level and resize options.
+        self.fit_amounts = amounts(pod_requests(pod, pod_level=False, non_missing=NON_ZERO))
+        self.balanced_amounts = taken
+        self.ports = host_ports(pod)
+        containers = (*(spec.init_containers or ()), *spec.containers)
+        volumes = [v.image.reference for v in spec.volumes or () if v.image is not None]
+        self.container_count = len(containers)
+        self.images = tuple(
+            normalized_image(name) for name in (*(c.image for c in containers), *volumes)
+        )
+        self.node_name = node_name
+        self.node_selector = spec.node_selector
+        self.node_affinity: NodeAffinity | None = (
+            spec.affinity.node_affinity if spec.affinity is not None else None
+        )
+        self.tolerations: tuple[Toleration, ...] = spec.tolerations or ()
+
+
+class ShapeTable:
+    """Interns shapes: by the text of the spec first (1 µs), by what it means second."""
+
+    __slots__ = ("_by_meaning", "_by_text", "_columns", "_encode", "_next", "_non_zero")
+
+    def __init__(
+        self,
+        columns: "Callable[[str], ResourceColumn]",
+        non_zero: tuple[ResourceColumn, ResourceColumn],
+    ) -> None:
+        self._columns = columns
+        self._non_zero = non_zero
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._by_text: dict[bytes, Shape] = {}
+        self._by_meaning: dict[bytes, Shape] = {}
+        self._next = 0
+
+    def intern(self, pod: Pod, node_name: str = "") -> Shape:
+        """The pod's shape. Raises InvalidObject where a quantity is none.
+
+        `node_name` pins a pod that is still to be placed to one node (the NodeName plugin).
+        """
+        spec, status = pod.spec, pod.status
+        affinity = spec.affinity
+        resized = status.container_statuses or status.init_container_statuses or status.resources
+        text = self._encode(
+            (
+                spec.containers,
+                spec.init_containers,
+                spec.node_selector,
+                affinity.node_affinity if affinity is not None else None,
+                spec.tolerations,
+                spec.overhead,
+                spec.resources,
+                [v.image for v in spec.volumes if v.image is not None] if spec.volumes else None,
+                node_name,
+                _given(pod) if resized else None,
+            )
+        )
+        shape = self._by_text.get(text)
+        if shape is None:
+            shape = self._intern_new(pod, node_name)
+            if len(self._by_text) >= TEXTS_MAX:
+                _drop_oldest(self._by_text)
+            self._by_text[text] = shape
+        return shape
+
+    def _intern_new(self, pod: Pod, node_name: str) -> Shape:
+        shape = Shape(self._next, pod, node_name, self._columns, self._non_zero)
+        meaning = self._encode(
+            (
+                [(column.name, amount) for column, amount in shape.requests],
+                [(column.name, amount) for column, amount in shape.use],
+                sorted(shape.fit_amounts.items()),
+                shape.ports,
+                shape.images,
+                shape.container_count,
+                shape.node_name,
+                sorted((shape.node_selector or {}).items()),
+                shape.node_affinity,
+                shape.tolerations,
+            )
+        )
+        known = self._by_meaning.get(meaning)
+        if known is not None:
+            return known
+        self._next += 1
+        if len(self._by_meaning) >= SHAPES_MAX:
+            _drop_oldest(self._by_meaning)
+        self._by_meaning[meaning] = shape
+        return shape
+
+
+def _given(pod: Pod) -> object:
+    """What containers were given. Readiness and the rest of a status change all the time."""
+    status = pod.status
+    pending = pod.condition("PodResizePending")
+    return (
+        [(s.name, s.resources, s.allocated_resources) for s in status.container_statuses or ()],
+        [
+            (s.name, s.resources, s.allocated_resources)
+            for s in status.init_container_statuses or ()
+        ],
+        status.resources,
+        status.allocated_resources,
+        pending.reason if pending is not None else None,
+    )
+
+
+def _ordered(amounts_: Amounts) -> list[str]:
+    """Names with an amount other than 0: cpu, memory, ephemeral-storage, then by name."""
+    names = [name for name, amount in amounts_.items() if amount]
+    return sorted(names, key=lambda name: (_FIRST.get(name, 3), name))
+
+
+def _drop_oldest(table: dict[bytes, Shape]) -> None:
+    for text in list(table)[: len(table) // 4]:
+        del table[text]

@@ -1,0 +1,249 @@
+"""Compare with answers recorded from Kubernetes: `run.py SUITE FILE...`.
+
+Prints the ids of differing cases and, as its last line, `agree X/Y`; `--show ID` explains one case,
+ours beside theirs. Exit code 0 when all agree, 1 when some differ, 2 for bad usage.
+"""
+
+import argparse
+import gzip
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from stower.assembly import build_profiles
+from stower.engine import plain
+from stower.engine.evaluation import Evaluation
+from stower.framework.configuration import read_configuration
+from stower.framework.plugin import Features
+from stower.framework.profile import Profile
+from stower.model.kinds import Node, Pod
+from stower.model.raw import decode
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
+
+Case = dict[str, Any]
+
+
+class World:
+    """The state and the profile of one recorded case."""
+
+    def __init__(self, case: Case) -> None:
+        gates = case.get("featureGates") or {}
+        features = Features(gates.get("TaintTolerationComparisonOperators", False))
+        profiles = build_profiles(read_configuration(case["config"]), features)
+        self.profile: Profile = next(iter(profiles.values()))
+        self.state = ClusterState()
+        for data in case["objects"]:
+            if data["kind"] == "Node":
+                self.state.set_node(view(data, Node))
+        for data in case["objects"]:
+            if data["kind"] == "Pod":
+                self.add(view(data, Pod))
+
+    def add(self, pod: Pod) -> None:
+        """A pod that runs, or one that waits for room it was promised."""
+        if pod.is_terminal:
+            return
+        if pod.spec.node_name:
+            self.state.add_placed(pod)
+        elif pod.status.nominated_node_name:
+            entry = self.state.add_pending(pod)
+            self.state.nominate(entry, pod.status.nominated_node_name)
+
+    def judge(self, pod: Pod) -> "Judged":
+        """Ours for one pod that is still to be placed."""
+        shape = self.state.shapes.intern(pod, pod.spec.node_name)
+        return Judged(self, pod, shape)
+
+
+class Judged:
+    """Our answer, in the form in which theirs was recorded."""
+
+    def __init__(self, world: World, pod: Pod, shape: Shape) -> None:
+        state, profile = world.state, world.profile
+        self.world = world
+        verdict = plain.judge(profile, state, shape, pod.priority, pod.metadata.uid)
+        feasible = verdict.feasible
+        refused = verdict.pre_filter
+        self.prefilter = None
+        if refused is not None:
+            feasible = feasible & False
+            plugin, rejection = refused
+            self.prefilter = {
+                "code": rejection.code,
+                "plugin": plugin.name,
+                "reasons": sorted(rejection.reasons),
+            }
+        self.nodes: dict[str, Case] = {}
+        self.scores: dict[str, dict[str, int]] = {}
+        parts = plain.scores(profile, state, shape, feasible)
+        total = plain.total(parts, len(feasible))
+        for row in state.present_rows():
+            name = state.names[row]
+            if refused is None:
+                self.nodes[name] = node_status(verdict.rejection(row))
+            if feasible[row]:
+                self.scores[name] = {p: int(s[row]) for p, s in parts.items()}
+                self.scores[name]["total"] = int(total[row])
+        highest = max((s["total"] for s in self.scores.values()), default=0)
+        self.best = sorted(n for n, s in self.scores.items() if s["total"] == highest)
+        self.message = verdict.diagnosis(state.node_count).message()
+        if not state.nominated:
+            self._check_cache(shape)
+
+    def _check_cache(self, shape: Shape) -> None:
+        """The cached cycle must find the same best nodes."""
+        state = self.world.state
+        best = Evaluation(self.world.profile, state, shape).best[: state.row_limit]
+        highest = best.max(initial=-1)
+        rows = [r for r in state.present_rows() if highest >= 0 and best[r] == highest]
+        names = sorted(state.names[row] for row in rows)
+        if names != self.best:
+            raise AssertionError(f"cached best {names} differs from plain best {self.best}")
+
+
+def view(data: Case, kind: type[Any]) -> Any:
+    """The typed view of a recorded object."""
+    return decode(json.dumps(data).encode(), kind)
+
+
+def node_status(rejection: Any) -> Case:
+    """A node's status as recorded."""
+    if rejection is None:
+        return {"code": "Success"}
+    plugin, why = rejection
+    status = {"code": why.code, "reasons": sorted(why.reasons)}
+    return {**status, "plugin": plugin} if plugin else status
+
+
+def filter_score(case: Case) -> Iterator[str]:
+    """Differences of one filter_score case."""
+    world, expect = World(case), case["expect"]
+    pod = view(case["pod"], Pod)
+    if expect.get("preEnqueue"):
+        refusals = [
+            {"code": r.code, "plugin": p.name, "reasons": sorted(r.reasons)}
+            for p in world.profile.pre_enqueue
+            if (r := p.pre_enqueue(pod)) is not None
+        ]
+        yield from differs("preEnqueue", refusals[:1], [expect["preEnqueue"]])
+        return
+    ours = world.judge(pod)
+    yield from differs("prefilter", ours.prefilter, expect["prefilter"])
+    theirs = {}
+    for name, status in expect["nodes"].items():
+        kept = {"code": status["code"]}
+        if status["code"] != "Success":
+            kept["reasons"] = sorted(status["reasons"])
+            if status.get("plugin"):
+                kept["plugin"] = status["plugin"]
+        theirs[name] = kept
+    yield from differs("nodes", ours.nodes, theirs)
+    for name in sorted({*ours.scores, *expect["scores"]}):
+        mine, recorded = ours.scores.get(name), expect["scores"].get(name)
+        if mine is None or recorded is None:
+            yield f"scores.{name}: ours {mine}, theirs {recorded}"
+            continue
+        for plugin in sorted({*mine, *recorded}):
+            yield from differs(
+                f"scores.{name}.{plugin}", mine.get(plugin, 0), recorded.get(plugin, 0)
+            )
+    yield from differs("best", ours.best, sorted(expect["best"] or []))
+    if "fitError" in expect:
+        yield from differs("fitError", ours.message, expect["fitError"])
+
+
+def sequence(case: Case) -> Iterator[str]:
+    """Differences of one sequence: every step is compared, then theirs is followed."""
+    world = World({**case, "objects": case["objects"]})
+    placed: dict[str, str] = {}
+    for i, step in enumerate(case["steps"]):
+        if "addNode" in step:
+            world.state.set_node(view(step["addNode"], Node))
+        elif "delete" in step:
+            uid = placed.pop(step["delete"], "") or uid_of(world.state, step["delete"])
+            if uid:
+                world.state.remove_pod(world.state.pods[uid])
+        else:
+            data = step["pod"]
+            pod = view(data, Pod)
+            ours = world.judge(pod)
+            if "chosen" in step:
+                yield from differs(f"steps[{i}].best", ours.best, sorted(step["best"]))
+                data = {**data, "spec": {**data["spec"], "nodeName": step["chosen"]}}
+                bound = view(data, Pod)
+                world.state.add_placed(bound)
+                placed[bound.key] = bound.metadata.uid
+            else:
+                yield from differs(f"steps[{i}].fitError", ours.message, step["fitError"])
+                yield from differs(f"steps[{i}].unschedulable", ours.message, step["unschedulable"])
+
+
+def uid_of(state: ClusterState, key: str) -> str:
+    """The uid of the pod with this namespace/name."""
+    return next((uid for uid, entry in state.pods.items() if entry.pod.key == key), "")
+
+
+def differs(what: str, ours: object, theirs: object) -> Iterator[str]:
+    """A line where the two are not equal."""
+    if ours != theirs:
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            for key in sorted({*ours, *theirs}):
+                yield from differs(f"{what}.{key}", ours.get(key), theirs.get(key))
+        else:
+            yield f"{what}: ours {ours!r}, theirs {theirs!r}"
+
+
+SUITES: dict[str, Callable[[Case], Iterator[str]]] = {
+    "filter_score": filter_score,
+    "sequence": sequence,
+}
+
+
+def differences(suite: str, case: Case) -> list[str]:
+    """All differences of a case; a failure of ours is one too."""
+    try:
+        return list(SUITES[suite](case))
+    except Exception as error:
+        return [f"{type(error).__name__}: {error}"]
+
+
+def cases(path: Path) -> Iterator[Case]:
+    """The cases of an NDJSON file, gzip or not."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suite", choices=sorted(SUITES))
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--show", metavar="ID", help="explain this case: ours beside theirs")
+    options = parser.parse_args(arguments)
+    missing = [path for path in options.files if not path.is_file()]
+    if missing:
+        parser.error(f"no such file: {missing[0]}")
+    agreed = count = 0
+    for path in options.files:
+        for case in cases(path):
+            if options.show and case["id"] != options.show:
+                continue
+            found = differences(options.suite, case)
+            count += 1
+            agreed += not found
+            if found and options.show:
+                print(f"{case['id']}:", *found, sep="\n  ")
+            elif found:
+                more = f" (+{len(found) - 1} more)" if len(found) > 1 else ""
+                print(f"{case['id']}: {found[0]}{more}")
+    print(f"agree {agreed}/{count}")
+    return 0 if agreed == count else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""The sample of recorded answers that the repository carries: all of it must agree."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.golden.run import cases, differences, main
+
+CASES = Path(__file__).parent / "cases"
+SUITES = (
+    ("filter_score", "filter_score.ndjson.gz"),
+    ("filter_score", "filter_score_gates.ndjson.gz"),
+    ("sequence", "sequence.ndjson.gz"),
+)
+
+
+@pytest.mark.parametrize(("suite", "file"), SUITES)
+@pytest.mark.behaviour("U3")
+def test_recorded_answers_agree(suite: str, file: str) -> None:
+    """Codes, reasons, scores per plugin, best nodes and messages, case by case."""
+    differing = {c["id"]: found for c in cases(CASES / file) if (found := differences(suite, c))}
+    assert {} == differing
+
+
+def test_runner_ends_with_the_number_that_agrees(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 0 == main(["sequence", str(CASES / "sequence.ndjson.gz")])
+    count = sum(1 for _ in cases(CASES / "sequence.ndjson.gz"))
+    assert f"agree {count}/{count}" == capsys.readouterr().out.splitlines()[-1]
+
+
+def test_runner_shows_a_wrong_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A recording that says otherwise is reported, with ours beside theirs."""
+    import json
+
+    case = next(c for c in cases(CASES / "filter_score.ndjson.gz") if c["expect"]["best"])
+    case["expect"]["best"] = ["no-such-node"]
+    file = tmp_path / "wrong.ndjson"
+    file.write_text(json.dumps(case) + "\n")
+    assert 1 == main(["filter_score", str(file), "--show", case["id"]])
+    output = capsys.readouterr().out
+    assert "theirs ['no-such-node']" in output
+    assert "agree 0/1" == output.splitlines()[-1]
+
+
+def test_sample_is_small() -> None:
+    """A clone carries at most 1 MB of recordings."""
+    assert sum(path.stat().st_size for path in CASES.iterdir()) <= 1_000_000

@@ -1,0 +1,211 @@
+"""A slow, obvious model of the state, and random histories that are put to both."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from stower.model.kinds import Node, Pod
+from stower.model.selectors import LabelSelector, parse_selector
+from stower.state.cluster import ClusterState
+from tests.property.strategies import NODE_NAMES, nodes, pods
+
+TALLIES: tuple[tuple[frozenset[str] | None, LabelSelector], ...] = (
+    (None, parse_selector("app=web")),
+    (frozenset(("default",)), parse_selector("app")),
+)
+
+
+@dataclass
+class Model:
+    """What the objects say: nodes by name, pods by uid with the node that each is on."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    pods: dict[str, tuple[Pod, str]] = field(default_factory=dict)
+    assumed: set[str] = field(default_factory=set)
+
+    def rebuilt(self) -> ClusterState:
+        """A fresh state of the same objects."""
+        state = ClusterState()
+        for namespaces, selector in TALLIES:
+            state.tallies.domain_counts(state.tally(namespaces, selector), "zone")
+        for node in self.nodes.values():
+            state.set_node(node)
+        for pod, node_name in self.pods.values():
+            entry = state.add_pending(pod)
+            if node_name:
+                state.assume(entry, state._row_for(node_name))
+        return state
+
+
+def apply(state: ClusterState, model: Model, operation: tuple[Any, ...]) -> None:
+    """One operation on both. Operations that make no sense here do nothing."""
+    kind, *args = operation
+    if kind == "node":
+        (node,) = args
+        state.set_node(node)
+        model.nodes[node.metadata.name] = node
+    elif kind == "remove node":
+        (name,) = args
+        assert (name in model.nodes) == state.remove_node(name)
+        model.nodes.pop(name, None)
+    elif kind == "pod":
+        (pod,) = args
+        uid = pod.metadata.uid
+        if uid not in model.pods:
+            if pod.spec.node_name:
+                state.add_placed(pod)
+            else:
+                state.add_pending(pod)
+            model.pods[uid] = (pod, pod.spec.node_name)
+        else:
+            _change(state, model, pod)
+    elif kind == "remove pod":
+        (uid,) = args
+        if uid in model.pods:
+            state.remove_pod(state.pods[uid])
+            del model.pods[uid]
+            model.assumed.discard(uid)
+    elif kind == "assume":
+        uid, name = args
+        row = state.row_of(name)
+        if uid in model.pods and not model.pods[uid][1] and row >= 0:
+            state.assume(state.pods[uid], row)
+            model.pods[uid] = (model.pods[uid][0], name)
+            model.assumed.add(uid)
+    elif kind == "forget":
+        (uid,) = args
+        if uid in model.assumed:
+            state.forget(state.pods[uid])
+            model.pods[uid] = (model.pods[uid][0], "")
+            model.assumed.discard(uid)
+
+
+def _change(state: ClusterState, model: Model, pod: Pod) -> None:
+    """The API shows a known pod: with a node it is confirmed there, without one it has changed."""
+    uid = pod.metadata.uid
+    _, node_name = model.pods[uid]
+    if pod.spec.node_name:
+        state.confirm(state.pods[uid], pod)
+        model.pods[uid] = (pod, pod.spec.node_name)
+        model.assumed.discard(uid)
+    elif not node_name or uid in model.assumed:
+        state.update_pending(state.pods[uid], pod)
+        model.pods[uid] = (pod, node_name)
+
+
+@st.composite
+def operations(draw: Any) -> tuple[Any, ...]:
+    """One operation."""
+    name = f"p{draw(st.integers(0, 7))}"
+    uid = f"uid-of-default-{name}"
+    kind = draw(
+        st.sampled_from(
+            (
+                "node",
+                "node",
+                "remove node",
+                "pod",
+                "pod",
+                "placed",
+                "remove pod",
+                "assume",
+                "forget",
+            )
+        )
+    )
+    if kind == "node":
+        return ("node", draw(nodes()))
+    if kind == "remove node":
+        return ("remove node", draw(st.sampled_from(NODE_NAMES)))
+    if kind == "pod":
+        return ("pod", draw(pods(name)))
+    if kind == "placed":
+        return ("pod", draw(pods(name, node=draw(st.sampled_from((*NODE_NAMES, "unseen"))))))
+    if kind == "assume":
+        return ("assume", uid, draw(st.sampled_from(NODE_NAMES)))
+    return (kind, uid)
+
+
+def by_node(state: ClusterState) -> dict[str, Any]:
+    """Everything that the state knows, by names instead of rows and codes."""
+    rows = dict(state.row_by_name)
+    ports = {
+        port: {ip: {state.names[r]: n for r, n in users.items()} for ip, users in by_ip.items()}
+        for port, by_ip in state.ports.view().items()
+    }
+    tallies = {}
+    for namespaces, selector in TALLIES:
+        tally = state.tally(namespaces, selector)
+        counts = {name: int(tally.counts[row]) for name, row in rows.items() if tally.counts[row]}
+        zones = state.labels.column("zone")
+        sums = state.tallies.domain_counts(tally, "zone")
+        by_zone = {z: int(sums[c]) for z, c in zones.code_of.items()}
+        tallies[repr((namespaces, selector))] = (counts, by_zone)
+    columns = (*state.columns.values(), state.non_zero_cpu, state.non_zero_memory)
+    return {
+        "nodes": {
+            name: (
+                bool(state.present[row]),
+                bool(state.unschedulable[row]),
+                state.taint_sets[int(state.taint_codes[row])],
+                {
+                    c.name: (c.alloc[row], c.used[row])
+                    for c in columns
+                    if c.alloc[row] or c.used[row]
+                },
+                {
+                    k: c.values[int(c.codes[row])]
+                    for k, c in state.labels.columns.items()
+                    if c.codes[row]
+                },
+                sorted(state.on_row[row]),
+                state.nodes[row],
+                int(state.name_hashes[row]),
+            )
+            for name, row in rows.items()
+        },
+        "node count": state.node_count,
+        "images": {
+            image: {state.names[row]: size for row, size in holders.items()}
+            for image, holders in state.images.view().items()
+        },
+        "ports": ports,
+        "tallies": tallies,
+        "pods": {
+            uid: (entry.pod, state.names[entry.row] if entry.row >= 0 else "")
+            for uid, entry in state.pods.items()
+        },
+        "nominated": {name: sorted(pods) for name, pods in state.nominated.items()},
+    }
+
+
+def arrays(state: ClusterState) -> dict[str, Any]:
+    """Every array and table as it lies in memory, for comparing before and after a trial.
+
+    Left out is what may outlive a rollback: capacity, columns that are all zero, interned shapes.
+    """
+    limit = state.capacity
+    result: dict[str, Any] = {
+        "names": list(state.names),
+        "free": list(state._free_rows),
+        "rows": dict(state.row_by_name),
+        "present": state.present.tobytes(),
+        "unschedulable": state.unschedulable.tobytes(),
+        "hashes": state.name_hashes.tobytes(),
+        "taints": [state.taint_sets[int(code)] for code in state.taint_codes],
+        "node count": state.node_count,
+        "capacity": limit,
+        "on row": [dict(sorted(row.items())) for row in state.on_row],
+        "assumed": sorted(uid for uid, entry in state.pods.items() if entry.assumed),
+    }
+    for column in (*state.columns.values(), state.non_zero_cpu, state.non_zero_memory):
+        if column.allocatable.any() or column.requested.any():
+            result[f"column {column.name}"] = (
+                column.allocatable.tobytes(),
+                column.requested.tobytes(),
+            )
+    for key, labels in state.labels.columns.items():
+        if labels.codes.any():
+            result[f"label {key}"] = [labels.values[int(code)] for code in labels.codes]
+    return result | {"by node": by_node(state)}

@@ -1,0 +1,438 @@
+"""The engine through its one entry: events in, writes out."""
+
+import pytest
+
+from stower.assembly import build_engine
+from stower.engine.decisions import Outcome
+from stower.engine.limits import SECOND_NS
+from stower.engine.queue import Place
+from stower.engine.step import Engine
+from stower.framework.events import (
+    Listed,
+    Observed,
+    Tick,
+    WatchType,
+    WriteFailed,
+    WriteOk,
+)
+from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
+from stower.model.errors import InvariantError
+from stower.model.kinds import Node, Pod
+from tests.builders import make_node, make_pod
+
+ADDED, MODIFIED, DELETED = WatchType.ADDED, WatchType.MODIFIED, WatchType.DELETED
+
+
+def engine_with(*objects: Node | Pod) -> Engine:
+    """An engine that has listed these."""
+    engine = build_engine()
+    engine.step(Listed(objects), 0)
+    return engine
+
+
+def add(engine: Engine, obj: Node | Pod, now_ns: int | None = None) -> list[Write]:
+    """A new object is seen."""
+    return engine.step(Observed(ADDED, obj), engine.now_ns if now_ns is None else now_ns)
+
+
+def binds(writes: list[Write]) -> list[tuple[str, str]]:
+    """(pod, node) of the binds."""
+    return [(w.name, w.node_name) for w in writes if isinstance(w, Bind)]
+
+
+def place_of(engine: Engine, pod: Pod) -> Place | None:
+    """Where the queue has the pod."""
+    queued = engine.queue.get(pod.metadata.uid)
+    return queued.place if queued is not None else None
+
+
+def test_pod_is_bound_to_the_only_node_that_fits() -> None:
+    engine = engine_with(make_node("small", cpu="1"), make_node("large", cpu="8"))
+    assert [("p1", "large")] == binds(add(engine, make_pod("p1", cpu="2")))
+
+
+def test_bind_carries_the_uid_that_it_relies_on() -> None:
+    engine = engine_with(make_node())
+    (bind,) = add(engine, make_pod("p1", uid="the-uid"))
+    assert isinstance(bind, Bind)
+    assert ("default", "p1", "the-uid", "n1") == (
+        bind.namespace,
+        bind.name,
+        bind.uid,
+        bind.node_name,
+    )
+
+
+def test_room_is_counted_before_the_bind_is_answered() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    assert [("p1", "n1")] == binds(add(engine, make_pod("p1", cpu="700m")))
+    assert [] == binds(add(engine, make_pod("p2", cpu="700m")))
+
+
+def test_scheduled_event_follows_the_answer_to_the_bind() -> None:
+    engine = engine_with(make_node())
+    (bind,) = add(engine, make_pod())
+    (event,) = engine.step(WriteOk(bind.id), 5)
+    assert isinstance(event, CreateEvent)
+    assert ("Normal", "Scheduled", "Binding") == (event.type, event.reason, event.action)
+    assert "Successfully assigned default/p1 to n1" == event.note
+
+
+def test_scheduled_event_comes_even_if_the_watch_was_faster_than_the_answer() -> None:
+    engine = engine_with(make_node())
+    pod = make_pod()
+    (bind,) = add(engine, pod)
+    assert [] == engine.step(Observed(MODIFIED, make_pod(node="n1")), 1)
+    (event,) = engine.step(WriteOk(bind.id), 2)
+    assert isinstance(event, CreateEvent)
+    assert "Scheduled" == event.reason
+    assert 0 == len(engine.queue)
+
+
+def test_confirmed_pod_keeps_its_room_once() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    (bind,) = add(engine, make_pod("p1", cpu="600m"))
+    engine.step(WriteOk(bind.id), 1)
+    engine.step(Observed(MODIFIED, make_pod("p1", cpu="600m", node="n1")), 1)
+    engine.step(Observed(MODIFIED, make_pod("p1", cpu="600m", node="n1", phase="Running")), 1)
+    assert [("p2", "n1")] == binds(add(engine, make_pod("p2", cpu="400m")))
+
+
+@pytest.mark.behaviour("U1", "U3")
+def test_refused_pod_gets_the_condition_and_the_event_in_kube_schedulers_words() -> None:
+    engine = engine_with(
+        make_node("n1", cpu="1"),
+        make_node("n2", cpu="1", unschedulable=True),
+        make_node("n3", taints=[{"key": "k", "effect": "NoSchedule"}]),
+    )
+    patch, event = add(engine, make_pod(cpu="2"))
+    message = (
+        "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s), "
+        "1 node(s) were unschedulable."
+    )
+    assert isinstance(patch, PatchPodStatus)
+    assert patch.condition is not None
+    assert ("PodScheduled", "False", "Unschedulable", message) == (
+        patch.condition.type,
+        patch.condition.status,
+        patch.condition.reason,
+        patch.condition.message,
+    )
+    assert isinstance(event, CreateEvent)
+    assert ("Warning", "FailedScheduling", "Scheduling", message) == (
+        event.type,
+        event.reason,
+        event.action,
+        event.note,
+    )
+
+
+def test_no_nodes_at_all_has_its_own_words() -> None:
+    engine = engine_with()
+    patch, _ = add(engine, make_pod())
+    assert isinstance(patch, PatchPodStatus)
+    assert patch.condition is not None
+    assert "no nodes available to schedule pods" == patch.condition.message
+
+
+def test_writes_that_say_nothing_new_are_not_sent() -> None:
+    """A second refusal for the same reasons is silent; another reason is told."""
+    engine = engine_with(make_node(cpu="1"))
+    add(engine, make_pod("big", cpu="2"))
+    # The same message again: the pod is tried, and nothing is written.
+    engine.drain()
+    other = make_node("n1", cpu="1500m")
+    assert [] == engine.step(Observed(MODIFIED, other), 20 * SECOND_NS)
+    engine.step(Tick(), 400 * SECOND_NS)
+    assert [Outcome.UNSCHEDULABLE] == [d.outcome for d in engine.drain()]
+    writes = add(engine, make_node("n2", cpu="1"), 401 * SECOND_NS)
+    assert [] == writes  # cannot help: too small as well
+
+
+def test_a_condition_that_the_pod_already_carries_is_not_written_again() -> None:
+    """After a restart, the API objects alone say what was told before."""
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes are available: 1 Insufficient cpu.",
+    }
+    engine = build_engine()
+    writes = engine.step(Listed((make_node(cpu="1"), make_pod(cpu="2", conditions=[condition]))), 0)
+    assert [] == writes
+
+
+def test_condition_is_written_again_if_its_write_failed() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    patch, event = add(engine, make_pod(cpu="2"))
+    engine.step(WriteFailed(patch.id, 500, "oops"), 1)
+    engine.step(WriteOk(event.id), 1)
+    writes = engine.step(Tick(), 301 * SECOND_NS)
+    assert [PatchPodStatus, CreateEvent] == [type(w) for w in writes]
+
+
+def test_long_event_notes_are_cut_as_upstream_cuts_them() -> None:
+    """events.k8s.io allows 1,024 characters; the condition keeps everything."""
+    keys = [f"example.com/resource-with-a-rather-long-name-{i:02}" for i in range(30)]
+    engine = engine_with(make_node())
+    patch, event = add(engine, make_pod(requests=dict.fromkeys(keys, "1")))
+    assert isinstance(event, CreateEvent)
+    assert isinstance(patch, PatchPodStatus)
+    assert patch.condition is not None
+    assert 1024 == len(event.note)
+    assert event.note.endswith(" ...")
+    assert len(patch.condition.message) > 1024
+
+
+def test_failed_bind_gives_the_room_back_and_retries_after_a_delay() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    (bind,) = add(engine, make_pod("p1", cpu="1"))
+    patch, _ = engine.step(WriteFailed(bind.id, 409, "conflict"), 0)
+    assert isinstance(patch, PatchPodStatus)
+    assert patch.condition is not None
+    assert "SchedulerError" == patch.condition.reason
+    assert 'running Bind plugin "DefaultBinder": conflict' == patch.condition.message
+    assert SECOND_NS == engine.next_wake_ns
+    assert [("p1", "n1")] == binds(engine.step(Tick(), SECOND_NS))
+
+
+def test_failed_bind_wakes_pods_that_waited_for_its_room() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    (bind,) = add(engine, make_pod("p1", cpu="1"))
+    add(engine, make_pod("p2", cpu="1"))
+    engine.step(WriteFailed(bind.id, 500, "lost"), 0)
+    assert [("p2", "n1")] == binds(engine.step(Tick(), SECOND_NS))[:1]
+
+
+def test_bind_that_failed_only_on_the_way_back_is_taken_as_done() -> None:
+    """The watch shows the pod on its node: the late failure changes nothing."""
+    engine = engine_with(make_node(cpu="1"))
+    (bind,) = add(engine, make_pod("p1", cpu="1"))
+    engine.step(Observed(MODIFIED, make_pod("p1", cpu="1", node="n1")), 0)
+    assert [] == engine.step(WriteFailed(bind.id, 0, "timeout"), 0)
+    assert [] == binds(add(engine, make_pod("p2", cpu="1")))
+
+
+def test_pod_that_lands_elsewhere_moves_its_room() -> None:
+    """Another scheduler was faster: the API is right."""
+    engine = engine_with(make_node("n1", cpu="1"), make_node("n2", cpu="1", unschedulable=True))
+    (bind,) = add(engine, make_pod("p1", cpu="1"))
+    engine.step(Observed(MODIFIED, make_pod("p1", cpu="1", node="n2")), 0)
+    engine.step(WriteFailed(bind.id, 409, "already bound"), 0)
+    assert [("p2", "n1")] == binds(add(engine, make_pod("p2", cpu="1")))
+
+
+def test_deleted_pod_gives_room_to_one_that_waits() -> None:
+    engine = engine_with(make_node(cpu="1"), make_pod("old", cpu="1", node="n1"))
+    waiting = make_pod("new", cpu="1")
+    assert [] == binds(add(engine, waiting))
+    engine.step(Observed(DELETED, make_pod("old", cpu="1", node="n1")), 2 * SECOND_NS)
+    assert [("new", "n1")] == [(d.name, d.node_name) for d in engine.drain() if d.node_name]
+
+
+def test_ended_pod_holds_no_room() -> None:
+    engine = engine_with(make_node(cpu="1"), make_pod("old", cpu="1", node="n1"))
+    ended = make_pod("old", cpu="1", node="n1", phase="Succeeded")
+    engine.step(Observed(MODIFIED, ended), 0)
+    assert [("new", "n1")] == binds(add(engine, make_pod("new", cpu="1")))
+
+
+def test_woken_pod_waits_for_its_backoff() -> None:
+    """1 s after the first failure, 2 s after the second."""
+    engine = engine_with(make_node(cpu="1"), make_pod("old", cpu="1", node="n1"))
+    new = make_pod("new", cpu="1")
+    add(engine, new)
+    engine.step(Observed(DELETED, make_pod("old", cpu="1", node="n1")), SECOND_NS // 2)
+    assert Place.BACKOFF is place_of(engine, new)
+    assert SECOND_NS == engine.next_wake_ns
+    assert [("new", "n1")] == binds(engine.step(Tick(), SECOND_NS))
+
+
+def test_pod_is_tried_again_after_five_minutes_without_any_event() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    add(engine, make_pod(cpu="2"))
+    assert 300 * SECOND_NS == engine.next_wake_ns
+    engine.drain()
+    engine.step(Tick(), 300 * SECOND_NS)
+    assert [2] == [d.attempts for d in engine.drain()]
+
+
+@pytest.mark.parametrize(
+    ("pod", "helps", "near_miss"),
+    [
+        (
+            make_pod(cpu="2"),
+            make_node("x", cpu="4"),
+            make_node("x", cpu="1500m"),
+        ),
+        (
+            make_pod(nodeSelector={"disk": "ssd"}),
+            make_node("x", labels={"disk": "ssd"}),
+            make_node("x", labels={"disk": "hdd"}),
+        ),
+    ],
+    ids=["resources", "labels"],
+)
+def test_only_a_node_that_helps_wakes_a_pod(pod: Pod, helps: Node, near_miss: Node) -> None:
+    for node, expected in ((helps, Place.BACKOFF), (near_miss, Place.UNSCHEDULABLE)):
+        engine = engine_with(make_node(cpu="1"))
+        add(engine, pod)
+        engine.step(Observed(ADDED, node), 1)
+        assert expected is place_of(engine, pod)
+
+
+def test_node_that_loses_its_taint_wakes_the_pod_and_another_label_does_not() -> None:
+    taint = [{"key": "k", "effect": "NoSchedule"}]
+    engine = engine_with(make_node(taints=taint))
+    pod = make_pod()
+    add(engine, pod)
+    engine.step(Observed(MODIFIED, make_node(taints=taint, labels={"a": "b"})), 1)
+    assert Place.UNSCHEDULABLE is place_of(engine, pod)
+    engine.step(Observed(MODIFIED, make_node()), 2)
+    assert Place.BACKOFF is place_of(engine, pod)
+
+
+def test_uncordoned_node_wakes_the_pod() -> None:
+    engine = engine_with(make_node(unschedulable=True))
+    pod = make_pod()
+    add(engine, pod)
+    engine.step(Observed(MODIFIED, make_node()), 1)
+    assert Place.BACKOFF is place_of(engine, pod)
+
+
+def test_pod_that_frees_the_wanted_host_port_wakes_and_another_does_not() -> None:
+    one, two = make_pod("one", node="n1", ports=[80]), make_pod("two", node="n1", ports=[443])
+    engine = engine_with(make_node(), one, two)
+    pod = make_pod(ports=[80])
+    add(engine, pod)
+    engine.step(Observed(DELETED, two), 1)
+    assert Place.UNSCHEDULABLE is place_of(engine, pod)
+    engine.step(Observed(DELETED, one), 2)
+    assert Place.BACKOFF is place_of(engine, pod)
+
+
+def test_own_new_toleration_wakes_the_pod() -> None:
+    engine = engine_with(make_node(taints=[{"key": "k", "effect": "NoSchedule"}]))
+    add(engine, make_pod())
+    tolerant = make_pod(tolerations=[{"key": "k", "operator": "Exists"}])
+    engine.step(Observed(MODIFIED, tolerant), 1)
+    assert [("p1", "n1")] == binds(engine.step(Tick(), SECOND_NS))
+
+
+def test_own_condition_update_does_not_wake_the_pod() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    pod = make_pod(cpu="2")
+    add(engine, pod)
+    told = make_pod(cpu="2", conditions=[{"type": "PodScheduled", "status": "False"}])
+    engine.step(Observed(MODIFIED, told), 1)
+    assert Place.UNSCHEDULABLE is place_of(engine, pod)
+    assert 300 * SECOND_NS == engine.next_wake_ns
+
+
+def test_gated_pod_is_not_tried_until_its_gates_are_gone() -> None:
+    engine = engine_with(make_node())
+    gated = make_pod(schedulingGates=[{"name": "wait"}])
+    assert [] == add(engine, gated)
+    assert Place.GATED is place_of(engine, gated)
+    assert engine.next_wake_ns is None
+    assert [("p1", "n1")] == binds(engine.step(Observed(MODIFIED, make_pod()), 1))
+
+
+@pytest.mark.behaviour("S1.26")
+def test_higher_priority_goes_first_then_who_came_first() -> None:
+    engine = build_engine()
+    pods = [make_pod("a"), make_pod("b", priority=5), make_pod("c"), make_pod("d", priority=5)]
+    writes = engine.step(Listed((make_node(), *pods)), 0)
+    assert ["b", "d", "a", "c"] == [name for name, _ in binds(writes)]
+
+
+def test_pods_of_other_schedulers_are_counted_but_not_placed() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    assert [] == add(engine, make_pod("theirs", cpu="600m", schedulerName="other"))
+    theirs = make_pod("theirs", cpu="600m", schedulerName="other", node="n1")
+    engine.step(Observed(MODIFIED, theirs), 0)
+    assert [] == binds(add(engine, make_pod("ours", cpu="600m")))
+
+
+def test_pod_that_is_being_deleted_is_skipped() -> None:
+    engine = engine_with(make_node())
+    (event,) = add(engine, make_pod(deletion="2026-01-01T00:00:00Z"))
+    assert isinstance(event, CreateEvent)
+    assert "skip schedule deleting pod: default/p1" == event.note
+    assert 0 == len(engine.queue)
+
+
+def test_nominated_room_is_held_against_lower_priority_only() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    promised = make_pod(
+        "promised", cpu="800m", priority=10, nominated="n1", schedulingGates=[{"name": "g"}]
+    )
+    add(engine, promised)
+    assert [] == binds(add(engine, make_pod("low", cpu="800m")))
+    assert [("high", "n1")] == binds(add(engine, make_pod("high", cpu="800m", priority=20)))
+
+
+def test_nominated_pod_takes_its_promised_node_even_if_another_scores_higher() -> None:
+    engine = engine_with(make_node("n1", cpu="4"), make_node("n2", cpu="64"))
+    assert [("p1", "n1")] == binds(add(engine, make_pod(nominated="n1")))
+
+
+def test_nominated_pod_that_fits_nowhere_loses_its_promise() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    patch, _ = add(engine, make_pod(cpu="2", nominated="n1"))
+    assert isinstance(patch, PatchPodStatus)
+    assert "" == patch.nominated_node_name
+    assert {} == engine.state.nominated
+
+
+def test_node_with_pods_comes_back_with_their_room_taken() -> None:
+    engine = engine_with(make_node(cpu="1"), make_pod("old", cpu="1", node="n1"))
+    engine.step(Observed(DELETED, make_node(cpu="1")), 0)
+    assert [] == binds(add(engine, make_pod("p1", cpu="1")))
+    engine.step(Observed(ADDED, make_node(cpu="1")), 10 * SECOND_NS)
+    assert [] == binds(engine.step(Tick(), 400 * SECOND_NS))
+
+
+def test_relist_removes_what_is_gone() -> None:
+    engine = engine_with(
+        make_node("n1", cpu="1"), make_node("n2", cpu="1"), make_pod("old", cpu="1", node="n1")
+    )
+    engine.step(Listed((make_node("n1", cpu="1"),)), 1)
+    assert [("p1", "n1")] == binds(add(engine, make_pod("p1", cpu="1")))
+    assert 1 == engine.state.node_count
+
+
+def test_node_with_a_broken_quantity_takes_no_pods() -> None:
+    engine = engine_with(make_node(cpu="oops"))
+    assert [] == binds(add(engine, make_pod()))
+    assert 0 == engine.state.node_count
+
+
+def test_pod_with_a_broken_quantity_is_left_alone() -> None:
+    engine = engine_with(make_node())
+    assert [] == add(engine, make_pod(cpu="1.5x"))
+    assert 0 == len(engine.queue)
+
+
+def test_clock_that_goes_back_is_our_bug() -> None:
+    engine = build_engine()
+    engine.step(Tick(), 5)
+    with pytest.raises(InvariantError, match="clock went back"):
+        engine.step(Tick(), 4)
+
+
+def test_step_ends_after_its_share_of_cycles_and_asks_to_go_on() -> None:
+    engine = build_engine()
+    pods = [make_pod(f"p{i}", cpu="1m", memory="1Mi") for i in range(1_100)]
+    writes = engine.step(Listed((make_node(pods="2000"), *pods)), 0)
+    assert 1_000 == len(writes)
+    assert 0 == engine.next_wake_ns
+    assert 100 == len(engine.step(Tick(), 0))
+
+
+def test_heartbeat_of_a_node_changes_no_log() -> None:
+    """A node whose scheduling properties stay as they are costs no refresh."""
+    engine = engine_with(make_node())
+    before = engine.state.use_log.position, engine.state.node_log.position
+    engine.step(Observed(MODIFIED, make_node()), 1)
+    assert before == (engine.state.use_log.position, engine.state.node_log.position)
