@@ -1,0 +1,1 @@
+"""Benchmarks: workloads as data (workloads/*.yaml), each run in a process of its own."""

@@ -1,0 +1,216 @@
+"""Drivers: how a workload is put to the engine, and what is timed.
+
+Every driver returns the time of each timed piece of work in ns; work that is the API server's
+(making the bound pod, say) is left out.
+"""
+
+import gc
+from collections.abc import Callable
+from time import perf_counter_ns
+
+import msgspec
+import numpy as np
+
+from stower.assembly import build_engine
+from stower.bench.objects import node_bytes, pod_bytes
+from stower.bench.workloads import BenchWorkload
+from stower.engine.step import Engine
+from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
+from stower.framework.writes import Bind, Write
+from stower.model.errors import InvariantError
+from stower.model.kinds import Node, Pod
+from stower.model.raw import decode, edit
+
+SECOND_NS = 1_000_000_000
+
+
+class Times(msgspec.Struct):
+    """Timed pieces of work, in ns, and for how many pods they stand in all."""
+
+    pieces_ns: list[int]
+    pods: int
+
+
+def _nodes(workload: BenchWorkload) -> tuple[Node, ...]:
+    return tuple(decode(node_bytes(i, workload), Node) for i in range(workload.nodes))
+
+
+def _existing(workload: BenchWorkload) -> list[Pod]:
+    """Pods that lie evenly on the nodes already; numbered after the arriving ones."""
+    first = workload.arriving
+    return [
+        decode(pod_bytes(first + i, workload, f"node-{i % workload.nodes:05}"), Pod)
+        for i in range(workload.existing)
+    ]
+
+
+def _ready(workload: BenchWorkload) -> Engine:
+    engine = build_engine()
+    engine.step(Listed((*_nodes(workload), *_existing(workload))), 0)
+    _settle_memory()
+    return engine
+
+
+def _settle_memory() -> None:
+    """As a shell does after its first list: what is there stays there."""
+    gc.collect()
+    gc.freeze()
+
+
+def _one_bind(writes: list[Write]) -> Bind:
+    for write in writes:
+        if isinstance(write, Bind):
+            return write
+    raise InvariantError("a pod of a benchmark was not placed")
+
+
+def arrive(workload: BenchWorkload) -> Times:
+    """Pods come one after another: from the decoded object to the emitted bind."""
+    engine = _ready(workload)
+    pods = [decode(pod_bytes(i, workload), Pod) for i in range(workload.arriving)]
+    drift = _Drift(engine, workload)
+    pieces = []
+    for pod in pods:
+        event = Observed(WatchType.ADDED, pod)
+        drift.happen()
+        start = perf_counter_ns()
+        writes = engine.step(event, 1)
+        pieces.append(perf_counter_ns() - start)
+        _one_bind(writes)
+    return Times(pieces, len(pods))
+
+
+class _Drift:
+    """Other rows that change between two pods: as many pods elsewhere as rows, all at once."""
+
+    def __init__(self, engine: Engine, workload: BenchWorkload) -> None:
+        self._state = engine.state
+        self._count = int(workload.drift * workload.nodes)
+        self._draw = np.random.default_rng(0)
+        self._sign = 1
+
+    def happen(self) -> None:
+        """Change them; not timed, unlike the refresh that it causes."""
+        if self._count:
+            rows = self._draw.choice(self._state.row_limit, self._count, replace=False)
+            column = self._state.columns["cpu"]
+            column.requested[rows] = np.maximum(column.requested[rows] + 10 * self._sign, 0)
+            self._state.use_log.add_many(rows)
+            self._sign = -self._sign
+
+
+def bytes_to_confirmed(workload: BenchWorkload) -> Times:
+    """From a pod's JSON to its confirmed bind: both objects decoded, every write answered."""
+    engine = _ready(workload)
+    sent = [pod_bytes(i, workload) for i in range(workload.arriving)]
+    pieces = []
+    for data in sent:
+        start = perf_counter_ns()
+        writes = engine.step(Observed(WatchType.ADDED, decode(data, Pod)), 1)
+        half = perf_counter_ns() - start
+        bind = _one_bind(writes)
+        bound = edit(data, {"spec": {"nodeName": bind.node_name}})
+        start = perf_counter_ns()
+        for write in engine.step(WriteOk(bind.id), 1):
+            engine.step(WriteOk(write.id), 1)
+        engine.step(Observed(WatchType.MODIFIED, decode(bound, Pod)), 1)
+        pieces.append(half + perf_counter_ns() - start)
+    return Times(pieces, len(sent))
+
+
+def restart(workload: BenchWorkload) -> Times:
+    """A fresh engine: decode everything, list it, decide the first pod."""
+    nodes = [node_bytes(i, workload) for i in range(workload.nodes)]
+    first = workload.arriving
+    pods = [
+        pod_bytes(first + i, workload, f"node-{i % workload.nodes:05}")
+        for i in range(workload.existing)
+    ]
+    pending = pod_bytes(0, workload)
+    _settle_memory()
+    start = perf_counter_ns()
+    engine = build_engine()
+    objects: list[Node | Pod] = [decode(data, Node) for data in nodes]
+    objects += [decode(data, Pod) for data in (*pods, pending)]
+    writes = engine.step(Listed(tuple(objects)), 0)
+    spent = perf_counter_ns() - start
+    _one_bind(writes)
+    return Times([spent], len(pods))
+
+
+def hold(workload: BenchWorkload) -> Times:
+    """Place many pods and keep them: peak memory is what counts. The bytes are not kept."""
+    engine = build_engine()
+    engine.step(Listed(_nodes(workload)), 0)
+    pieces = []
+    first = workload.arriving
+    for i in range(workload.existing):
+        data = pod_bytes(first + i, workload, f"node-{i % workload.nodes:05}")
+        start = perf_counter_ns()
+        engine.step(Observed(WatchType.ADDED, decode(data, Pod)), 0)
+        pieces.append(perf_counter_ns() - start)
+    return Times(pieces, workload.existing)
+
+
+def wake(workload: BenchWorkload) -> Times:
+    """Equal pods that fit nowhere wait; one event wakes all, and all are refused again."""
+    engine = _ready(workload)
+    too_large_milli = 40_000
+    for i in range(workload.arriving):
+        pod = decode(pod_bytes(i, workload, cpu_milli=too_large_milli), Pod)
+        engine.step(Observed(WatchType.ADDED, pod), 0)
+    _drain(engine, 0)
+    # A node on which they would fit, but for a taint: the resource plugin wakes them, in vain.
+    larger = msgspec.json.decode(node_bytes(workload.nodes, workload))
+    larger["status"]["allocatable"]["cpu"] = "64"
+    larger["spec"] = {"taints": [{"key": "bench", "value": "hard", "effect": "NoSchedule"}]}
+    node = msgspec.convert(larger, Node)
+    later_ns = 20 * SECOND_NS
+    start = perf_counter_ns()
+    attempts = len(engine.drain())
+    engine.step(Observed(WatchType.ADDED, node), later_ns)
+    _drain(engine, later_ns)
+    spent = perf_counter_ns() - start
+    attempts = len(engine.drain())
+    if attempts != workload.arriving:
+        raise InvariantError(f"woke {attempts} pods instead of {workload.arriving}")
+    return Times([spent], workload.arriving)
+
+
+def _drain(engine: Engine, now_ns: int) -> None:
+    """Ticks until nothing can be tried at this time."""
+    while (due := engine.next_wake_ns) is not None and due <= now_ns:
+        engine.step(Tick(), now_ns)
+
+
+def churn(workload: BenchWorkload) -> Times:
+    """For every pod that comes, a node goes and a new one comes, and a running pod ends."""
+    engine = _ready(workload)
+    running = _existing(workload)
+    pods = [decode(pod_bytes(i, workload), Pod) for i in range(workload.arriving)]
+    fresh = [
+        decode(node_bytes(workload.nodes + i, workload), Node) for i in range(workload.arriving)
+    ]
+    old = list(_nodes(workload)) + fresh
+    pieces = []
+    for i, pod in enumerate(pods):
+        ending = running[i % len(running)] if i < len(running) else None
+        start = perf_counter_ns()
+        if ending is not None:
+            engine.step(Observed(WatchType.DELETED, ending), 1)
+        engine.step(Observed(WatchType.DELETED, old[i]), 1)
+        engine.step(Observed(WatchType.ADDED, fresh[i]), 1)
+        writes = engine.step(Observed(WatchType.ADDED, pod), 1)
+        pieces.append(perf_counter_ns() - start)
+        _one_bind(writes)
+    return Times(pieces, len(pods))
+
+
+DRIVE: dict[str, Callable[[BenchWorkload], Times]] = {
+    "arrive": arrive,
+    "bytes": bytes_to_confirmed,
+    "restart": restart,
+    "hold": hold,
+    "wake": wake,
+    "churn": churn,
+}

@@ -1,0 +1,156 @@
+"""Objects of the benchmarks, as the JSON that an API server would send."""
+
+import msgspec
+
+from stower.bench.workloads import BenchWorkload
+
+ZONES = 3
+
+
+def node_bytes(i: int, workload: BenchWorkload) -> bytes:
+    """Node i: 32 cores, 64 GiB, 110 pods, in one of three zones."""
+    name = f"node-{i:05}"
+    room = {"cpu": "32", "memory": "64Gi", "ephemeral-storage": "100Gi", "pods": "110"}
+    taints = []
+    if i < workload.soft_tainted * workload.nodes:
+        taints.append({"key": "bench", "value": "soft", "effect": "PreferNoSchedule"})
+    elif i < (workload.soft_tainted + workload.tainted) * workload.nodes:
+        taints.append({"key": "bench", "value": "hard", "effect": "NoSchedule"})
+    return msgspec.json.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": name,
+                "uid": f"11111111-0000-4000-8000-{i:012}",
+                "labels": {
+                    "kubernetes.io/hostname": name,
+                    "kubernetes.io/os": "linux",
+                    "topology.kubernetes.io/zone": f"zone-{i % ZONES}",
+                },
+            },
+            "spec": {"taints": taints} if taints else {},
+            "status": {"capacity": room, "allocatable": room},
+        }
+    )
+
+
+def pod_bytes(i: int, workload: BenchWorkload, node_name: str = "", cpu_milli: int = 0) -> bytes:
+    """Pod i, with what a real pod carries along: some 2 kB of it."""
+    shape = i % workload.shapes
+    labels = {"app": "bench", "pod-template-hash": f"{shape:010}"}
+    if workload.label_each:
+        labels["index"] = str(i)
+    milli = cpu_milli or 100 + shape
+    spec = {
+        "schedulerName": "default-scheduler",
+        "serviceAccountName": "default",
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "priority": 0,
+        "preemptionPolicy": "PreemptLowerPriority",
+        "enableServiceLinks": True,
+        "securityContext": {},
+        "containers": [
+            {
+                "name": "main",
+                "image": "registry.example/bench:1.0",
+                "imagePullPolicy": "IfNotPresent",
+                "resources": {
+                    "requests": {"cpu": f"{milli}m", "memory": f"{128 + shape}Mi"},
+                    "limits": {"memory": f"{256 + shape}Mi"},
+                },
+                "env": [{"name": f"SETTING_{n}", "value": f"value-{n}"} for n in range(8)],
+                "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
+                "terminationMessagePath": "/dev/termination-log",
+                "terminationMessagePolicy": "File",
+                "volumeMounts": [
+                    {
+                        "name": f"kube-api-access-{i:05}",
+                        "readOnly": True,
+                        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+                    }
+                ],
+            }
+        ],
+        "volumes": [
+            {
+                "name": f"kube-api-access-{i:05}",
+                "projected": {
+                    "defaultMode": 420,
+                    "sources": [
+                        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                        {"configMap": {"name": "kube-root-ca.crt"}},
+                    ],
+                },
+            }
+        ],
+        "tolerations": [
+            {
+                "key": f"node.kubernetes.io/{what}",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": 300,
+            }
+            for what in ("not-ready", "unreachable")
+        ],
+    }
+    if workload.affinity:
+        spec["affinity"] = {"nodeAffinity": _ZONE_AFFINITY}
+    status: dict[str, object] = {"phase": "Pending", "qosClass": "Burstable"}
+    if node_name:
+        spec["nodeName"] = node_name
+        status = {
+            "phase": "Running",
+            "qosClass": "Burstable",
+            "hostIP": "10.0.0.1",
+            "podIP": "10.1.0.1",
+            "startTime": "2026-01-01T00:00:00Z",
+            "conditions": [
+                {"type": type, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+                for type in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+            ],
+        }
+    return msgspec.json.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"bench-{shape:010}-{i:06}",
+                "generateName": f"bench-{shape:010}-",
+                "namespace": "default",
+                "uid": f"22222222-0000-4000-8000-{i:012}",
+                "resourceVersion": str(1_000_000 + i),
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": labels,
+                "annotations": {"bench.example/checksum": f"{i * 7919:064}"},
+                "ownerReferences": [
+                    {
+                        "apiVersion": "apps/v1",
+                        "kind": "ReplicaSet",
+                        "name": f"bench-{shape:010}",
+                        "uid": f"33333333-0000-4000-8000-{shape:012}",
+                        "controller": True,
+                        "blockOwnerDeletion": True,
+                    }
+                ],
+            },
+            "spec": spec,
+            "status": status,
+        }
+    )
+
+
+def _zone(operator: str, *values: str) -> dict[str, object]:
+    return {"key": "topology.kubernetes.io/zone", "operator": operator, "values": list(values)}
+
+
+_ZONE_AFFINITY = {
+    "requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [_zone("In", "zone-0", "zone-1")]}]
+    },
+    "preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 10, "preference": {"matchExpressions": [_zone("In", "zone-1")]}}
+    ],
+}

@@ -1,0 +1,52 @@
+"""Workloads: what each benchmark has of nodes and pods, and how it drives the engine."""
+
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from stower.framework.args import convert
+from stower.model.errors import InvalidObject
+
+# How a workload drives the engine; see drivers.py.
+DRIVERS: Final = ("arrive", "bytes", "restart", "hold", "wake", "churn")
+
+
+class BenchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One benchmark.
+
+    nodes: nodes at the start; existing: pods placed before the clock runs; arriving: pods that
+    are timed; shapes: how many different requests they have; label_each: a label value of its own
+    on every pod; affinity: every pod requires one of two zones and prefers one; soft_tainted,
+    tainted: shares of the nodes; drift: share of the rows that change between two pods.
+    """
+
+    name: str
+    about: str
+    driver: str = "arrive"
+    nodes: int = 5000
+    existing: int = 0
+    arriving: int = 10_000
+    shapes: int = 1
+    label_each: bool = False
+    affinity: bool = False
+    soft_tainted: float = 0.0
+    tainted: float = 0.0
+    drift: float = 0.0
+
+
+def workloads() -> dict[str, BenchWorkload]:
+    """All workloads by name, in the order of the files."""
+    found: dict[str, BenchWorkload] = {}
+    folder = files("stower.bench") / "workloads"
+    for file in sorted(folder.iterdir(), key=lambda f: f.name):
+        if file.name.endswith(".yaml"):
+            entries: list[dict[str, Any]] = yaml.safe_load(file.read_text())
+            for i, entry in enumerate(entries):
+                workload = convert(entry, BenchWorkload, f"{file.name}[{i}]")
+                if workload.driver not in DRIVERS:
+                    at = f"{file.name}[{i}].driver"
+                    raise InvalidObject(at, workload.driver, " or ".join(DRIVERS))
+                found[workload.name] = workload
+    return found

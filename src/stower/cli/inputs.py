@@ -1,0 +1,265 @@
+"""From files to a checked workload: what a simulation starts from.
+
+Everything is read and checked before anything runs. Errors name the file, the document, the
+field, the value and what is wanted.
+"""
+
+import csv
+import gzip
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from stower.cli.documents import STDIN, Document, DocumentError, read_documents
+from stower.engine.limits import SECOND_NS
+from stower.model.defaults import with_node_defaults, with_pod_defaults
+from stower.model.errors import InvalidObject
+from stower.model.kinds import KIND_BY_NAME, Node, Pod, PriorityClass
+from stower.model.kinds.pod import ResourceList
+from stower.model.raw import TypeMeta, decode, edit
+from stower.model.resources import parse_list, pod_requests
+from stower.sim.openb import is_node_header, is_pod_header, read_trace
+from stower.sim.workload import Arrival, Workload
+
+# The files of the OpenB folder that make a whole; the folder holds other lists beside them.
+OPENB_NODES: Final = "openb_node_list_all_node.csv"
+OPENB_PODS: Final = "openb_pod_list_default.csv"
+# Traces have short lines; a longer one is not a trace, and must not be held.
+CSV_LINES_MAX: Final = 2_000_000  # a gzip of endless lines must not fill the memory
+CSV_LINE_LENGTH_MAX: Final = 65_536
+
+
+class Loaded(msgspec.Struct):
+    """A workload, all documents in their order, and what was left out, counted by kind.
+
+    With each document goes the key of the pod that it is, if that has no node yet.
+    """
+
+    workload: Workload
+    documents: list[tuple[str, bytes]]
+    skipped: dict[str, int]
+
+    def with_assignments(self, assignments: dict[str, str]) -> Iterator[bytes]:
+        """The documents as they came, one line each, pods with the node that they were given."""
+        for key, data in self.documents:
+            node_name = assignments.get(key, "")
+            if node_name:
+                data = edit(data, {"spec": {"nodeName": node_name}})
+            # Numbers and strings keep their text; only blanks between them go.
+            yield msgspec.json.format(data, indent=-1) if b"\n" in data or b"\r" in data else data
+
+
+class _Reader:
+    """Collects objects one by one, refusing what cannot be."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.pods: list[tuple[Pod, int | None, int | None, str]] = []
+        self.classes: dict[str, PriorityClass] = {}
+        self.documents: list[tuple[str, bytes]] = []
+        self.skipped: dict[str, int] = {}
+        self.sources: dict[tuple[str, str], str] = {}
+
+    def take(
+        self, where: str, data: bytes, created_s: int | None = None, deleted_s: int | None = None
+    ) -> None:
+        """One object. `where` is the file and document that it came from."""
+        try:
+            self._take(where, data, created_s, deleted_s)
+        except InvalidObject as error:
+            raise InputError(f"{where}: {error}") from None
+
+    def _take(self, where: str, data: bytes, created_s: int | None, deleted_s: int | None) -> None:
+        meta = decode(data, TypeMeta)
+        kind = KIND_BY_NAME.get((meta.api_version, meta.kind))
+        if kind is None:
+            name = f"{meta.kind} ({meta.api_version})"
+            self.skipped[name] = self.skipped.get(name, 0) + 1
+            self.documents.append(("", data))
+            return
+        obj: Any = decode(data, kind.view)
+        name = obj.metadata.name
+        if not name:
+            raise InvalidObject("metadata.name", name, "a name")
+        namespace = (obj.metadata.namespace or "default") if kind.namespaced else ""
+        key = (kind.name, f"{namespace}/{name}" if namespace else name)
+        if key in self.sources:
+            want = f"a name that is not in {self.sources[key]} already"
+            raise InvalidObject("metadata.name", key[1], want)
+        self.sources[key] = where
+        is_free = isinstance(obj, Pod) and not obj.spec.node_name
+        self.documents.append((key[1] if is_free else "", data))
+        if isinstance(obj, Node):
+            check_amounts(obj.status.allocatable, "status.allocatable")
+            check_amounts(obj.status.capacity, "status.capacity")
+            self.nodes.append(with_node_defaults(obj, uid=f"node/{name}"))
+        elif isinstance(obj, Pod):
+            check_pod_amounts(obj)
+            pod_requests(obj, use_status=True)
+            self.pods.append((obj, created_s, deleted_s, where))
+        elif isinstance(obj, PriorityClass):
+            self.classes[name] = obj
+
+    def loaded(self) -> Loaded:
+        """Everything together, defaults filled in."""
+        placed: list[Pod] = []
+        arrivals: list[Arrival] = []
+        uids: dict[str, str] = {}
+        is_trace = False
+        for raw, created_s, deleted_s, where in self.pods:
+            namespace = raw.metadata.namespace or "default"
+            try:
+                pod = with_pod_defaults(raw, self.classes, f"{namespace}/{raw.metadata.name}")
+            except KeyError as error:
+                want = "a PriorityClass among the inputs, or a system one"
+                fault = InvalidObject("spec.priorityClassName", error.args[0], want)
+                raise InputError(f"{where}: {fault}") from None
+            uid = pod.metadata.uid
+            if uid in uids:
+                fault = InvalidObject("metadata.uid", uid, f"a uid other than that of {uids[uid]}")
+                raise InputError(f"{where}: {fault}")
+            uids[uid] = pod.key
+            if pod.is_terminal:
+                continue
+            if pod.spec.node_name:
+                placed.append(pod)
+                continue
+            is_trace |= created_s is not None
+            ends_ns = None if deleted_s is None else deleted_s * SECOND_NS
+            arrivals.append(Arrival(pod, (created_s or 0) * SECOND_NS, ends_ns))
+        workload = Workload(tuple(self.nodes), tuple(placed), tuple(arrivals), at_once=not is_trace)
+        return Loaded(workload, self.documents, self.skipped)
+
+
+class InputError(Exception):
+    """What was given cannot be used; the message says where and why."""
+
+
+def check_pod_amounts(pod: Pod) -> None:
+    """Raise InvalidObject for a request, limit or overhead that an API server would refuse."""
+    spec = pod.spec
+    owners = [("spec", spec.resources)]
+    for field, containers in (
+        ("containers", spec.containers),
+        ("initContainers", spec.init_containers or ()),
+    ):
+        owners += [(f"spec.{field}[{i}]", c.resources) for i, c in enumerate(containers)]
+    for path, resources in owners:
+        if resources is not None:
+            check_amounts(resources.requests, f"{path}.resources.requests")
+            check_amounts(resources.limits, f"{path}.resources.limits")
+    check_amounts(spec.overhead, "spec.overhead")
+
+
+def check_amounts(resources: ResourceList | None, path: str) -> None:
+    """Raise InvalidObject for what is no quantity, or below zero."""
+    for name, quantity in parse_list(resources, path).items():
+        if quantity.sign < 0:
+            raise InvalidObject(f"{path}.{name}", str(quantity), "a quantity of at least 0")
+
+
+def load(inputs: Sequence[str]) -> Loaded:
+    """Read manifests and traces. Raises InputError."""
+    if list(inputs).count(STDIN) > 1:
+        raise InputError("stdin: can be read only once")
+    reader = _Reader()
+    for name in inputs:
+        trace_files = _trace_files(name)
+        if trace_files:
+            for path in trace_files:
+                _take_trace(reader, path)
+        else:
+            _take_documents(reader, name)
+    if not reader.nodes and not reader.pods:
+        what = f" ({_listed(reader.skipped)} left out)" if reader.skipped else ""
+        raise InputError(f"{', '.join(inputs)}: no nodes and no pods{what}")
+    return reader.loaded()
+
+
+def load_generated(documents: Iterator[bytes]) -> Loaded:
+    """A generated cluster takes the way of a real one."""
+    reader = _Reader()
+    for i, data in enumerate(documents, 1):
+        reader.take(f"generated: document {i}", data)
+    return reader.loaded()
+
+
+def read_yaml_document(path: str) -> dict[str, Any]:
+    """The one document of a configuration file, decoded. Raises InputError."""
+    try:
+        found = list(read_documents([path]))
+    except DocumentError as error:
+        raise InputError(str(error)) from None
+    if len(found) != 1:
+        raise InputError(f"{path}: {len(found)} documents, want one")
+    decoded: dict[str, Any] = msgspec.json.decode(found[0].data)
+    return decoded
+
+
+def _take_documents(reader: _Reader, name: str) -> None:
+    try:
+        for document in read_documents([name]):
+            reader.take(_where(document), document.data)
+    except DocumentError as error:
+        raise InputError(str(error)) from None
+
+
+def _where(document: Document) -> str:
+    item = f", item {document.item}" if document.item is not None else ""
+    return f"{document.source}: document {document.index}{item}"
+
+
+def _trace_files(name: str) -> list[Path]:
+    """The trace files behind an input: itself, or a folder's nodes and pods."""
+    path = Path(name)
+    if os.path.isdir(name):  # unlike Path.is_dir, never raises
+        found = [
+            next((p for p in (path / stem, path / f"{stem}.gz") if os.path.isfile(p)), None)
+            for stem in (OPENB_NODES, OPENB_PODS)
+        ]
+        return [p for p in found if p is not None] if all(found) else []
+    return [path] if name.endswith((".csv", ".csv.gz")) else []
+
+
+def _take_trace(reader: _Reader, path: Path) -> None:
+    try:
+        for line in read_trace(_csv_lines(path)):
+            where = f"{path}: line {line.number}"
+            reader.take(where, line.data, line.created_s, line.deleted_s)
+    except InvalidObject as error:
+        raise InputError(f"{path}: {error}") from None
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error) as error:
+        raise InputError(f"{path}: {_reason(error)}") from None
+
+
+def _csv_lines(path: Path) -> Iterator[str]:
+    """Lines of a trace, none of them long."""
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8-sig", newline="") as lines:
+        number = 0
+        while line := lines.readline(CSV_LINE_LENGTH_MAX):
+            number += 1
+            if number > CSV_LINES_MAX:
+                want = f"at most {CSV_LINES_MAX:,} lines"
+                raise InvalidObject(f"line {number}", line.strip(), want)
+            if len(line) >= CSV_LINE_LENGTH_MAX and not line.endswith("\n"):
+                want = f"lines of less than {CSV_LINE_LENGTH_MAX} characters"
+                raise InvalidObject(f"line {number}", line[:60], want)
+            if number == 1 and not (is_node_header(line) or is_pod_header(line)):
+                want = "the header of an OpenB node or pod list"
+                raise InvalidObject("line 1", line.strip(), want)
+            yield line
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return str(error)
+
+
+def _listed(skipped: dict[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(skipped.items()))

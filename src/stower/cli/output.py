@@ -1,0 +1,101 @@
+"""How verbs print: tables for people, JSON and YAML for programs; progress on stderr.
+
+Colours appear only on a terminal (rich sees to it); JSON and YAML go out unwrapped.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import typer
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from stower.sim.simulate import Progress as OnProgress
+
+BAD_INPUT = 2
+
+
+class Output(StrEnum):
+    """Output formats."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def emit(value: object, output: Output) -> None:
+    """Print a value as JSON or YAML."""
+    plain = msgspec.to_builtins(value)
+    if output is Output.JSON:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n")
+    else:
+        sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+
+
+def console() -> Console:
+    """Standard output for tables. Off a terminal, wide enough to cut nothing.
+
+    Names and messages are printed as they are: a `[x]` or `:x:` in them is no markup.
+    """
+    width = None if sys.stdout.isatty() else 200
+    return Console(width=width, markup=False, emoji=False, highlight=False)
+
+
+def table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
+    """A table with these columns; those in `right` hold numbers."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+@contextmanager
+def progress(what: str) -> Iterator[OnProgress | None]:
+    """A progress bar on stderr, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    bar = Progress(
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+        TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+    )  # fmt: skip
+    with bar:
+        task = bar.add_task(what, total=None)
+
+        def update(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield update
+
+
+def note(message: str) -> None:
+    """Tell something on stderr that is no result."""
+    sys.stderr.write(f"stower: {message}\n")
+
+
+def bad_input(message: str) -> typer.Exit:
+    """Say what is wrong with what was given; `raise` the result to end with exit code 2."""
+    sys.stderr.write(f"stower: error: {message}\n")
+    return typer.Exit(BAD_INPUT)
+
+
+def amount(resource: str, value: int) -> str:
+    """An amount of a resource as people read it."""
+    if resource == "cpu":
+        return f"{value / 1000:,.1f}"
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        for unit, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20)):
+            if value >= 10 * size:
+                return f"{value / size:,.1f}{unit}"
+    return f"{value:,}"
+
+
+def as_dict(value: Any, *without: str) -> dict[str, Any]:
+    """A struct as a dictionary, less some fields."""
+    return {k: v for k, v in msgspec.to_builtins(value).items() if k not in without}

@@ -1,0 +1,273 @@
+"""stower simulate: run the scheduler over files and report what comes of it."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from stower.cli.inputs import InputError, Loaded, load, read_yaml_document
+from stower.cli.output import (
+    Output,
+    amount,
+    bad_input,
+    console,
+    emit,
+    note,
+    progress,
+    table,
+)
+from stower.cli.plot import PlotError, plot, plot_format
+from stower.model.errors import InvalidObject
+from stower.model.selectors import parse_selector
+from stower.sim.simulate import Options, Report, simulate
+
+NAME = "simulate"
+EPILOG = """
+Examples:
+
+  stower simulate cluster.yaml
+
+  kubectl get nodes,pods -A -o json | stower simulate -
+
+  stower simulate openb/ --config spread.yaml --config pack.yaml
+
+  stower simulate openb/ --timed --plot use.svg
+
+  stower simulate cluster/ --by topology.kubernetes.io/zone --match app=web
+"""
+
+
+def run(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT",
+            help="Manifests (YAML, JSON, lists, .gz, .zst), folders of them, - for stdin, "
+            "or an OpenB trace folder or its CSV files.",
+        ),
+    ],
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="A KubeSchedulerConfiguration; repeat to compare. Default: kube-scheduler's.",
+        ),
+    ] = None,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print the report.")
+    ] = Output.TABLE,
+    timed: Annotated[
+        bool, typer.Option("--timed", help="Let a trace's pods come and go at its own times.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Decides ties between equally good nodes.")] = 0,
+    by: Annotated[
+        str, typer.Option(metavar="KEY", help="Also report per value of this node label.")
+    ] = "",
+    match: Annotated[
+        str, typer.Option(metavar="SELECTOR", help="With --by: count pods with these labels.")
+    ] = "",
+    plot_file: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw use over arrivals and nodes (svg, png)."),
+    ] = None,
+    objects: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write all objects as JSON lines, pods with their node."),
+    ] = None,
+    require_all: Annotated[
+        bool, typer.Option("--require-all", help="Exit with 1 if a pod stays pending.")
+    ] = False,
+) -> None:
+    """Place the pods of manifests or of a trace on their nodes, in process, and report.
+
+    Pods that already have a node keep it. Pods of manifests are all pending at the start and go by
+    priority; pods of a trace come one after another, and with --timed at their own times.
+    """
+    options, policies = _options(by, match, timed, seed), _policies(config or [])
+    _check_target("--plot", plot_file)
+    _check_target("--objects", objects)
+    try:
+        if plot_file is not None:
+            plot_format(plot_file)
+        loaded = load(inputs)
+        reports = []
+        for name, document in policies:
+            with progress(f"simulate {name}") as update:
+                reports.append(simulate(loaded.workload, name, document, options, update))
+        if plot_file is not None:
+            plot(reports, plot_file)
+    except (InputError, PlotError) as error:
+        raise bad_input(str(error)) from None
+    if objects is not None:
+        _write_objects(loaded, reports[-1], objects)
+    _tell(loaded, reports)
+    if output is Output.TABLE:
+        print_reports(reports)
+    else:
+        emit({"reports": [summary(r) for r in reports], "skipped": loaded.skipped}, output)
+    if require_all and any(report.pending for report in reports):
+        raise typer.Exit(1)
+
+
+def _options(by: str, match: str, timed: bool, seed: int) -> Options:
+    if match and not by:
+        raise bad_input("--match SELECTOR needs --by KEY: it says which pods to count per value")
+    try:
+        selector = parse_selector(match) if match else None
+    except ValueError as error:
+        raise bad_input(f"--match: {error}") from None
+    if not -(2**63) <= seed < 2**63:
+        raise bad_input(f"--seed: got {seed}, want a 64-bit number")
+    return Options(seed=seed, timed=timed, by=by, match=selector)
+
+
+def _check_target(option: str, path: Path | None) -> None:
+    """Refuse a file that cannot be written, before anything runs or is written."""
+    if path is None:
+        return
+    folder, fault = path.absolute().parent, 0
+    if os.path.isdir(path):
+        fault = errno.EISDIR
+    elif not os.path.isdir(folder):
+        fault = errno.ENOENT
+    elif not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        fault = errno.EACCES
+    if fault:
+        raise bad_input(f"{option} {path}: {os.strerror(fault)}")
+
+
+def _policies(paths: list[str]) -> list[tuple[str, dict[str, Any] | None]]:
+    """Name and decoded document of each policy, checked before anything runs."""
+    if not paths:
+        return [("default", None)]
+    policies: list[tuple[str, dict[str, Any] | None]] = []
+    for path in paths:
+        try:
+            document = read_yaml_document(path)
+            check_configuration(document)
+        except InputError as error:
+            raise bad_input(str(error)) from None
+        except InvalidObject as error:
+            raise bad_input(f"{path}: {error}") from None
+        name = Path(path).stem
+        taken = [other for other, _ in policies]
+        policies.append((name if name not in taken else path, document))
+    return policies
+
+
+def check_configuration(document: dict[str, Any]) -> None:
+    """Raise InvalidObject for a configuration that cannot be run."""
+    from stower.assembly import build_engine
+
+    build_engine(document)
+
+
+def _write_objects(loaded: Loaded, report: Report, path: Path) -> None:
+    try:
+        with path.open("wb") as file:
+            file.writelines(d + b"\n" for d in loaded.with_assignments(report.assignments))
+    except OSError as error:
+        raise bad_input(f"--objects {path}: {error.strerror}") from None
+
+
+def _tell(loaded: Loaded, reports: list[Report]) -> None:
+    if loaded.skipped:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(loaded.skipped.items()))
+        note(f"left out, as no decision depends on them yet: {kinds}")
+    missing = sorted({name for report in reports for name in report.missing_plugins})
+    if missing:
+        note(f"plugins of kube-scheduler that do nothing here yet: {', '.join(missing)}")
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """A report for programs: figures in base units, without what only plots need."""
+    fields: dict[str, Any] = msgspec.to_builtins(report)
+    for name in ("curve", "node_use"):
+        del fields[name]
+    for use, entry in zip(report.use, fields["use"], strict=True):
+        entry["percent"] = round(use.percent, 3)
+    return {_camel(name): value for name, value in fields.items()}
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def print_reports(reports: list[Report]) -> None:
+    """Reports as tables: one column a policy where several are compared."""
+    out = console()
+    names = [report.policy for report in reports]
+    figures = table("Result", "", *names, right=tuple(names))
+    for label, values in _figures(reports):
+        figures.add_row(label, *values)
+    out.print(figures)
+    out.print()
+    use = table(
+        "Use of allocatable", "resource", "allocatable", *names, right=("allocatable", *names)
+    )
+    for entry in reports[0].use:
+        shares = [_share(report, entry.resource) for report in reports]
+        use.add_row(entry.resource, amount(entry.resource, entry.allocatable), *shares)
+    out.print(use)
+    for report in reports:
+        if report.domains:
+            out.print()
+            domains = table(
+                f"By domain: {report.policy}", "value", "nodes", "pods", "cpu %",
+                right=("nodes", "pods", "cpu %"),
+            )  # fmt: skip
+            for domain in report.domains:
+                domains.add_row(
+                    domain.value, str(domain.nodes), str(domain.pods), f"{domain.cpu_percent:.1f}"
+                )
+            out.print(domains)
+        if report.waiting:
+            out.print()
+            _print_waiting(report)
+
+
+def _figures(reports: list[Report]) -> list[tuple[str, list[str]]]:
+    rows = [
+        ("pods", [f"{r.pods:,}" for r in reports]),
+        ("placed", [f"{r.placed:,}" for r in reports]),
+        ("pending", [f"{r.pending:,}" for r in reports]),
+        ("nodes", [f"{r.nodes:,}" for r in reports]),
+        ("empty nodes", [f"{r.empty_nodes:,}" for r in reports]),
+        ("attempts", [f"{r.attempts:,}" for r in reports]),
+        ("pods a second", [f"{r.pods_per_s:,.0f}" for r in reports]),
+    ]
+    if any(r.ended for r in reports):
+        rows.insert(3, ("ended", [f"{r.ended:,}" for r in reports]))
+    return rows
+
+
+def _share(report: Report, resource: str) -> str:
+    found = next((use for use in report.use if use.resource == resource), None)
+    return f"{found.percent:.1f} %" if found is not None and found.allocatable else "-"
+
+
+# Messages printed in full; a cluster can have one for each of its pods.
+MESSAGES_MAX = 10
+
+
+def _print_waiting(report: Report) -> None:
+    out = console()
+    reasons = table(f"Pending pods by reason: {report.policy}", "pods", "reason", right=("pods",))
+    for reason, count in report.refusals.items():
+        reasons.add_row(f"{count:,}", reason)
+    for entry in report.waiting:
+        if not entry.message.startswith("0/"):
+            reasons.add_row(f"{entry.pods:,}", entry.message)
+    out.print(reasons)
+    out.print()
+    waiting = table("Messages", "pods", "message", "for example", right=("pods",))
+    for entry in report.waiting[:MESSAGES_MAX]:
+        waiting.add_row(f"{entry.pods:,}", entry.message, entry.example)
+    out.print(waiting)
+    if len(report.waiting) > MESSAGES_MAX:
+        out.print(f"and {len(report.waiting) - MESSAGES_MAX} more (all with --output json)")

@@ -1,0 +1,289 @@
+"""The main job: run an engine over a workload and report what came of it."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from stower.assembly import build_engine
+from stower.engine.decisions import Decision, Outcome
+from stower.framework.reasons import count_reasons
+from stower.model.resources import PODS
+from stower.model.selectors import LabelSelector
+from stower.sim.workload import Workload
+from stower.sim.world import World
+from stower.state.arrays import Ints
+from stower.state.cluster import ClusterState
+from stower.state.topology import domain_sums
+
+# Points of the curve of use over arrivals; more would not be seen in a plot.
+CURVE_POINTS: Final = 400
+
+Progress = Callable[[int, int], None]
+
+
+class Use(msgspec.Struct, frozen=True):
+    """One resource over all nodes: cpu in milli-CPU, everything else in its base unit."""
+
+    resource: str
+    allocatable: int
+    requested: int
+
+    @property
+    def percent(self) -> float:
+        """Share in use."""
+        return 100 * self.requested / self.allocatable if self.allocatable else 0.0
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Pods that wait with this message."""
+
+    message: str
+    pods: int
+    example: str
+
+
+class Domain(msgspec.Struct, frozen=True, rename="camel"):
+    """One topology domain: its nodes, the pods on them (or those that match), use of cpu."""
+
+    value: str
+    nodes: int
+    pods: int
+    cpu_percent: float
+
+
+class NodeUse(msgspec.Struct, frozen=True):
+    """One node's use, for the heat map."""
+
+    name: str
+    percent: dict[str, float]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What one configuration made of the workload."""
+
+    policy: str
+    nodes: int
+    empty_nodes: int
+    pods: int
+    placed: int
+    pending: int
+    ended: int
+    waiting: tuple[Waiting, ...]
+    refusals: dict[str, int]
+    use: tuple[Use, ...]
+    domains: tuple[Domain, ...]
+    attempts: int
+    seconds: float
+    pods_per_s: float
+    missing_plugins: tuple[str, ...]
+    curve: tuple[tuple[int, dict[str, float]], ...]
+    node_use: tuple[NodeUse, ...]
+    assignments: dict[str, str]
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How to run and what to count."""
+
+    seed: int = 0
+    timed: bool = False
+    by: str = ""
+    match: LabelSelector | None = None
+
+
+def simulate(
+    workload: Workload,
+    policy: str,
+    configuration: Mapping[str, Any] | None,
+    options: Options,
+    progress: Progress | None = None,
+) -> Report:
+    """Run the workload under the configuration. Raises InvalidObject for a configuration that is
+    none.
+
+    The same workload, configuration and seed give the same report, but for the time that it took.
+    """
+    engine = build_engine(configuration, seed=options.seed)
+    attempts = 0
+
+    def count(decision: Decision) -> None:
+        nonlocal attempts
+        attempts += 1
+        last[decision.uid] = decision
+
+    last: dict[str, Decision] = {}
+    world = World(engine, count)
+    curve: list[tuple[int, dict[str, float]]] = []
+    total = len(workload.arrivals)
+    stride = max(1, total // CURVE_POINTS)
+
+    looking = 0.0
+
+    def arrived(number: int) -> None:
+        nonlocal looking
+        if number % stride == 0 or number == total:
+            began = time.perf_counter()
+            curve.append((number, _shares(engine.state)))
+            if progress is not None:
+                progress(number, total)
+            looking += time.perf_counter() - began
+
+    started = time.perf_counter()
+    if workload.at_once:
+        world.start(workload.nodes, (*workload.placed, *(a.pod for a in workload.arrivals)))
+        world.settle()
+        arrived(total)
+    elif options.timed:
+        _run_timed(world, workload, arrived)
+    else:
+        world.start(workload.nodes, workload.placed)
+        for number, arrival in enumerate(workload.arrivals, 1):
+            world.add_pod(arrival.pod)
+            arrived(number)
+    # The scheduler's time: looking at it for the report does not count.
+    seconds = time.perf_counter() - started - looking
+    return _report(workload, policy, options, world, last, attempts, seconds, tuple(curve))
+
+
+def _run_timed(world: World, workload: Workload, arrived: Callable[[int], None]) -> None:
+    """Arrivals and ends at their own times; ends come first where both are due."""
+    world.start(workload.nodes, workload.placed)
+    moments = []
+    for i, arrival in enumerate(workload.arrivals):
+        moments.append((arrival.at_ns, 1, i))
+        if arrival.ends_ns is not None:
+            # A pod that ends at once has lived for a moment all the same.
+            at_ns = max(arrival.ends_ns, arrival.at_ns + 1)
+            moments.append((at_ns, 0, i))
+    number = 0
+    for at_ns, is_arrival, i in sorted(moments):
+        world.advance(at_ns)
+        pod = workload.arrivals[i].pod
+        if is_arrival:
+            world.add_pod(pod)
+            number += 1
+            arrived(number)
+        else:
+            world.delete_pod(pod.metadata.uid)
+    # What the last end made room for may still be waiting out its backoff.
+    world.advance(world.now_ns + world.engine.limits.backoff_max_ns)
+
+
+def _report(
+    workload: Workload,
+    policy: str,
+    options: Options,
+    world: World,
+    last: Mapping[str, Decision],
+    attempts: int,
+    seconds: float,
+    curve: tuple[tuple[int, dict[str, float]], ...],
+) -> Report:
+    engine, state = world.engine, world.engine.state
+    arrived = {a.pod.metadata.uid for a in workload.arrivals}
+    placed = sum(d.outcome is Outcome.PLACED for uid, d in last.items() if uid in arrived)
+    waiting = _waiting(world, last)
+    pending = sum(entry.pods for entry in waiting)
+    refusals: dict[str, int] = {}
+    for pod in world.waiting():
+        decision = last.get(pod.metadata.uid)
+        if decision is not None and decision.diagnosis is not None:
+            for reason in count_reasons(decision.diagnosis.refused):
+                refusals[reason] = refusals.get(reason, 0) + 1
+    rows = state.present_rows()
+    return Report(
+        policy=policy,
+        nodes=state.node_count,
+        empty_nodes=sum(not state.on_row[row] for row in rows),
+        pods=len(workload.arrivals),
+        placed=placed,
+        pending=pending,
+        ended=sum(uid not in world.pods for uid in arrived),
+        waiting=waiting,
+        refusals=dict(sorted(refusals.items(), key=lambda item: (-item[1], item[0]))),
+        use=_use(state),
+        domains=_domains(state, options) if options.by else (),
+        attempts=attempts,
+        seconds=seconds,
+        pods_per_s=len(workload.arrivals) / seconds if seconds else 0.0,
+        missing_plugins=tuple(
+            sorted({name for p in engine.profiles.values() for name in p.missing})
+        ),
+        curve=curve,
+        node_use=tuple(_node_use(state, row) for row in rows),
+        assignments={
+            pod.key: pod.spec.node_name for pod in world.pods.values() if pod.spec.node_name
+        },
+    )
+
+
+def _waiting(world: World, last: Mapping[str, Decision]) -> tuple[Waiting, ...]:
+    """Pending pods by message, most first."""
+    groups: dict[str, list[str]] = {}
+    profiles = world.engine.profiles
+    for pod in world.waiting():
+        decision = last.get(pod.metadata.uid)
+        if decision is not None:
+            message = decision.message
+        elif pod.spec.scheduler_name not in profiles:
+            message = f"no profile for scheduler {pod.spec.scheduler_name!r}"
+        elif pod.metadata.deletion_timestamp:
+            message = "being deleted"
+        elif pod.spec.scheduling_gates:
+            message = "waiting for scheduling gates"
+        else:
+            message = "not tried"
+        groups.setdefault(message, []).append(pod.key)
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(Waiting(message, len(keys), keys[0]) for message, keys in ordered)
+
+
+def _use(state: ClusterState) -> tuple[Use, ...]:
+    """All resources that some node has, pods last."""
+    live = state.present[state.all_rows]
+    result = []
+    for name in sorted(state.columns, key=lambda name: (name == PODS, "/" in name, name)):
+        column = state.columns[name]
+        allocatable = _total(column.allocatable[state.all_rows][live])
+        requested = _total(column.requested[state.all_rows][live])
+        if allocatable or requested:
+            result.append(Use(name, allocatable, requested))
+    return tuple(result)
+
+
+def _total(amounts: Ints) -> int:
+    """The exact sum: bytes of a cluster can outgrow 64 bits, so the halves are summed apart."""
+    return (int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFF_FFFF).sum())
+
+
+def _shares(state: ClusterState) -> dict[str, float]:
+    return {use.resource: round(use.percent, 3) for use in _use(state)}
+
+
+def _node_use(state: ClusterState, row: int) -> NodeUse:
+    percent = {}
+    for name, column in state.columns.items():
+        if column.alloc[row]:
+            percent[name] = round(100 * column.used[row] / column.alloc[row], 2)
+    return NodeUse(state.names[row], percent)
+
+
+def _domains(state: ClusterState, options: Options) -> tuple[Domain, ...]:
+    """Nodes, pods and use of cpu per value of the topology key."""
+    rows = state.all_rows
+    cpu = state.column("cpu")
+    counts = state.columns[PODS].requested[rows]
+    if options.match is not None:
+        counts = state.tally(None, options.match).counts[rows]
+    nodes = domain_sums(state, options.by, np.ones(state.row_limit, np.int64))
+    pods = domain_sums(state, options.by, counts)
+    used = domain_sums(state, options.by, cpu.requested[rows])
+    room = domain_sums(state, options.by, cpu.allocatable[rows])
+    return tuple(
+        Domain(
+            value, nodes[value], pods[value], 100 * used[value] / room[value] if room[value] else 0
+        )
+        for value in nodes
+    )

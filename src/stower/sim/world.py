@@ -1,0 +1,114 @@
+"""The world of a simulation: a virtual clock, the pods and nodes there are, and an API that agrees.
+
+Every write is carried out and answered at once. What the engine then sees are the same events as
+from a real API server: the answer, and the changed object.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from stower.engine.decisions import Decision
+from stower.engine.step import Engine
+from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteOk
+from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
+from stower.model.kinds import Node, Pod
+from stower.model.kinds.pod import PodCondition, PodStatus
+
+# Ticks in a row that may find nothing to do before the world is taken to stand still.
+IDLE_TICKS_MAX = 64
+
+
+class World:
+    """One engine and everything around it."""
+
+    def __init__(
+        self, engine: Engine, on_decision: Callable[[Decision], None] | None = None
+    ) -> None:
+        """`on_decision` is told of every attempt, in order."""
+        self.engine = engine
+        self.now_ns = 0
+        self.pods: dict[str, Pod] = {}
+        self.event_count = 0
+        self._inbox: deque[Event] = deque()
+        self._on_decision = on_decision
+
+    def start(self, nodes: Iterable[Node], pods: Iterable[Pod]) -> None:
+        """All there is at the start."""
+        known = tuple(pods)
+        self.pods.update((pod.metadata.uid, pod) for pod in known)
+        self._send(Listed((*nodes, *known)))
+
+    def add_pod(self, pod: Pod) -> None:
+        """A pod is created."""
+        self.pods[pod.metadata.uid] = pod
+        self._send(Observed(WatchType.ADDED, pod))
+
+    def delete_pod(self, uid: str) -> None:
+        """A pod ends and is gone."""
+        pod = self.pods.pop(uid, None)
+        if pod is not None:
+            self._send(Observed(WatchType.DELETED, pod))
+
+    def advance(self, to_ns: int) -> None:
+        """Let time pass, waking the engine whenever it asked to be."""
+        while (due := self.engine.next_wake_ns) is not None and due <= to_ns:
+            self.now_ns = max(self.now_ns, due)
+            self._send(Tick())
+        self.now_ns = max(self.now_ns, to_ns)
+
+    def settle(self) -> None:
+        """Run what can be tried now, and nothing that only time would bring."""
+        for _ in range(IDLE_TICKS_MAX):
+            due = self.engine.next_wake_ns
+            if due is None or due > self.now_ns:
+                return
+            self._send(Tick())
+
+    def waiting(self) -> list[Pod]:
+        """Pods without a node, in the order in which they came."""
+        return [pod for pod in self.pods.values() if not pod.spec.node_name]
+
+    def _send(self, event: Event) -> None:
+        self._inbox.append(event)
+        while self._inbox:
+            for write in self.engine.step(self._inbox.popleft(), self.now_ns):
+                self._carry_out(write)
+            if self._on_decision is not None:
+                for decision in self.engine.drain():
+                    self._on_decision(decision)
+
+    def _carry_out(self, write: Write) -> None:
+        self._inbox.append(WriteOk(write.id))
+        if isinstance(write, CreateEvent):
+            self.event_count += 1
+            return
+        pod = self.pods.get(write.uid)
+        if pod is not None:
+            changed = bound(pod, write) if isinstance(write, Bind) else patched(pod, write)
+            self.pods[write.uid] = changed
+            self._inbox.append(Observed(WatchType.MODIFIED, changed))
+
+
+def bound(pod: Pod, write: Bind) -> Pod:
+    """The pod as the binding subresource leaves it."""
+    spec = msgspec.structs.replace(pod.spec, node_name=write.node_name)
+    scheduled = PodCondition("PodScheduled", "True")
+    return msgspec.structs.replace(pod, spec=spec, status=_with_condition(pod, scheduled))
+
+
+def patched(pod: Pod, write: PatchPodStatus) -> Pod:
+    """The pod with its status patched."""
+    status = pod.status
+    if write.condition is not None:
+        status = _with_condition(pod, write.condition)
+    if write.nominated_node_name is not None:
+        name = write.nominated_node_name
+        status = msgspec.structs.replace(status, nominated_node_name=name)
+    return msgspec.structs.replace(pod, status=status)
+
+
+def _with_condition(pod: Pod, condition: PodCondition) -> PodStatus:
+    others = tuple(c for c in pod.status.conditions or () if c.type != condition.type)
+    return msgspec.structs.replace(pod.status, conditions=(*others, condition))
