@@ -70,10 +70,16 @@ def _profile(config: ProfileConfiguration, path: str, features: Features) -> Pro
     multi_point = merged_multi_point(config.plugins.multi_point)
     named = [(f"{path}.plugins.multiPoint", ref) for ref in multi_point]
     for field, plugin_set in sets.items():
-        named += [(f"{path}.plugins.{field}.enabled", ref) for ref in plugin_set.enabled]
+        at = f"{path}.plugins.{field}.enabled"
+        named += [(f"{at}[{i}].name", ref) for i, ref in enumerate(plugin_set.enabled)]
     for at, ref in named:
         if ref.name not in known and ref.name not in NOT_BUILT:
             raise InvalidObject(at, ref.name, f"one of {', '.join(sorted((*known, *NOT_BUILT)))}")
+    _check_once(config.plugins.multi_point.enabled, f"{path}.plugins.multiPoint.enabled")
+    elsewhere = {"multiPoint", *(point.value for point in Point)}
+    for field in sorted(set(sets) - elsewhere):
+        # None of the built plugins takes part there; those that do are not built yet.
+        _check_point(sets[field].enabled, None, known, f"{path}.plugins.{field}.enabled")
     built = _build(config, path, known, {ref.name for _, ref in named}, features)
     points: dict[Point, tuple[Plugin, ...]] = {}
     weights: dict[str, int] = {}
@@ -86,7 +92,7 @@ def _profile(config: ProfileConfiguration, path: str, features: Features) -> Pro
             if ref.name in NOT_BUILT or implements(known[ref.name], point)
         ]
         chosen = expanded(tuple(here), own)
-        _check_point(chosen, point, known, f"{path}.plugins.{point.value}.enabled")
+        _check_point(own.enabled, point, known, f"{path}.plugins.{point.value}.enabled")
         missing |= {ref.name for ref in own.enabled if ref.name in NOT_BUILT}
         points[point] = tuple(built[ref.name] for ref in chosen if ref.name in built)
         if point is Point.SCORE:
@@ -124,12 +130,18 @@ def _build(
 
 
 def _check_point(
-    chosen: Iterable[PluginRef], point: Point, known: Mapping[str, type[Plugin]], path: str
+    chosen: Iterable[PluginRef], point: Point | None, known: Mapping[str, type[Plugin]], path: str
 ) -> None:
+    """Each plugin once, and only such as take part at the point (None: no built one does)."""
+    _check_once(chosen, path)
+    for i, ref in enumerate(chosen):
+        if ref.name in known and (point is None or not implements(known[ref.name], point)):
+            raise InvalidObject(f"{path}[{i}].name", ref.name, "a plugin that takes part there")
+
+
+def _check_once(chosen: Iterable[PluginRef], path: str) -> None:
     seen = set()
-    for ref in chosen:
+    for i, ref in enumerate(chosen):
         if ref.name in seen:
-            raise InvalidObject(path, ref.name, "each plugin once")
+            raise InvalidObject(f"{path}[{i}].name", ref.name, "each plugin once")
         seen.add(ref.name)
-        if ref.name in known and not implements(known[ref.name], point):
-            raise InvalidObject(path, ref.name, f"a plugin that takes part in {point.value}")

@@ -39,7 +39,7 @@ def nodes(draw: Any, name: str | None = None) -> Node:
     return make_node(
         name or draw(st.sampled_from(NODE_NAMES)),
         cpu=draw(st.sampled_from(("1", "2", "4500m"))),
-        memory=draw(st.sampled_from(("1Gi", "4Gi", "0"))),
+        memory=draw(st.sampled_from(("1Gi", "1Gi", "4Gi", "0", "200Pi", "7Ei"))),
         pods=draw(st.sampled_from(("2", "5", "110"))),
         labels=draw(
             st.fixed_dictionaries(
@@ -116,7 +116,7 @@ def pods(draw: Any, name: str, node: str = "") -> Pod:
         name,
         node=node,
         cpu=draw(st.sampled_from((None, "0", "100m", "900m", "2"))),
-        memory=draw(st.sampled_from((None, "100Mi", "1Gi"))),
+        memory=draw(st.sampled_from((None, "100Mi", "100Mi", "1Gi", "1Pi", "6Ei"))),
         labels=draw(st.dictionaries(st.just("app"), st.sampled_from(("web", "db")), max_size=1)),
         priority=draw(st.sampled_from((0, 0, 10))),
         ports=draw(st.lists(st.sampled_from((80, 443)), max_size=1)),

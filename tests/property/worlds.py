@@ -148,7 +148,7 @@ def by_node(state: ClusterState) -> dict[str, Any]:
             name: (
                 bool(state.present[row]),
                 bool(state.unschedulable[row]),
-                state.taint_sets[int(state.taint_codes[row])],
+                state.taints.values[int(state.taints.codes[row])],
                 {
                     c.name: (c.alloc[row], c.used[row])
                     for c in columns
@@ -193,7 +193,7 @@ def arrays(state: ClusterState) -> dict[str, Any]:
         "present": state.present.tobytes(),
         "unschedulable": state.unschedulable.tobytes(),
         "hashes": state.name_hashes.tobytes(),
-        "taints": [state.taint_sets[int(code)] for code in state.taint_codes],
+        "taints": [state.taints.values[int(code)] for code in state.taints.codes],
         "node count": state.node_count,
         "capacity": limit,
         "on row": [dict(sorted(row.items())) for row in state.on_row],

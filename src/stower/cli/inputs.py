@@ -142,6 +142,8 @@ class InputError(Exception):
 def check_pod_amounts(pod: Pod) -> None:
     """Raise InvalidObject for a request, limit or overhead that an API server would refuse."""
     spec = pod.spec
+    if not spec.containers:
+        raise InvalidObject("spec.containers", [], "at least one container")
     owners = [("spec", spec.resources)]
     for field, containers in (
         ("containers", spec.containers),

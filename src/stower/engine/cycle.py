@@ -6,11 +6,11 @@ Must not know of the queue, of writes or of time.
 import numpy as np
 
 from stower.engine import plain
-from stower.engine.evaluation import Evaluations
+from stower.engine.evaluation import INFEASIBLE, Evaluation, Evaluations
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis
+from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState, PodEntry
-from stower.state.shapes import Shape
 from stower.state.ties import pick, pod_hash
 
 
@@ -30,17 +30,54 @@ class Cycle:
         asked about; see engine/evaluation.py for the rest.
         """
         state = self._state
-        if state.nominated:
-            return self._choose_among_nominated(profile, entry)
         evaluation = self._evaluations.get(profile, entry.shape)
         best = evaluation.best[: state.row_limit]
         if not len(best):
             return -1
+        if state.nominated or entry.pod.status.nominated_node_name:
+            return self._choose_beside_nominated(profile, entry, evaluation, best)
+        return self._pick(best, entry)
+
+    def _pick(self, best: Ints, entry: PodEntry) -> int:
+        """The best row, or -1 where none is feasible."""
         highest = best[best.argmax()]  # twice as fast as max()
         if highest < 0:
             return -1
-        hashes = state.name_hashes[: state.row_limit]
+        hashes = self._state.name_hashes[: len(best)]
         return pick(best == highest, hashes, pod_hash(self._seed, entry.uid))
+
+    def _choose_beside_nominated(
+        self, profile: Profile, entry: PodEntry, evaluation: Evaluation, best: Ints
+    ) -> int:
+        """Where room was promised to pods of this priority or above, a row must do with them too.
+
+        Only rows that would be chosen are looked at. Refusing one changes no other row's score,
+        unless scores are normalised over the feasible rows: then the plain cycle decides.
+        """
+        state, shape = self._state, entry.shape
+        promised = state.row_of(entry.pod.status.nominated_node_name)
+        if promised >= 0 and best[promised] >= 0 and self._has_room(profile, entry, promised):
+            return promised
+        if evaluation.is_normalized:
+            verdict = plain.judge(profile, state, shape, entry.pod.priority, entry.uid)
+            feasible = verdict.feasible
+            parts = plain.scores(profile, state, shape, feasible)
+            total = plain.total(parts, len(feasible))
+            return self._pick(np.where(feasible, total, INFEASIBLE), entry)
+        own = best
+        while True:
+            row = self._pick(own, entry)
+            if row < 0 or self._has_room(profile, entry, row):
+                return row
+            if own is best:
+                own = best.copy()
+            own[row] = INFEASIBLE
+
+    def _has_room(self, profile: Profile, entry: PodEntry, row: int) -> bool:
+        """Whether a feasible row does with the pods nominated to it as well."""
+        state = self._state
+        pods = plain.nominated_on(state, state.names[row], entry.pod.priority, entry.uid)
+        return not pods or plain.refused_with(profile, state, entry.shape, row, pods) is None
 
     def diagnose(self, profile: Profile, entry: PodEntry) -> Diagnosis:
         """Why no node will do. Equal pods share one answer while the cluster stays as it is."""
@@ -58,23 +95,3 @@ class Cycle:
                 self._diagnoses.clear()
             self._diagnoses[key] = (position, diagnosis)
         return diagnosis
-
-    def _choose_among_nominated(self, profile: Profile, entry: PodEntry) -> int:
-        """The plain cycle: with room promised to others, and a promised node tried first."""
-        state, shape = self._state, entry.shape
-        verdict = plain.judge(profile, state, shape, entry.pod.priority, entry.uid)
-        feasible = verdict.feasible & state.present[state.all_rows]
-        if verdict.pre_filter is not None or not feasible.any():
-            return -1
-        promised = state.row_of(entry.pod.status.nominated_node_name)
-        if promised >= 0 and feasible[promised]:
-            return promised
-        total = self._totals(profile, shape, feasible)
-        hashes = state.name_hashes[: state.row_limit]
-        return pick(total == total.max(), hashes, pod_hash(self._seed, entry.uid))
-
-    def _totals(
-        self, profile: Profile, shape: Shape, feasible: np.ndarray[tuple[int], np.dtype[np.bool_]]
-    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        parts = plain.scores(profile, self._state, shape, feasible)
-        return np.where(feasible, plain.total(parts, len(feasible)), -1)

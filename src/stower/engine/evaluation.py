@@ -104,6 +104,11 @@ class Evaluation:
                 self._refresh_rows(rows)
         self._use_cursor = log.position
 
+    @property
+    def is_normalized(self) -> bool:
+        """Whether a row's score depends on which other rows are feasible."""
+        return bool(self._normalized)
+
     # Whole columns
 
     def _generations(self) -> int:
@@ -210,20 +215,23 @@ class Evaluation:
         state, shape, profile = self._state, self._shape, self._profile
         verdict = Verdict(profile, shape, 0)
         self._static_ok[rows] = self._static_mask(rows, pre_filter(verdict, state))
+        # A plugin that says None gives 0 to the rows that it was asked about.
         score = self._static_scores(rows)
-        if (score is None) != (self._static_score is None):
+        if self._static_score is not None:
+            self._static_score[rows] = 0 if score is None else score
+        elif score is not None and score.any():
             return False
-        if self._static_score is not None and score is not None:
-            self._static_score[rows] = score
         known = {column.plugin.name: column for column in self._normalized}
         for plugin, _ in profile.normalized:
             raw = plugin.score(shape, state, rows)
-            if (raw is None) != (plugin.name not in known):
-                return False
-            if raw is not None and (known[plugin.name].raw[rows] != raw).any():
+            column = known.get(plugin.name)
+            if column is None:
+                if raw is not None and raw.any():
+                    return False
+            elif (column.raw[rows] != (0 if raw is None else raw)).any():
                 # Which rows have the maximum is no longer known; `best` is made anew below.
-                known[plugin.name].raw[rows] = raw
-                known[plugin.name].count = 0
+                column.raw[rows] = 0 if raw is None else raw
+                column.count = 0
         if any(column.count == 0 for column in self._normalized):
             self.base[rows] = self._base_of(rows)
             self._rebuild_best()

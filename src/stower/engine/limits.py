@@ -18,4 +18,6 @@ class Limits(msgspec.Struct, frozen=True):
     # Decisions kept for a shell that does not drain them.
     decisions_max: int = 100_000
     # events.k8s.io/v1: note.
-    event_note_length_max: int = 1_024
+    event_note_bytes_max: int = 1_024
+    # Deleted pods remembered; deliveries that are late by more than so many deletions are not real.
+    gone_pods_max: int = 4_096

@@ -84,6 +84,8 @@ def judge(
     priority or above (other than the pod of this uid itself)."""
     verdict = Verdict(profile, shape, state.row_limit)
     verdict.refused_by[~state.present[state.all_rows]] = ABSENT
+    if not state.node_count:
+        return verdict  # upstream says so before it asks any plugin
     allowed = pre_filter(verdict, state)
     if verdict.pre_filter is not None:
         return verdict
@@ -97,9 +99,13 @@ def judge(
             hit = (codes != 0) & (verdict.refused_by == NOBODY)
             verdict.refused_by[hit] = i
             verdict.codes[hit] = codes[hit]
-    for row, pods in nominated_rows(state, priority, uid):
-        if verdict.refused_by[row] not in (ABSENT, PRE_FILTER):
-            _judge_with_nominated(verdict, state, row, pods)
+    for name in sorted(state.nominated):
+        row = state.row_of(name)
+        pods = nominated_on(state, name, priority, uid)
+        if row >= 0 and pods and verdict.refused_by[row] not in (ABSENT, PRE_FILTER):
+            refused = refused_with(profile, state, shape, row, pods)
+            if refused is not None:
+                verdict.refused_by[row], verdict.codes[row] = refused
     return verdict
 
 
@@ -124,46 +130,39 @@ def pre_filter(verdict: Verdict, state: ClusterState) -> frozenset[str] | None:
     return allowed
 
 
-def nominated_rows(
-    state: ClusterState, priority: int, uid: str
-) -> list[tuple[int, list[PodEntry]]]:
-    """Rows with pending nominated pods of this priority or above, other than the pod itself."""
-    result = []
-    for name in sorted(state.nominated):
-        row = state.row_of(name)
-        pods = [
-            entry
-            for _, entry in sorted(state.nominated[name].items())
-            if entry.uid != uid and entry.row < 0 and entry.pod.priority >= priority
-        ]
-        if row >= 0 and pods:
-            result.append((row, pods))
-    return result
+def nominated_on(state: ClusterState, name: str, priority: int, uid: str) -> list[PodEntry]:
+    """Other pods of this priority or above that wait for room promised on this node."""
+    promised = state.nominated.get(name)
+    if not promised:
+        return []
+    return [
+        entry
+        for _, entry in sorted(promised.items())
+        if entry.uid != uid and entry.row < 0 and entry.pod.priority >= priority
+    ]
 
 
-def _judge_with_nominated(
-    verdict: Verdict, state: ClusterState, row: int, pods: list[PodEntry]
-) -> None:
-    """The row must do with the nominated pods and without: with them first, as upstream.
+def refused_with(
+    profile: Profile, state: ClusterState, shape: Shape, row: int, pods: list[PodEntry]
+) -> tuple[int, int] | None:
+    """(filter's index, code) that refuses the row once these pods are on it; None if all pass.
 
-    Source: RunFilterPluginsWithNominatedPods.
+    A row must do with the nominated pods and without (RunFilterPluginsWithNominatedPods).
     """
     with state.trial():
         for entry in pods:
             state.assume(entry, row)
-        only = slice(row, row + 1)
-        for i, plugin in enumerate(verdict.profile.filters):
-            codes = plugin.filter(verdict.shape, state, only)
+        for i, plugin in enumerate(profile.filters):
+            codes = plugin.filter(shape, state, slice(row, row + 1))
             if codes is not None and codes[0]:
-                verdict.refused_by[row] = i
-                verdict.codes[row] = codes[0]
-                return
+                return i, int(codes[0])
+    return None
 
 
 def scores(profile: Profile, state: ClusterState, shape: Shape, feasible: Bools) -> dict[str, Ints]:
     """int64[row_limit] per score plugin, normalised and weighted; only feasible rows mean anything.
 
-    A plugin that has nothing to say about the shape is left out.
+    A plugin that says 0 for all rows is left out, unless its scores are reversed.
     """
     result = {}
     for plugin, weight in profile.scores:

@@ -13,8 +13,8 @@ Source: kube-scheduler backend/queue.
 """
 
 from enum import Enum, auto
-from heapq import heappop, heappush
 
+from stower.engine.heap import LazyHeap
 from stower.engine.limits import Limits
 from stower.framework.changes import Happened
 from stower.framework.profile import Profile
@@ -38,8 +38,8 @@ class QueuedPod:
     """A pod that waits, and what its earlier attempts came to."""
 
     __slots__ = (
-        "added_ns", "attempts", "condition", "entry", "error_count", "group", "place", "profile",
-        "refused_by", "tried_ns", "turn", "unschedulable_count",
+        "added_ns", "attempts", "condition", "entry", "error_count", "group", "key", "place",
+        "profile", "refused_by", "tried_ns", "turn", "unschedulable_count",
     )  # fmt: skip
 
     def __init__(self, entry: PodEntry, profile: Profile, now_ns: int) -> None:
@@ -54,6 +54,7 @@ class QueuedPod:
         self.refused_by: frozenset[str] = frozenset()
         self.group: _GroupKey | None = None
         self.turn = 0  # which heap entry is the valid one
+        self.key: tuple[int, ...] = ()  # its rank while it is active
         self.condition: PodCondition | None = None  # as last written
 
 
@@ -66,10 +67,11 @@ class Queue:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._pods: dict[str, QueuedPod] = {}
-        self._active: list[tuple[tuple[int, ...], int, QueuedPod]] = []
-        self._backoff: list[tuple[int, int, QueuedPod]] = []
+        self._active: LazyHeap[QueuedPod] = LazyHeap()
+        self._backoff: LazyHeap[QueuedPod] = LazyHeap()
+        # Unschedulable pods by the time at which they are tried again without any event.
+        self._flush: LazyHeap[QueuedPod] = LazyHeap()
         self._groups: dict[_GroupKey, dict[str, QueuedPod]] = {}
-        self._flush: list[tuple[int, int, QueuedPod]] = []
         self._turn = 0
 
     def __len__(self) -> int:
@@ -100,13 +102,11 @@ class Queue:
         """The next pod to try, now in flight; None when there is nothing to try."""
         if self._backoff or self._flush:
             self._advance(now_ns)
-        while self._active:
-            _, turn, pod = heappop(self._active)
-            if pod.turn == turn and pod.place is Place.ACTIVE:
-                pod.place = Place.IN_FLIGHT
-                pod.attempts += 1
-                return pod
-        return None
+        pod = self._active.pop()
+        if pod is not None:
+            pod.place = Place.IN_FLIGHT
+            pod.attempts += 1
+        return pod
 
     def park(self, pod: QueuedPod, refused_by: frozenset[str], now_ns: int) -> None:
         """A pod that was tried and refused by these plugins: wait for an event that helps."""
@@ -115,109 +115,138 @@ class Queue:
         pod.refused_by = refused_by
         pod.added_ns = pod.tried_ns = now_ns
         pod.place = Place.UNSCHEDULABLE
-        pod.group = (pod.profile.scheduler_name, pod.entry.shape.serial, refused_by)
-        self._groups.setdefault(pod.group, {})[pod.entry.uid] = pod
-        self._turn += 1
-        pod.turn = self._turn
-        heappush(self._flush, (now_ns + self._limits.unschedulable_max_ns, pod.turn, pod))
+        self._join_group(pod)
+        self._next_turn(pod)
+        self._flush.push(now_ns + self._limits.unschedulable_max_ns, pod)
 
     def retry(self, pod: QueuedPod, now_ns: int) -> None:
         """A pod whose attempt failed by no fault of its own: try again after a delay."""
         pod.error_count += 1
         pod.refused_by = frozenset()
         pod.added_ns = pod.tried_ns = now_ns
-        self._to_backoff(pod, now_ns + self._delay_ns(pod.error_count))
+        self._to_backoff(pod, now_ns + self.delay_ns(pod.error_count))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is any unschedulable pod that an event might help."""
+        return bool(self._groups)
 
     def wake(self, happened: Happened, now_ns: int) -> None:
         """Move every unschedulable pod that the event might help."""
-        if not self._groups:
-            return
+        bound = happened.priority_max
         for key in list(self._groups):
-            first = next(iter(self._groups[key].values()))
-            if helps(first, happened):
+            if helps(next(iter(self._groups[key].values())), happened):
                 for pod in list(self._groups[key].values()):
-                    self._wake(pod, now_ns)
+                    if bound is None or pod.entry.pod.priority <= bound:
+                        self._wake(pod, now_ns)
 
     def update(self, pod: QueuedPod, happened: Happened, now_ns: int) -> None:
         """The pod itself changed (its entry already has the new object)."""
         if pod.place is Place.GATED:
             self._to_active(pod)
         elif pod.place is Place.ACTIVE:
-            self._leave(pod)
-            self._to_active(pod)
+            if self._gate(pod) is not None or pod.key != self._rank(pod):
+                self._leave(pod)
+                self._to_active(pod)
         elif pod.place is Place.UNSCHEDULABLE:
-            refused_by = pod.refused_by
             if helps(pod, happened):
                 self._wake(pod, now_ns)
-            else:
-                self._leave(pod)
-                pod.unschedulable_count -= 1
-                tried_ns = pod.tried_ns
-                self.park(pod, refused_by, tried_ns)
+            elif pod.group != self._group_of(pod):
+                self._leave_group(pod)
+                self._join_group(pod)
 
     @property
     def next_wake_ns(self) -> int | None:
         """When a pod is next due: 0 if one can be tried now, None if only an event can help."""
-        while self._active and not _valid(self._active[0], Place.ACTIVE):
-            heappop(self._active)
-        if self._active:
+        if self._active.first_key() is not None:
             return 0
-        while self._backoff and not _valid(self._backoff[0], Place.BACKOFF):
-            heappop(self._backoff)
-        while self._flush and not _valid(self._flush[0], Place.UNSCHEDULABLE):
-            heappop(self._flush)
-        due = [heap[0][0] for heap in (self._backoff, self._flush) if heap]
+        due = [k for k in (self._backoff.first_key(), self._flush.first_key()) if k is not None]
         return min(due) if due else None
 
     # Moves
 
     def _advance(self, now_ns: int) -> None:
         """Backoffs that are over, and pods that have been unschedulable for too long."""
-        while self._backoff and self._backoff[0][0] <= now_ns:
-            _, turn, pod = heappop(self._backoff)
-            if pod.turn == turn and pod.place is Place.BACKOFF:
+        while (due := self._backoff.first_key()) is not None and due <= now_ns:
+            pod = self._backoff.pop()
+            if pod is not None:
                 self._to_active(pod)
-        while self._flush and self._flush[0][0] <= now_ns:
-            _, turn, pod = heappop(self._flush)
-            if pod.turn == turn and pod.place is Place.UNSCHEDULABLE:
-                self._wake(pod, now_ns)
+        while (due := self._flush.first_key()) is not None and due <= now_ns:
+            pod = self._flush.pop()
+            if pod is not None:
+                self._leave_group(pod)
+                self._to_backoff_or_active(pod, now_ns)
 
     def _wake(self, pod: QueuedPod, now_ns: int) -> None:
         self._leave(pod)
-        due_ns = pod.tried_ns + self._delay_ns(pod.unschedulable_count)
+        self._to_backoff_or_active(pod, now_ns)
+
+    def _to_backoff_or_active(self, pod: QueuedPod, now_ns: int) -> None:
+        due_ns = pod.tried_ns + self.delay_ns(pod.unschedulable_count)
         if due_ns > now_ns:
             self._to_backoff(pod, due_ns)
         else:
             self._to_active(pod)
 
     def _to_active(self, pod: QueuedPod) -> None:
-        for plugin in pod.profile.pre_enqueue:
-            if plugin.pre_enqueue(pod.entry.pod) is not None:
-                pod.place = Place.GATED
-                pod.refused_by = frozenset((plugin.name,))
-                return
+        gate = self._gate(pod)
+        if gate is not None:
+            pod.place = Place.GATED
+            pod.refused_by = frozenset((gate,))
+            return
         pod.place = Place.ACTIVE
-        self._turn += 1
-        pod.turn = self._turn
-        key = pod.profile.queue_sort.sort_key(pod.entry.pod, pod.added_ns)
-        heappush(self._active, (key, pod.turn, pod))
+        pod.key = self._rank(pod)
+        self._next_turn(pod)
+        self._active.push(pod.key, pod)
 
     def _to_backoff(self, pod: QueuedPod, due_ns: int) -> None:
         pod.place = Place.BACKOFF
-        self._turn += 1
-        pod.turn = self._turn
-        heappush(self._backoff, (due_ns, pod.turn, pod))
+        self._next_turn(pod)
+        self._backoff.push(due_ns, pod)
 
     def _leave(self, pod: QueuedPod) -> None:
+        """Out of wherever it is; its heap entry, if any, becomes invalid."""
+        self._leave_group(pod)
+        self._next_turn(pod)
+        heap = {
+            Place.ACTIVE: self._active,
+            Place.BACKOFF: self._backoff,
+            Place.UNSCHEDULABLE: self._flush,
+        }.get(pod.place)
+        pod.place = Place.NOWHERE
+        if heap is not None:
+            heap.withdraw()
+
+    def _gate(self, pod: QueuedPod) -> str | None:
+        """The PreEnqueue plugin that holds the pod back."""
+        for plugin in pod.profile.pre_enqueue:
+            if plugin.pre_enqueue(pod.entry.pod) is not None:
+                return plugin.name
+        return None
+
+    def _rank(self, pod: QueuedPod) -> tuple[int, ...]:
+        return pod.profile.queue_sort.sort_key(pod.entry.pod, pod.added_ns)
+
+    def _group_of(self, pod: QueuedPod) -> _GroupKey:
+        return (pod.profile.scheduler_name, pod.entry.shape.serial, pod.refused_by)
+
+    def _join_group(self, pod: QueuedPod) -> None:
+        pod.group = self._group_of(pod)
+        self._groups.setdefault(pod.group, {})[pod.entry.uid] = pod
+
+    def _leave_group(self, pod: QueuedPod) -> None:
         if pod.group is not None:
             group = self._groups[pod.group]
             del group[pod.entry.uid]
             if not group:
                 del self._groups[pod.group]
             pod.group = None
-        pod.place = Place.NOWHERE
 
-    def _delay_ns(self, failures: int) -> int:
+    def _next_turn(self, pod: QueuedPod) -> None:
+        self._turn += 1
+        pod.turn = self._turn
+
+    def delay_ns(self, failures: int) -> int:
         """1 s, 2 s, 4 s ... as upstream's calculateBackoffDuration."""
         if failures == 0:
             return 0
@@ -234,7 +263,3 @@ def helps(pod: QueuedPod, happened: Happened) -> bool:
         if plugin.wakes_on & happened.change and plugin.hint(pod.entry.shape, happened):
             return True
     return False
-
-
-def _valid(item: tuple[object, int, QueuedPod], place: Place) -> bool:
-    return item[2].turn == item[1] and item[2].place is place

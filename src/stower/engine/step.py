@@ -7,13 +7,21 @@ to send a Tick.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
 from typing import Final
 
 from stower.engine.cycle import Cycle
 from stower.engine.decisions import Decision, Outcome
 from stower.engine.limits import Limits
 from stower.engine.queue import Queue, QueuedPod
-from stower.framework.changes import Change, Happened, is_scaled_down, node_change, own_change
+from stower.framework.changes import (
+    Change,
+    Happened,
+    is_scaled_down,
+    node_change,
+    node_happened,
+    own_change,
+)
 from stower.framework.events import (
     Event,
     Listed,
@@ -32,6 +40,9 @@ from stower.model.kinds.pod import PodCondition
 from stower.state.cluster import ClusterState, PodEntry
 
 POD_SCHEDULED: Final = "PodScheduled"
+CONFLICT: Final = 409
+# No answer, or a gateway's time-out: the write may have been carried out.
+UNKNOWN_OUTCOME: Final = (0, 504)
 
 
 class Engine:
@@ -48,7 +59,10 @@ class Engine:
         self.cycle = Cycle(self.state, seed)
         self.now_ns = 0
         self._next_id = 1
-        self._waiting: dict[int, QueuedPod] = {}  # binds that are not yet answered
+        self._waiting: dict[int, tuple[QueuedPod, str]] = {}  # unanswered binds, with their node
+        self._resend: list[tuple[int, int, QueuedPod, str]] = []  # binds to send again, by time
+        # Pods that are gone, oldest first: a late event must not bring one back.
+        self._gone: dict[str, None] = {}
         self._decisions: deque[Decision] = deque(maxlen=self.limits.decisions_max)
         self._writes: list[Write] = []
         self._reported: dict[int, QueuedPod] = {}  # conditions that are not yet answered
@@ -56,21 +70,24 @@ class Engine:
     def step(self, event: Event, now_ns: int) -> list[Write]:
         """Apply one event, run the cycles that it allows, return the writes in sending order.
 
-        `now_ns` may not go back. Raises InvariantError only for a bug of ours.
+        `now_ns` may not go back. Raises only for a bug of ours (InvariantError where it was
+        foreseen); an engine that has raised is not to be used any more.
         """
         if now_ns < self.now_ns:
             raise InvariantError(f"clock went back: {now_ns=} < {self.now_ns=}")
         self.now_ns = now_ns
         self._writes = []
         HANDLERS[type(event)](self, event)
+        self._send_again()
         self._run_cycles()
         return self._writes
 
     @property
     def next_wake_ns(self) -> int | None:
         """When to send a Tick if nothing happens before; None where only an event can help."""
-        due = self.queue.next_wake_ns
-        return None if due is None else max(due, self.now_ns)
+        due = [d for d in (self.queue.next_wake_ns,) if d is not None]
+        due += [d for d, _, _, _ in self._resend[:1]]
+        return max(min(due), self.now_ns) if due else None
 
     def drain(self) -> list[Decision]:
         """The decisions since the last call, oldest first."""
@@ -86,7 +103,8 @@ class Engine:
         if isinstance(obj, Pod):
             if gone:
                 self._pod_gone(obj.metadata.uid)
-            else:
+                self._remember_gone(obj.metadata.uid)
+            elif event.type is WatchType.ADDED or obj.metadata.uid not in self._gone:
                 self._pod(obj)
         elif isinstance(obj, Node):
             if gone:
@@ -110,14 +128,13 @@ class Engine:
 
     def _on_write_ok(self, event: WriteOk) -> None:
         self._reported.pop(event.id, None)
-        queued = self._waiting.pop(event.id, None)
+        queued, node_name = self._waiting.pop(event.id, (None, ""))
         if queued is None or self.state.pods.get(queued.entry.uid) is not queued.entry:
             return
         # Bound. The entry stays assumed until the watch says so as well.
         entry = queued.entry
-        if self.queue.get(entry.uid) is queued:
+        if entry.row >= 0 and self.queue.get(entry.uid) is queued:
             self.queue.remove(entry.uid)
-        node_name = self.state.names[entry.row]
         note = f"Successfully assigned {entry.pod.key} to {node_name}"
         self._event(entry.pod, "Normal", "Scheduled", "Binding", note)
 
@@ -125,16 +142,34 @@ class Engine:
         reported = self._reported.pop(event.id, None)
         if reported is not None:
             reported.condition = None  # it was not written: the next attempt writes it again
-        queued = self._waiting.pop(event.id, None)
+        queued, node_name = self._waiting.pop(event.id, (None, ""))
         if queued is None or self.queue.get(queued.entry.uid) is not queued:
             return
         entry = queued.entry
+        if not entry.assumed:
+            return  # taken back meanwhile: it waits in the queue again
+        if event.code in UNKNOWN_OUTCOME:
+            queued.error_count += 1
+            due_ns = self.now_ns + self.queue.delay_ns(queued.error_count)
+            heappush(self._resend, (due_ns, event.id, queued, node_name))
+            return
+        if event.code == CONFLICT and queued.error_count:
+            # An earlier try may have bound it: the watch will show where the pod is, or that it is
+            # gone. Until then its room stays taken.
+            return
         self.state.forget(entry)
-        self.queue.wake(Happened(Change.PLACED_POD_DELETED, old_pod=entry.pod), self.now_ns)
+        self._freed(entry.pod)
         message = f'running Bind plugin "DefaultBinder": {event.message}'
         self.queue.retry(queued, self.now_ns)
         self._decide(queued, Outcome.ERROR, message=message)
         self._report(queued, "SchedulerError", message)
+
+    def _send_again(self) -> None:
+        """Binds of which nobody knows whether they were carried out: the same once more."""
+        while self._resend and self._resend[0][0] <= self.now_ns:
+            _, _, queued, node_name = heappop(self._resend)
+            if self.queue.get(queued.entry.uid) is queued and queued.entry.assumed:
+                self._bind(queued, node_name)
 
     # Objects
 
@@ -149,17 +184,21 @@ class Engine:
             self._node_gone(node.metadata.name)
             return
         change = node_change(old, node)
-        if change:
-            self.queue.wake(Happened(change, old_node=old, node=node), self.now_ns)
+        if change and self.queue.is_waiting:
+            self.queue.wake(node_happened(change, old, node), self.now_ns)
 
     def _node_gone(self, name: str) -> None:
         self.state.remove_node(name)
 
     def _pod(self, pod: Pod) -> None:
-        if pod.status.phase in ("Succeeded", "Failed"):
-            self._pod_gone(pod.metadata.uid)
+        uid = pod.metadata.uid
+        known = self.state.uid_by_key.get(pod.key, uid)
+        if known != uid:
+            self._pod_gone(known)  # another pod has its name now
+        if pod.is_terminal:
+            self._pod_gone(uid)
             return
-        entry = self.state.pods.get(pod.metadata.uid)
+        entry = self.state.pods.get(uid)
         try:
             if pod.spec.node_name:
                 self._pod_on_node(entry, pod)
@@ -184,35 +223,63 @@ class Engine:
         if entry is None:
             self.state.add_placed(pod)
             return
-        old = entry.pod
-        was_placed = entry.row >= 0
+        old, was_on = entry.pod, entry.row
         self.state.confirm(entry, pod)
         self.queue.remove(entry.uid)
-        if self.state.nominated:
-            self.state.nominate(entry, "")
-        if was_placed and old.spec.node_name and is_scaled_down(old, pod):
+        self.state.nominate(entry, "")
+        if was_on >= 0 and was_on != entry.row:
+            self._freed(old)  # it was assumed elsewhere
+        elif was_on >= 0 and self.queue.is_waiting and is_scaled_down(old, pod):
             happened = Happened(Change.PLACED_POD_SCALED_DOWN, old_pod=old, pod=pod)
             self.queue.wake(happened, self.now_ns)
 
     def _pod_waiting(self, entry: PodEntry, pod: Pod) -> None:
         old = entry.pod
+        if old.spec.scheduler_name != pod.spec.scheduler_name:
+            self._pod_gone(entry.uid)
+            self._new_pod(pod)
+            return
         queued = self.queue.get(entry.uid)
         self.state.update_pending(entry, pod)
-        if entry.row < 0:
-            self.state.nominate(entry, pod.status.nominated_node_name)
+        if entry.assumed and pod.metadata.deletion_timestamp is not None:
+            # Its room is free; should the bind win all the same, the watch will say so.
+            self.state.forget(entry)
+            self.queue.remove(entry.uid)
+            self._freed(old)
+            return
+        promised, was = pod.status.nominated_node_name, old.status.nominated_node_name
+        if promised != was and entry.row < 0:
+            self.state.nominate(entry, promised)
         if queued is not None:
+            if pod.condition(POD_SCHEDULED) != old.condition(POD_SCHEDULED):
+                queued.condition = None  # from here on, the object says what was told
             happened = Happened(own_change(old, pod), old_pod=old, pod=pod)
             self.queue.update(queued, happened, self.now_ns)
+        if was and promised != was:
+            self._freed(old, priority_max=old.priority)
 
     def _pod_gone(self, uid: str) -> None:
         entry = self.state.pods.get(uid)
         if entry is None:
             return
-        held_room = entry.row >= 0 or uid in {u for by in self.state.nominated.values() for u in by}
+        held_room, promised = entry.row >= 0, entry.nominated_to
         self.state.remove_pod(entry)
         self.queue.remove(uid)
         if held_room:
-            self.queue.wake(Happened(Change.PLACED_POD_DELETED, old_pod=entry.pod), self.now_ns)
+            self._freed(entry.pod)
+        elif promised:
+            self._freed(entry.pod, priority_max=entry.pod.priority)
+
+    def _freed(self, pod: Pod, priority_max: int | None = None) -> None:
+        """Room was given back, or (with a bound) a promise that held off pods of that priority."""
+        if self.queue.is_waiting:
+            happened = Happened(Change.PLACED_POD_DELETED, old_pod=pod, priority_max=priority_max)
+            self.queue.wake(happened, self.now_ns)
+
+    def _remember_gone(self, uid: str) -> None:
+        self._gone[uid] = None
+        if len(self._gone) > self.limits.gone_pods_max:
+            del self._gone[next(iter(self._gone))]
 
     # Cycles
 
@@ -233,14 +300,17 @@ class Engine:
     def _assume(self, queued: QueuedPod, row: int) -> None:
         entry = queued.entry
         self.state.assume(entry, row)
-        if self.state.nominated:
-            self.state.nominate(entry, "")
-        meta = entry.pod.metadata
+        self.state.nominate(entry, "")
+        queued.error_count = 0
         node_name = self.state.names[row]
-        id = self._id()
-        self._waiting[id] = queued
-        self._writes.append(Bind(id, meta.namespace, meta.name, entry.uid, node_name))
+        self._bind(queued, node_name)
         self._decide(queued, Outcome.PLACED, node_name=node_name)
+
+    def _bind(self, queued: QueuedPod, node_name: str) -> None:
+        meta = queued.entry.pod.metadata
+        id = self._id()
+        self._waiting[id] = (queued, node_name)
+        self._writes.append(Bind(id, meta.namespace, meta.name, meta.uid, node_name))
 
     def _refuse(self, queued: QueuedPod) -> None:
         diagnosis = self.cycle.diagnose(queued.profile, queued.entry)
@@ -260,7 +330,7 @@ class Engine:
     def _report(self, queued: QueuedPod, reason: str, message: str) -> None:
         """Set the PodScheduled condition and tell of it, unless both already say so."""
         entry, pod = queued.entry, queued.entry.pod
-        promised = any(entry.uid in pods for pods in self.state.nominated.values())
+        promised = bool(entry.nominated_to)
         self.state.nominate(entry, "")
         condition = PodCondition(POD_SCHEDULED, "False", reason, message)
         if (queued.condition or pod.condition(POD_SCHEDULED)) == condition and not promised:
@@ -276,9 +346,9 @@ class Engine:
         self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
 
     def _event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        limit = self.limits.event_note_length_max
-        if len(note) > limit:
-            note = f"{note[: limit - 4]} ..."
+        limit = self.limits.event_note_bytes_max
+        if len(note.encode()) > limit:
+            note = note.encode()[: limit - 4].decode(errors="ignore") + " ..."
         meta = pod.metadata
         self._writes.append(
             CreateEvent(

@@ -8,7 +8,7 @@ from enum import Flag, auto
 import msgspec
 
 from stower.model.kinds import Node, Pod
-from stower.model.resources import pod_requests
+from stower.model.resources import node_room, pod_requests
 
 
 class Change(Flag):
@@ -34,6 +34,11 @@ class Happened(msgspec.Struct, frozen=True, gc=False):
     node: Node | None = None
     old_pod: Pod | None = None
     pod: Pod | None = None
+    # What the node has to give, before and after: read once for all who ask.
+    old_room: dict[str, int] | None = None
+    room: dict[str, int] | None = None
+    # Only pods of at most this priority may be helped: the room was promised, not taken.
+    priority_max: int | None = None
 
 
 def node_change(old: Node | None, new: Node) -> Change:
@@ -49,6 +54,14 @@ def node_change(old: Node | None, new: Node) -> Change:
     if uncordoned or (old.spec.taints or ()) != (new.spec.taints or ()):
         change |= Change.NODE_TAINTS
     return change
+
+
+def node_happened(change: Change, old: Node | None, new: Node) -> Happened:
+    """A change of a node, with its room read."""
+    old_room = node_room(old.status.allocatable) if old is not None else None
+    return Happened(
+        change, old_node=old, node=new, old_room=old_room, room=node_room(new.status.allocatable)
+    )
 
 
 def own_change(old: Pod, new: Pod) -> Change:

@@ -34,6 +34,19 @@ class Features(msgspec.Struct, frozen=True):
     taint_toleration_comparison_operators: bool = False
 
 
+def read_features(text: str) -> Features:
+    """Gates as --feature-gates has them: Name=true,Other=false. Raises ValueError."""
+    known = {"TaintTolerationComparisonOperators": "taint_toleration_comparison_operators"}
+    fields = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        name, _, value = part.partition("=")
+        if name not in known or value not in ("true", "false"):
+            want = " or ".join(f"{gate}=true|false" for gate in known)
+            raise ValueError(f"got {part!r}, want {want}")
+        fields[known[name]] = value == "true"
+    return Features(**fields)
+
+
 class Scope(Enum):
     """What a plugin's answers depend on."""
 
@@ -82,7 +95,7 @@ class Plugin:
         raise NotImplementedError
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """Filter: int64[rows], 0 where the pod may go; None where it may go anywhere."""
+        """Filter: int64[rows], 0 where the pod may go; None where it may go to all of them."""
         raise NotImplementedError
 
     def passes(self, shape: Shape, state: ClusterState, rows: Rows) -> Bools | None:
@@ -97,8 +110,6 @@ class Plugin:
         Only asked of plugins of scope USE, whose answers are refreshed row by row. It must equal
         `filter`; this default is the adapter.
         """
-        if self.filter(shape, state, state.all_rows) is None:
-            return None
 
         def check(row: int) -> int:
             codes = self.filter(shape, state, slice(row, row + 1))
@@ -111,13 +122,11 @@ class Plugin:
         return Rejection((self.reasons[code - 1],), self.resolvable)
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """Score: int64[rows], raw where `normalize` is set; None is 0 for all."""
+        """Score: int64[rows], raw where `normalize` is set; None is 0 for all of them."""
         raise NotImplementedError
 
     def score_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
         """The same for one row at a time; only asked of scope USE. Must equal `score`."""
-        if self.score(shape, state, state.all_rows) is None:
-            return None
 
         def score(row: int) -> int:
             scores = self.score(shape, state, slice(row, row + 1))

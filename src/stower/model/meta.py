@@ -2,6 +2,8 @@
 
 import msgspec
 
+from stower.model.numbers import Int64
+
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """The object that this one belongs to."""
@@ -20,7 +22,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None

@@ -113,6 +113,13 @@ class Quantity:
             return result
         return _wrap(result) if shift in _ONE_STEP and self.mantissa != INT64_MIN else 0
 
+    def round_up(self, scale: int) -> int:
+        """In units of 10 ** scale, exactly, rounded away from zero: no int64 is involved."""
+        shift = self.scale - scale
+        if shift >= 0:
+            return self.mantissa * _power(shift)
+        return _divide_away(self.mantissa, _power(-shift))[0]
+
     def add(self, other: "Quantity") -> "Quantity":
         """The sum; it takes the other's format where self is zero."""
         format = other.format if self.mantissa == 0 else self.format

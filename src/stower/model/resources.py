@@ -6,12 +6,12 @@ Source: component-helpers resource/helpers.go (PodRequests); KEP-753 (sidecars),
 resize), KEP-2837 (pod-level resources), KEP-5419 (their resize); scheduler framework/types.go.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from stower.model.errors import InvalidObject
 from stower.model.kinds.pod import Container, ContainerStatus, Pod, ResourceList
-from stower.model.quantity import Quantity, QuantityError, quantity_of
+from stower.model.quantity import MILLI, Quantity, QuantityError, quantity_of
 from stower.model.selectors import label_key_fault
 
 CPU: Final = "cpu"
@@ -27,6 +27,11 @@ NON_ZERO: Final[Mapping[str, Quantity]] = {
     CPU: Quantity.of_milli(NON_ZERO_CPU_MILLI),
     MEMORY: Quantity.of(NON_ZERO_MEMORY_BYTES),
 }
+
+# Amounts beyond these are cut to them, instead of wrapping around as upstream's do. What a node
+# has, times 100 (a score), must fit into an int64: 64 PiB. A pod can ask for more: it never fits.
+ROOM_MAX: Final = 2**56
+AMOUNT_MAX: Final = 2**57
 
 Quantities = dict[str, Quantity]
 Amounts = dict[str, int]
@@ -70,15 +75,27 @@ def parse_list(resources: ResourceList | None, path: str = "resources") -> Quant
 
 
 def amounts(quantities: Mapping[str, Quantity]) -> Amounts:
-    """Whole numbers of the resources that count, CPU in thousandths, rounded up."""
+    """Whole numbers of the resources that count, CPU in thousandths, rounded up, 0 to AMOUNT_MAX.
+
+    Upstream starts from 0 and takes the maximum: a negative request asks for nothing.
+    """
     return {
-        name: amount_of(name, quantity) for name, quantity in quantities.items() if is_counted(name)
+        name: _amount(name, quantity) for name, quantity in quantities.items() if is_counted(name)
     }
 
 
-def amount_of(name: str, quantity: Quantity) -> int:
-    """One quantity in the unit of its column."""
-    return quantity.milli_value() if name == CPU else quantity.value()
+def node_room(allocatable: ResourceList | None) -> Amounts:
+    """What a node has to give, `pods` included, 0 to ROOM_MAX. Raises InvalidObject."""
+    quantities = parse_list(allocatable, "status.allocatable")
+    return {
+        name: min(_amount(name, quantity), ROOM_MAX)
+        for name, quantity in quantities.items()
+        if name == PODS or is_counted(name)
+    }
+
+
+def _amount(name: str, quantity: Quantity) -> int:
+    return max(0, min(quantity.round_up(MILLI if name == CPU else 0), AMOUNT_MAX))
 
 
 def pod_requests(
@@ -128,8 +145,8 @@ def non_zero_requests(pod: Pod, requests: Mapping[str, Quantity]) -> tuple[int, 
     }
     if stand_in:
         requests = pod_requests(pod, use_status=True, non_missing=stand_in)
-    zero = Quantity.of(0)
-    return requests.get(CPU, zero).milli_value(), requests.get(MEMORY, zero).value()
+    counted = amounts(requests)
+    return counted.get(CPU, 0), counted.get(MEMORY, 0)
 
 
 def host_ports(pod: Pod) -> tuple[tuple[str, int, str], ...]:
@@ -208,12 +225,3 @@ def _raise(total: Quantities, other: Mapping[str, Quantity]) -> None:
     for name, quantity in other.items():
         if name not in total or quantity.cmp(total[name]) > 0:
             total[name] = quantity
-
-
-def sum_of(lists: Iterable[Mapping[str, int]]) -> Amounts:
-    """The sum of amounts, resource by resource."""
-    total: Amounts = {}
-    for amounts_ in lists:
-        for name, amount in amounts_.items():
-            total[name] = total.get(name, 0) + amount
-    return total

@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from stower.model.numbers import Int32
+
 IN: Final = "In"
 NOT_IN: Final = "NotIn"
 EXISTS: Final = "Exists"
@@ -92,7 +94,7 @@ class NodeSelector(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_d
 class PreferredSchedulingTerm(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A term that adds its weight (1-100) to a node's score."""
 
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from stower.model.numbers import Int64
 from stower.model.selectors import parse_int64
 
 NO_SCHEDULE: Final = "NoSchedule"
@@ -32,7 +33,7 @@ class Toleration(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     operator: str = ""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 def tolerates(toleration: Toleration, taint: Taint, comparisons: bool = False) -> bool:

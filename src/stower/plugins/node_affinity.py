@@ -20,7 +20,6 @@ from stower.model.selectors import (
     NODE_NAME_FIELD,
     NodeSelector,
     NodeSelectorTerm,
-    PreferredSchedulingTerm,
     Requirement,
     field_requirement_fault,
     node_selector_matches,
@@ -111,7 +110,7 @@ class NodeAffinity(Plugin):
         count = len(state.present[rows])
         scores = np.zeros(count, np.int64)
         for term in terms:
-            scores[_match_preferred(term, state, rows, count)] += term.weight
+            scores[match_term(term.preference, state, rows, count)] += term.weight
         return scores
 
     def hint(self, shape: Shape, happened: Happened) -> bool:
@@ -123,7 +122,11 @@ class NodeAffinity(Plugin):
             return False
         if not _pod_matches(shape, node):
             return False
-        return happened.old_node is None or not _pod_matches(shape, happened.old_node)
+        old = happened.old_node
+        if old is None or not _pod_matches(shape, old):
+            return True
+        # Upstream looks at the pod's terms alone, and misses a node that now meets the profile's.
+        return self.added_required is not None and not _matches(self.added_required, old)
 
 
 def _check_terms(added: NodeAffinitySpec, path: str) -> None:
@@ -168,12 +171,6 @@ def match_term(term: NodeSelectorTerm, state: ClusterState, rows: Rows, count: i
     for requirement in term.match_fields or ():
         result &= _match_field(requirement, state, rows, count)
     return result
-
-
-def _match_preferred(
-    term: PreferredSchedulingTerm, state: ClusterState, rows: Rows, count: int
-) -> Bools:
-    return match_term(term.preference, state, rows, count)
 
 
 def _match_field(requirement: Requirement, state: ClusterState, rows: Rows, count: int) -> Bools:

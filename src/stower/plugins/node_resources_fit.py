@@ -14,7 +14,6 @@ from stower.framework.changes import Change, Happened
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.errors import InvalidObject
-from stower.model.kinds import Node, Pod
 from stower.model.resources import (
     CPU,
     MEMORY,
@@ -22,7 +21,6 @@ from stower.model.resources import (
     amounts,
     is_extended,
     is_scalar,
-    parse_list,
     pod_requests,
 )
 from stower.model.selectors import label_key_fault
@@ -33,10 +31,11 @@ from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
 
 # Codes are bit sets: bit 0 no pod slot, bit 1 some shortage that no eviction could end, then one
-# bit for each resource of the shape. int64 leaves room for 61 of them.
+# bit for each resource of the shape. An int64 has room for 60 of them and one bit for all others.
 NO_SLOT: Final = 1
 NEVER: Final = 2
 FIRST_RESOURCE_BIT: Final = 2
+LAST_RESOURCE_BIT: Final = 62
 
 
 class Strategy(Enum):
@@ -118,14 +117,13 @@ class NodeResourcesFit(Plugin):
         """Bits of all shortages of each row."""
         pods = state.columns[PODS]
         codes = (pods.requested[rows] >= pods.allocatable[rows]).astype(np.int64)
-        bit = 1 << FIRST_RESOURCE_BIT
-        for column, amount in self._wanted(shape):
+        for i, (column, amount) in enumerate(self._wanted(shape)):
+            bit = _bit(i)
             allocatable = column.allocatable[rows]
             short = amount > allocatable - column.requested[rows]
             if short.any():
                 codes[short] |= bit
                 codes[short & (amount > allocatable)] |= NEVER
-            bit <<= 1
         return codes
 
     def passes(self, shape: Shape, state: ClusterState, rows: Rows) -> Bools | None:
@@ -133,22 +131,21 @@ class NodeResourcesFit(Plugin):
         pods = state.columns[PODS]
         fits = pods.requested[rows] < pods.allocatable[rows]
         for column, amount in self._wanted(shape):
-            fits &= column.requested[rows] + amount <= column.allocatable[rows]
+            # Not requested + amount, which could overflow.
+            fits &= amount <= column.allocatable[rows] - column.requested[rows]
         return fits
 
     def filter_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
         """The same for one row."""
         pods = state.columns[PODS]
-        wanted = tuple(self._wanted(shape))
+        wanted = tuple((c, amount, _bit(i)) for i, (c, amount) in enumerate(self._wanted(shape)))
 
         def check(row: int) -> int:
-            code = 1 if pods.used[row] >= pods.alloc[row] else 0
-            bit = 4
-            for column, amount in wanted:
+            code = NO_SLOT if pods.used[row] >= pods.alloc[row] else 0
+            for column, amount, bit in wanted:
                 allocatable = column.alloc[row]
                 if amount > allocatable - column.used[row]:
                     code |= bit | NEVER if amount > allocatable else bit
-                bit <<= 1
             return code
 
         return check
@@ -157,12 +154,14 @@ class NodeResourcesFit(Plugin):
         """Every shortage is a reason; one that no eviction can end makes the node unresolvable."""
         reasons = ["Too many pods"] if code & NO_SLOT else []
         for i, (column, _) in enumerate(self._wanted(shape)):
-            if code >> (FIRST_RESOURCE_BIT + i) & 1:
+            if code & _bit(i) and _bit(i) < 1 << LAST_RESOURCE_BIT:
                 reasons.append(f"Insufficient {column.name}")
+        if code >> LAST_RESOURCE_BIT & 1:
+            reasons.append("Insufficient other resources")
         return Rejection(tuple(reasons), resolvable=not code & NEVER)
 
     def _wanted(self, shape: Shape) -> tuple[tuple[ResourceColumn, int], ...]:
-        """What must fit. A request of a negative amount (upstream: cpu, memory) fits anywhere."""
+        """What must fit: what the pod asks for, less what this profile ignores."""
         if not self.ignored and not self.ignored_groups:
             return shape.requests
         return tuple(
@@ -220,18 +219,18 @@ class NodeResourcesFit(Plugin):
 
     def hint(self, shape: Shape, happened: Happened) -> bool:
         """Wake for a node that is large enough and has grown, and for room that was given back."""
-        node, old_node = happened.node, happened.old_node
-        if node is not None:
-            after = _room(node)
+        after, before = happened.room, happened.old_room
+        if after is not None:
+            if after.get(PODS, 0) < 1:
+                return False
             if any(amount > after.get(c.name, 0) for c, amount in shape.requests):
                 return False
-            if old_node is None:
+            if before is None:
                 return True
-            before = _room(old_node)
             names = [PODS, *(column.name for column, _ in shape.requests)]
             return any(after.get(name, 0) > before.get(name, 0) for name in names)
         if happened.change & Change.PLACED_POD_SCALED_DOWN:
-            return _gives_back(happened.old_pod, happened.pod, shape)
+            return _gives_back(happened, shape)
         return True
 
 
@@ -270,15 +269,15 @@ def check_fit_args(args: FitArgs, path: str) -> None:
             raise InvalidObject(f"{at}.score", point.score, "a value in 0 to 10")
 
 
-def _room(node: Node) -> dict[str, int]:
-    quantities = parse_list(node.status.allocatable)
-    return {**amounts(quantities), PODS: quantities[PODS].value() if PODS in quantities else 0}
+def _bit(i: int) -> int:
+    """The bit of the shape's i-th resource."""
+    return 1 << min(FIRST_RESOURCE_BIT + i, LAST_RESOURCE_BIT)
 
 
-def _gives_back(old: Pod | None, new: Pod | None, shape: Shape) -> bool:
+def _gives_back(happened: Happened, shape: Shape) -> bool:
     """Whether a resize left more of something that the shape asks for."""
-    if old is None or new is None:
+    if happened.old_pod is None or happened.pod is None:
         return True
-    before = amounts(pod_requests(old, use_status=True))
-    after = amounts(pod_requests(new, use_status=True))
+    before = amounts(pod_requests(happened.old_pod, use_status=True))
+    after = amounts(pod_requests(happened.pod, use_status=True))
     return any(before.get(c.name, 0) > after.get(c.name, 0) for c, _ in shape.requests)

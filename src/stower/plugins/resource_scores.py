@@ -45,8 +45,9 @@ def most_allocated(counted: Sequence[Counted], rows: Rows) -> Ints:
 
 
 def _free_share(requested: Ints, capacity: Ints) -> Ints:
-    share: Ints = (capacity - requested) * MAX_NODE_SCORE // capacity
-    return np.maximum(share, 0)
+    # The maximum comes first: below 0 the product could overflow (ROOM_MAX * 100 does not).
+    share: Ints = np.maximum(capacity - requested, 0) * MAX_NODE_SCORE // capacity
+    return share
 
 
 def _used_share(requested: Ints, capacity: Ints) -> Ints:
@@ -140,8 +141,9 @@ def requested_to_capacity(counted: Sequence[Counted], rows: Rows, table: Ints) -
     for column, allocated, amount, weight in counted:
         capacity = column.allocatable[rows]
         requested = allocated.requested[rows] + amount
-        percent = np.where(requested > capacity, 100, requested * 100 // np.maximum(capacity, 1))
-        score = table[np.clip(percent, 0, 100)]
+        # Above capacity it is 100 %, also of nothing; cut first, so that nothing overflows.
+        percent = np.minimum(requested, capacity) * 100 // np.maximum(capacity, 1)
+        score = table[percent]
         weighs = (score > 0) & (capacity > 0)
         total += score * weight * weighs
         weights += weight * weighs

@@ -3,7 +3,7 @@
 Source: kube-scheduler plugins/tainttoleration; KEP-5471 for Lt and Gt.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,17 +41,24 @@ class TaintToleration(Plugin):
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """1 where a NoSchedule or NoExecute taint is not tolerated."""
-        verdicts = [self._refuses(taints, shape) for taints in state.taint_sets]
-        if not any(verdicts):
-            return None
-        return np.array(verdicts, np.int64)[state.taint_codes[rows]]
+        return self._judged(state, rows, lambda taints: int(self._refuses(taints, shape)))
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """Number of PreferNoSchedule taints that are not tolerated."""
-        counts = [self._soft_count(taints, shape) for taints in state.taint_sets]
-        if not any(counts):
-            return None
-        return np.array(counts, np.int64)[state.taint_codes[rows]]
+        return self._judged(state, rows, lambda taints: self._soft_count(taints, shape))
+
+    def _judged(
+        self, state: ClusterState, rows: Rows, judge: Callable[[tuple[Taint, ...]], int]
+    ) -> Ints | None:
+        """int64[rows] of each row's set of taints; None where all are 0."""
+        taints = state.taints
+        codes = taints.codes[rows]
+        verdicts = np.zeros(taints.code_count, np.int64)
+        few = len(codes) < len(taints.code_of)
+        for code in sorted(set(codes.tolist())) if few else taints.code_of.values():
+            if code:
+                verdicts[code] = judge(taints.values[code] or ())
+        return verdicts[codes] if verdicts.any() else None
 
     def hint(self, shape: Shape, happened: Happened) -> bool:
         """Wake for a node whose taints have become tolerable, or a new toleration of the pod."""

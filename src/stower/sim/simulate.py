@@ -9,6 +9,7 @@ import numpy as np
 
 from stower.assembly import build_engine
 from stower.engine.decisions import Decision, Outcome
+from stower.framework.plugin import Features
 from stower.framework.reasons import count_reasons
 from stower.model.resources import PODS
 from stower.model.selectors import LabelSelector
@@ -91,6 +92,7 @@ class Options(msgspec.Struct, frozen=True):
     timed: bool = False
     by: str = ""
     match: LabelSelector | None = None
+    features: Features = Features()
 
 
 def simulate(
@@ -105,7 +107,7 @@ def simulate(
 
     The same workload, configuration and seed give the same report, but for the time that it took.
     """
-    engine = build_engine(configuration, seed=options.seed)
+    engine = build_engine(configuration, seed=options.seed, features=options.features)
     attempts = 0
 
     def count(decision: Decision) -> None:

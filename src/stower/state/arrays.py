@@ -1,5 +1,6 @@
 """Growing arrays over node rows, and the logs that say which rows changed."""
 
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -21,28 +22,87 @@ def cells_of(array: NDArray[Any]) -> "memoryview[int]":
     return memoryview(array)  # type: ignore[arg-type]
 
 
+# Sums beyond this are kept beside the array: far from overflow when one more amount is added.
+SUM_MAX: Final = 2**61
+
+
 class ResourceColumn:
     """One resource over all rows: allocatable and requested, int64[capacity].
 
     `alloc` and `used` are memoryviews of the same memory: single cells through them are faster than
     through the arrays, and come as Python ints.
+
+    Until a row has something of the resource, both are one shared array of zeros that cannot be
+    written: names of resources cost little, whoever makes them up.
     """
 
-    __slots__ = ("alloc", "allocatable", "name", "requested", "used")
+    __slots__ = ("_beyond", "_is_own", "alloc", "allocatable", "name", "requested", "used")
 
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
-        self.allocatable: Ints = np.zeros(capacity, np.int64)
-        self.requested: Ints = np.zeros(capacity, np.int64)
-        self.alloc = cells_of(self.allocatable)
-        self.used = cells_of(self.requested)
+        self._is_own = False
+        self._beyond: dict[int, int] = {}
+        self.allocatable: Ints = zeros(capacity)
+        self.requested: Ints = zeros(capacity)
+        self._look()
+
+    def set_room(self, row: int, amount: int) -> None:
+        """What the row's node has to give."""
+        if not self._is_own:
+            self._own()
+        self.alloc[row] = amount
+
+    def add(self, row: int, amount: int) -> None:
+        """Count an amount (below 0: give it back) on the row. Sums beyond SUM_MAX show as that."""
+        if self._beyond and row in self._beyond:
+            total = self._beyond.pop(row) + amount
+        else:
+            if not self._is_own:
+                self._own()
+            total = self.used[row] + amount
+        if total > SUM_MAX:
+            self._beyond[row] = total
+            total = SUM_MAX
+        self.used[row] = total
 
     def grow(self, capacity: int) -> None:
         """Extend with zeros."""
-        self.allocatable = grown(self.allocatable, capacity)
-        self.requested = grown(self.requested, capacity)
+        if self._is_own:
+            self.allocatable = grown(self.allocatable, capacity)
+            self.requested = grown(self.requested, capacity)
+        else:
+            self.allocatable = self.requested = zeros(capacity)
+        self._look()
+
+    def shrink(self) -> None:
+        """Go back to the shared zeros where nothing is left of the resource."""
+        if self._is_own and not self.allocatable.any() and not self.requested.any():
+            self._is_own = False
+            self.allocatable = self.requested = zeros(len(self.allocatable))
+            self._look()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the column has arrays of its own."""
+        return self._is_own
+
+    def _own(self) -> None:
+        self._is_own = True
+        self.allocatable = np.zeros(len(self.allocatable), np.int64)
+        self.requested = np.zeros(len(self.requested), np.int64)
+        self._look()
+
+    def _look(self) -> None:
         self.alloc = cells_of(self.allocatable)
         self.used = cells_of(self.requested)
+
+
+@lru_cache(maxsize=4)
+def zeros(capacity: int) -> Ints:
+    """int64[capacity] of zeros, shared and read-only."""
+    result = np.zeros(capacity, np.int64)
+    result.flags.writeable = False
+    return result
 
 
 def grown(array: NDArray[Cell], capacity: int) -> NDArray[Cell]:
@@ -71,7 +131,7 @@ class DirtyLog:
 
     def add(self, row: int) -> None:
         """Say that the row changed."""
-        self._cells[self.position & 4_095] = row
+        self._cells[self.position & self.MASK] = row
         self.position += 1
 
     def add_many(self, rows: NDArray[np.intp]) -> None:
@@ -87,8 +147,8 @@ class DirtyLog:
 
     def cells(self, cursor: int) -> list[int]:
         """The changed rows since the cursor, oldest first, repeats included."""
-        cells = self._cells
-        return [cells[i & 4_095] for i in range(cursor, self.position)]
+        cells, mask = self._cells, self.MASK
+        return [cells[i & mask] for i in range(cursor, self.position)]
 
     def rows(self, cursor: int) -> NDArray[np.intp]:
         """The changed rows since the cursor, oldest first, repeats included. A view where it can

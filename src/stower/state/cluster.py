@@ -11,28 +11,32 @@ Must not know of plugins, queues or decisions.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
 from stower.model.errors import InvariantError
 from stower.model.kinds import Node, Pod
-from stower.model.resources import PODS, amounts, parse_list
+from stower.model.resources import PODS, node_room
 from stower.model.selectors import LabelSelector
 from stower.model.taints import Taint
-from stower.state.arrays import CAPACITY_FIRST, Bools, DirtyLog, Ints, ResourceColumn, grown
+from stower.state.arrays import CAPACITY_FIRST, Bools, DirtyLog, ResourceColumn, grown
 from stower.state.images import Images
 from stower.state.journal import Journal, Trial
-from stower.state.labels import LabelColumns
+from stower.state.labels import CodeColumn, LabelColumns
 from stower.state.ports import HostPorts
 from stower.state.shapes import Shape, ShapeTable
 from stower.state.tallies import Tallies, Tally
 from stower.state.ties import name_hash
 
+# Real clusters have some dozens of resources; many more are names that somebody makes up.
+COLUMNS_SWEPT_FIRST: Final = 256
+
 
 class PodEntry:
     """One pod as the state knows it. `row` is -1 while it has no node."""
 
-    __slots__ = ("assumed", "pod", "row", "shape", "uid")
+    __slots__ = ("assumed", "nominated_to", "pod", "row", "shape", "uid")
 
     def __init__(self, pod: Pod, shape: Shape) -> None:
         self.uid = pod.metadata.uid
@@ -40,6 +44,7 @@ class PodEntry:
         self.shape = shape
         self.row = -1
         self.assumed = False
+        self.nominated_to = ""  # the node on which room was promised
 
 
 class ClusterState:
@@ -63,11 +68,10 @@ class ClusterState:
         self.present: Bools = np.zeros(self.capacity, np.bool_)
         self.unschedulable: Bools = np.zeros(self.capacity, np.bool_)
         self.name_hashes = np.zeros(self.capacity, np.uint64)
-        # Code per distinct tuple of taints: a set is judged once, then gathered.
-        self.taint_codes: Ints = np.zeros(self.capacity, np.int64)
-        self.taint_sets: list[tuple[Taint, ...]] = [()]
-        self._taint_code: dict[tuple[Taint, ...], int] = {(): 0}
+        # Code per distinct tuple of taints: each is judged once, then gathered.
+        self.taints: CodeColumn[tuple[Taint, ...]] = CodeColumn(self.capacity)
         self.columns: dict[str, ResourceColumn] = {}
+        self._sweep_at = COLUMNS_SWEPT_FIRST
         self.column(PODS)
         # What pods count as when nodes are scored: those that ask for nothing count as something.
         self.non_zero_cpu = ResourceColumn("non-zero cpu", self.capacity)
@@ -78,6 +82,7 @@ class ClusterState:
         self.tallies = Tallies(self.labels, self.capacity)
         self.shapes = ShapeTable(self.column, (self.non_zero_cpu, self.non_zero_memory))
         self.pods: dict[str, PodEntry] = {}
+        self.uid_by_key: dict[str, str] = {}
         # Node name -> pods that were promised room there, by uid.
         self.nominated: dict[str, dict[str, PodEntry]] = {}
 
@@ -92,6 +97,8 @@ class ClusterState:
         """The resource's column, made where the resource is new."""
         column = self.columns.get(name)
         if column is None:
+            if len(self.columns) >= self._sweep_at:
+                self._sweep_columns()
             column = self.columns[name] = ResourceColumn(name, self.capacity)
         return column
 
@@ -127,7 +134,7 @@ class ClusterState:
 
         Raises InvalidObject, with nothing changed, where a quantity of the node is none.
         """
-        allocatable = _allocatable(node)
+        allocatable = node_room(node.status.allocatable)
         row = self._row_for(node.metadata.name)
         old = self.nodes[row]
         changed = self._set_node(row, node, allocatable)
@@ -144,8 +151,7 @@ class ClusterState:
         self._clear_node(row)
         if self.journal.recording:
             self.journal.log(self._undo_set_node, row, old)
-        else:
-            self._release_row(row)
+        self._release_later(row)
         return True
 
     # Pods
@@ -178,25 +184,21 @@ class ClusterState:
         self._set_assumed(entry, False)
         self._unplace(entry)
 
-    def update_pending(self, entry: PodEntry, pod: Pod) -> bool:
-        """A pending or assumed pod has changed. Returns whether its shape has."""
+    def update_pending(self, entry: PodEntry, pod: Pod) -> None:
+        """A pending or assumed pod has changed."""
         shape = self.shapes.intern(pod)
-        changed = shape is not entry.shape
         self._move(entry, pod, shape, self.names[entry.row] if entry.row >= 0 else "")
-        return changed
 
     def remove_pod(self, entry: PodEntry) -> None:
         """The pod is gone, or has ended and holds no room any more."""
         if entry.row >= 0:
             self._unplace(entry)
         self.nominate(entry, "")
-        del self.pods[entry.uid]
-        if self.journal.recording:
-            self.journal.log(self.pods.__setitem__, entry.uid, entry)
+        self._forget_entry(entry)
 
     def nominate(self, entry: PodEntry, node_name: str) -> None:
         """Promise the pod room on a node; an empty name takes the promise back."""
-        old = next((name for name, by in self.nominated.items() if entry.uid in by), "")
+        old = entry.nominated_to
         if old == node_name:
             return
         if old:
@@ -205,6 +207,7 @@ class ClusterState:
                 del self.nominated[old]
         if node_name:
             self.nominated.setdefault(node_name, {})[entry.uid] = entry
+        entry.nominated_to = node_name
         if self.journal.recording:
             self.journal.log(self.nominate, entry, old)
 
@@ -212,11 +215,23 @@ class ClusterState:
 
     def _add_entry(self, pod: Pod, shape: Shape) -> PodEntry:
         entry = PodEntry(pod, shape)
-        if self.pods.setdefault(entry.uid, entry) is not entry:
+        if entry.uid in self.pods:
             raise InvariantError(f"pod {pod.key} with uid {entry.uid} is already known")
-        if self.journal.recording:
-            self.journal.log(self.pods.__delitem__, entry.uid)
+        self._know_entry(entry)
         return entry
+
+    def _know_entry(self, entry: PodEntry) -> None:
+        self.pods[entry.uid] = entry
+        self.uid_by_key[entry.pod.key] = entry.uid
+        if self.journal.recording:
+            self.journal.log(self._forget_entry, entry)
+
+    def _forget_entry(self, entry: PodEntry) -> None:
+        del self.pods[entry.uid]
+        if self.uid_by_key.get(entry.pod.key) == entry.uid:
+            del self.uid_by_key[entry.pod.key]
+        if self.journal.recording:
+            self.journal.log(self._know_entry, entry)
 
     def _move(self, entry: PodEntry, pod: Pod, shape: Shape, node_name: str) -> None:
         """Show the pod as it is now, on this node; an empty name is none."""
@@ -243,7 +258,7 @@ class ClusterState:
     def _place(self, entry: PodEntry, row: int) -> None:
         shape = entry.shape
         for column, amount in shape.use:
-            column.used[row] += amount
+            column.add(row, amount)
         entry.row = row
         self.on_row[row][entry.uid] = entry
         if shape.ports:
@@ -257,7 +272,7 @@ class ClusterState:
     def _unplace(self, entry: PodEntry) -> None:
         row, shape = entry.row, entry.shape
         for column, amount in shape.use:
-            column.used[row] -= amount
+            column.add(row, -amount)
         entry.row = -1
         del self.on_row[row][entry.uid]
         if shape.ports:
@@ -267,8 +282,7 @@ class ClusterState:
         self.use_log.add(row)
         if self.journal.recording:
             self.journal.log(self._place, entry, row)
-        elif not self.journal.undoing:
-            self._release_row(row)
+        self._release_later(row)
 
     def _set_assumed(self, entry: PodEntry, assumed: bool) -> None:
         if self.journal.recording and assumed != entry.assumed:
@@ -290,6 +304,13 @@ class ClusterState:
                 self.journal.log(self._release_row, row)
         return row
 
+    def _release_later(self, row: int) -> None:
+        """Give the row back if it is empty, but not before it is sure to stay so."""
+        if self.journal.recording:
+            self.journal.later(self._release_row, row)
+        elif not self.journal.undoing:
+            self._release_row(row)
+
     def _release_row(self, row: int) -> None:
         """Give back a row that has neither node nor pods."""
         if self.names[row] and self.nodes[row] is None and not self.on_row[row]:
@@ -302,7 +323,7 @@ class ClusterState:
         if old is None:
             self._clear_node(row)
         else:
-            self._set_node(row, old, _allocatable(old))
+            self._set_node(row, old, node_room(old.status.allocatable))
 
     def _set_node(self, row: int, node: Node, allocatable: dict[str, int]) -> bool:
         """Write the node's columns; only what differs from the old node counts as a change."""
@@ -311,14 +332,14 @@ class ClusterState:
         before: dict[str, int] = {}
         if old is not None:
             same = old.status.allocatable == node.status.allocatable
-            before = allocatable if same else _allocatable(old)
+            before = allocatable if same else node_room(old.status.allocatable)
         use_changed = before != allocatable
         if use_changed:
             for name in before:
                 if name not in allocatable:
-                    self.columns[name].alloc[row] = 0
+                    self.column(name).set_room(row, 0)
             for name, amount in allocatable.items():
-                self.column(name).alloc[row] = amount
+                self.column(name).set_room(row, amount)
             self.use_log.add(row)
         object_changed = old is None
         if old is None:
@@ -330,9 +351,8 @@ class ClusterState:
             self.labels.set(row, old_labels, labels)
             object_changed = True
         taints = node.spec.taints or ()
-        code = self._code_of_taints(taints)
-        if code != self.taint_codes[row]:
-            self.taint_codes[row] = code
+        if taints != ((old.spec.taints if old is not None else None) or ()):
+            self.taints.set(row, taints or None)
             object_changed = True
         if node.spec.unschedulable != self.unschedulable[row]:
             self.unschedulable[row] = node.spec.unschedulable
@@ -349,23 +369,24 @@ class ClusterState:
         if old is None:
             raise InvariantError(f"row {row} has no node to clear")
         self.nodes[row] = None
-        for column in self.columns.values():
-            column.alloc[row] = 0
+        for name in node_room(old.status.allocatable):
+            column = self.column(name)
+            column.set_room(row, 0)
         self.present[row] = False
         self.node_count -= 1
         self.labels.set(row, old.metadata.labels or {}, {})
-        self.taint_codes[row] = 0
+        self.taints.set(row, None)
         self.unschedulable[row] = False
         self.images.set(row, old, None)
         self.use_log.add(row)
         self.node_log.add(row)
 
-    def _code_of_taints(self, taints: tuple[Taint, ...]) -> int:
-        code = self._taint_code.get(taints)
-        if code is None:
-            code = self._taint_code[taints] = len(self.taint_sets)
-            self.taint_sets.append(taints)
-        return code
+    def _sweep_columns(self) -> None:
+        """Take the arrays from columns of which nothing is left. The next sweep comes when there
+        are twice as many columns, so that sweeping costs little for each."""
+        for column in self.columns.values():
+            column.shrink()
+        self._sweep_at = 2 * len(self.columns)
 
     def _grow(self) -> None:
         """Double the capacity."""
@@ -379,17 +400,8 @@ class ClusterState:
         self.present = grown(self.present, new)
         self.unschedulable = grown(self.unschedulable, new)
         self.name_hashes = grown(self.name_hashes, new)
-        self.taint_codes = grown(self.taint_codes, new)
+        self.taints.grow(new)
         for column in (*self.columns.values(), self.non_zero_cpu, self.non_zero_memory):
             column.grow(new)
         self.labels.grow(new)
         self.tallies.grow(new)
-
-
-def _allocatable(node: Node) -> dict[str, int]:
-    """What the node has to give, `pods` included."""
-    quantities = parse_list(node.status.allocatable, "status.allocatable")
-    result = amounts(quantities)
-    if PODS in quantities:
-        result[PODS] = quantities[PODS].value()
-    return result

@@ -15,10 +15,11 @@ from typing import Any
 class Journal:
     """A stack of inverse operations. Cost: 0.1 µs a change while a trial is open, else nothing."""
 
-    __slots__ = ("_undo", "recording", "undoing")
+    __slots__ = ("_later", "_undo", "recording", "undoing")
 
     def __init__(self) -> None:
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._later: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.recording = False
         # While it rolls back, a primitive must do no more than its own inverse.
         self.undoing = False
@@ -26,6 +27,10 @@ class Journal:
     def log(self, undo: Callable[..., None], *args: Any) -> None:
         """Remember how to undo what was just done. Call only while `recording`."""
         self._undo.append((undo, args))
+
+    def later(self, call: Callable[..., None], *args: Any) -> None:
+        """Tidying that must wait until the changes stay; forgotten if they are undone."""
+        self._later.append((call, args))
 
     def trial(self) -> "Trial":
         """`with journal.trial():` undoes on exit all that was done inside. Trials nest."""
@@ -43,6 +48,13 @@ class Journal:
             call(*args)
         self.undoing = False
         self.recording = was_recording
+
+    def _settle(self) -> None:
+        """The outermost trial is over. Tidying left by a part that was undone does no harm."""
+        self._undo.clear()
+        later, self._later = self._later, []
+        for call, args in later:
+            call(*args)
 
 
 class Trial:
@@ -72,7 +84,7 @@ class Trial:
     ) -> None:
         if not self._kept or kind is not None:
             self._journal._rollback(self._mark, self._was_recording)
-            return
-        self._journal.recording = self._was_recording
+        else:
+            self._journal.recording = self._was_recording
         if not self._was_recording:
-            self._journal._undo.clear()
+            self._journal._settle()

@@ -3,28 +3,31 @@
 A topology domain is the value code of its key, so sums per domain are sums per code.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from stower.model.selectors import Requirement, parse_int64
 from stower.state.arrays import Bools, Ints, Rows, grown
 
+V = TypeVar("V", bound=Hashable)
 
-class LabelColumn:
-    """One label key over all rows: int64[capacity] codes, 0 where a node lacks the key.
+
+class CodeColumn(Generic[V]):
+    """One value per row as int64[capacity] codes, 0 where a row has none.
 
     int64 although codes are small: a gather with int32 indices takes twice as long. A code whose
-    last node is gone is given to the next new value, so that a key with a value per node (the
-    hostname) does not grow for ever.
+    last row is gone is given to the next new value, so that values which come and go (hostnames,
+    taints with a time in them) do not grow it for ever.
     """
 
     __slots__ = ("_free", "_users", "code_of", "codes", "values")
 
     def __init__(self, capacity: int) -> None:
         self.codes: Ints = np.zeros(capacity, np.int64)
-        self.code_of: dict[str, int] = {}
-        self.values: list[str | None] = [None]
+        self.code_of: dict[V, int] = {}
+        self.values: list[V | None] = [None]
         self._users = [0]
         self._free: list[int] = []
 
@@ -33,7 +36,7 @@ class LabelColumn:
         """One more than the highest code in use: the length of an array indexed by code."""
         return len(self.values)
 
-    def set(self, row: int, value: str | None) -> None:
+    def set(self, row: int, value: V | None) -> None:
         """Give the row a value, or none."""
         old = int(self.codes[row])
         new = 0 if value is None else self._take(value)
@@ -47,7 +50,11 @@ class LabelColumn:
                 self.values[old] = None
                 self._free.append(old)
 
-    def _take(self, value: str) -> int:
+    def grow(self, capacity: int) -> None:
+        """Extend with rows that have no value."""
+        self.codes = grown(self.codes, capacity)
+
+    def _take(self, value: V) -> int:
         code = self.code_of.get(value)
         if code is None:
             if self._free:
@@ -62,8 +69,11 @@ class LabelColumn:
         return code
 
 
+LabelColumn = CodeColumn[str]
+
+
 class LabelColumns:
-    """All label keys that some node has had."""
+    """All label keys that some node has."""
 
     __slots__ = ("_capacity", "columns", "on_change")
 
@@ -74,10 +84,10 @@ class LabelColumns:
         self.on_change: Callable[[str, int, int, int], None] | None = None
 
     def column(self, key: str) -> LabelColumn:
-        """The key's column, made if no node has had the key so far."""
+        """The key's column, made if no node has the key."""
         column = self.columns.get(key)
         if column is None:
-            column = self.columns[key] = LabelColumn(self._capacity)
+            column = self.columns[key] = CodeColumn(self._capacity)
         return column
 
     def set(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
@@ -95,12 +105,14 @@ class LabelColumns:
         column.set(row, value)
         if self.on_change is not None:
             self.on_change(key, row, before, int(column.codes[row]))
+        if not column.code_of:
+            del self.columns[key]
 
     def grow(self, capacity: int) -> None:
         """Extend all columns."""
         self._capacity = capacity
         for column in self.columns.values():
-            column.codes = grown(column.codes, capacity)
+            column.grow(capacity)
 
     def match(self, requirement: Requirement, rows: Rows, count: int) -> Bools:
         """bool[count]: which rows meet the condition. A new array."""

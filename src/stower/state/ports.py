@@ -19,12 +19,17 @@ class HostPorts:
     def add(self, row: int, ports: tuple[HostPort, ...], by: int) -> None:
         """A pod with these ports came to the row (1) or left it (-1)."""
         for protocol, port, ip in ports:
-            rows = self._used.setdefault((protocol, port), {}).setdefault(ip, {})
+            by_ip = self._used.setdefault((protocol, port), {})
+            rows = by_ip.setdefault(ip, {})
             count = rows.get(row, 0) + by
             if count:
                 rows[row] = count
-            else:
-                del rows[row]
+                continue
+            del rows[row]
+            if not rows:
+                del by_ip[ip]
+                if not by_ip:
+                    del self._used[protocol, port]
 
     def conflicts(self, wanted: tuple[HostPort, ...]) -> list[int]:
         """Rows on which one of the ports is taken, sorted. 0.0.0.0 conflicts with every IP."""
@@ -47,9 +52,8 @@ class HostPorts:
         return False
 
     def view(self) -> dict[tuple[str, int], dict[str, dict[int, int]]]:
-        """All ports in use, without empty entries; for comparing states."""
+        """All ports in use; for comparing states."""
         return {
-            port: {ip: dict(rows) for ip, rows in by_ip.items() if rows}
+            port: {ip: dict(rows) for ip, rows in by_ip.items()}
             for port, by_ip in self._used.items()
-            if any(by_ip.values())
         }

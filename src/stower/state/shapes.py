@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import NodeAffinity
 from stower.model.resources import (
@@ -33,9 +32,6 @@ from stower.state.arrays import ResourceColumn
 # keep it, later pods get an equal new one.
 TEXTS_MAX: Final = 16_384
 SHAPES_MAX: Final = 8_192
-
-# Shortages are bits of an int64 (NodeResourcesFit); real pods ask for a handful of resources.
-RESOURCES_MAX: Final = 60
 
 # The order in which a node's shortages are reported upstream.
 _FIRST: Final = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
@@ -63,13 +59,7 @@ class Shape:
         spec = pod.spec
         self.serial = serial
         asked = amounts(pod_requests(pod))
-        # Upstream starts from 0 and takes the maximum: a negative request asks for nothing.
-        wanted = [name for name in _ordered(asked) if asked[name] > 0]
-        if len(wanted) > RESOURCES_MAX:
-            raise InvalidObject(
-                "spec.containers", len(wanted), f"at most {RESOURCES_MAX} different resources"
-            )
-        self.requests = tuple((columns(name), asked[name]) for name in wanted)
+        self.requests = tuple((columns(name), asked[name]) for name in _ordered(asked))
         with_status = pod_requests(pod, use_status=True)
         taken = amounts(with_status)
         zero_cpu, zero_memory = non_zero_requests(pod, with_status)

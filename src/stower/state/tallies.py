@@ -102,7 +102,7 @@ class Tallies:
         for tally in hits:
             tally.counts[row] += by
             for label in tally.sums:
-                code = self._labels.columns[label].codes[row]
+                code = self._labels.column(label).codes[row]
                 self.domain_counts(tally, label)[code] += by
 
     def grow(self, capacity: int) -> None:

@@ -327,6 +327,42 @@ def test_table_prints_names_as_they_are() -> None:
     assert "default/a[/x]" in out
 
 
+def test_feature_gates_are_read_as_kube_scheduler_reads_them(tmp_path: Path) -> None:
+    """Lt and Gt tolerations count only with their gate on (KEP-5471)."""
+    taint = {"key": "level", "value": "5", "effect": "NoSchedule"}
+    objects = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "n1"},
+            "spec": {"taints": [taint]},
+            "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p1"},
+            "spec": {
+                "containers": [{"name": "c"}],
+                "tolerations": [{"key": "level", "operator": "Gt", "value": "3"}],
+            },
+        },
+    ]
+    file = tmp_path / "cluster.json"
+    file.write_text("\n".join(json.dumps(o) for o in objects))
+    gates = ("", "TaintTolerationComparisonOperators=true")
+    placed = []
+    for gate in gates:
+        done = CliRunner().invoke(
+            app, ["simulate", str(file), "-o", "json", "--feature-gates", gate]
+        )
+        placed.append(json.loads(done.stdout)["reports"][0]["placed"])
+    assert [0, 1] == placed
+    wrong = CliRunner().invoke(app, ["simulate", str(file), "--feature-gates", "Nope=true"])
+    assert 2 == wrong.exit_code
+    assert "Nope=true" in wrong.stderr
+
+
 def test_require_all_ends_with_1_if_a_pod_stays_pending() -> None:
     """The report is printed all the same."""
     code, out, _ = invoke("-", "--require-all", "-o", "json", stdin=lines(pod()))
@@ -345,8 +381,9 @@ def test_objects_keep_everything_that_is_not_modelled(tmp_path: Path) -> None:
         '"status":{"allocatable":{"cpu":4,"pods":"10"}}}',
         '{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"a":[1.0]}}',
         '{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"y":"\\u00e9",'
-        '"containers":[],"z":12345678901234567890123},"w":null}',
-        '{"apiVersion":"v1","kind":"Pod","metadata":{"name":"old"},"spec":{"nodeName":"n"}}',
+        '"containers":[{"name":"c"}],"z":12345678901234567890123},"w":null}',
+        '{"apiVersion":"v1","kind":"Pod","metadata":{"name":"old"},"spec":{"nodeName":"n",'
+        '"containers":[{"name":"c"}]}}',
     ]
     invoke("-", "--objects", target, stdin="\n".join(texts).encode())
     texts[2] = texts[2].replace("123}", '123,"nodeName":"n"}')
@@ -515,7 +552,7 @@ def test_unreadable_file_is_refused(tmp_path: Path) -> None:
         (HEADER + "profiles: [{}, {}]\n", "profiles[0].schedulerName: got None, want a name"),
         (
             HEADER + "profiles: [{plugins: {score: {enabled: [{name: Nope}]}}}]\n",
-            'profiles[0].plugins.score.enabled: got "Nope", want one of ',
+            'profiles[0].plugins.score.enabled[0].name: got "Nope", want one of ',
         ),
     ],
 )

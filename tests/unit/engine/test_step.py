@@ -436,3 +436,168 @@ def test_heartbeat_of_a_node_changes_no_log() -> None:
     before = engine.state.use_log.position, engine.state.node_log.position
     engine.step(Observed(MODIFIED, make_node()), 1)
     assert before == (engine.state.use_log.position, engine.state.node_log.position)
+
+
+def test_amounts_beyond_64_bits_neither_wrap_nor_stop_the_engine() -> None:
+    """Anyone may ask for anything: it is counted, never fits, and is given back."""
+    engine = engine_with(make_node("n1", cpu="4", memory="7Ei"))
+    for i in range(3):
+        add(engine, make_pod(f"huge{i}", cpu="1", memory="7Ei", node="n1"))
+    assert [] == binds(add(engine, make_pod("p1", cpu="1", memory="1Gi")))
+    for i in range(3):
+        engine.step(Observed(DELETED, make_pod(f"huge{i}", cpu="1", memory="7Ei", node="n1")), 0)
+    assert 0 == engine.state.columns["memory"].used[0]
+    assert [("p2", "n1")] == binds(add(engine, make_pod("p2", cpu="4", memory="1Gi")))
+
+
+def test_cpu_that_overflows_upstream_is_asked_for_in_full() -> None:
+    engine = engine_with(make_node(cpu="4"))
+    assert [] == binds(add(engine, make_pod(cpu="9223372036854775807")))
+
+
+def test_pod_of_more_resources_than_bits_is_counted_and_explained() -> None:
+    extended = {f"e.com/r{i}": "1" for i in range(70)}
+    node = make_node("n1", **{f"e.com/r{i}": "1" for i in range(69)})
+    engine = engine_with(node)
+    patch, _ = add(engine, make_pod("a", requests=extended))
+    assert isinstance(patch, PatchPodStatus)
+    assert patch.condition is not None
+    assert "Insufficient other resources" in patch.condition.message
+    add(engine, make_pod("b", node="n1", requests={"e.com/r5": "1", **extended}))
+    assert 1 == engine.state.columns["e.com/r5"].used[0]
+
+
+def test_taints_with_changing_values_do_not_pile_up() -> None:
+    """Autoscalers put a time into a taint's value."""
+    engine = engine_with(make_node("n1"), make_node("n2"))
+    for i in range(300):
+        taint = [{"key": "ToBeDeleted", "value": str(i), "effect": "PreferNoSchedule"}]
+        engine.step(Observed(MODIFIED, make_node("n1", taints=taint)), i)
+    assert engine.state.taints.code_count <= 4
+    assert [("p1", "n2")] == binds(add(engine, make_pod()))
+
+
+def test_label_keys_and_resources_that_are_gone_leave_nothing_large() -> None:
+    engine = engine_with(make_node("n1"))
+    for i in range(600):
+        engine.step(Observed(MODIFIED, make_node("n1", labels={f"key-{i}": "v"})), i)
+        pod = make_pod("p", node="n1", requests={f"e.com/r{i}": "1"}, uid=f"u{i}")
+        engine.step(Observed(ADDED, pod), i)
+        engine.step(Observed(DELETED, pod), i)
+    assert 1 == len(engine.state.labels.columns)
+    assert sum(c.is_own for c in engine.state.columns.values()) < 300
+
+
+def test_promise_that_is_taken_back_wakes_pods_that_it_held_off() -> None:
+    """Those of its priority or below; others were never held off by it."""
+    gates = {"schedulingGates": [{"name": "g"}]}
+    engine = engine_with(make_node(cpu="1"))
+    add(engine, make_pod("promised", cpu="1", priority=10, nominated="n1", **gates))
+    waiting = make_pod("low", cpu="1")
+    add(engine, waiting)
+    above = make_pod("above", cpu="2", priority=50)
+    add(engine, above)
+    freed = make_pod("promised", cpu="1", priority=10, **gates)
+    writes = engine.step(Observed(MODIFIED, freed), 20 * SECOND_NS)
+    assert [("low", "n1")] == binds(writes)
+    assert Place.UNSCHEDULABLE is place_of(engine, above)
+
+
+def test_pod_bound_elsewhere_than_assumed_wakes_those_that_waited() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    (bind,) = add(engine, make_pod("a", cpu="1"))
+    add(engine, make_pod("b", cpu="1"))
+    writes = engine.step(
+        Observed(MODIFIED, make_pod("a", cpu="1", node="elsewhere")), 20 * SECOND_NS
+    )
+    assert [("b", "n1")] == binds(writes)
+    assert [] == engine.step(WriteFailed(bind.id, 409, "already bound"), 21 * SECOND_NS)
+
+
+@pytest.mark.parametrize("code", [0, 504])
+def test_bind_of_which_nobody_knows_keeps_its_room_and_is_sent_again(code: int) -> None:
+    """It may have been carried out: giving the room away could book it twice."""
+    engine = engine_with(make_node(cpu="1"))
+    (bind,) = add(engine, make_pod("a", cpu="1"))
+    add(engine, make_pod("b", cpu="1"))
+    assert [] == engine.step(WriteFailed(bind.id, code, "timeout"), 20 * SECOND_NS)
+    assert 21 * SECOND_NS == engine.next_wake_ns
+    (again,) = engine.step(Tick(), 21 * SECOND_NS)
+    assert [("a", "n1")] == binds([again])
+    # The first try had bound it: the server refuses the second, and the watch tells.
+    assert [] == engine.step(WriteFailed(again.id, 409, "already bound"), 22 * SECOND_NS)
+    assert [] == engine.step(Observed(MODIFIED, make_pod("a", cpu="1", node="n1")), 23 * SECOND_NS)
+    assert 1000 == engine.state.columns["cpu"].used[0]
+
+
+def test_assumed_pod_that_is_deleted_gives_its_room_back_at_once() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    (bind,) = add(engine, make_pod("a", cpu="1"))
+    add(engine, make_pod("b", cpu="1"))
+    dying = make_pod("a", cpu="1", deletion="2026-01-01T00:00:00Z")
+    writes = engine.step(Observed(MODIFIED, dying), 20 * SECOND_NS)
+    assert [("b", "n1")] == binds(writes)
+    assert [] == engine.step(WriteFailed(bind.id, 409, "being deleted"), 21 * SECOND_NS)
+
+
+def test_condition_that_somebody_overwrote_is_written_again() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    add(engine, make_pod(cpu="2"))
+    foreign = {"type": "PodScheduled", "status": "False", "reason": "Other", "message": "x"}
+    engine.step(Observed(MODIFIED, make_pod(cpu="2", conditions=[foreign])), 1)
+    writes = engine.step(Tick(), 301 * SECOND_NS)
+    assert [PatchPodStatus, CreateEvent] == [type(w) for w in writes]
+
+
+def test_pod_recreated_under_its_name_replaces_the_old_one() -> None:
+    """The deletion was never seen."""
+    engine = engine_with(make_node(cpu="1"), make_pod("a", cpu="1", node="n1", uid="u1"))
+    writes = engine.step(Observed(ADDED, make_pod("a", cpu="1", uid="u2")), 1)
+    assert [("a", "n1")] == binds(writes)
+    assert ["u2"] == list(engine.state.pods)
+
+
+def test_late_update_does_not_bring_a_deleted_pod_back() -> None:
+    engine = engine_with(make_node(cpu="1"), make_pod("a", cpu="1", node="n1"))
+    engine.step(Observed(DELETED, make_pod("a", cpu="1", node="n1")), 1)
+    engine.step(Observed(MODIFIED, make_pod("a", cpu="1", node="n1")), 2)
+    assert [("b", "n1")] == binds(add(engine, make_pod("b", cpu="1")))
+
+
+def test_pod_handed_to_another_scheduler_is_left_to_it() -> None:
+    engine = engine_with()
+    add(engine, make_pod())
+    engine.step(Observed(MODIFIED, make_pod(schedulerName="other")), 1)
+    assert [] == add(engine, make_node(), 20 * SECOND_NS)
+    assert 0 == len(engine.queue)
+
+
+def test_node_without_pod_slots_wakes_nobody() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    pod = make_pod(cpu="2")
+    add(engine, pod)
+    add(engine, make_node("n2", cpu="4", pods="0"))
+    assert Place.UNSCHEDULABLE is place_of(engine, pod)
+
+
+def test_updates_and_deletions_leave_no_stale_entries_behind() -> None:
+    engine = engine_with(make_node(cpu="1"))
+    waiting = make_pod("waiting", cpu="2")
+    add(engine, waiting)
+    for i in range(2_000):
+        told = [{"type": "PodScheduled", "status": "False", "message": str(i)}]
+        engine.step(Observed(MODIFIED, make_pod("waiting", cpu="2", conditions=told)), 1)
+        passing = make_pod("passing", cpu="2", uid=f"u{i}")
+        engine.step(Observed(ADDED, passing), 1)
+        engine.step(Observed(DELETED, passing), 1)
+    queue = engine.queue
+    assert max(len(queue._flush), len(queue._active), len(queue._backoff)) < 200
+
+
+def test_many_nominations_do_not_slow_other_pods_down() -> None:
+    """A promise on one node is looked at only when that node would be chosen."""
+    engine = engine_with(*(make_node(f"n{i}", cpu="8") for i in range(50)))
+    for i in range(49):
+        gated = make_pod(f"g{i}", cpu="8", nominated=f"n{i}", schedulingGates=[{"name": "g"}])
+        add(engine, gated)
+    assert [("p1", "n49")] == binds(add(engine, make_pod("p1", cpu="100m")))

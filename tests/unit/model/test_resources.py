@@ -21,7 +21,6 @@ from stower.model.resources import (
     normalized_image,
     parse_list,
     pod_requests,
-    sum_of,
 )
 
 
@@ -247,11 +246,6 @@ def test_amounts_round_up() -> None:
 
 def test_no_resource_list_is_an_empty_one() -> None:
     assert {} == parse_list(None) == parse_list({})
-
-
-def test_amounts_add_up_resource_by_resource() -> None:
-    assert {"cpu": 3, "memory": 1} == sum_of([{"cpu": 1}, {"cpu": 2, "memory": 1}, {}])
-    assert {} == sum_of([])
 
 
 def test_host_ports_are_those_of_containers_and_sidecars() -> None:

@@ -81,16 +81,16 @@ def test_use_sums_nodes_and_pods_with_those_that_ran_before() -> None:
 
 
 def test_use_of_more_bytes_than_64_bits_hold_is_exact() -> None:
-    """Three nodes of 4Ei are 12Ei, not a negative number."""
+    """200 nodes of 60Pi are more than 2^63 bytes, not a negative number."""
     big = [
         msgspec.convert(
-            {"metadata": {"name": n}, "status": {"allocatable": {"memory": "4Ei", "pods": "1"}}},
+            {"metadata": {"name": n}, "status": {"allocatable": {"memory": "60Pi", "pods": "1"}}},
             Node,
         )
-        for n in "abc"
+        for n in map(str, range(200))
     ]
     use = {u.resource: u.allocatable for u in run(big, []).use}
-    assert 12 * 2**60 == use["memory"]
+    assert 200 * 60 * 2**50 == use["memory"]
 
 
 def test_cluster_without_nodes_leaves_all_pending() -> None:

@@ -29,19 +29,9 @@ Examples:
 RUN_SECONDS_MAX = 600
 
 
-class Measured(msgspec.Struct, frozen=True):
-    """The best run of a benchmark, by pods a second; the rates of all runs; ratios to an earlier
-    one.
-    """
+class Measured(Result, frozen=True, kw_only=True):
+    """The best run by pods a second, the rates of all runs, and ratios to an earlier one."""
 
-    name: str
-    pods: int
-    seconds: float
-    pods_per_s: float
-    p50_us: float
-    p99_us: float
-    peak_bytes: int
-    flatness: float | None
     runs_pods_per_s: tuple[float, ...]
     ratio_pods_per_s: float | None = None
     ratio_p50: float | None = None

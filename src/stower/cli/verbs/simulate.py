@@ -20,6 +20,7 @@ from stower.cli.output import (
     table,
 )
 from stower.cli.plot import PlotError, plot, plot_format
+from stower.framework.plugin import read_features
 from stower.model.errors import InvalidObject
 from stower.model.selectors import parse_selector
 from stower.sim.simulate import Options, Report, simulate
@@ -78,6 +79,12 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Write all objects as JSON lines, pods with their node."),
     ] = None,
+    feature_gates: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME=true,...", help="As kube-scheduler's: TaintTolerationComparisonOperators."
+        ),
+    ] = "",
     require_all: Annotated[
         bool, typer.Option("--require-all", help="Exit with 1 if a pod stays pending.")
     ] = False,
@@ -87,7 +94,8 @@ def run(
     Pods that already have a node keep it. Pods of manifests are all pending at the start and go by
     priority; pods of a trace come one after another, and with --timed at their own times.
     """
-    options, policies = _options(by, match, timed, seed), _policies(config or [])
+    options = _options(by, match, timed, seed, feature_gates)
+    policies = _policies(config or [])
     _check_target("--plot", plot_file)
     _check_target("--objects", objects)
     try:
@@ -113,7 +121,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _options(by: str, match: str, timed: bool, seed: int) -> Options:
+def _options(by: str, match: str, timed: bool, seed: int, feature_gates: str) -> Options:
     if match and not by:
         raise bad_input("--match SELECTOR needs --by KEY: it says which pods to count per value")
     try:
@@ -122,7 +130,11 @@ def _options(by: str, match: str, timed: bool, seed: int) -> Options:
         raise bad_input(f"--match: {error}") from None
     if not -(2**63) <= seed < 2**63:
         raise bad_input(f"--seed: got {seed}, want a 64-bit number")
-    return Options(seed=seed, timed=timed, by=by, match=selector)
+    try:
+        features = read_features(feature_gates)
+    except ValueError as error:
+        raise bad_input(f"--feature-gates: {error}") from None
+    return Options(seed=seed, timed=timed, by=by, match=selector, features=features)
 
 
 def _check_target(option: str, path: Path | None) -> None:

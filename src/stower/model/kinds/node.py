@@ -4,6 +4,7 @@ import msgspec
 
 from stower.model.kinds.pod import ResourceList
 from stower.model.meta import ObjectMeta
+from stower.model.numbers import Int64
 from stower.model.taints import Taint
 
 
@@ -18,11 +19,11 @@ class ContainerImage(msgspec.Struct, frozen=True, gc=False, rename="camel", omit
     """An image that the node has, under all its names."""
 
     names: tuple[str, ...] | None = None
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeStatus(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What the node has to give; allocatable is capacity where it is missing."""
+    """What the node has to give to pods, and what it has in all."""
 
     allocatable: ResourceList | None = None
     capacity: ResourceList | None = None

@@ -3,11 +3,12 @@
 import msgspec
 
 from stower.model.meta import ObjectMeta
+from stower.model.numbers import Int32, Int64
 from stower.model.selectors import LabelSelector, NodeSelector, PreferredSchedulingTerm
 from stower.model.taints import Toleration
 
 # A quantity as JSON has it: text, or a bare number. Parsed by whoever adds it up.
-ResourceList = dict[str, str | int | float]
+ResourceList = dict[str, str | Int64 | float]
 
 
 class ResourceRequirements(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -20,8 +21,8 @@ class ResourceRequirements(msgspec.Struct, frozen=True, gc=False, omit_defaults=
 class ContainerPort(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """A port of a container; only one with a host port matters to scheduling."""
 
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Int32 = 0
+    host_port: Int32 = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
@@ -61,7 +62,7 @@ class PodAffinityTerm(msgspec.Struct, frozen=True, gc=False, rename="camel", omi
 class WeightedPodAffinityTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A pod affinity term that counts `weight` (1-100) towards a score."""
 
-    weight: int
+    weight: Int32
     pod_affinity_term: PodAffinityTerm
 
 
@@ -89,11 +90,11 @@ class TopologySpreadConstraint(
 ):
     """How evenly matching pods must lie over the domains of a topology key."""
 
-    max_skew: int = 0
+    max_skew: Int32 = 0
     topology_key: str = ""
     when_unsatisfiable: str = ""
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: tuple[str, ...] | None = None
@@ -125,7 +126,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaul
     init_containers: tuple[Container, ...] | None = None
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
     node_selector: dict[str, str] | None = None

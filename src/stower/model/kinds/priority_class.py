@@ -3,12 +3,13 @@
 import msgspec
 
 from stower.model.meta import ObjectMeta
+from stower.model.numbers import Int32
 
 
 class PriorityClass(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """A priority by name; the default one applies to pods that name none."""
 
     metadata: ObjectMeta
-    value: int = 0
+    value: Int32 = 0
     global_default: bool = False
     preemption_policy: str | None = None
