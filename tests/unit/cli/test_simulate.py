@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ CSV_PODS = (
 )
 
 Json = dict[str, Any]
+
+# Without a time inside: the bytes are part of test names, which must not change.
+zipped = partial(gzip.compress, mtime=0)
 
 
 def node(name: str = "n", cpu: str = "4", **labels: str) -> Json:
@@ -122,7 +126,7 @@ def test_every_way_to_write_a_cluster_gives_the_same_placement(tmp_path: Path) -
         [write(tmp_path / "a.ndjson", lines(*documents))],
         [write(tmp_path / "a.json", json.dumps(nested, indent=2))],
         [folder / "n.json", write(tmp_path / "p.json", lines(typed))],
-        [write(tmp_path / "a.json.gz", gzip.compress(lines(*documents)))],
+        [write(tmp_path / "a.json.gz", zipped(lines(*documents)))],
         [folder],
     ]
     found = [reports(*paths)[0] for paths in inputs]
@@ -133,7 +137,7 @@ def test_every_way_to_write_a_cluster_gives_the_same_placement(tmp_path: Path) -
 
 def test_trace_folder_is_read_as_nodes_and_pods(tmp_path: Path) -> None:
     """Of the folder's lists, the two that make a whole are taken; one of them is packed."""
-    packed = gzip.compress((CSV_NODES + "n,4000,8192,2,T4\n").encode())
+    packed = zipped((CSV_NODES + "n,4000,8192,2,T4\n").encode())
     write(tmp_path / "openb_node_list_all_node.csv.gz", packed)
     rows = "a,1000,64,1,1000,T4,LS,Running,0,,1\nb,1000,64,1,500,P100,LS,Running,1,,1\n"
     write(tmp_path / "openb_pod_list_default.csv", CSV_PODS + rows)
@@ -484,14 +488,14 @@ def test_two_pods_with_one_uid_are_refused() -> None:
         ("a.yaml", b'apiVersion: v1\nkind: Pod\nmetadata: {name: "a', ": document 1: "),
         ("a.json", b'{"apiVersion":"v1","kind":"Pod","spec":{"priority":NaN}}', ": document 1: "),
         ("a.yaml", b"apiVersion: v1\nkind: Pod\nspec: {priority: .nan}\n", "spec.priority: "),
-        ("a.yaml.gz", gzip.compress(lines(node()))[:-9], ": document 1: "),
+        ("a.yaml.gz", zipped(lines(node()))[:-9], ": document 1: "),
         ("a.csv", b"a,b\n", 'line 1: got "a,b", want the header of an OpenB node or pod list'),
         ("a.csv", CSV_NODES.encode() + b"n,1,1\n", "line 2, columns: got 3, want 5"),
         ("a.csv", CSV_NODES.encode() + b"n,1,1,0,\n\nn,1,1,0,\n", ": line 4: metadata.name: "),
         ("a.csv", CSV_NODES.encode() + b'n,"' + b"1\n" * 70_000, "field larger than field limit"),
         ("a.csv", CSV_NODES.encode() + b"9" * 70_000, "want lines of less than 65536 characters"),
         ("a.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\3garbage", "while decompressing data"),
-        ("a.csv.gz", gzip.compress(CSV_NODES.encode() + b"n,1,1,0,\n")[:-9], "ended before"),
+        ("a.csv.gz", zipped(CSV_NODES.encode() + b"n,1,1,0,\n")[:-9], "ended before"),
         ("a.txt", b"x", "cannot tell its format"),
         ("a.yaml", b"", "no nodes and no pods"),
         ("a.json", b'{"apiVersion":"v1","kind":"List","items":[]}', "no nodes and no pods"),
