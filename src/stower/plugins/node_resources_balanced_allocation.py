@@ -58,11 +58,13 @@ class NodeResourcesBalancedAllocation(Plugin):
 
     def _counted(self, shape: Shape, state: ClusterState) -> tuple[Counted, ...]:
         """None for a pod that asks for none of the resources."""
-        asked = [shape.balanced_amounts.get(name, 0) for name in self.resources]
-        if not any(asked):
+        asked = shape.balanced_amounts
+        if not any(map(asked.get, self.resources)):
             return ()
-        return tuple(
-            Counted(state.column(name), state.column(name), amount, 1)
-            for name, amount in zip(self.resources, asked, strict=True)
-            if amount or not is_scalar(name)
-        )
+        result = []
+        for name in self.resources:
+            amount = asked.get(name, 0)
+            if amount or not is_scalar(name):
+                column = state.column(name)
+                result.append(Counted(column, column, amount, 1))
+        return tuple(result)
