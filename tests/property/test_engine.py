@@ -39,6 +39,8 @@ class Cluster:
         self.now_ns = 0
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
+        self.gone: dict[str, Pod] = {}  # the last one of each name that is no more
+        self.created = 0
         self.unanswered: list[Write] = []
         self.log: list[Write] = []
 
@@ -61,19 +63,33 @@ class Cluster:
             if node is not None:
                 self.send(Observed(WatchType.DELETED, node))
         elif kind == "pod":
+            # Where one of the name exists, it was deleted meanwhile, and the watch missed it.
             (pod,) = args
-            if pod.metadata.uid not in self.pods:
-                self.pods[pod.metadata.uid] = pod
-                self.send(Observed(WatchType.ADDED, pod))
+            self._take(pod.metadata.name)
+            self.created += 1
+            uid = f"uid-{self.created}"
+            self.pods[uid] = replace(pod, metadata=replace(pod.metadata, uid=uid))
+            self.send(Observed(WatchType.ADDED, self.pods[uid]))
         elif kind == "pod gone":
-            pod = self.pods.pop(f"uid-of-default-{args[0]}", None)
-            if pod is not None:
-                self.send(Observed(WatchType.DELETED, pod))
+            gone = self._take(args[0])
+            if gone is not None:
+                self.send(Observed(WatchType.DELETED, gone))
+        elif kind == "late" and args[1] in self.gone:
+            self.send(Observed(args[0], self.gone[args[1]]))
+        elif kind == "listed":
+            self.send(Listed((*self.nodes.values(), *self.pods.values())))
         elif kind == "time":
             self.now_ns += args[0] * SECOND_NS
             self.send(Tick())
         elif kind == "answer" and self.unanswered:
             self._answer(self.unanswered.pop(0), ok=args[0])
+
+    def _take(self, name: str) -> Pod | None:
+        for uid, pod in self.pods.items():
+            if pod.metadata.name == name:
+                self.gone[name] = self.pods.pop(uid)
+                return pod
+        return None
 
     def _answer(self, write: Write, ok: bool) -> None:
         pod = self.pods.get(write.uid)
@@ -108,6 +124,8 @@ actions = st.one_of(
     st.tuples(st.just("node gone"), st.sampled_from(NODE_NAMES)),
     st.sampled_from(pod_names).flatmap(lambda name: st.tuples(st.just("pod"), pods(name))),
     st.tuples(st.just("pod gone"), st.sampled_from(pod_names)),
+    st.tuples(st.just("late"), st.sampled_from(WatchType), st.sampled_from(pod_names)),
+    st.tuples(st.just("listed")),
     st.tuples(st.just("time"), st.sampled_from((1, 5, 400))),
     st.tuples(st.just("answer"), st.sampled_from((True, True, True, False))),
 )

@@ -104,7 +104,7 @@ class Engine:
             if gone:
                 self._pod_gone(obj.metadata.uid)
                 self._remember_gone(obj.metadata.uid)
-            elif event.type is WatchType.ADDED or obj.metadata.uid not in self._gone:
+            elif obj.metadata.uid not in self._gone:
                 self._pod(obj)
         elif isinstance(obj, Node):
             if gone:
@@ -113,15 +113,35 @@ class Engine:
                 self._node(obj)
 
     def _on_listed(self, event: Listed) -> None:
-        uids = {o.metadata.uid for o in event.objects if isinstance(o, Pod)}
+        uids = {o.metadata.uid: None for o in event.objects if isinstance(o, Pod)}
         names = {o.metadata.name for o in event.objects if isinstance(o, Node)}
         for uid in [uid for uid in self.state.pods if uid not in uids]:
             self._pod_gone(uid)
+            self._remember_gone(uid)
+        for uid in uids:
+            self._gone.pop(uid, None)  # the list says what is there
         for row in self.state.present_rows():
             if self.state.names[row] not in names:
                 self._node_gone(self.state.names[row])
         _each(event.objects, Node, self._node)
         _each(event.objects, Pod, self._pod)
+        self._take_back_lost()
+
+    def _take_back_lost(self) -> None:
+        """After a list: pods without a node whose bind nobody answers any more wait again.
+
+        Otherwise their room would stay taken for ever. Should the list be older than a bind that
+        went through, the next one is refused by the server, and the watch says where the pod is.
+        """
+        awaited = {queued.entry.uid for queued, _ in self._waiting.values()}
+        awaited |= {queued.entry.uid for _, _, queued, _ in self._resend}
+        for entry in list(self.state.pods.values()):
+            if entry.assumed and entry.uid not in awaited:
+                self.state.forget(entry)
+                self.queue.remove(entry.uid)
+                self._freed(entry.pod)
+                profile = self.profiles[entry.pod.spec.scheduler_name]
+                self.queue.add(QueuedPod(entry, profile, self.now_ns))
 
     def _on_tick(self, event: Tick) -> None:
         """Time alone: what is due is found by the queue."""
@@ -195,6 +215,7 @@ class Engine:
         known = self.state.uid_by_key.get(pod.key, uid)
         if known != uid:
             self._pod_gone(known)  # another pod has its name now
+            self._remember_gone(known)
         if pod.is_terminal:
             self._pod_gone(uid)
             return

@@ -223,11 +223,12 @@ class NodeResourcesFit(Plugin):
         if after is not None:
             if after.get(PODS, 0) < 1:
                 return False
-            if any(amount > after.get(c.name, 0) for c, amount in shape.requests):
+            wanted = self._wanted(shape)
+            if any(amount > after.get(c.name, 0) for c, amount in wanted):
                 return False
             if before is None:
                 return True
-            names = [PODS, *(column.name for column, _ in shape.requests)]
+            names = [PODS, *(column.name for column, _ in wanted)]
             return any(after.get(name, 0) > before.get(name, 0) for name in names)
         if happened.change & Change.PLACED_POD_SCALED_DOWN:
             return _gives_back(happened, shape)
