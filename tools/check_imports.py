@@ -55,6 +55,7 @@ BANNED: Final = (
 )
 BANNED_CALLS: Final = ("__import__", "eval", "exec", "open", "print")
 BANNED_CLOCKS: Final = ("now", "today", "utcnow")  # of datetime and date, called or handed on
+CHANCE: Final = ("numpy", "random")
 BANNED_EVERYWHERE: Final = ("pickle",)  # loading it runs what it says
 
 
@@ -66,7 +67,9 @@ def imports(node: ast.AST, package: list[str]) -> Iterator[list[str]]:
         start = package[: max(0, len(package) + 1 - node.level)] if node.level else []
         module = [*start, *(node.module or "").split(".")] if node.module else start or [""]
         for alias in node.names:  # `from stower import engine` is an import of engine
-            yield [*module, alias.name] if module == ["stower"] and alias.name in LAYERS else module
+            is_package = module == ["stower"] and alias.name in LAYERS
+            is_package |= (*module, alias.name) == CHANCE
+            yield [*module, alias.name] if is_package else module
 
 
 def complaints(node: ast.AST, package: list[str], layer: str) -> Iterator[str]:
@@ -79,8 +82,12 @@ def complaints(node: ast.AST, package: list[str], layer: str) -> Iterator[str]:
             yield f"{layer} must not import {top} (banned everywhere, {RULE})"
         elif top in BANNED.split() and layer in PURE:
             yield f"{layer} must not import {top} (pure layers, {RULE})"
+        elif (top, target) == CHANCE and layer in PURE:
+            yield f"{layer} must not import {'.'.join(CHANCE)} (pure layers, {RULE})"
     used = ""
-    if isinstance(node, ast.Attribute) and node.attr in BANNED_CLOCKS:
+    if isinstance(node, ast.Attribute) and ast.unparse(node) in ("np.random", "numpy.random"):
+        used = ast.unparse(node)
+    elif isinstance(node, ast.Attribute) and node.attr in BANNED_CLOCKS:
         owner = ast.unparse(node.value).rpartition(".")[2]
         used = f"{owner}.{node.attr}" if owner in ("date", "datetime") else ""
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

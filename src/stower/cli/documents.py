@@ -45,6 +45,7 @@ from stower.cli.text_stream import (
     unpacked,
 )
 from stower.cli.yaml_text import split_documents, yaml_values
+from stower.model.errors import printable
 
 STDIN: Final = "-"
 STDIN_SOURCE: Final = "stdin"
@@ -73,9 +74,7 @@ class DocumentError(Exception):
     def __init__(self, source: str, document: int | None, field: str | None, message: str) -> None:
         number = None if document is None else f"document {document}"
         text = ": ".join(part for part in (source, number, field, message) if part)
-        # Names and values can hold what a terminal obeys, and halves of characters.
-        text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-        super().__init__(text)
+        super().__init__(printable(text))
         self.source = source
         self.document = document
         self.field = field

@@ -28,6 +28,7 @@ from stower.sim.workload import Arrival, Workload
 # The files of the OpenB folder that make a whole; the folder holds other lists beside them.
 OPENB_NODES: Final = "openb_node_list_all_node.csv"
 OPENB_PODS: Final = "openb_pod_list_default.csv"
+TOLERATION_OPERATORS: Final = ("", "Equal", "Exists", "Lt", "Gt")
 # Traces have short lines; a longer one is not a trace, and must not be held.
 CSV_LINES_MAX: Final = 2_000_000  # a gzip of endless lines must not fill the memory
 CSV_LINE_LENGTH_MAX: Final = 65_536
@@ -99,6 +100,7 @@ class _Reader:
             self.nodes.append(with_node_defaults(obj, uid=f"node/{name}"))
         elif isinstance(obj, Pod):
             check_pod_amounts(obj)
+            check_tolerations(obj)
             pod_requests(obj, use_status=True)
             self.pods.append((obj, created_s, deleted_s, where))
         elif isinstance(obj, PriorityClass):
@@ -137,6 +139,14 @@ class _Reader:
 
 class InputError(Exception):
     """What was given cannot be used; the message says where and why."""
+
+
+def check_tolerations(pod: Pod) -> None:
+    """Raise InvalidObject for an operator that no API server knows."""
+    for i, toleration in enumerate(pod.spec.tolerations or ()):
+        if toleration.operator not in TOLERATION_OPERATORS:
+            known = " or ".join(filter(None, TOLERATION_OPERATORS))
+            raise InvalidObject(f"spec.tolerations[{i}].operator", toleration.operator, known)
 
 
 def check_pod_amounts(pod: Pod) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 import typer
 import yaml
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from stower.model.errors import printable
 from stower.sim.simulate import Progress as OnProgress
 
 BAD_INPUT = 2
@@ -47,9 +48,17 @@ def console() -> Console:
     return Console(width=width, markup=False, emoji=False, highlight=False)
 
 
+class _Printable(Table):
+    """A table whose cells give a terminal no orders, whatever names hold."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        super().add_row(*(printable(c) if isinstance(c, str) else c for c in cells), **options)
+
+
 def table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
     """A table with these columns; those in `right` hold numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    made = _Printable(title=title, title_justify="left", box=None, pad_edge=False)
+    made.title_style = "bold"
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made

@@ -5,7 +5,7 @@ class InvalidObject(Exception):
     """An object that its author must change: field path, what was found, what is wanted."""
 
     def __init__(self, path: str, got: object, want: str) -> None:
-        super().__init__(f"{path}: got {_short(got)}, want {want}")
+        super().__init__(printable(f"{path}: got {_short(got)}, want {want}"))
         self.path = path
         self.got = got
         self.want = want
@@ -13,6 +13,11 @@ class InvalidObject(Exception):
 
 class InvariantError(Exception):
     """Our own bug. Whoever meets it stops: nothing that follows could be trusted."""
+
+
+def printable(text: str) -> str:
+    """The text with what a terminal would obey, and halves of characters, spelled out."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _short(got: object) -> str:

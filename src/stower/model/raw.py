@@ -4,6 +4,7 @@ A typed view holds only what scheduling reads, so it is never written back. A ch
 the bytes instead: every field that is not on its path keeps its exact text.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -27,6 +28,14 @@ class TypeMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 # Besides malformed JSON: text that is not UTF-8, and nesting without end.
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+# Of a value beyond a bound, msgspec's text has only the bound: `int` <= 2147483647, say.
+OUT_OF_BOUNDS: Final = "a value out of bounds"
+
+_STEP: Final = re.compile(r"\.[^.\[]+|\[[^\]]*\]")
+_TYPE_NAMES: Final = {
+    bool: "bool", int: "int", float: "float", str: "str", dict: "object", list: "array",
+}  # fmt: skip
 
 _type_meta = msgspec.json.Decoder(TypeMeta)
 
@@ -52,12 +61,14 @@ def decode(data: bytes, view: type[T]) -> T:
         return decoder.decode(data)  # type: ignore[no-any-return]
     except msgspec.ValidationError:
         try:
-            return msgspec.convert(without_nulls(msgspec.json.decode(data)), view)
-        except msgspec.ValidationError as error:
-            # Not the first error: that may be about a null, which is no fault.
-            raise _invalid(error) from None
+            value = without_nulls(msgspec.json.decode(data))
         except _UNREADABLE as error:
             raise InvalidObject("$", _head(data), f"JSON ({error})") from None
+        try:
+            return msgspec.convert(value, view)
+        except msgspec.ValidationError as error:
+            # Not the first error: that may be about a null, which is no fault.
+            raise _invalid(error, value) from None
     except _UNREADABLE as error:
         raise InvalidObject("$", _head(data), f"JSON ({error})") from None
 
@@ -86,9 +97,28 @@ def edit(data: bytes, changes: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(fields)
 
 
-def _invalid(error: msgspec.ValidationError) -> InvalidObject:
+def _invalid(error: msgspec.ValidationError, value: Any) -> InvalidObject:
     path, got, want = fault_of(error)
+    path, found = _locate(path, got, value)
+    if got == OUT_OF_BOUNDS:
+        got = str(found)
     return InvalidObject(path.removeprefix(".") or "$", _Plain(got), want)
+
+
+def _locate(path: str, got: str, value: Any) -> tuple[str, Any]:
+    """The path with the key of a map in place of `[...]`, and what is there."""
+    located = ""
+    for part in _STEP.findall(path):
+        step = part.strip(".[]")
+        if part == "[...]" and isinstance(value, dict):
+            step = next((k for k, v in value.items() if _TYPE_NAMES.get(type(v)) == got), "...")
+            part = f"[{step}]"
+        located += part
+        if isinstance(value, list) and step.isdecimal():
+            value = value[int(step)]
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
+    return located, value
 
 
 def fault_of(error: msgspec.ValidationError) -> tuple[str, str, str]:
@@ -105,7 +135,7 @@ def fault_of(error: msgspec.ValidationError) -> tuple[str, str, str]:
     if text.startswith("Object contains unknown field"):
         return path, name, "a known field"
     want, comma, got = text.removeprefix("Expected ").replace("`", "").partition(", got ")
-    return (path, got, want) if comma else (path, want, "a valid value")
+    return (path, got, want) if comma else (path, OUT_OF_BOUNDS, want)
 
 
 class _Plain(str):

@@ -331,6 +331,22 @@ def test_table_prints_names_as_they_are() -> None:
     assert "default/a[/x]" in out
 
 
+def test_table_gives_a_terminal_no_orders() -> None:
+    documents = (node(zone="z\u001b[2J"), pod("a\u001b[31m", schedulerName="other"))
+    code, out, _ = invoke("-", "--by", "zone", stdin=lines(*documents))
+    assert 0 == code
+    assert "\u001b" not in out
+    assert "default/a\\x1b[31m" in out
+
+
+def test_unknown_toleration_operator_is_refused_at_the_door() -> None:
+    tolerant = pod("p1", tolerations=[{"key": "k", "operator": "Foo"}])
+    code, out, err = invoke("-", stdin=lines(node(), tolerant))
+    assert (2, "") == (code, out)
+    want = 'spec.tolerations[0].operator: got "Foo", want Equal or Exists or Lt or Gt'
+    assert want in err
+
+
 def test_feature_gates_are_read_as_kube_scheduler_reads_them(tmp_path: Path) -> None:
     """Lt and Gt tolerations count only with their gate on (KEP-5471)."""
     taint = {"key": "level", "value": "5", "effect": "NoSchedule"}

@@ -124,6 +124,11 @@ def test_an_edit_with_none_removes_the_field_alone() -> None:
         ('{"metadata":{},"spec":[]}', "spec"),
         ('{"metadata":{"labels":["a"]}}', "metadata.labels"),
         ('{"metadata":{},"spec":{"schedulingGates":[{}]}}', "spec.schedulingGates[0].name"),
+        ('{"metadata":{"labels":{"a":"b","c":1}}}', "metadata.labels[c]"),
+        (
+            '{"metadata":{},"spec":{"containers":[{"resources":{"requests":{"cpu":true}}}]}}',
+            "spec.containers[0].resources.requests[cpu]",
+        ),
         ("{}", "metadata"),
         ("[]", "$"),
     ],
@@ -138,6 +143,12 @@ def test_a_decode_error_says_what_was_found_and_what_is_wanted() -> None:
     with pytest.raises(InvalidObject) as error:
         decode(b'{"metadata":{"name":3}}', Pod)
     assert "metadata.name: got int, want str" == str(error.value)
+
+
+def test_a_value_out_of_bounds_is_shown() -> None:
+    with pytest.raises(InvalidObject) as error:
+        decode(b'{"metadata":{},"spec":{"priority":99999999999}}', Pod)
+    assert "spec.priority: got 99999999999, want int <= 2147483647" == str(error.value)
 
 
 def test_a_null_elsewhere_does_not_hide_the_field_at_fault() -> None:

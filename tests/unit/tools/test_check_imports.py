@@ -61,6 +61,7 @@ USES = {
     "datetime.datetime.utcnow()": "datetime.utcnow",
     "datetime.date.today()": "date.today",
     "field(default_factory=datetime.now)": "datetime.now",
+    "np.random.rand()": "np.random",
 }
 
 
@@ -113,6 +114,12 @@ def test_pure_layer_imports_nothing_of_the_outside_world(tmp_path: Path, module:
     top = module.partition(".")[0]
     expected = [f"src/stower/actors/x.py:{n}: actors must not import {top} {PURE}" for n in (1, 2)]
     assert (1, expected) == run(tmp_path, {"actors/x.py": text, "sim/x.py": text})
+
+
+@pytest.mark.parametrize("text", ["import numpy.random", "from numpy import random"])
+def test_pure_layer_draws_no_numbers(tmp_path: Path, text: str) -> None:
+    expected = f"src/stower/state/x.py:1: state must not import numpy.random {PURE}"
+    assert (1, [expected]) == run(tmp_path, {"state/x.py": text, "sim/x.py": text})
 
 
 @pytest.mark.parametrize("text", USES)
