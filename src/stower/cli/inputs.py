@@ -22,13 +22,13 @@ from stower.model.kinds import KIND_BY_NAME, Node, Pod, PriorityClass
 from stower.model.kinds.pod import ResourceList
 from stower.model.raw import TypeMeta, decode, edit
 from stower.model.resources import parse_list, pod_requests
+from stower.model.taints import TOLERATION_OPERATORS
 from stower.sim.openb import is_node_header, is_pod_header, read_trace
 from stower.sim.workload import Arrival, Workload
 
 # The files of the OpenB folder that make a whole; the folder holds other lists beside them.
 OPENB_NODES: Final = "openb_node_list_all_node.csv"
 OPENB_PODS: Final = "openb_pod_list_default.csv"
-TOLERATION_OPERATORS: Final = ("", "Equal", "Exists", "Lt", "Gt")
 # Traces have short lines; a longer one is not a trace, and must not be held.
 CSV_LINES_MAX: Final = 2_000_000  # a gzip of endless lines must not fill the memory
 CSV_LINE_LENGTH_MAX: Final = 65_536

@@ -150,7 +150,7 @@ class Evaluation:
         ok = state.present[rows].copy()
         if allowed is not None:
             inside = np.zeros(state.capacity, np.bool_)
-            inside[[row for row in map(state.row_of, sorted(allowed)) if row >= 0]] = True
+            inside[state.rows_of(allowed)] = True
             ok &= inside[rows]
         for plugin in self._profile.node_filters:
             passes = plugin.passes(shape, state, rows)

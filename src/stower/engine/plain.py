@@ -91,7 +91,7 @@ def judge(
         return verdict
     if allowed is not None:
         outside = verdict.refused_by == NOBODY
-        outside[[row for row in map(state.row_of, sorted(allowed)) if row >= 0]] = False
+        outside[state.rows_of(allowed)] = False
         verdict.refused_by[outside] = PRE_FILTER
     for i, plugin in enumerate(profile.filters):
         codes = plugin.filter(shape, state, state.all_rows)

@@ -102,8 +102,7 @@ class Engine:
         gone = event.type is WatchType.DELETED
         if isinstance(obj, Pod):
             if gone:
-                self._pod_gone(obj.metadata.uid)
-                self._remember_gone(obj.metadata.uid)
+                self._pod_deleted(obj.metadata.uid)
             elif obj.metadata.uid not in self._gone:
                 self._pod(obj)
         elif isinstance(obj, Node):
@@ -116,8 +115,7 @@ class Engine:
         uids = {o.metadata.uid: None for o in event.objects if isinstance(o, Pod)}
         names = {o.metadata.name for o in event.objects if isinstance(o, Node)}
         for uid in [uid for uid in self.state.pods if uid not in uids]:
-            self._pod_gone(uid)
-            self._remember_gone(uid)
+            self._pod_deleted(uid)
         for uid in uids:
             self._gone.pop(uid, None)  # the list says what is there
         for row in self.state.present_rows():
@@ -214,8 +212,7 @@ class Engine:
         uid = pod.metadata.uid
         known = self.state.uid_by_key.get(pod.key, uid)
         if known != uid:
-            self._pod_gone(known)  # another pod has its name now
-            self._remember_gone(known)
+            self._pod_deleted(known)  # another pod has its name now
         if pod.is_terminal:
             self._pod_gone(uid)
             return
@@ -279,6 +276,13 @@ class Engine:
         if was and promised != was:
             self._freed(old, priority_max=old.priority)
 
+    def _pod_deleted(self, uid: str) -> None:
+        """The pod is no more, and is remembered as gone."""
+        self._pod_gone(uid)
+        self._gone[uid] = None
+        if len(self._gone) > self.limits.gone_pods_max:
+            del self._gone[next(iter(self._gone))]
+
     def _pod_gone(self, uid: str) -> None:
         entry = self.state.pods.get(uid)
         if entry is None:
@@ -296,11 +300,6 @@ class Engine:
         if self.queue.is_waiting:
             happened = Happened(Change.PLACED_POD_DELETED, old_pod=pod, priority_max=priority_max)
             self.queue.wake(happened, self.now_ns)
-
-    def _remember_gone(self, uid: str) -> None:
-        self._gone[uid] = None
-        if len(self._gone) > self.limits.gone_pods_max:
-            del self._gone[next(iter(self._gone))]
 
     # Cycles
 

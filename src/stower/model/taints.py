@@ -36,6 +36,9 @@ class Toleration(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     toleration_seconds: Int64 | None = None
 
 
+TOLERATION_OPERATORS: Final = ("", "Equal", "Exists", "Lt", "Gt")
+
+
 def tolerates(toleration: Toleration, taint: Taint, comparisons: bool = False) -> bool:
     """Whether the toleration covers the taint; `comparisons` admits Lt and Gt (KEP-5471)."""
     if toleration.effect and toleration.effect != taint.effect:

@@ -10,7 +10,7 @@ API says so) -> gone. `forget` takes an assumption back.
 Must not know of plugins, queues or decisions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -106,6 +106,10 @@ class ClusterState:
         """The row of a present node, or -1."""
         row = self.row_by_name.get(name, -1)
         return row if row >= 0 and self.present[row] else -1
+
+    def rows_of(self, names: Iterable[str]) -> list[int]:
+        """The rows of those nodes that are present, in the order of their names."""
+        return [row for row in map(self.row_of, sorted(names)) if row >= 0]
 
     def present_rows(self) -> list[int]:
         """Rows that have a node, in order."""
