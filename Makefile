@@ -36,6 +36,8 @@ behaviours: env ## Show which tests show which behaviour of docs/behaviours.md
 
 # file:suite of the recorded answers that tests/golden/run.py knows how to compare.
 GOLDEN := filter_score:filter_score filter_score_gates:filter_score sequence:sequence
+# Recordings of the API server, where the folder has them: all files of DIR/api.
+GOLDEN_API = $(wildcard $(DIR)/api/*.ndjson.gz)
 
 golden: golden-dir env ## Compare with answers recorded from Kubernetes: make golden DIR=...
 	@status=0; \
@@ -50,6 +52,10 @@ golden: golden-dir env ## Compare with answers recorded from Kubernetes: make go
 	        echo "make golden: no $$name.ndjson.gz in $(DIR) or $(DIR)/sched" >&2; status=1; \
 	    fi; \
 	done; \
+	if [ -n "$(GOLDEN_API)" ]; then \
+	    echo "api:"; \
+	    $(BIN)/python tests/golden/run.py api $(GOLDEN_API) || status=1; \
+	fi; \
 	exit $$status
 
 golden-dir:

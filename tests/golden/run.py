@@ -22,6 +22,7 @@ from stower.model.kinds import Node, Pod
 from stower.model.raw import decode
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
+from tests.golden.api_suite import api, api_memory
 
 Case = dict[str, Any]
 
@@ -197,6 +198,8 @@ def differs(what: str, ours: object, theirs: object) -> Iterator[str]:
 
 
 SUITES: dict[str, Callable[[Case], Iterator[str]]] = {
+    "api": api,
+    "api_memory": api_memory,
     "filter_score": filter_score,
     "sequence": sequence,
 }

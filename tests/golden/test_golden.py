@@ -11,6 +11,7 @@ SUITES = (
     ("filter_score", "filter_score.ndjson.gz"),
     ("filter_score", "filter_score_gates.ndjson.gz"),
     ("sequence", "sequence.ndjson.gz"),
+    ("api_memory", "api.ndjson.gz"),
 )
 
 

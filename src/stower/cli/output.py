@@ -94,6 +94,12 @@ def bad_input(message: str) -> typer.Exit:
     return typer.Exit(BAD_INPUT)
 
 
+def failed(message: str) -> typer.Exit:
+    """Say what could not be done; `raise` the result to end with exit code 1."""
+    sys.stderr.write(f"stower: error: {message}\n")
+    return typer.Exit(1)
+
+
 def amount(resource: str, value: int) -> str:
     """An amount of a resource as people read it."""
     if resource == "cpu":

@@ -1,0 +1,260 @@
+"""Admission: what the server changes or refuses beyond the object itself.
+
+On by default: Priority, DefaultTolerationSeconds, RuntimeClass, DefaultStorageClass, LimitRanger,
+ResourceQuota, protection of volumes in use and the life cycle of namespaces; ServiceAccount and
+TaintNodesByCondition where they are asked for. Source: plugin/pkg/admission, Kubernetes 1.36.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from stower.api import limits, quota
+from stower.api.calls import Call
+from stower.api.errors import Object, not_found
+
+OPTIONAL: Final = ("ServiceAccount", "TaintNodesByCondition")
+PROTECTED: Final = ("default", "kube-system", "kube-public")
+NOT_READY: Final = "node.kubernetes.io/not-ready"
+EVICTING: Final = (NOT_READY, "node.kubernetes.io/unreachable")
+TOLERATION_SECONDS: Final = 300
+Usage = quota.Usage
+
+
+def check_namespace(call: Call) -> None:
+    """Nothing new in a namespace that is missing or ends."""
+    if not call.resource.namespaced:
+        return
+    namespaces = call.api.store.collection(("", "namespaces"))
+    record = namespaces.records.get(call.namespace)
+    if record is None:
+        raise not_found("", "namespaces", call.namespace)
+    if record.fields.get("status.phase") == "Terminating":
+        text = (
+            f"unable to create new content in namespace {call.namespace} because it is being "
+            "terminated"
+        )
+        error = call.forbidden(call.name, text)
+        assert error.details is not None
+        error.details["causes"] = [
+            {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {call.namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+        ]
+        raise error
+
+
+def check_delete(call: Call) -> None:
+    """Some namespaces stay."""
+    if call.resource.key == ("", "namespaces") and call.name in PROTECTED:
+        raise call.forbidden(call.name, "this namespace may not be deleted")
+
+
+def mutate_new(call: Call, item: Object) -> None:
+    """What admission changes of a new object."""
+    for mutate in MUTATIONS.get(call.resource.key, ()):
+        mutate(call, item)
+
+
+def mutate_update(call: Call, new: Object, old: Object) -> None:
+    """What admission changes or refuses of a changed object before it is validated."""
+    if call.resource.key == ("scheduling.k8s.io", "priorityclasses"):
+        _check_priority_class(call, new)
+
+
+def check_new(call: Call, item: Object) -> Usage:
+    """What admission refuses of a new object; what it will use of quotas."""
+    limits.check(call, item)
+    return quota.check(call, item, None)
+
+
+def check_update(call: Call, new: Object, old: Object) -> Usage:
+    """What admission refuses of a changed object."""
+    if call.resource.key in (("", "persistentvolumeclaims"), ("", "services")):
+        return quota.check(call, new, old)
+    return {}
+
+
+def settle(call: Call, usage: Usage | None) -> None:
+    """The write is done: book what it uses."""
+    if usage:
+        quota.book(call, usage)
+
+
+# Pods
+
+
+def _name(item: Object) -> str:
+    return str(item["metadata"].get("name") or item["metadata"].get("generateName", ""))
+
+
+def _priority(call: Call, item: Object) -> None:
+    """Source: plugin/pkg/admission/priority."""
+    spec = item["spec"]
+    classes = call.api.store.collection(("scheduling.k8s.io", "priorityclasses"))
+    name = spec.get("priorityClassName", "")
+    value, policy = 0, None
+    if name:
+        record = classes.records.get(name)
+        if record is None:
+            raise call.forbidden(_name(item), f"no PriorityClass with name {name} was found")
+        found = record.decode()
+        value, policy = found.get("value", 0), found.get("preemptionPolicy")
+    else:
+        defaults = [
+            r.decode() for r in classes.records.values() if b'"globalDefault":true' in r.raw
+        ]
+        if defaults:
+            found = min(defaults, key=lambda c: (c.get("value", 0), c["metadata"]["name"]))
+            spec["priorityClassName"] = found["metadata"]["name"]
+            value, policy = found.get("value", 0), found.get("preemptionPolicy")
+    given = spec.get("priority")
+    if given is not None and given != value:
+        text = (
+            f"the integer value of priority ({given}) must not be provided in pod spec; priority "
+            f"admission controller computed {value} from the given PriorityClass name"
+        )
+        raise call.forbidden(_name(item), text)
+    spec["priority"] = value
+    policy = policy or "PreemptLowerPriority"
+    given_policy = spec.get("preemptionPolicy")
+    if given_policy is not None and given_policy != policy:
+        text = (
+            f"the string value of PreemptionPolicy ({given_policy}) must not be provided in pod "
+            f"spec; priority admission controller computed {policy} from the given PriorityClass "
+            "name"
+        )
+        raise call.forbidden(_name(item), text)
+    spec["preemptionPolicy"] = policy
+
+
+def _tolerations(call: Call, item: Object) -> None:
+    """Source: plugin/pkg/admission/defaulttolerationseconds."""
+    tolerations = item["spec"].get("tolerations") or []
+    missing = [
+        key
+        for key in EVICTING
+        if not any(
+            t.get("key", "") in (key, "") and t.get("effect", "") in ("NoExecute", "")
+            for t in tolerations
+        )
+    ]
+    if missing:
+        item["spec"]["tolerations"] = tolerations + [
+            {
+                "key": key,
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": TOLERATION_SECONDS,
+            }
+            for key in missing
+        ]
+
+
+def _runtime_class(call: Call, item: Object) -> None:
+    """Source: plugin/pkg/admission/runtimeclass."""
+    spec = item["spec"]
+    name = spec.get("runtimeClassName")
+    if name is None:
+        return
+    classes = call.api.store.collection(("node.k8s.io", "runtimeclasses"))
+    record = classes.records.get(name)
+    if record is None:
+        text = f'pod rejected: RuntimeClass "{name}" not found'
+        raise call.forbidden(_name(item), text)
+    found = record.decode()
+    overhead = (found.get("overhead") or {}).get("podFixed")
+    if overhead:
+        if spec.get("overhead") and spec["overhead"] != overhead:
+            text = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+            raise call.forbidden(_name(item), text)
+        spec["overhead"] = overhead
+    scheduling = found.get("scheduling") or {}
+    for key, value in (scheduling.get("nodeSelector") or {}).items():
+        selector = spec.setdefault("nodeSelector", {})
+        if selector.setdefault(key, value) != value:
+            text = f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}"
+            raise call.forbidden(_name(item), text)
+    for toleration in scheduling.get("tolerations") or ():
+        if toleration not in spec.setdefault("tolerations", []):
+            spec["tolerations"].append(toleration)
+
+
+def _service_account(call: Call, item: Object) -> None:
+    """Source: plugin/pkg/admission/serviceaccount. Only where it is switched on."""
+    if "ServiceAccount" not in call.api.plugins:
+        return
+    spec = item["spec"]
+    name = spec.get("serviceAccountName") or "default"
+    accounts = call.api.store.collection(("", "serviceaccounts"))
+    if f"{call.namespace}/{name}" not in accounts.records:
+        text = f"error looking up service account {call.namespace}/{name}: serviceaccount "
+        raise call.forbidden(_name(item), f'{text}"{name}" not found')
+    spec["serviceAccountName"] = spec["serviceAccount"] = name
+
+
+# Others
+
+
+def _finalizer(name: str) -> Callable[[Call, Object], None]:
+    """Source: plugin/pkg/admission/storage/storageobjectinuseprotection."""
+
+    def mutate(call: Call, item: Object) -> None:
+        finalizers = item["metadata"].get("finalizers") or []
+        if name not in finalizers:
+            item["metadata"]["finalizers"] = [*finalizers, name]
+
+    return mutate
+
+
+def _storage_class(call: Call, item: Object) -> None:
+    """Source: plugin/pkg/admission/storage/storageclass/setdefault."""
+    annotations = item["metadata"].get("annotations") or {}
+    if "storageClassName" in item["spec"] or _OLD_CLASS in annotations:
+        return
+    classes = call.api.store.collection(("storage.k8s.io", "storageclasses")).records.values()
+    defaults = []
+    for record in classes:
+        found = record.decode()
+        marks = found["metadata"].get("annotations") or {}
+        if "true" in (marks.get(_IS_DEFAULT), marks.get(_WAS_DEFAULT)):
+            defaults.append((found["metadata"]["creationTimestamp"], found["metadata"]["name"]))
+    if defaults:
+        newest = max(time for time, _ in defaults)
+        item["spec"]["storageClassName"] = min(n for time, n in defaults if time == newest)
+
+
+_OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+_IS_DEFAULT: Final = "storageclass.kubernetes.io/is-default-class"
+_WAS_DEFAULT: Final = "storageclass.beta.kubernetes.io/is-default-class"
+
+
+def _check_priority_class(call: Call, item: Object) -> None:
+    """At most one class is the default of all pods."""
+    if not item.get("globalDefault"):
+        return
+    for record in call.collection.records.values():
+        other = record.decode()
+        name = other["metadata"]["name"]
+        if other.get("globalDefault") and name != item["metadata"].get("name"):
+            text = f"PriorityClass {name} is already marked as default. Only one default can exist"
+            raise call.forbidden(_name(item), text)
+
+
+def _not_ready(call: Call, item: Object) -> None:
+    """Source: plugin/pkg/admission/nodetaint. Only where it is switched on."""
+    if "TaintNodesByCondition" not in call.api.plugins:
+        return
+    taints = item["spec"].setdefault("taints", [])
+    if not any(t.get("key") == NOT_READY and t.get("effect") == "NoSchedule" for t in taints):
+        taints.append({"key": NOT_READY, "effect": "NoSchedule"})
+
+
+MUTATIONS: Final[dict[tuple[str, str], tuple[Callable[[Call, Object], None], ...]]] = {
+    ("", "pods"): (limits.fill, _service_account, _tolerations, _priority, _runtime_class),
+    ("", "nodes"): (_not_ready,),
+    ("", "persistentvolumeclaims"): (_storage_class, _finalizer("kubernetes.io/pvc-protection")),
+    ("", "persistentvolumes"): (_finalizer("kubernetes.io/pv-protection"),),
+    ("scheduling.k8s.io", "priorityclasses"): (_check_priority_class,),
+}

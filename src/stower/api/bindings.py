@@ -1,0 +1,107 @@
+"""The binding subresource: a pod gets its node.
+
+Source: pkg/registry/core/pod/storage/storage.go, Kubernetes 1.36.
+"""
+
+from typing import Any
+
+from stower.api import pods
+from stower.api.bodies import check_kind, parse_object
+from stower.api.calls import Call
+from stower.api.errors import (
+    REQUIRED,
+    ApiError,
+    FieldError,
+    bad_request,
+    conflict,
+    not_found,
+    unsupported,
+)
+from stower.api.requests import Response, answer, write_options
+
+Object = dict[str, Any]
+SUCCESS: Object = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Success",
+    "code": 201,
+}
+
+
+def bind(call: Call) -> Response:
+    """POST of a Binding to a pod."""
+    return _bind(call, call.name)
+
+
+def bind_named(call: Call) -> Response:
+    """POST of a Binding to the collection of bindings; it names the pod."""
+    return _bind(call, "")
+
+
+def _bind(call: Call, name: str) -> Response:
+    options = write_options(call.request, "CreateOptions")
+    binding = parse_object(call.request.body, "Binding")
+    check_kind(binding, "Binding", "v1")
+    meta = binding.get("metadata") or {}
+    target = binding.get("target") or {}
+    if not isinstance(meta, dict) or not isinstance(target, dict):
+        raise bad_request('Binding in version "v1" cannot be handled as a Binding: bad metadata')
+    if meta.get("namespace") and meta["namespace"] != call.namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if name and name != (meta.get("name") or name):
+        raise bad_request("name in URL does not match name in Binding object")
+    name = name or meta.get("name") or ""
+    errors = []
+    if target.get("kind") not in (None, "", "Node"):
+        errors.append(unsupported("target.kind", target["kind"], ("<empty>", "Node")))
+    if not target.get("name"):
+        errors.append(FieldError(REQUIRED, "target.name"))
+    if errors:
+        texts = [f"{e.field}: {e.message}" for e in errors]
+        raise ApiError(500, "", texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
+    assign(call, name, str(target["name"]), meta, options.dry_run)
+    return answer(201, SUCCESS)
+
+
+def assign(call: Call, name: str, node: str, meta: Object, dry_run: bool) -> None:
+    """Write the node's name into the pod. Raises ApiError 404 or 409."""
+    collection = call.api.store.collection(("", "pods"))
+    key = f"{call.namespace}/{name}"
+    record = collection.records.get(key)
+    if record is None:
+        raise not_found("", "pods", name)
+
+    def refused(why: str) -> ApiError:
+        return conflict("", "pods/binding", name, why)
+
+    if meta.get("uid") and meta["uid"] != record.uid:
+        raise refused(
+            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: "
+            f"{record.uid}"
+        )
+    version = meta.get("resourceVersion")
+    if version and version != str(record.revision):
+        raise refused(
+            f"Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in "
+            f"object meta: {record.revision}"
+        )
+    pod = record.decode()
+    spec = pod["spec"]
+    if "deletionTimestamp" in pod["metadata"]:
+        raise refused(f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise refused(f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise refused(f"pod {name} has non-empty .spec.schedulingGates")
+    if dry_run:
+        return
+    spec["nodeName"] = node
+    for field in ("annotations", "labels"):
+        if meta.get(field):
+            pod["metadata"][field] = {**(pod["metadata"].get(field) or {}), **meta[field]}
+    pod["status"].pop("nominatedNodeName", None)
+    pods.set_condition(pod["status"], {"type": "PodScheduled", "status": "True"}, call.now)
+    call.api.store.put(collection, key, pod)

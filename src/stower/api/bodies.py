@@ -1,0 +1,172 @@
+"""Reading what a client sends: JSON into objects, with the complaints of Go's decoder."""
+
+import json
+from typing import Any, Final
+
+import msgspec
+
+from stower.api import convert
+from stower.api.calls import Call
+from stower.api.errors import ApiError, bad_request
+from stower.api.requests import JSON, WriteOptions
+from stower.api.schema import BadValue, Reading, Type, unknown_fields
+
+Object = dict[str, Any]
+DEPTH_MAX: Final = 1_000  # msgspec gives up a little above
+SCHEME: Final = "pkg/api/legacyscheme/scheme.go:30"
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_decode = msgspec.json.Decoder().decode
+
+
+def parse_json(body: bytes) -> Any:
+    """The JSON value. Raises ValueError with roughly Go's text."""
+    try:
+        return _decode(body)
+    except _UNREADABLE as error:
+        if isinstance(error, RecursionError):
+            raise ValueError("exceeded max depth") from None
+        text = str(error)
+        if not body.strip() or "truncated" in text:
+            raise ValueError("unexpected end of JSON input") from None
+        raise ValueError(_go_text(body, text)) from None
+
+
+def _go_text(body: bytes, text: str) -> str:
+    try:
+        json.loads(body)
+    except json.JSONDecodeError as error:
+        at = error.doc[error.pos : error.pos + 1]
+        if not at:
+            return "unexpected end of JSON input"
+        if "property name" in error.msg:
+            return f"invalid character '{at}' looking for beginning of object key string"
+        if "delimiter" in error.msg or "Extra data" in error.msg:
+            return f"invalid character '{at}' after top-level value"
+        return f"invalid character '{at}' looking for beginning of value"
+    except (ValueError, RecursionError):
+        pass
+    return text
+
+
+def media_type(content_type: str) -> str:
+    """The media type without parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def read_object(call: Call, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
+    """The object of a request's body, cleaned, with defaults; and warnings."""
+    if media_type(call.request.content_type) not in ("", JSON):
+        raise ApiError(
+            415,
+            "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: "
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf, "
+            "application/cbor",
+            {},
+        )
+    resource = call.resource
+    item = parse_object(call.request.body, resource.kind)
+    check_kind(item, resource.kind, resource.api_version)
+    name = f'{item["kind"]} in version "{item["apiVersion"].rpartition("/")[2]}"'
+    prefix = f"{name} cannot be handled as a {resource.kind}: "
+    return cleaned(call, item, options, prefix, call.request.body)
+
+
+def parse_object(body: bytes, kind: str) -> Object:
+    """A body that must be an object."""
+    try:
+        item = parse_json(body)
+        if not isinstance(item, dict):
+            raise ValueError("cannot unmarshal into an object")
+    except ValueError as error:
+        head = body[:200].decode("utf-8", "replace") or "<empty>"
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get "
+            f"version/kind; json parse error: {error} ({head})"
+        ) from None
+    return item
+
+
+def check_kind(item: Object, kind: str, api_version: str) -> None:
+    """Fill in apiVersion and kind, or refuse others. Raises ApiError 400."""
+    version, found = item.get("apiVersion") or "", item.get("kind") or ""
+    if not version and not found:
+        item["apiVersion"], item["kind"] = api_version, kind
+        return
+    for name, value in (("apiVersion", version), ("kind", found)):
+        if not isinstance(value, str) or not value:
+            text = f"Object '{name.capitalize()}' is missing in '{json.dumps(item)}'"
+            raise bad_request(text)
+    if found == kind and version == api_version:
+        return
+    where = version.rpartition("/")[2]
+    raise bad_request(
+        f'{found} in version "{where}" cannot be handled as a {kind}: no kind "{found}" is '
+        f'registered for version "{version}" in scheme "{SCHEME}"'
+    )
+
+
+def cleaned(
+    call: Call, item: Object, options: WriteOptions, prefix: str, body: bytes = b""
+) -> tuple[Object, tuple[str, ...]]:
+    """The object as its type reads it, without kind and apiVersion; and warnings."""
+    resource = call.resource
+    if resource.custom is not None:
+        read: tuple[Object, tuple[str, ...]] = resource.custom.read(item, options, prefix)
+        return read
+    kind = resource.type
+    assert kind is not None
+    reading = Reading()
+    try:
+        made = kind.clean(item, reading)
+    except BadValue as error:
+        raise bad_request(f"{prefix}{error}") from None
+    made.pop("kind", None)
+    made.pop("apiVersion", None)
+    found: list[str] = []
+    if options.validation != "Ignore":
+        if reading.unknown:
+            found = [f'unknown field "{path}"' for path in unknown_fields(kind, item)]
+        if body and body.count(b'":') != reading.keys:
+            found += [f'duplicate field "{path}"' for path in duplicate_fields(body)]
+        if found and options.validation == "Strict":
+            raise bad_request(f"{prefix}strict decoding error: {', '.join(found)}")
+    converter = convert.into_store(resource)
+    return (converter(made) if converter is not None else made), tuple(found)
+
+
+def clean_again(kind: Type, item: Object) -> Object:
+    """A value that was changed, as its type reads it. Raises BadValue."""
+    made: Object = kind.clean(item, Reading())
+    made.pop("kind", None)
+    made.pop("apiVersion", None)
+    return made
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object with the keys that it has twice."""
+
+
+def duplicate_fields(body: bytes) -> list[str]:
+    """The paths of keys that an object has more than once."""
+    try:
+        value = json.loads(body, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        return []
+    found: list[str] = []
+    _duplicates(value, "", found)
+    return found
+
+
+def _duplicates(value: Any, path: str, found: list[str]) -> None:
+    if isinstance(value, _Pairs):
+        seen = set()
+        for name, inner in value:
+            where = f"{path}.{name}" if path else name
+            if name in seen and where not in found:
+                found.append(where)
+            seen.add(name)
+            _duplicates(inner, where, found)
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            _duplicates(inner, f"{path}[{i}]", found)

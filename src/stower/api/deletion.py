@@ -1,0 +1,220 @@
+"""Delete and deletecollection: preconditions, grace, finalizers and propagation policies.
+
+Source: apiserver pkg/registry/rest/delete.go, pkg/registry/generic/registry/store.go, 1.36.
+"""
+
+from typing import Any
+
+import msgspec
+
+from stower.api import admission, kinds
+from stower.api.bodies import parse_json
+from stower.api.calls import Call
+from stower.api.errors import bad_request
+from stower.api.reads import Selection, list_objects, object_response
+from stower.api.requests import (
+    DeleteOptions,
+    Response,
+    answer,
+    delete_options,
+    list_options,
+    parse_revision,
+)
+from stower.api.store import Record
+from stower.api.times import time_text
+
+Object = dict[str, Any]
+NOW_NS = 1_000_000_000
+DEPENDENTS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+
+
+def read_options(call: Call) -> DeleteOptions:
+    """Options of the body, or of the query where there is none."""
+    body = call.request.body
+    if not body.strip():
+        return delete_options(call.request, None)
+    try:
+        value = parse_json(body)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
+    if not isinstance(value, dict):
+        raise bad_request("the body is not a DeleteOptions")
+    kind, version = value.get("kind"), value.get("apiVersion")
+    if kind not in (None, "", "DeleteOptions"):
+        raise bad_request(
+            f'no kind "{kind}" is registered for version "{version}" in scheme '
+            '"pkg/api/legacyscheme/scheme.go:30"'
+        )
+    grace = value.get("gracePeriodSeconds")
+    if grace is not None and type(grace) is not int:
+        raise bad_request(
+            "json: cannot unmarshal into Go struct field DeleteOptions.gracePeriodSeconds of type "
+            "int64"
+        )
+    return delete_options(call.request, value)
+
+
+def delete(call: Call) -> Response:
+    """DELETE of an object."""
+    options = read_options(call)
+    admission.check_delete(call)
+    record = call.record()
+    _check_preconditions(call, record, options)
+    raw, gone = remove(call, record, options)
+    if gone and not options.dry_run and not _answers_object(call):
+        return _success(call, record)
+    if gone and options.dry_run and not _answers_object(call):
+        return _success(call, record)
+    return object_response(call, raw)
+
+
+def _answers_object(call: Call) -> bool:
+    return call.strategy.returns_deleted
+
+
+def _success(call: Call, record: Record) -> Response:
+    details = {
+        "name": call.name,
+        "group": call.resource.group,
+        "kind": call.resource.plural,
+        "uid": record.uid,
+    }
+    return answer(
+        200,
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": {k: v for k, v in details.items() if v},
+        },
+    )
+
+
+def _check_preconditions(call: Call, record: Record, options: DeleteOptions) -> None:
+    if options.uid is not None and options.uid != record.uid:
+        raise call.conflict(
+            f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: "
+            f"{record.uid}"
+        )
+    if options.resource_version is not None:
+        wanted = options.resource_version
+        if parse_revision(wanted) != record.revision:
+            raise call.conflict(
+                f"Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion "
+                f"in object meta: {record.revision}"
+            )
+
+
+def remove(call: Call, record: Record, options: DeleteOptions) -> tuple[bytes, bool]:
+    """Delete an object or begin to: its last bytes, and whether it is gone."""
+    item = record.decode()
+    meta = item["metadata"]
+    grace = _grace(call, item, options)
+    finalizers = _finalizers(call, meta, options)
+    begun = "deletionTimestamp" in meta
+    waits = bool(finalizers) or grace > 0 or _namespace_waits(call, item)
+    store = call.api.store
+    if not waits:
+        # Only pods show that they were on their way out, even if it was no time.
+        shown = item if call.resource.key == ("", "pods") else record.decode()
+        if shown is item:
+            _begin(call, meta, grace, begun)
+        if options.dry_run:
+            return msgspec.json.encode(shown), True
+        if shown is item:
+            store.put(call.collection, record.key, item)
+        kept = store.remove(call.collection, record.key, shown)
+        _after(call)
+        return (kept.raw if shown is item else record.raw), True
+    changed = meta.get("finalizers", []) != finalizers
+    old_grace = meta.get("deletionGracePeriodSeconds")
+    if not begun or (old_grace is not None and grace < old_grace):
+        _begin(call, meta, grace, begun)
+        changed = True
+    if finalizers:
+        meta["finalizers"] = finalizers
+    else:
+        meta.pop("finalizers", None)
+    if call.resource.key == ("", "namespaces"):
+        item["status"] = {**(item.get("status") or {}), "phase": "Terminating"}
+        changed = changed or not begun
+    if not changed or options.dry_run:
+        return msgspec.json.encode(item), False
+    return store.put(call.collection, record.key, item).raw, False
+
+
+def _begin(call: Call, meta: Object, grace: int, begun: bool) -> None:
+    """Mark the object as on its way out, or shorten that way."""
+    end = time_text(call.request.now_ns + grace * NOW_NS)
+    meta["deletionTimestamp"] = min(meta["deletionTimestamp"], end) if begun else end
+    if call.resource.key != ("", "namespaces"):
+        meta["deletionGracePeriodSeconds"] = grace
+    if not begun and meta.get("generation", 0) > 0:
+        meta["generation"] += 1
+
+
+def _after(call: Call) -> None:
+    hooks = kinds.hooks_of(call.resource)
+    if hooks.after is not None:
+        hooks.after(call, None)
+
+
+def _grace(call: Call, item: Object, options: DeleteOptions) -> int:
+    """Seconds that the object has left. Only pods end gracefully."""
+    if call.resource.key != ("", "pods"):
+        return 0
+    spec, status = item["spec"], item.get("status") or {}
+    wanted = options.grace_seconds
+    if wanted is None:
+        wanted = spec.get("terminationGracePeriodSeconds", 30)
+    if wanted < 0:
+        wanted = 1
+    # Nobody runs it (any more): there is nothing to wait for.
+    if not spec.get("nodeName") or status.get("phase") in ("Failed", "Succeeded"):
+        return 0
+    return int(wanted)
+
+
+def _namespace_waits(call: Call, item: Object) -> bool:
+    return call.resource.key == ("", "namespaces") and bool(
+        (item.get("spec") or {}).get("finalizers")
+    )
+
+
+def _finalizers(call: Call, meta: Object, options: DeleteOptions) -> list[str]:
+    """The finalizers with those that the propagation policy asks for."""
+    found = list(meta.get("finalizers") or ())
+    policy = options.policy
+    if policy is None:
+        if any(f in found for f in DEPENDENTS.values()):
+            return found
+        policy = "Orphan" if call.strategy.orphans else "Background"
+    if call.resource.key in NOT_OWNERS:
+        return found
+    found = [f for f in found if f not in DEPENDENTS.values()]
+    if policy in DEPENDENTS:
+        found.append(DEPENDENTS[policy])
+    return found
+
+
+# Nothing collects what belongs to these.
+NOT_OWNERS = frozenset({("", "events")})
+
+
+def delete_collection(call: Call) -> Response:
+    """DELETE of a collection: all that a selection takes, one by one."""
+    options = read_options(call)
+    chosen = list_options(call.request)
+    selection = Selection(call, chosen)
+    listed = list_objects(call, chosen)
+    for record in [r for r in call.collection.records.values() if selection.takes(r)]:
+        one = Call(
+            call.api,
+            call.request,
+            call.resource,
+            record.key.rpartition("/")[0],
+            record.key.rpartition("/")[2],
+        )
+        remove(one, record, options)
+    return listed

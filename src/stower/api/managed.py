@@ -1,0 +1,444 @@
+"""Who manages which field: managedFields, kept up by every write, and server-side apply.
+
+A set of fields is a frozenset of paths; a path is a tuple of elements as fieldsV1 writes them:
+`f:name` a field, `k:{...}` an item of a list by its keys, `v:...` a value of a set.
+
+Source: KEP-555; sigs.k8s.io/structured-merge-diff, apimachinery pkg/util/managedfields, 1.36.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from stower.api.errors import ApiError
+from stower.api.schema import Type
+
+Value = Any
+Object = dict[str, Any]
+Path = tuple[str, ...]
+Fields = frozenset[Path]
+
+MANAGERS_MAX: Final = 10  # of Update entries; the oldest are merged into one, as upstream
+_KEY_DEFAULTS: Final = {"protocol": "TCP"}
+_SERVER: Final = ("name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName",
+                  "generation", "managedFields", "resourceVersion")  # fmt: skip
+IGNORED: Final = frozenset(
+    [("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{n}") for n in _SERVER)]
+)
+
+
+class Manager(NamedTuple):
+    """Whose fields: the name, how they were written, and through which subresource."""
+
+    name: str
+    operation: str  # Apply or Update
+    api_version: str
+    subresource: str = ""
+
+
+class Entry(NamedTuple):
+    """The fields of one manager."""
+
+    time: str
+    fields: Fields
+
+
+Managers = dict[Manager, Entry]
+
+
+# Paths of values
+
+
+def key_of(kind: Type, item: Value) -> str | None:
+    """The element that names an item of a map-like list."""
+    if not isinstance(item, dict):
+        return None
+    found = {}
+    for name in kind.map_keys:
+        value = item.get(name, _KEY_DEFAULTS.get(name))
+        if value is not None:
+            found[name] = value
+    return "k:" + _compact(found) if found else None
+
+
+def _compact(value: Value) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+
+
+def _items(kind: Type, value: list[Value]) -> Iterator[tuple[str, Value]]:
+    """The elements of a list that is not atomic, each with its item."""
+    for item in value:
+        if kind.list_type == "map":
+            key = key_of(kind, item)
+            if key is not None:
+                yield key, item
+        else:
+            yield f"v:{_compact(item)}", item
+
+
+def _is_leaf(kind: Type | None, value: Value) -> bool:
+    """Whether the value is managed as a whole."""
+    if kind is None or not isinstance(value, dict | list) or not value:
+        return True
+    if isinstance(value, dict):
+        return kind.atomic or kind.form not in ("struct", "map")
+    return kind.form != "list" or kind.list_type == "atomic"
+
+
+def _children(kind: Type, value: Value) -> Iterator[tuple[str, Type | None, Value]]:
+    """Element, type and value of everything directly below a value that is no leaf."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if kind.form == "struct":
+                field = kind.fields.get(name)
+                yield f"f:{name}", field.type if field else None, inner
+            else:
+                yield f"f:{name}", kind.items, inner
+    else:
+        for element, item in _items(kind, value):
+            yield element, kind.items, item
+
+
+def applied_fields(kind: Type | None, value: Value, path: Path = ()) -> Iterator[Path]:
+    """The paths that an applied configuration speaks of."""
+    if _is_leaf(kind, value):
+        if path:
+            yield path
+        return
+    assert kind is not None
+    for element, inner_kind, inner in _children(kind, value):
+        below = (*path, element)
+        if element[0] != "f" and not (element[0] == "v" and not isinstance(inner, dict)):
+            yield below
+        yield from applied_fields(inner_kind, inner, below)
+
+
+def _everything(kind: Type | None, value: Value, path: Path, found: set[Path]) -> None:
+    """All paths of a value that is new (or gone) as a whole, itself among them."""
+    found.add(path)
+    if not _is_leaf(kind, value):
+        assert kind is not None
+        for element, inner_kind, inner in _children(kind, value):
+            _everything(inner_kind, inner, (*path, element), found)
+
+
+class Difference:
+    """What changed between two values."""
+
+    __slots__ = ("changed", "removed")
+
+    def __init__(self) -> None:
+        self.changed: set[Path] = set()  # added or modified
+        self.removed: set[Path] = set()
+
+
+def compare(kind: Type, old: Object, new: Object) -> Difference:
+    """The paths that were added or modified, and those that went."""
+    found = Difference()
+    _compare(kind, old, new, (), found)
+    found.changed -= IGNORED
+    found.removed -= IGNORED
+    return found
+
+
+def _compare(kind: Type | None, old: Value, new: Value, path: Path, found: Difference) -> None:
+    if old is new or old == new:
+        return
+    if old is None and isinstance(new, dict | list):
+        old = type(new)()
+    elif new is None and isinstance(old, dict | list):
+        new = type(old)()
+    structured = (isinstance(old, dict) and isinstance(new, dict)) or (
+        isinstance(old, list) and isinstance(new, list)
+    )
+    if not structured or kind is None or (_is_leaf(kind, old) and _is_leaf(kind, new)):
+        found.changed.add(path)
+        return
+    before = {} if not old else {e: (k, v) for e, k, v in _children(kind, old)}
+    after = {} if not new else {e: (k, v) for e, k, v in _children(kind, new)}
+    for element, (inner_kind, inner) in after.items():
+        below = (*path, element)
+        if element in before:
+            _compare(inner_kind, before[element][1], inner, below, found)
+        else:
+            _everything(inner_kind, inner, below, found.changed)
+    for element, (inner_kind, inner) in before.items():
+        if element not in after:
+            _everything(inner_kind, inner, (*path, element), found.removed)
+
+
+# fieldsV1
+
+
+def to_tree(fields: Iterable[Path]) -> Object:
+    """The set as fieldsV1."""
+    tree: Object = {}
+    ordered = sorted(fields)
+    for i, path in enumerate(ordered):
+        node = tree
+        for element in path:
+            node = node.setdefault(element, {})
+        # Its children, if any, come right after it.
+        if i + 1 < len(ordered) and ordered[i + 1][: len(path)] == path:
+            node["."] = {}
+    return tree
+
+
+def from_tree(tree: Object, path: Path = ()) -> Iterator[Path]:
+    """The paths of fieldsV1."""
+    for element, inner in tree.items():
+        if element == ".":
+            yield path
+        elif not inner:
+            yield (*path, element)
+        else:
+            yield from from_tree(inner, (*path, element))
+
+
+def read_managers(metadata: Object) -> Managers:
+    """The managers of an object; what cannot be read is left out."""
+    found: Managers = {}
+    for entry in metadata.get("managedFields") or ():
+        tree = entry.get("fieldsV1")
+        if not isinstance(tree, dict) or entry.get("fieldsType") != "FieldsV1":
+            continue
+        manager = Manager(
+            entry.get("manager", ""),
+            entry.get("operation", "Update"),
+            entry.get("apiVersion", ""),
+            entry.get("subresource", ""),
+        )
+        found[manager] = Entry(entry.get("time", ""), frozenset(from_tree(tree)))
+    return found
+
+
+def write_managers(managers: Managers) -> list[Object]:
+    """The managers as they stand in an object."""
+    entries = []
+    ordered = sorted(
+        managers.items(), key=lambda m: (m[0].operation, m[1].time, m[0].name, m[0].subresource)
+    )
+    for manager, entry in ordered:
+        if not entry.fields:
+            continue
+        written = {
+            "manager": manager.name,
+            "operation": manager.operation,
+            "apiVersion": manager.api_version,
+            "time": entry.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": to_tree(entry.fields),
+        }
+        if manager.subresource:
+            written["subresource"] = manager.subresource
+        entries.append(written)
+    return entries
+
+
+def without_managers(item: Object) -> Object:
+    """The object without managedFields; parts are shared."""
+    metadata = item.get("metadata") or {}
+    if "managedFields" not in metadata:
+        return item
+    bare = {k: v for k, v in metadata.items() if k != "managedFields"}
+    return {**item, "metadata": bare}
+
+
+def _not_reset(fields: Iterable[Path], reset: tuple[str, ...]) -> Iterator[Path]:
+    return (path for path in fields if path[0] not in reset)
+
+
+# Writes
+
+
+def updated(
+    kind: Type,
+    old: Object,
+    new: Object,
+    manager: Manager,
+    now: str,
+    reset: tuple[str, ...] = (),
+) -> list[Object]:
+    """managedFields after the manager changed old to new; the old ones where nothing changed.
+
+    `reset`: elements at the top that this write cannot set.
+    """
+    managers = read_managers(old.get("metadata") or {})
+    difference = compare(kind, without_managers(old), without_managers(new))
+    changed = frozenset(_not_reset(difference.changed, reset))
+    removed = frozenset(difference.removed)
+    if not changed and not removed:
+        return (old.get("metadata") or {}).get("managedFields") or []
+    # One manager has one Update entry for each subresource, whatever the version.
+    mine = next((m for m in managers if _same_manager(m, manager)), manager)
+    own = managers.pop(mine, Entry(now, frozenset()))
+    gone = changed | removed
+    result: Managers = {
+        other: Entry(entry.time, entry.fields - gone) if entry.fields & gone else entry
+        for other, entry in managers.items()
+    }
+    fields = (own.fields | changed) - removed
+    result[manager] = Entry(now if fields != own.fields or changed else own.time, fields)
+    return write_managers(_capped(result))
+
+
+def _same_manager(one: Manager, other: Manager) -> bool:
+    return one._replace(api_version="") == other._replace(api_version="")
+
+
+def _capped(managers: Managers) -> Managers:
+    """At most MANAGERS_MAX Update entries: the oldest become one. Source: capManagersManager."""
+    updates = sorted(
+        (m for m in managers if m.operation == "Update" and managers[m].fields),
+        key=lambda m: managers[m].time,
+    )
+    if len(updates) <= MANAGERS_MAX:
+        return managers
+    merged = updates[: len(updates) - MANAGERS_MAX + 1]
+    fields = frozenset().union(*(managers[m].fields for m in merged))
+    time = managers[merged[-1]].time
+    kept = {m: e for m, e in managers.items() if m not in merged}
+    kept[Manager("ancient-changes", "Update", merged[-1].api_version)] = Entry(time, fields)
+    return kept
+
+
+def apply(
+    kind: Type, live: Object, config: Object, manager: Manager, force: bool, reset: tuple[str, ...]
+) -> tuple[Object, Managers]:
+    """The live object with a configuration applied, and who manages what then.
+
+    Times are the old ones, empty for the manager itself. Raises ApiError 409 for conflicts.
+    """
+    managers = read_managers(live.get("metadata") or {})
+    last = managers.pop(manager, Entry("", frozenset())).fields
+    last |= frozenset().union(
+        *(managers.pop(m).fields for m in list(managers) if _same_manager(m, manager))
+    )
+    bare = without_managers(live)
+    wanted = frozenset(_not_reset(applied_fields(kind, config), reset)) - IGNORED
+    merged = merged_value(kind, bare, config)
+    changed = compare(kind, bare, merged).changed
+    conflicts = {
+        other: entry.fields & changed & _closure(wanted, changed)
+        for other, entry in managers.items()
+    }
+    conflicts = {other: fields for other, fields in conflicts.items() if fields}
+    if conflicts and not force:
+        raise conflict_error(conflicts, managers)
+    for other, fields in conflicts.items():
+        managers[other] = Entry(managers[other].time, managers[other].fields - fields)
+    others: frozenset[Path] = frozenset().union(*(entry.fields for entry in managers.values()))
+    merged = without(kind, merged, last - wanted - others, wanted | others)
+    managers[manager] = Entry("", wanted)
+    return merged, managers
+
+
+def _closure(wanted: Fields, changed: set[Path]) -> frozenset[Path]:
+    """Changed paths that the configuration speaks of."""
+    return frozenset(p for p in changed if p in wanted)
+
+
+def conflict_error(conflicts: dict[Manager, frozenset[Path]], managers: Managers) -> ApiError:
+    """The refusal that names managers and fields."""
+    causes = []
+    texts = []
+    for manager in sorted(conflicts, key=lambda m: (m.name, m.operation, m.subresource)):
+        fields = sorted(map(shown_path, conflicts[manager]))
+        name = _shown_manager(manager, managers[manager].time)
+        causes += [
+            {"reason": "FieldManagerConflict", "message": f"conflict with {name}", "field": field}
+            for field in fields
+        ]
+        if len(fields) == 1:
+            texts.append(f"conflict with {name}: {fields[0]}")
+        else:
+            texts.append(f"conflicts with {name}:\n" + "\n".join(f"- {f}" for f in fields))
+    count = f"{len(causes)} conflict" + ("s" if len(causes) > 1 else "")
+    separator = "\n" if len(causes) > 1 else ""
+    text = f"Apply failed with {count}: " + (separator or "").join(texts)
+    return ApiError(409, "Conflict", text, {"causes": causes})
+
+
+def _shown_manager(manager: Manager, time: str) -> str:
+    name = json.dumps(manager.name, ensure_ascii=False)
+    if manager.operation != "Update":
+        return name
+    if manager.subresource:
+        name += f' with subresource "{manager.subresource}"'
+    return f"{name} using {manager.api_version}" + (f" at {time}" if time else "")
+
+
+def shown_path(path: Path) -> str:
+    """The path as people write it."""
+    text = ""
+    for element in path:
+        if element.startswith("f:"):
+            text += f".{element[2:]}"
+        elif element.startswith("k:"):
+            keys = json.loads(element[2:])
+            text += "[" + ",".join(f"{k}={_compact(v)}" for k, v in sorted(keys.items())) + "]"
+        else:
+            text += f"[={element[2:]}]"
+    return text
+
+
+def merged_value(kind: Type | None, old: Value, new: Value) -> Value:
+    """The old value with an applied one laid over it."""
+    if kind is None or (_is_leaf(kind, new) and not (new == {} and isinstance(old, dict))):
+        return new
+    if isinstance(new, dict):
+        if not isinstance(old, dict) or kind.atomic:
+            old = {}
+        result = dict(old)
+        for name, inner in new.items():
+            field = kind.fields.get(name) if kind.form == "struct" else None
+            inner_kind = field.type if field else kind.items
+            if inner is None:
+                continue
+            result[name] = merged_value(inner_kind, old.get(name), inner)
+        return result
+    before = dict(_items(kind, old)) if isinstance(old, list) else {}
+    after = dict(_items(kind, new))
+    result_items = []
+    for element, item in before.items():
+        if element in after:
+            result_items.append(merged_value(kind.items, item, after[element]))
+        else:
+            result_items.append(item)
+    fresh = [(e, item) for e, item in after.items() if e not in before]
+    return result_items + [merged_value(kind.items, None, item) for _, item in fresh]
+
+
+def without(kind: Type, value: Value, paths: frozenset[Path], kept: frozenset[Path]) -> Value:
+    """The value without the fields that nobody manages any more."""
+    prefixes = {path[:n] for path in kept for n in range(1, len(path) + 1)}
+    doomed = frozenset(p for p in paths if p not in prefixes)
+    return _without(kind, value, (), doomed) if doomed else value
+
+
+def _without(kind: Type | None, value: Value, path: Path, doomed: frozenset[Path]) -> Value:
+    if kind is None or _is_leaf(kind, value):
+        return value
+    touched = False
+    if isinstance(value, dict):
+        result = {}
+        for element, inner_kind, inner in _children(kind, value):
+            below = (*path, element)
+            if below in doomed:
+                touched = True
+                continue
+            left = _without(inner_kind, inner, below, doomed)
+            touched |= left is not inner
+            if left != {} or inner == {}:
+                result[element[2:]] = left
+        return result if touched else value
+    items = []
+    for element, item in _items(kind, value):
+        below = (*path, element)
+        if below in doomed:
+            touched = True
+            continue
+        left = _without(kind.items, item, below, doomed)
+        touched |= left is not item
+        items.append(left)
+    return items if touched else value

@@ -1,0 +1,147 @@
+"""Rules for the metadata of every object.
+
+Source: apimachinery pkg/api/validation/objectmeta.go, Kubernetes 1.36.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from stower.api.errors import (
+    FORBIDDEN,
+    INVALID,
+    REQUIRED,
+    TOO_LONG,
+    FieldError,
+    shown,
+)
+from stower.api.names import label_faults, label_value_faults, qualified_name_faults
+
+Object = dict[str, Any]
+Faults = Callable[[str], Iterator[str]]
+ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
+IMMUTABLE: Final = "field is immutable"
+STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
+
+
+def new_metadata_errors(meta: Object, namespaced: bool, name_faults: Faults) -> list[FieldError]:
+    """What is wrong with the metadata of a new object."""
+    errors: list[FieldError] = []
+    generate = meta.get("generateName")
+    if generate:
+        # As a prefix: a trailing dash is what it is for.
+        base = generate[:-1] + "a" if generate.endswith("-") and len(generate) > 1 else generate
+        errors += [
+            FieldError(INVALID, "metadata.generateName", generate, f) for f in name_faults(base)
+        ]
+    name = meta.get("name") or ""
+    if not name:
+        errors.append(FieldError(REQUIRED, "metadata.name", "", "name or generateName is required"))
+    else:
+        errors += [FieldError(INVALID, "metadata.name", name, f) for f in name_faults(name)]
+    if namespaced:
+        namespace = meta.get("namespace") or ""
+        if not namespace:
+            errors.append(FieldError(REQUIRED, "metadata.namespace"))
+        else:
+            errors += [
+                FieldError(INVALID, "metadata.namespace", namespace, f)
+                for f in label_faults(namespace)
+            ]
+    return [*errors, *common_errors(meta)]
+
+
+def common_errors(meta: Object) -> list[FieldError]:
+    """What is wrong with labels, annotations, owners and finalizers."""
+    errors = label_errors(meta.get("labels"), "metadata.labels")
+    errors += annotation_errors(meta.get("annotations"), "metadata.annotations")
+    errors += _owner_errors(meta.get("ownerReferences") or ())
+    errors += finalizer_errors(meta.get("finalizers") or (), "metadata.finalizers")
+    return errors
+
+
+def label_errors(labels: Object | None, path: str) -> list[FieldError]:
+    """Faults of keys and values of labels."""
+    errors = []
+    for key, value in sorted((labels or {}).items()):
+        errors += [FieldError(INVALID, path, key, f) for f in qualified_name_faults(key)]
+        errors += [FieldError(INVALID, path, value, f) for f in label_value_faults(value)]
+    return errors
+
+
+def annotation_errors(annotations: Object | None, path: str) -> list[FieldError]:
+    """Faults of annotations: keys are compared without case."""
+    errors = []
+    size = 0
+    for key, value in sorted((annotations or {}).items()):
+        errors += [FieldError(INVALID, path, key, f) for f in qualified_name_faults(key.lower())]
+        size += len(key) + len(value)
+    if size > ANNOTATIONS_BYTES_MAX:
+        text = f"may not be more than {ANNOTATIONS_BYTES_MAX} bytes"
+        errors.append(FieldError(TOO_LONG, path, "", text))
+    return errors
+
+
+def _owner_errors(owners: Iterable[Object]) -> list[FieldError]:
+    errors = []
+    controller: Object | None = None
+    path = "metadata.ownerReferences"
+    for owner in owners:
+        at = path
+        if not owner.get("apiVersion"):
+            text = "version must not be empty"
+            errors.append(
+                FieldError(INVALID, f"{at}.apiVersion", owner.get("apiVersion", ""), text)
+            )
+        for name in ("kind", "name", "uid"):
+            if not owner.get(name):
+                text = "must not be empty"
+                errors.append(FieldError(INVALID, f"{at}.{name}", owner.get(name, ""), text))
+        if owner.get("kind") == "Event" and owner.get("apiVersion") == "v1":
+            text = "v1, Kind=Event is disallowed from being an owner"
+            errors.append(FieldError(INVALID, at, shown(owner), text))
+        if owner.get("controller"):
+            if controller is not None:
+                text = (
+                    'Only one reference can have Controller set to true. Found "true" in '
+                    f"references for {controller.get('kind')}/{controller.get('name')} and "
+                    f"{owner.get('kind')}/{owner.get('name')}"
+                )
+                errors.append(FieldError(INVALID, path, list(owners), text))
+            else:
+                controller = owner
+    return errors
+
+
+def finalizer_errors(finalizers: Iterable[str], path: str) -> list[FieldError]:
+    """Faults of names of finalizers, and two that exclude each other."""
+    errors = []
+    names = list(finalizers)
+    for i, name in enumerate(names):
+        at = f"{path}[{i}]"
+        errors += [FieldError(INVALID, at, name, f) for f in qualified_name_faults(name)]
+        if "/" not in name and name not in STANDARD_FINALIZERS:
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            errors.append(FieldError(INVALID, at, name, text))
+    if "orphan" in names and "foregroundDeletion" in names:
+        text = "finalizer orphan and foregroundDeletion cannot be both set"
+        errors.append(FieldError(INVALID, path, names, text))
+    return errors
+
+
+def update_metadata_errors(meta: Object, old: Object) -> list[FieldError]:
+    """What a change of metadata may not do."""
+    errors: list[FieldError] = []
+    if "deletionTimestamp" in old:
+        added = [f for f in meta.get("finalizers") or () if f not in (old.get("finalizers") or ())]
+        if added:
+            listed = ", ".join(f'"{f}"' for f in added)
+            text = (
+                "no new finalizers can be added if the object is being deleted, found new "
+                f"finalizers []string{{{listed}}}"
+            )
+            errors.append(FieldError(FORBIDDEN, "metadata.finalizers", None, text))
+    for name in ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp",
+                 "deletionGracePeriodSeconds"):  # fmt: skip
+        if meta.get(name) != old.get(name):
+            errors.append(FieldError(INVALID, f"metadata.{name}", meta.get(name), IMMUTABLE))
+    return [*errors, *common_errors(meta)]

@@ -1,0 +1,313 @@
+"""Patches: JSON patch, JSON merge patch, strategic merge patch.
+
+Source: RFC 6902, RFC 7386; apimachinery pkg/util/strategicpatch, Kubernetes 1.36. Values are never
+changed in place, results may share parts with what they were made from.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from stower.api.schema import Field, Type
+
+Value = Any
+Object = dict[str, Any]
+OPERATIONS_MAX: Final = 10_000  # of one JSON patch, as upstream
+
+DIRECTIVE: Final = "$patch"
+DELETE_PRIMITIVE: Final = "$deleteFromPrimitiveList/"
+ORDER: Final = "$setElementOrder/"
+RETAIN_KEYS: Final = "$retainKeys"
+
+
+class PatchFailed(Exception):
+    """The patch cannot be applied to this object: 422."""
+
+
+class BadPatch(Exception):
+    """The patch makes no sense in itself: 400."""
+
+
+def merge(original: Value, patch: Value) -> Value:
+    """The original with a JSON merge patch applied: null removes."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(original) if isinstance(original, dict) else {}
+    for name, change in patch.items():
+        if change is None:
+            result.pop(name, None)
+        else:
+            result[name] = merge(result.get(name), change)
+    return result
+
+
+# JSON patch
+
+
+def json_patch(original: Value, operations: Value) -> Value:
+    """The original with all operations of a JSON patch applied, or PatchFailed and none."""
+    result = original
+    for operation in operations:
+        result = _apply(result, operation)
+    return result
+
+
+def _apply(value: Value, operation: Object) -> Value:
+    kind = operation.get("op")
+    path = operation.get("path")
+    if not isinstance(path, str):
+        raise PatchFailed("missing path")
+    if kind in ("add", "replace", "test") and "value" not in operation:
+        raise PatchFailed("missing value")
+    steps = _steps(path)
+    if kind == "add":
+        return _changed(value, steps, operation["value"], insert=True)
+    if kind == "replace":
+        _at(value, steps)
+        return _changed(value, steps, operation["value"], insert=False)
+    if kind == "remove":
+        return _removed(value, steps)
+    if kind == "test":
+        try:
+            found = _at(value, steps)
+        except PatchFailed:
+            found = None
+        if not _same(found, operation["value"]):
+            raise PatchFailed(f"testing value {path} failed")
+        return value
+    if kind in ("move", "copy"):
+        origin = _steps(operation.get("from", ""))
+        moved = _at(value, origin)
+        if kind == "move":
+            value = _removed(value, origin)
+        return _changed(value, steps, moved, insert=True)
+    raise PatchFailed(f"unexpected kind: {kind}")
+
+
+def _same(one: Value, other: Value) -> bool:
+    """Equal as JSON: true is not 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(v, other[k]) for k, v in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
+
+
+def _steps(path: str) -> list[str]:
+    if path and not path.startswith("/"):
+        raise PatchFailed(f"invalid path: {path}")
+    return [s.replace("~1", "/").replace("~0", "~") for s in path.split("/")[1:]]
+
+
+def _index(step: str, length: int) -> int:
+    if not step.isdecimal() and not (step.startswith("-") and step[1:].isdecimal()):
+        raise PatchFailed(f"invalid index: {step}")
+    index = int(step)
+    if index < 0:
+        index += length
+    if not 0 <= index < length:
+        raise PatchFailed(f"index out of bounds: {step}")
+    return index
+
+
+def _at(value: Value, steps: list[str]) -> Value:
+    for step in steps:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list):
+            value = value[_index(step, len(value))]
+        else:
+            raise PatchFailed(f"no value at {step}")
+    return value
+
+
+def _changed(value: Value, steps: list[str], new: Value, insert: bool) -> Value:
+    if not steps:
+        return new
+    step, *rest = steps
+    if isinstance(value, dict):
+        if rest and step not in value:
+            raise PatchFailed(f"no value at {step}")
+        return {**value, step: _changed(value.get(step), rest, new, insert)}
+    if not isinstance(value, list):
+        raise PatchFailed(f"no value at {step}")
+    result = list(value)
+    if rest or not insert:
+        index = _index(step, len(value))
+        result[index] = _changed(value[index], rest, new, insert)
+    elif step == "-":
+        result.append(new)
+    else:
+        result.insert(_index(step, len(value) + 1), new)
+    return result
+
+
+def _removed(value: Value, steps: list[str]) -> Value:
+    if not steps:
+        raise PatchFailed("cannot remove the whole object")
+    step, *rest = steps
+    if isinstance(value, dict) and step in value:
+        result = dict(value)
+        if rest:
+            result[step] = _removed(value[step], rest)
+        else:
+            del result[step]
+        return result
+    if isinstance(value, list):
+        index = _index(step, len(value))
+        if rest:
+            return [*value[:index], _removed(value[index], rest), *value[index + 1 :]]
+        return [*value[:index], *value[index + 1 :]]
+    raise PatchFailed(f"no value at {step}")
+
+
+# Strategic merge patch
+
+
+def strategic(original: Value, patch: Value, kind: Type | None) -> Value:
+    """The original with a strategic merge patch applied, lists merged as the type says."""
+    if not isinstance(patch, dict):
+        raise BadPatch("the patch is not an object")
+    return _strategic_map(original if isinstance(original, dict) else {}, patch, kind)
+
+
+def _strategic_map(original: Object, patch: Object, kind: Type | None) -> Object:
+    directive = patch.get(DIRECTIVE)
+    if directive == "replace":
+        replaced: Object = _clean({k: v for k, v in patch.items() if k != DIRECTIVE})
+        return replaced
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise BadPatch(f"unknown patch type found: {directive}")
+    result = dict(original)
+    if isinstance(keys := patch.get(RETAIN_KEYS), list):
+        for name in [n for n in result if n not in keys]:
+            del result[name]
+    for name, change in patch.items():
+        if name in (DIRECTIVE, RETAIN_KEYS) or name.startswith(ORDER):
+            continue
+        if name.startswith(DELETE_PRIMITIVE):
+            target = name.removeprefix(DELETE_PRIMITIVE)
+            if isinstance(result.get(target), list):
+                result[target] = [v for v in result[target] if v not in (change or [])]
+        elif change is None:
+            result.pop(name, None)
+        else:
+            field, inner = _below(kind, name)
+            order = patch.get(ORDER + name)
+            result[name] = _strategic_value(result.get(name), change, field, inner, order)
+    for name, order in patch.items():
+        target = name.removeprefix(ORDER)
+        if name.startswith(ORDER) and target not in patch and isinstance(result.get(target), list):
+            field, _ = _below(kind, target)
+            key = field.merge_key if field else ""
+            items = result[target]
+            result[target] = _ordered(items, [], items, order, key)
+    return result
+
+
+def _below(kind: Type | None, name: str) -> tuple[Field | None, Type | None]:
+    if kind is None:
+        return None, None
+    if kind.form == "struct":
+        field = kind.fields.get(name)
+        return field, field.type if field else None
+    return None, kind.items if kind.form == "map" else None
+
+
+def _strategic_value(
+    old: Value, change: Value, field: Field | None, kind: Type | None, order: Value
+) -> Value:
+    if isinstance(change, dict):
+        if kind is not None and kind.form == "any":
+            return merge(old, change)
+        if field is not None and "replace" in field.strategy:
+            return _clean(change)
+        return _strategic_map(old if isinstance(old, dict) else {}, change, kind)
+    if isinstance(change, list):
+        if field is None or "merge" not in field.strategy:
+            return _clean(change)
+        items = kind.items if kind is not None else None
+        old = old if isinstance(old, list) else []
+        if field.merge_key:
+            return _merge_items(old, change, field.merge_key, items, order)
+        merged = _unique([*old, *change])
+        return _ordered(merged, change, old, order, "")
+    return change
+
+
+def _unique(values: list[Value]) -> list[Value]:
+    return [v for i, v in enumerate(values) if v not in values[:i]]
+
+
+def _merge_items(
+    old: list[Value], change: list[Value], key: str, kind: Type | None, order: Value
+) -> list[Value]:
+    if any(not isinstance(item, dict) for item in change):
+        raise BadPatch(f"expected objects with the merge key {key}")
+    if any(item.get(DIRECTIVE) == "replace" for item in change):
+        return [_clean(item) for item in change if item.get(DIRECTIVE) != "replace"]
+    result = list(old)
+    for item in change:
+        if key not in item:
+            raise BadPatch(f"map: {item} does not contain declared merge key: {key}")
+        wanted = item[key]
+        places = [
+            i for i, v in enumerate(result) if isinstance(v, dict) and _same(v.get(key), wanted)
+        ]
+        if item.get(DIRECTIVE) == "delete":
+            result = [v for i, v in enumerate(result) if i not in places]
+        elif places:
+            result[places[0]] = _strategic_map(result[places[0]], item, kind)
+        else:
+            result.append(_clean(_strategic_map({}, item, kind)))
+    kept = [item for item in change if DIRECTIVE not in item]
+    return _ordered(result, kept, old, order, key)
+
+
+def _ordered(
+    items: list[Value], patch: list[Value], original: list[Value], order: Value, key: str
+) -> list[Value]:
+    """What the order (or else the patch) names as it is named there, the rest as it was.
+
+    An item that the server alone knows comes before one of the patch only where it already did.
+    Source: normalizeElementOrder, mergeSortedSlice.
+    """
+
+    def identity(item: Value) -> Value:
+        return item.get(key) if key and isinstance(item, dict) else item
+
+    named = [identity(v) for v in (order if isinstance(order, list) else patch)]
+    before = [identity(v) for v in original]
+    right = [v for v in items if identity(v) in named]
+    right.sort(key=lambda v: named.index(identity(v)))
+    left = [v for v in items if identity(v) not in named]
+    result: list[Value] = []
+    for item in left:
+        place = before.index(identity(item)) if identity(item) in before else -1
+        while right:
+            other = identity(right[0])
+            if place >= 0 and other in before and place < before.index(other):
+                break
+            result.append(right.pop(0))
+        result.append(item)
+    return result + right
+
+
+def _clean(value: Value) -> Value:
+    """The value without directives and nulls."""
+    if isinstance(value, dict):
+        return {k: _clean(v) for k, v in value.items() if v is not None and not _is_directive(k)}
+    if isinstance(value, list):
+        return [_clean(v) for v in _kept(value)]
+    return value
+
+
+def _is_directive(name: str) -> bool:
+    return name in (DIRECTIVE, RETAIN_KEYS) or name.startswith((DELETE_PRIMITIVE, ORDER))
+
+
+def _kept(values: Iterable[Value]) -> list[Value]:
+    return [v for v in values if not (isinstance(v, dict) and DIRECTIVE in v and len(v) == 1)]

@@ -1,0 +1,132 @@
+"""What is served: one Resource for each kind, from the tables of a Kubernetes version.
+
+A custom resource is one more Resource. Must not know how requests are carried out.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from stower.api.defaults import DEFAULTS
+from stower.api.schema import Schema, Type
+
+Object = dict[str, Any]
+WRITE: Final = ("create", "update", "patch", "delete", "deletecollection")
+
+
+class Subresource:
+    """A part of an object with a path of its own."""
+
+    __slots__ = ("group", "kind", "name", "verbs", "version")
+
+    def __init__(self, entry: Object) -> None:
+        kind = entry.get("responseKind") or {}
+        self.name: str = entry["subresource"]
+        self.group: str = kind.get("group", "")
+        self.version: str = kind.get("version", "")
+        self.kind: str = kind.get("kind", "")
+        self.verbs: tuple[str, ...] = tuple(entry["verbs"])
+
+
+class Resource:
+    """One resource of one version."""
+
+    def __init__(self, group: str, version: str, entry: Object, kind: Type | None) -> None:
+        self.group = group
+        self.version = version
+        self.entry = entry
+        self.plural: str = entry["resource"]
+        self.kind: str = entry["responseKind"]["kind"]
+        self.singular: str = entry.get("singularResource", "")
+        self.namespaced: bool = entry["scope"] == "Namespaced"
+        self.verbs: tuple[str, ...] = tuple(entry["verbs"])
+        self.subresources = {s.name: s for s in map(Subresource, entry.get("subresources", ()))}
+        self.type = kind
+        self.columns: list[Object] = []
+        self.custom: Any = None  # the version of a CustomResourceDefinition, for its kinds
+
+    @property
+    def api_version(self) -> str:
+        """As objects of this resource say it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Where its objects are kept; versions of one resource share it."""
+        return _STORED_AS.get((self.group, self.plural), (self.group, self.plural))
+
+    @property
+    def stored(self) -> bool:
+        """Whether there are objects of it, or only answers."""
+        return "list" in self.verbs and self.plural != "componentstatuses"
+
+
+# Two names of one thing, converted at the edge.
+_STORED_AS: Final = {("events.k8s.io", "events"): ("", "events")}
+
+
+class Registry:
+    """All resources, found by path or by kind."""
+
+    def __init__(self, tables: Object, version: str) -> None:
+        self.version = version
+        self.tables = tables
+        self.schema = Schema(tables["definitions"], tables["fields"], DEFAULTS)
+        self.kinds: dict[str, str] = tables["kinds"]
+        self._resources: dict[tuple[str, str, str], Resource] = {}
+        self.groups: dict[str, list[str]] = {}
+        for root in ("/api", "/apis"):
+            for item in tables["discovery"][root]["items"]:
+                for served in item["versions"]:
+                    self._add_version(item.get("metadata", {}).get("name", ""), served)
+
+    def _add_version(self, group: str, served: Object) -> None:
+        version = served["version"]
+        self.groups.setdefault(group, []).append(version)
+        base = f"/apis/{group}/{version}/" if group else f"/api/{version}/"
+        for entry in served["resources"]:
+            kind = entry["responseKind"]
+            full = (kind["group"] or group, kind["version"] or version, kind["kind"])
+            name = self.kinds.get("/".join(full))
+            resource = Resource(group, version, entry, self.schema.type_of(name) if name else None)
+            resource.columns = self.tables["columns"].get(base + resource.plural, [])
+            self._resources[group, version, resource.plural] = resource
+
+    def add(self, resource: Resource) -> None:
+        """Serve a custom resource."""
+        self._resources[resource.group, resource.version, resource.plural] = resource
+        versions = self.groups.setdefault(resource.group, [])
+        if resource.version not in versions:
+            versions.append(resource.version)
+
+    def remove(self, group: str, plural: str) -> None:
+        """Serve a custom resource no longer."""
+        for key in [k for k in self._resources if k[0] == group and k[2] == plural]:
+            del self._resources[key]
+        left = list(dict.fromkeys(k[1] for k in self._resources if k[0] == group))
+        if left:
+            self.groups[group] = left
+        else:
+            self.groups.pop(group, None)
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        """The resource of a path."""
+        return self._resources.get((group, version, plural))
+
+    def by_key(self, key: tuple[str, str]) -> Resource:
+        """The resource whose objects are kept under the key."""
+        return next(r for r in self._resources.values() if (r.group, r.plural) == key)
+
+    def by_kind(self, group: str, version: str, kind: str) -> Resource | None:
+        """The resource whose objects have this kind."""
+        for resource in self._resources.values():
+            if (resource.group, resource.version, resource.kind) == (group, version, kind):
+                return resource
+        return None
+
+    def resources(self) -> Iterator[Resource]:
+        """All of them, built-in ones first."""
+        return iter(self._resources.values())
+
+    def type_of_kind(self, group: str, version: str, kind: str) -> Type:
+        """The type of a kind that need not be a resource."""
+        return self.schema.type_of(self.kinds[f"{group}/{version}/{kind}"])

@@ -1,0 +1,367 @@
+"""What comes in and what goes out: requests, their options, responses.
+
+Paths and queries are decoded, bodies are JSON: the transport turns YAML and protobuf into it.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from stower.api.errors import (
+    FORBIDDEN,
+    INVALID,
+    REQUIRED,
+    TOO_LONG,
+    ApiError,
+    FieldError,
+    bad_request,
+    invalid,
+    unsupported,
+)
+
+Object = dict[str, Any]
+encode = msgspec.json.Encoder().encode
+
+JSON: Final = "application/json"
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+META: Final = "meta.k8s.io"
+TRUE_TEXTS: Final = ("1", "t", "T", "TRUE", "true", "True")
+FALSE_TEXTS: Final = ("0", "f", "F", "FALSE", "false", "False")
+
+
+@dataclass(slots=True)
+class Request:
+    """One request."""
+
+    method: str
+    path: str
+    now_ns: int
+    query: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    content_type: str = ""
+    accept: str = ""
+    user: str = "admin"
+    groups: tuple[str, ...] = ("system:masters", "system:authenticated")
+    user_agent: str = ""
+    server: str = "127.0.0.1"  # host and port that the client used
+
+    def value(self, name: str) -> str:
+        """The first value of a parameter, or empty."""
+        return next((value for key, value in self.query if key == name), "")
+
+    def values(self, name: str) -> list[str]:
+        """All values of a parameter."""
+        return [value for key, value in self.query if key == name]
+
+
+@dataclass(slots=True)
+class Response:
+    """One answer; `revision` must be durable before it is sent."""
+
+    status: int
+    parts: list[bytes]
+    content_type: str = JSON
+    headers: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    revision: int = 0
+
+    @property
+    def body(self) -> bytes:
+        """All of it."""
+        return b"".join(self.parts)
+
+
+def answer(status: int, body: Object, warnings: Iterable[str] = ()) -> Response:
+    """A response with a JSON value."""
+    return Response(status, [encode(body)], warnings=tuple(warnings))
+
+
+def refusal(error: ApiError) -> Response:
+    """The response of an error."""
+    response = answer(error.code, error.status())
+    response.headers.update(error.headers)
+    return response
+
+
+# Options
+
+
+def truth(request: Request, name: str) -> bool:
+    """A flag of the query: absent is false, anything but a false word is true."""
+    text = request.value(name)
+    return bool(text) and text not in FALSE_TEXTS
+
+
+def integer(request: Request, name: str) -> int | None:
+    """A number of the query."""
+    text = request.value(name)
+    if not text:
+        return None
+    if not re.fullmatch(r"[+-]?\d{1,19}", text):
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)
+
+
+MANAGER_MAX: Final = 128
+
+
+@dataclass(slots=True)
+class WriteOptions:
+    """Options of create, update, patch and delete."""
+
+    dry_run: bool = False
+    manager: str = ""
+    validation: str = "Warn"
+    force: bool = False
+
+
+def write_options(request: Request, kind: str) -> WriteOptions:
+    """The options of a write. `kind`: CreateOptions, UpdateOptions or PatchOptions."""
+    errors = []
+    manager = request.value("fieldManager")
+    apply = request.content_type == APPLY_PATCH
+    if apply and not manager:
+        errors.append(FieldError(REQUIRED, "fieldManager", "", "is required for apply patch"))
+    if kind == "PatchOptions" and not apply and request.value("force"):
+        errors.append(
+            FieldError(FORBIDDEN, "force", None, "may not be specified for non-apply patch")
+        )
+    if len(manager) > MANAGER_MAX:
+        text = f"may not be more than {MANAGER_MAX} bytes"
+        errors.append(FieldError(TOO_LONG, "fieldManager", manager, text))
+    bad = next((i for i, c in enumerate(manager) if not c.isprintable()), None)
+    if bad is not None:
+        text = f'invalid character "\\\\x{ord(manager[bad]):02x}" in position {bad}: only printable'
+        errors.append(FieldError(INVALID, "fieldManager", manager, text))
+    dry_run, more = _dry_run(request.values("dryRun"))
+    errors += more
+    validation = request.value("fieldValidation")
+    if validation not in ("", "Ignore", "Strict", "Warn"):
+        words = ("", "Ignore", "Strict", "Warn")
+        errors.append(unsupported("fieldValidation", validation, words))
+    if errors:
+        raise invalid(META, kind, "", errors)
+    return WriteOptions(
+        dry_run, manager or agent_name(request), validation or "Warn", truth(request, "force")
+    )
+
+
+def agent_name(request: Request) -> str:
+    """The field manager of a client that names none: the head of its user agent."""
+    name = request.user_agent.partition("/")[0][:MANAGER_MAX]
+    return name or "unknown"
+
+
+def _dry_run(values: list[str]) -> tuple[bool, list[FieldError]]:
+    if any(value != "All" for value in values):
+        return False, [unsupported("dryRun", values, ("All",))]
+    return bool(values), []
+
+
+@dataclass(slots=True)
+class DeleteOptions:
+    """Options of delete and deletecollection, of the query or the body."""
+
+    dry_run: bool = False
+    grace_seconds: int | None = None
+    policy: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+POLICIES: Final = ("Background", "Foreground", "Orphan")
+
+
+def delete_options(request: Request, body: Object | None) -> DeleteOptions:
+    """The options of a deletion. Raises ApiError 400 or 422."""
+    found = DeleteOptions()
+    if body is not None:
+        found.grace_seconds = body.get("gracePeriodSeconds")
+        found.policy = body.get("propagationPolicy")
+        orphan = body.get("orphanDependents")
+        values = body.get("dryRun") or []
+        preconditions = body.get("preconditions") or {}
+        found.uid = preconditions.get("uid")
+        found.resource_version = preconditions.get("resourceVersion")
+    else:
+        found.grace_seconds = integer(request, "gracePeriodSeconds")
+        found.policy = request.value("propagationPolicy") or None
+        orphan = truth(request, "orphanDependents") if request.value("orphanDependents") else None
+        values = request.values("dryRun")
+    found.dry_run, errors = _dry_run(values)
+    if orphan is not None and found.policy is not None:
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        errors.append(FieldError(INVALID, "propagationPolicy", found.policy, text))
+    if found.policy is not None and found.policy not in POLICIES:
+        errors.append(unsupported("propagationPolicy", found.policy, (*POLICIES, "nil")))
+    if errors:
+        raise invalid(META, "DeleteOptions", "", errors)
+    if orphan is not None:
+        found.policy = "Orphan" if orphan else "Background"
+    return found
+
+
+@dataclass(slots=True)
+class ListOptions:
+    """Options of list and watch."""
+
+    labels: str
+    fields: str
+    limit: int
+    token: str
+    revision: int | None
+    match: str
+    watch: bool
+    bookmarks: bool
+    initial_events: bool | None
+    timeout_seconds: int | None
+
+
+def list_options(request: Request, watch: bool = False) -> ListOptions:
+    """The options of a list or watch. Raises ApiError."""
+    watch = watch or truth(request, "watch")
+    initial = truth(request, "sendInitialEvents") if request.value("sendInitialEvents") else None
+    version, match = request.value("resourceVersion"), request.value("resourceVersionMatch")
+    limit, timeout = integer(request, "limit"), integer(request, "timeoutSeconds")
+    token = request.value("continue")
+    errors = _match_errors(version, match, watch, initial, token)
+    if errors:
+        raise invalid(META, "ListOptions", "", errors)
+    if token and version not in ("", "0"):
+        raise bad_request("specifying resource version is not allowed when using continue")
+    return ListOptions(
+        labels=request.value("labelSelector"),
+        fields=request.value("fieldSelector"),
+        limit=max(0, limit or 0),
+        token=token,
+        revision=parse_revision(version),
+        match=match,
+        watch=watch,
+        bookmarks=truth(request, "allowWatchBookmarks"),
+        initial_events=initial,
+        timeout_seconds=timeout,
+    )
+
+
+def _match_errors(
+    version: str, match: str, watch: bool, initial: bool | None, token: str
+) -> list[FieldError]:
+    """Source: apimachinery meta/internalversion/validation."""
+    where = "resourceVersionMatch"
+    errors = []
+    if watch:
+        if initial is not None:
+            if match != "NotOlderThan":
+                text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+                errors.append(FieldError(FORBIDDEN, where, None, text))
+        elif match:
+            text = (
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            )
+            errors.append(FieldError(FORBIDDEN, where, None, text))
+        if initial is not None and match and match != "NotOlderThan":
+            errors.append(unsupported(where, match, ("NotOlderThan",)))
+        return errors
+    if match:
+        if not version:
+            text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            errors.append(FieldError(FORBIDDEN, where, None, text))
+        if token:
+            text = "resourceVersionMatch is forbidden when continue is provided"
+            errors.append(FieldError(FORBIDDEN, where, None, text))
+        if match not in ("Exact", "NotOlderThan"):
+            errors.append(unsupported(where, match, ("Exact", "NotOlderThan", "")))
+        if match == "Exact" and version == "0":
+            text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+            errors.append(FieldError(FORBIDDEN, where, None, text))
+    if initial is not None:
+        text = "sendInitialEvents is forbidden for list"
+        errors.append(FieldError(FORBIDDEN, "sendInitialEvents", None, text))
+    return errors
+
+
+def parse_revision(text: str) -> int | None:
+    """The revision of a parameter; None where there is none. Raises ApiError 500, as upstream."""
+    if not text:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 19:
+        message = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise ApiError(500, "", f'resourceVersion: Invalid value: "{text}": {message}')
+    return int(text)
+
+
+# Continue tokens
+
+
+def make_token(revision: int, start: str) -> str:
+    """Where the next page starts: after this key, as things were at the revision."""
+    value = {"v": f"{META}/v1", "rv": revision, "start": f"{start}\0"}
+    return base64.urlsafe_b64encode(encode(value)).rstrip(b"=").decode()
+
+
+def read_token(token: str) -> tuple[int, str]:
+    """Revision (-1: any) and key of a token. Raises ApiError 400."""
+    try:
+        raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    except (binascii.Error, ValueError):
+        raise bad_request("invalid continue token: continue key is not valid") from None
+    try:
+        value = msgspec.json.decode(raw)
+        return int(value["rv"]), str(value["start"]).removesuffix("\0")
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+        head = raw[:1].decode("latin-1")
+        sign = head if head.isprintable() and head.isascii() else f"\\u{ord(head or ' '):04x}"
+        raise bad_request(
+            "invalid continue token: continue key is not valid: "
+            f"invalid character '{sign}' looking for beginning of value"
+        ) from None
+
+
+# Accept
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """In which form objects go out."""
+
+    name: str = ""  # "", Table, PartialObjectMetadata, PartialObjectMetadataList
+    include: str = "Metadata"  # what of the object is in the rows of a Table
+
+
+def choose_format(request: Request, allowed: tuple[str, ...]) -> Format:
+    """The first form of the Accept header that can be served. Raises ApiError 406."""
+    accept = request.accept
+    if not accept or accept == JSON:
+        return Format()
+    for media in accept.split(","):
+        kind, *parameters = (part.strip() for part in media.split(";"))
+        if kind not in (JSON, "application/*", "*/*", "application/yaml"):
+            continue
+        named = dict(p.split("=", 1) for p in parameters if "=" in p)
+        name = named.get("as", "")
+        if not name:
+            return Format()
+        if name in allowed and named.get("g") == META and named.get("v") in ("v1", "v1beta1"):
+            include = request.value("includeObject") or "Metadata"
+            if include not in ("None", "Metadata", "Object"):
+                text = f"unrecognized includeObject value: {include!r}"
+                raise bad_request(text)
+            return Format(name, include)
+    raise not_acceptable()
+
+
+ACCEPTED: Final = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+
+
+def not_acceptable() -> ApiError:
+    """None of the forms that the client takes can be served."""
+    text = f"only the following media types are accepted: {ACCEPTED}"
+    return ApiError(406, "NotAcceptable", text)

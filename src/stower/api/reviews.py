@@ -1,0 +1,135 @@
+"""Questions about who may do what, and tokens.
+
+Whoever is let in may do everything, as with --authorization-mode=AlwaysAllow: this server is for
+one machine and one user. Source: pkg/registry/authentication, pkg/registry/authorization, 1.36.
+"""
+
+import base64
+import hashlib
+from typing import Any, Final
+
+from stower.api.bodies import check_kind, parse_object
+from stower.api.calls import Call
+from stower.api.errors import INVALID, FieldError, invalid
+from stower.api.requests import Request, Response, answer, encode
+from stower.api.times import SECOND_NS, time_text
+
+Object = dict[str, Any]
+TOKEN_SECONDS: Final = 3600
+
+
+def _body(call: Call) -> Object:
+    item = parse_object(call.request.body, call.resource.kind)
+    check_kind(item, call.resource.kind, call.resource.api_version)
+    return item
+
+
+def _answered(call: Call, item: Object, spec: Object | None, status: Object) -> Response:
+    body: Object = {
+        "kind": call.resource.kind,
+        "apiVersion": call.resource.api_version,
+        "metadata": {
+            k: v for k, v in (item.get("metadata") or {}).items() if k in ("name", "namespace")
+        },
+    }
+    if spec is not None:
+        body["spec"] = spec
+    return answer(201, {**body, "status": status})
+
+
+def access(call: Call) -> Response:
+    """May somebody do something? Yes."""
+    item = _body(call)
+    spec = item.get("spec") or {}
+    given = [n for n in ("resourceAttributes", "nonResourceAttributes") if spec.get(n) is not None]
+    if len(given) != 1:
+        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        if given:
+            text = "cannot be specified in combination with resourceAttributes"
+        where = "spec.nonResourceAttributes" if given else "spec.resourceAttributes"
+        value = spec.get("nonResourceAttributes") if given else None
+        errors = [FieldError(INVALID, where, value, text)]
+        raise invalid("authorization.k8s.io", "", "", errors)
+    return _answered(call, item, spec, {"allowed": True})
+
+
+def rules(call: Call) -> Response:
+    """What may I do? Everything."""
+    item = _body(call)
+    every = ["*"]
+    status = {
+        "resourceRules": [{"verbs": every, "apiGroups": every, "resources": every}],
+        "nonResourceRules": [{"verbs": every, "nonResourceURLs": every}],
+        "incomplete": False,
+    }
+    return _answered(call, item, {}, status)
+
+
+def user_info(request: Request) -> Object:
+    """Who asks."""
+    return {
+        "username": request.user,
+        "uid": f"{request.user}-uid",
+        "groups": list(request.groups),
+    }
+
+
+def self_subject(call: Call) -> Response:
+    """Who am I?"""
+    item = _body(call)
+    response = _answered(call, item, None, {"userInfo": user_info(call.request)})
+    body = {
+        "kind": call.resource.kind,
+        "apiVersion": call.resource.api_version,
+        "metadata": {"creationTimestamp": call.now},
+        "status": {"userInfo": user_info(call.request)},
+    }
+    response.parts = [encode(body)]
+    return response
+
+
+def token_review(call: Call) -> Response:
+    """Whose token is this?"""
+    item = _body(call)
+    spec = item.get("spec") or {}
+    user = call.api.token_user(str(spec.get("token", "")))
+    if user is None:
+        status: Object = {"user": {}, "error": "invalid bearer token"}
+    else:
+        name, groups = user
+        info = {"username": name, "groups": list(groups)}
+        status = {"authenticated": True, "user": info}
+    return _answered(call, item, spec, status)
+
+
+def token(call: Call) -> Response:
+    """A token for a service account. It opens nothing but this server's token reviews."""
+    record = call.record()
+    item = parse_object(call.request.body, "TokenRequest")
+    check_kind(item, "TokenRequest", "authentication.k8s.io/v1")
+    spec = dict(item.get("spec") or {})
+    seconds = spec.setdefault("expirationSeconds", TOKEN_SECONDS)
+    if type(seconds) is not int or seconds < 600:
+        text = "may not specify a duration less than 10 minutes"
+        errors = [FieldError(INVALID, "spec.expirationSeconds", seconds, text)]
+        raise invalid("authentication.k8s.io", "TokenRequest", call.name, errors)
+    end = call.request.now_ns + seconds * SECOND_NS
+    claims = {
+        "sub": f"system:serviceaccount:{call.namespace}:{call.name}",
+        "uid": record.uid,
+        "exp": end // SECOND_NS,
+    }
+    head = base64.urlsafe_b64encode(encode(claims)).rstrip(b"=").decode()
+    made = f"{head}.{hashlib.sha256((head + call.api.secret).encode()).hexdigest()}"
+    body = {
+        "kind": "TokenRequest",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {
+            "name": call.name,
+            "namespace": call.namespace,
+            "creationTimestamp": call.now,
+        },
+        "spec": spec,
+        "status": {"token": made, "expirationTimestamp": time_text(end)},
+    }
+    return answer(201, body)

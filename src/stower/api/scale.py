@@ -1,0 +1,123 @@
+"""The scale subresource: replicas of whatever has them.
+
+Source: pkg/registry/apps/*/storage, autoscaling/v1 Scale, Kubernetes 1.36.
+"""
+
+from typing import Any
+
+from stower.api import writes
+from stower.api.bodies import check_kind, media_type, parse_json, parse_object
+from stower.api.calls import Call
+from stower.api.errors import (
+    INVALID,
+    ApiError,
+    FieldError,
+    bad_request,
+    invalid,
+    unsupported_media_type,
+)
+from stower.api.patches import BadPatch, PatchFailed, json_patch, merge
+from stower.api.requests import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Response, answer
+from stower.api.requests import write_options as read_options
+
+Object = dict[str, Any]
+VERSION = "autoscaling/v1"
+
+
+def handle(call: Call) -> Response:
+    """GET, PUT or PATCH of an object's Scale."""
+    record = call.record()
+    shown = scale_of(call, record.decode())
+    if call.request.method == "GET":
+        return answer(200, shown)
+    if call.request.method == "PUT":
+        options = read_options(call.request, "UpdateOptions")
+        wanted = parse_object(call.request.body, "Scale")
+        check_kind(wanted, "Scale", VERSION)
+    else:
+        options = read_options(call.request, "PatchOptions")
+        wanted = _patched(call, shown)
+    meta = wanted.get("metadata") or {}
+    if (meta.get("name") or call.name) != call.name:
+        raise bad_request(
+            f"the name of the object ({meta['name']}) does not match the name on the URL "
+            f"({call.name})"
+        )
+    replicas = (wanted.get("spec") or {}).get("replicas", 0)
+    if type(replicas) is not int:
+        raise bad_request(
+            'Scale in version "v1" cannot be handled as a Scale: json: cannot unmarshal into Go '
+            "struct field ScaleSpec.spec.replicas of type int32"
+        )
+    if replicas < 0:
+        text = "must be greater than or equal to 0"
+        errors = [FieldError(INVALID, "spec.replicas", replicas, text)]
+        raise invalid("autoscaling", "Scale", call.name, errors)
+
+    def transform(old: Object) -> Object:
+        changed = {**old, "spec": {**old["spec"], "replicas": replicas}}
+        if meta.get("resourceVersion"):
+            changed["metadata"] = {**old["metadata"], "resourceVersion": meta["resourceVersion"]}
+        return changed
+
+    inner = Call(call.api, call.request, call.resource, call.namespace, call.name)
+    raw, _ = writes.alter(inner, record, transform, options)
+    return answer(200, scale_of(call, parse_json(raw)))
+
+
+def _patched(call: Call, shown: Object) -> Object:
+    form = media_type(call.request.content_type)
+    try:
+        change = parse_json(call.request.body)
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+    try:
+        if form == JSON_PATCH and isinstance(change, list):
+            patched = json_patch(shown, change)
+        elif form in (MERGE_PATCH, STRATEGIC_PATCH) and isinstance(change, dict):
+            patched = merge(shown, change)
+        else:
+            raise unsupported_media_type()
+    except PatchFailed as error:
+        text = "the server rejected our request due to an error in our request"
+        raise ApiError(422, "Invalid", text, {}) from error
+    except BadPatch as error:
+        raise bad_request(str(error)) from None
+    if not isinstance(patched, dict):
+        raise bad_request("the patched object is not an object")
+    return patched
+
+
+def scale_of(call: Call, item: Object) -> Object:
+    """The Scale of an object."""
+    meta = item["metadata"]
+    status: Object = {"replicas": (item.get("status") or {}).get("replicas", 0)}
+    selector = selector_text(item["spec"].get("selector"), call.resource.kind)
+    if selector:
+        status["selector"] = selector
+    spec: Object = {}
+    if item["spec"].get("replicas"):
+        spec["replicas"] = item["spec"]["replicas"]
+    names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "kind": "Scale",
+        "apiVersion": VERSION,
+        "metadata": {name: meta[name] for name in names if name in meta},
+        "spec": spec,
+        "status": status,
+    }
+
+
+def selector_text(selector: Object | None, kind: str) -> str:
+    """A selector as its text."""
+    if selector is None:
+        return ""
+    if kind == "ReplicationController":
+        return ",".join(f"{k}={v}" for k, v in sorted(selector.items()))
+    terms = [(k, f"{k}={v}") for k, v in (selector.get("matchLabels") or {}).items()]
+    words = {"In": "{} in ({})", "NotIn": "{} notin ({})", "Exists": "{}", "DoesNotExist": "!{}"}
+    for term in selector.get("matchExpressions") or ():
+        values = ",".join(sorted(term.get("values") or ()))
+        text = words.get(term.get("operator", ""), "{}").format(term["key"], values)
+        terms.append((term["key"], text))
+    return ",".join(text for _, text in sorted(terms))

@@ -1,0 +1,240 @@
+"""The API as one pure object: a request goes in, a response or a watch comes out.
+
+Holds no thread, clock or socket: the time comes with each request, chance from a seed. The same
+requests give the same answers, byte for byte.
+"""
+
+import base64
+import hashlib
+import hmac
+from typing import Any, Final
+
+import msgspec
+
+from stower.api import deletion, discovery, reads, subresources, writes
+from stower.api.calls import Call
+from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
+from stower.api.openapi import Documents
+from stower.api.reads import Feed, Watch
+from stower.api.registry import Registry
+from stower.api.requests import Request, Response, list_options, refusal
+from stower.api.selectors import getters_of
+from stower.api.store import Store
+
+Object = dict[str, Any]
+NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
+SYSTEM_CLASSES: Final = (
+    ("system-cluster-critical", 2_000_000_000,
+     "Used for system critical pods that must run in the cluster, but can be moved to another node "
+     "if necessary."),
+    ("system-node-critical", 2_000_001_000,
+     "Used for system critical pods that must not be moved from their current node."),
+)  # fmt: skip
+HEALTH: Final = ("/healthz", "/livez", "/readyz")
+
+
+class Api:
+    """All objects, and what can be done with them."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        seed: int | str = 0,
+        plugins: frozenset[str] = frozenset(),
+        secret: str = "",
+    ) -> None:
+        """`plugins`: admission that is on besides the default; `secret` signs tokens."""
+        self.secret = secret
+        self.registry = registry
+        self.store = Store(getters_of)
+        self.plugins = plugins
+        self.feeds: dict[Any, Feed] = {}
+        self.skeletons: dict[str, Object] = {}
+        self._seed = str(seed).encode()
+        self._drawn = 0
+        self._documents: Documents | None = None
+
+    def documents(self) -> Documents:
+        """What is published about the types; made anew after custom resources changed."""
+        if self._documents is None:
+            self._documents = Documents(self.registry)
+        return self._documents
+
+    def resources_changed(self) -> None:
+        """Custom resources came, went or changed."""
+        self._documents = None
+        self.feeds.clear()
+
+    # Chance
+
+    def _draw(self) -> bytes:
+        self._drawn += 1
+        text = b"%b/%d" % (self._seed, self._drawn)
+        return hashlib.blake2b(text, digest_size=16).digest()
+
+    def new_uid(self) -> str:
+        """A version 4 UUID."""
+        raw = bytearray(self._draw())
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        text = raw.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def chance(self, alphabet: str, count: int) -> str:
+        """Some random letters."""
+        raw = int.from_bytes(self._draw(), "big")
+        letters = []
+        for _ in range(count):
+            raw, index = divmod(raw, len(alphabet))
+            letters.append(alphabet[index])
+        return "".join(letters)
+
+    def token_user(self, token: str) -> tuple[str, tuple[str, ...]] | None:
+        """Name and groups of the owner of a service account's token that this server made."""
+        head, _, signature = token.partition(".")
+        wanted = hashlib.sha256((head + self.secret).encode()).hexdigest()
+        if not self.secret or not hmac.compare_digest(signature, wanted):
+            return None
+        try:
+            claims = msgspec.json.decode(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
+            name = str(claims["sub"])
+        except (ValueError, KeyError, TypeError, msgspec.DecodeError):
+            return None
+        namespace = name.split(":")[2]
+        accounts = "system:serviceaccounts"
+        return name, (accounts, f"{accounts}:{namespace}", "system:authenticated")
+
+    # The objects that every cluster has
+
+    def restore(self) -> None:
+        """Serve the custom resources of what was loaded."""
+
+    def bootstrap(self, now_ns: int) -> None:
+        """Make the built-in objects that are missing."""
+        namespaces = self.store.collection(("", "namespaces"))
+        for name in NAMESPACES:
+            if name not in namespaces.records:
+                body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                self._make("/api/v1/namespaces", body, now_ns)
+        classes = self.store.collection(("scheduling.k8s.io", "priorityclasses"))
+        for name, value, text in SYSTEM_CLASSES:
+            if name not in classes.records:
+                priority: Object = {
+                    "apiVersion": "scheduling.k8s.io/v1",
+                    "kind": "PriorityClass",
+                    "metadata": {"name": name},
+                    "value": value,
+                    "description": text,
+                }
+                self._make("/apis/scheduling.k8s.io/v1/priorityclasses", priority, now_ns)
+
+    def _make(self, path: str, body: Object, now_ns: int) -> None:
+        from stower.api.requests import encode
+
+        request = Request("POST", path, now_ns, body=encode(body), user="system:apiserver",
+                          user_agent="stower")  # fmt: skip
+        response = self.handle(request)
+        if isinstance(response, Watch) or response.status != 201:
+            raise AssertionError(f"{path}: {response}")
+
+    # Requests
+
+    def handle(self, request: Request) -> Response | Watch:
+        """Answer a request. Errors are answers too."""
+        try:
+            response = self._dispatch(request)
+        except ApiError as error:
+            response = refusal(error)
+        except RecursionError:
+            response = refusal(bad_request("the body is nested too deep"))
+        if isinstance(response, Response):
+            response.revision = self.store.revision
+        return response
+
+    def _dispatch(self, request: Request) -> Response | Watch:
+        path = request.path.rstrip("/") or "/"
+        parts = path[1:].split("/")
+        if parts[0] == "api" and len(parts) > 2:
+            return self._resource(request, "", parts[1], parts[2:])
+        if parts[0] == "apis" and len(parts) > 3:
+            return self._resource(request, parts[1], parts[2], parts[3:])
+        found = self._other(request, path, parts)
+        if found is None:
+            raise no_such_path()
+        return found
+
+    def _other(self, request: Request, path: str, parts: list[str]) -> Response | None:
+        if path in HEALTH or path.startswith(tuple(f"{h}/" for h in HEALTH)):
+            return Response(200, [b"ok"], content_type="text/plain; charset=utf-8")
+        if path == "/version":
+            return discovery.version(self.registry)
+        if path in ("/api", "/apis"):
+            if discovery.wants_aggregated(request):
+                return discovery.aggregated(self.registry, path)
+            if path == "/api":
+                return discovery.api_versions(request)
+            return discovery.api_groups(self.registry)
+        if parts[0] == "openapi":
+            return self.documents().answer(path) or Response(404, [], "text/plain")
+        if parts[0] == "api" and len(parts) == 2:
+            return discovery.api_resources(self.registry, "", parts[1])
+        if parts[0] == "apis" and len(parts) == 2:
+            return discovery.api_group(self.registry, parts[1])
+        if parts[0] == "apis" and len(parts) == 3:
+            return discovery.api_resources(self.registry, parts[1], parts[2])
+        return None
+
+    def _resource(
+        self, request: Request, group: str, version: str, rest: list[str]
+    ) -> Response | Watch:
+        watching = rest[0] == "watch"
+        if watching:
+            rest = rest[1:]
+        namespace = ""
+        if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
+            namespace, rest = rest[1], rest[2:]
+            if not namespace:
+                raise no_such_path()
+        if not rest:
+            raise no_such_path()
+        resource = self.registry.find(group, version, rest[0])
+        if resource is None or len(rest) > 3 or (namespace and not resource.namespaced):
+            raise no_such_path()
+        name = rest[1] if len(rest) > 1 else ""
+        sub = rest[2] if len(rest) > 2 else ""
+        call = Call(self, request, resource, namespace, name, sub)
+        if sub:
+            if sub not in resource.subresources:
+                raise no_such_path()
+            return subresources.handle(call)
+        if not resource.stored:
+            return subresources.handle_unstored(call)
+        if name and resource.namespaced and not namespace:
+            raise no_such_path()
+        if watching:
+            if request.method != "GET":
+                raise method_not_allowed()
+            return reads.watch(call, list_options(request, watch=True))
+        return self._verb(call)
+
+    def _verb(self, call: Call) -> Response | Watch:
+        method = call.request.method
+        if call.name:
+            verbs = {
+                "GET": ("get", reads.get_or_list),
+                "PUT": ("update", writes.update),
+                "PATCH": ("patch", writes.patch),
+                "DELETE": ("delete", deletion.delete),
+            }
+        else:
+            verbs = {
+                "GET": ("list", reads.get_or_list),
+                "POST": ("create", writes.create),
+                "DELETE": ("deletecollection", deletion.delete_collection),
+            }
+            if call.resource.namespaced and not call.namespace and method != "GET":
+                raise method_not_allowed()
+        verb, function = verbs.get(method, ("", None))
+        if function is None or verb not in call.resource.verbs:
+            raise method_not_allowed()
+        return function(call)

@@ -1,0 +1,240 @@
+"""Objects in memory under one counter of revisions, with the history that watches resume from.
+
+Records are immutable: the bytes of an object without kind and apiVersion (versions of one kind
+share them), and what selectors need. Writers hand over whole objects; whoever makes them durable
+takes them from `Store.pending`, and says with `committed` how far it got: nothing later is shown.
+
+Must not know kinds, requests or disks.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+Object = dict[str, Any]
+Key = str  # "namespace/name", or "name" where the resource is the cluster's: etcd's order
+Getters = dict[str, Callable[[Object], str]]
+
+ADDED: Final = "ADDED"
+MODIFIED: Final = "MODIFIED"
+DELETED: Final = "DELETED"
+
+WINDOW_BYTES: Final = 256 * 1024 * 1024  # of history, over all collections; arbitrary
+_EVENT_BYTES: Final = 400  # beside the record's own bytes, roughly
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class Record:
+    """One version of one object."""
+
+    __slots__ = ("fields", "key", "labels", "raw", "revision", "uid")
+
+    def __init__(
+        self, key: Key, uid: str, revision: int, raw: bytes, labels: Object, fields: Object
+    ) -> None:
+        self.key = key
+        self.uid = uid
+        self.revision = revision
+        self.raw = raw
+        self.labels = labels
+        self.fields = fields
+
+    def decode(self) -> Object:
+        """The object, without kind and apiVersion, for the caller to change."""
+        return _decode(self.raw)  # type: ignore[no-any-return]
+
+
+class Event:
+    """One change of one object."""
+
+    __slots__ = ("previous", "record", "revision", "type")
+
+    def __init__(self, kind: str, revision: int, record: Record, previous: Record | None) -> None:
+        self.type = kind
+        self.revision = revision
+        self.record = record  # as it is now, or as it was when it went
+        self.previous = previous
+
+
+def _revision(event: Event) -> int:
+    return event.revision
+
+
+class Collection:
+    """All objects of one resource."""
+
+    def __init__(self, name: tuple[str, str], getters: Getters) -> None:
+        self.name = name
+        self.getters = getters
+        self.records: dict[Key, Record] = {}
+        self.keys: list[Key] = []
+        self.log: list[Event] = []
+        self.start = 0  # events before this place are forgotten
+        self.forgotten = 0  # the newest revision that is forgotten
+
+    def record(self, key: Key, item: Object, revision: int) -> Record:
+        """A record of the object, whose resourceVersion is set."""
+        metadata = item["metadata"]
+        metadata["resourceVersion"] = str(revision)
+        getters = self.getters
+        fields = {name: get(item) for name, get in getters.items()} if getters else {}
+        labels = metadata.get("labels") or {}
+        return Record(key, metadata["uid"], revision, _encode(item), labels, fields)
+
+    def events_after(self, revision: int) -> list[Event] | None:
+        """What happened after a revision, or None where that is forgotten."""
+        if revision < self.forgotten:
+            return None
+        return self.log[bisect_right(self.log, revision, lo=self.start, key=_revision) :]
+
+    def keys_in(self, namespace: str, after: Key | None = None) -> list[Key]:
+        """Keys in order, of a namespace or (empty) of all, from the one after `after`."""
+        low = bisect_right(self.keys, after) if after is not None else 0
+        if not namespace:
+            return self.keys[low:] if low else self.keys
+        low = max(low, bisect_left(self.keys, f"{namespace}/"))
+        return self.keys[low : bisect_left(self.keys, f"{namespace}0")]  # "0" comes after "/"
+
+    def at(self, revision: int) -> dict[Key, Record] | None:
+        """The records as they were at a revision, or None where that is forgotten."""
+        events = self.events_after(revision)
+        if events is None:
+            return None
+        if not events:
+            return self.records
+        records = dict(self.records)
+        for event in reversed(events):
+            if event.previous is None:
+                records.pop(event.record.key, None)
+            else:
+                records[event.record.key] = event.previous
+        return records
+
+    def _set(self, record: Record) -> None:
+        if record.key not in self.records:
+            insort(self.keys, record.key)
+        self.records[record.key] = record
+
+    def _drop(self, key: Key) -> None:
+        del self.records[key]
+        del self.keys[bisect_left(self.keys, key)]
+
+
+class Store:
+    """All collections."""
+
+    def __init__(self, getters_of: Callable[[tuple[str, str]], Getters]) -> None:
+        self.revision = 1
+        self.collections: dict[tuple[str, str], Collection] = {}
+        self._getters_of = getters_of
+        self._order: deque[tuple[Collection, int]] = deque()
+        self._window_bytes = 0
+        self.window_bytes_max = WINDOW_BYTES
+        self.durable = False  # writes wait in `pending` until `committed` is told
+        self.pending: list[tuple[Collection, Event]] = []
+        self.visible = 1  # nothing after this revision may be shown
+        self.forgotten = 0
+
+    def collection(self, name: tuple[str, str]) -> Collection:
+        """The collection of a resource, made when first asked for."""
+        found = self.collections.get(name)
+        if found is None:
+            found = Collection(name, self._getters_of(name))
+            found.forgotten = self.forgotten
+            self.collections[name] = found
+        return found
+
+    def load(self, collection: Collection, key: Key, raw: bytes, revision: int) -> None:
+        """Take over an object that was kept; no event."""
+        item = _decode(raw)
+        record = collection.record(key, item, revision)
+        collection._set(record)
+
+    def loaded(self, revision: int) -> None:
+        """All objects are taken over; history before this is forgotten."""
+        self.revision = self.visible = revision
+        self.forget()
+
+    def put(self, collection: Collection, key: Key, item: Object) -> Record:
+        """Keep a new or changed object under the next revision."""
+        self.revision += 1
+        record = collection.record(key, item, self.revision)
+        previous = collection.records.get(key)
+        kind = MODIFIED if previous is not None else ADDED
+        collection._set(record)
+        self._log(collection, Event(kind, self.revision, record, previous))
+        return record
+
+    def remove(self, collection: Collection, key: Key, item: Object) -> Record:
+        """Remove an object; `item` is its last state."""
+        self.revision += 1
+        record = collection.record(key, item, self.revision)
+        previous = collection.records[key]
+        collection._drop(key)
+        self._log(collection, Event(DELETED, self.revision, record, previous))
+        return record
+
+    def _log(self, collection: Collection, event: Event) -> None:
+        collection.log.append(event)
+        size = len(event.record.raw) + _EVENT_BYTES
+        self._order.append((collection, size))
+        self._window_bytes += size
+        if self.durable:
+            self.pending.append((collection, event))
+        else:
+            self.visible = event.revision
+        while self._window_bytes > self.window_bytes_max and len(self._order) > 1:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        collection, size = self._order.popleft()
+        self._window_bytes -= size
+        collection.forgotten = collection.log[collection.start].revision
+        collection.start += 1
+        if collection.start > 1024 and collection.start * 2 > len(collection.log):
+            del collection.log[: collection.start]
+            collection.start = 0
+
+    def forget(self) -> None:
+        """Forget all history: whoever asks for older revisions is answered 410."""
+        self._order.clear()
+        self._window_bytes = 0
+        self.forgotten = self.revision
+        for collection in self.collections.values():
+            collection.log.clear()
+            collection.start = 0
+            collection.forgotten = self.revision
+
+    def take_pending(self, limit: int) -> list[tuple[Collection, Event]]:
+        """The oldest writes that are not durable yet, for one commit."""
+        taken = self.pending[:limit]
+        del self.pending[:limit]
+        return taken
+
+    def committed(self, revision: int) -> None:
+        """Everything up to the revision is durable, and may be shown."""
+        self.visible = revision
+
+    def undo(self, lost: list[tuple[Collection, Event]]) -> None:
+        """Take back writes that could not be made durable, and all that came after them."""
+        for collection, event in reversed([*lost, *self.pending]):
+            collection.log.pop()
+            _, size = self._order.pop()
+            self._window_bytes -= size
+            if event.previous is None:
+                collection._drop(event.record.key)
+            else:
+                collection._set(event.previous)
+        self.pending.clear()
+        # The numbers are not used again: somebody may have been told of one.
+
+    def all_records(self) -> Iterator[tuple[Collection, Record]]:
+        """Every object there is."""
+        for collection in self.collections.values():
+            for record in collection.records.values():
+                yield collection, record

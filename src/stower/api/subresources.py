@@ -1,0 +1,91 @@
+"""Subresources, and resources that are only answers: one function for each."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from stower.api import bindings, evictions, reads, reviews, scale, writes
+from stower.api.bodies import read_object
+from stower.api.calls import Call
+from stower.api.errors import ApiError, method_not_allowed, no_such_path
+from stower.api.reads import Watch
+from stower.api.requests import Response, list_options, write_options
+
+Object = dict[str, Any]
+Handler = Callable[[Call], Response | Watch]
+
+
+def handle(call: Call) -> Response | Watch:
+    """A request for a part of an object."""
+    sub = call.resource.subresources[call.subresource]
+    verb = {"GET": "get", "PUT": "update", "PATCH": "patch", "POST": "create", "DELETE": "delete"}
+    if verb.get(call.request.method, "") not in sub.verbs:
+        raise method_not_allowed()
+    if call.resource.namespaced and not call.namespace:
+        raise no_such_path()
+    function = SUBRESOURCES.get((call.resource.plural, call.subresource))
+    function = function or ANY.get(call.subresource)
+    if function is None:
+        text = f"{call.resource.plural}/{call.subresource} needs a node that runs the pod"
+        raise ApiError(501, "NotImplemented", text)
+    return function(call)
+
+
+def _part(call: Call) -> Response | Watch:
+    """A subresource that is the object itself, with rules of its own."""
+    method = call.request.method
+    if method == "GET":
+        return reads.get(call)
+    return writes.update(call) if method == "PUT" else writes.patch(call)
+
+
+def _log(call: Call) -> Response:
+    """Nothing runs here: no output."""
+    call.record()
+    return Response(204, [], content_type="text/plain")
+
+
+def _finalize(call: Call) -> Response:
+    """PUT of a namespace with fewer finalizers in its spec."""
+    options = write_options(call.request, "UpdateOptions")
+    item, warnings = read_object(call, options)
+    record = call.record()
+    finalizers = list((item.get("spec") or {}).get("finalizers") or ())
+
+    def transform(old: Object) -> Object:
+        return {**old, "spec": {**(old.get("spec") or {}), "finalizers": finalizers}}
+
+    return writes.change(call, record, transform, options, warnings)
+
+
+def handle_unstored(call: Call) -> Response | Watch:
+    """A request for something that is not kept."""
+    key = (call.resource.group, call.resource.plural)
+    function = UNSTORED.get(key)
+    if key == ("", "componentstatuses"):
+        if call.request.method != "GET":
+            raise method_not_allowed()
+        return reads.list_objects(call, list_options(call.request))
+    if function is None or call.request.method != "POST" or call.name:
+        raise method_not_allowed()
+    return function(call)
+
+
+ANY: Final[dict[str, Handler]] = {"status": _part, "scale": scale.handle, "approval": _part}
+SUBRESOURCES: Final[dict[tuple[str, str], Handler]] = {
+    ("namespaces", "finalize"): _finalize,
+    ("pods", "binding"): bindings.bind,
+    ("pods", "ephemeralcontainers"): _part,
+    ("pods", "eviction"): evictions.evict,
+    ("pods", "log"): _log,
+    ("pods", "resize"): _part,
+    ("serviceaccounts", "token"): reviews.token,
+}
+UNSTORED: Final[dict[tuple[str, str], Handler]] = {
+    ("", "bindings"): bindings.bind_named,
+    ("authentication.k8s.io", "selfsubjectreviews"): reviews.self_subject,
+    ("authentication.k8s.io", "tokenreviews"): reviews.token_review,
+    ("authorization.k8s.io", "localsubjectaccessreviews"): reviews.access,
+    ("authorization.k8s.io", "selfsubjectaccessreviews"): reviews.access,
+    ("authorization.k8s.io", "selfsubjectrulesreviews"): reviews.rules,
+    ("authorization.k8s.io", "subjectaccessreviews"): reviews.access,
+}

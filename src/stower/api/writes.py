@@ -1,0 +1,580 @@
+"""Create, update and patch: from what a client sends to what is kept.
+
+The order is the real server's: read, namespace, admission that changes, preparation, validation,
+admission that refuses, storage. Source: apiserver pkg/endpoints/handlers, pkg/registry/rest and
+pkg/registry/generic/registry/store.go, Kubernetes 1.36.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from stower.api import admission, convert, kinds, managed
+from stower.api.bodies import cleaned, media_type, parse_json, read_object
+from stower.api.calls import Call
+from stower.api.errors import (
+    INVALID,
+    ApiError,
+    FieldError,
+    bad_request,
+    invalid,
+    unsupported_media_type,
+)
+from stower.api.metadata import new_metadata_errors, update_metadata_errors
+from stower.api.patches import BadPatch, PatchFailed, json_patch, merge, strategic
+from stower.api.reads import object_response
+from stower.api.requests import (
+    APPLY_PATCH,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    Response,
+    WriteOptions,
+    write_options,
+)
+from stower.api.schema import skeleton
+from stower.api.store import Record
+
+Object = dict[str, Any]
+Transform = Callable[[Object], Object]
+
+_encode = msgspec.json.encode
+_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
+GENERATED_MAX: Final = 58  # of a generated name before its suffix
+SERVER_FIELDS: Final = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+
+
+def create(call: Call) -> Response:
+    """POST to a collection."""
+    options = write_options(call.request, "CreateOptions")
+    item, warnings = read_object(call, options)
+    return create_object(call, item, options, warnings)
+
+
+def create_object(
+    call: Call,
+    item: Object,
+    options: WriteOptions,
+    warnings: tuple[str, ...] = (),
+    managers: managed.Managers | None = None,
+) -> Response:
+    """Keep a new object."""
+    raw, more = add(call, item, options, managers)
+    return object_response(call, raw, 201, (*warnings, *more))
+
+
+def add(
+    call: Call, item: Object, options: WriteOptions, managers: managed.Managers | None = None
+) -> tuple[bytes, list[str]]:
+    """Keep a new object; its bytes, and warnings."""
+    resource, strategy = call.resource, call.strategy
+    meta: Object = item["metadata"]
+    _set_namespace(call, meta)
+    if call.name and not meta.get("name"):
+        meta["name"] = call.name
+    if meta.get("resourceVersion") and meta["resourceVersion"] != "0":
+        raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
+    if not meta.get("name") and meta.get("generateName"):
+        base = meta["generateName"][:GENERATED_MAX]
+        meta["name"] = base + call.api.chance(_SUFFIX, 5)
+    for name in (*SERVER_FIELDS, "resourceVersion", "selfLink", "generation"):
+        meta.pop(name, None)
+    meta["uid"] = call.api.new_uid()
+    meta["creationTimestamp"] = call.now
+    if strategy.generation or strategy.generation_once:
+        meta["generation"] = 1
+    admission.check_namespace(call)
+    _reset_status(call, item)
+    admission.mutate_new(call, item)
+    hooks = kinds.hooks_of(resource)
+    if hooks.prepare_create is not None:
+        hooks.prepare_create(call, item)
+    if strategy.finalizers:
+        kept = meta.get("finalizers") or []
+        meta["finalizers"] = [*kept, *(f for f in strategy.finalizers if f not in kept)]
+    errors = hooks.validate_create(call, item) if hooks.validate_create is not None else []
+    metadata_errors = new_metadata_errors(meta, resource.namespaced, strategy.name_faults)
+    if errors or metadata_errors:
+        raise call_invalid(call, meta.get("name", ""), [*metadata_errors, *errors])
+    usage = admission.check_new(call, item)
+    key = call.key(meta["name"])
+    if key in call.collection.records:
+        raise call.already_exists(meta["name"])
+    _set_managers(call, item, options, managers)
+    extra = hooks.warnings(call, item) if hooks.warnings is not None else []
+    if options.dry_run:
+        return _encode(item), extra
+    record = call.api.store.put(call.collection, key, item)
+    admission.settle(call, usage)
+    if hooks.after is not None:
+        hooks.after(call, item)
+    return record.raw, extra
+
+
+def call_invalid(call: Call, name: str, errors: list[FieldError]) -> ApiError:
+    """422 about an object of the call's kind."""
+    return invalid(call.resource.group, call.resource.kind, name, errors)
+
+
+def _set_managers(
+    call: Call, item: Object, options: WriteOptions, managers: managed.Managers | None
+) -> None:
+    meta = item["metadata"]
+    meta.pop("managedFields", None)
+    kind = call.resource.type
+    if managers is not None:
+        meta["managedFields"] = managed.write_managers(managers)
+    elif kind is not None:
+        manager = managed.Manager(options.manager, "Update", call.resource.api_version)
+        reset = ("f:status",) if call.strategy.status else ()
+        bones = call.api.skeletons.get(kind.name)
+        if bones is None:
+            bones = call.api.skeletons[kind.name] = skeleton(kind)
+        fields = managed.updated(kind, bones, item, manager, call.now, reset)
+        if fields:
+            meta["managedFields"] = fields
+
+
+def _set_namespace(call: Call, meta: Object) -> None:
+    if not call.resource.namespaced:
+        if meta.get("namespace"):
+            meta.pop("namespace")
+        return
+    if meta.setdefault("namespace", call.namespace) == "":
+        meta["namespace"] = call.namespace
+    if meta["namespace"] != call.namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def _reset_status(call: Call, item: Object) -> None:
+    strategy, kind = call.strategy, call.resource.type
+    custom = call.resource.custom
+    if custom is not None:
+        if custom.has_status:
+            item.pop("status", None)
+        return
+    if strategy.status and not strategy.status_on_create and kind is not None:
+        field = kind.fields.get("status")
+        if field is not None:
+            if field.always:
+                item["status"] = field.type.empty()
+            else:
+                item.pop("status", None)
+
+
+# Update
+
+
+def update(call: Call) -> Response:
+    """PUT of an object or its status."""
+    options = write_options(call.request, "UpdateOptions")
+    item, warnings = read_object(call, options)
+    meta = item["metadata"]
+    name = meta.get("name") or ""
+    if not name:
+        raise bad_request("name must be provided")
+    if name != call.name:
+        raise bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({call.name})"
+        )
+    _set_namespace(call, meta)
+    record = call.collection.records.get(call.key())
+    if record is None:
+        if not call.strategy.create_on_update or call.subresource:
+            raise call.not_found()
+        return create_object(call, item, options, warnings)
+    return change(call, record, lambda old: item, options, warnings, put=True)
+
+
+def change(
+    call: Call,
+    record: Record,
+    transform: Transform,
+    options: WriteOptions,
+    warnings: Sequence[str] = (),
+    *,
+    put: bool = False,
+    managers: managed.Managers | None = None,
+) -> Response:
+    """Change an object, and answer with it."""
+    raw, more = alter(call, record, transform, options, put=put, managers=managers)
+    return object_response(call, raw, warnings=(*warnings, *more))
+
+
+def alter(
+    call: Call,
+    record: Record,
+    transform: Transform,
+    options: WriteOptions,
+    *,
+    put: bool = False,
+    managers: managed.Managers | None = None,
+) -> tuple[bytes, list[str]]:
+    """Change an object by a function of its present state; its new bytes, and warnings."""
+    old = record.decode()
+    new = transform(old)
+    meta: Object = new["metadata"]
+    _check_versions(call, record, old, meta, put)
+    old_meta = old["metadata"]
+    keep_server_fields(old_meta, meta)
+    sent_managers = meta.pop("managedFields", None)
+    if sent_managers is not None and not any(sent_managers):
+        # An empty list, or one with an empty entry, forgets who managed what.
+        old_meta = {k: v for k, v in old_meta.items() if k != "managedFields"}
+    if not meta.get("generateName") and old_meta.get("generateName") and not put:
+        meta["generateName"] = old_meta["generateName"]
+    hooks = kinds.hooks_of(call.resource)
+    status = call.subresource == "status"
+    _keep_other_half(call, new, old, status)
+    if not call.subresource:
+        admission.mutate_update(call, new, old)
+    prepare = hooks.prepare_status if status else hooks.prepare_update
+    if prepare is not None:
+        prepare(call, new, old)
+    if call.strategy.generation and not status and _spec_changed(call, new, old):
+        meta["generation"] = old_meta.get("generation", 0) + 1
+    # As many steps of the real server look at it.
+    twice = 3 if status and call.resource.plural == "pods" else 2
+    errors = update_metadata_errors(meta, old_meta) * twice
+    validate = hooks.validate_status if status else hooks.validate_update
+    if validate is not None and not errors:
+        errors = validate(call, new, old)
+    if errors:
+        raise call_invalid(call, meta.get("name", ""), errors)
+    usage = admission.check_update(call, new, old) if not call.subresource else None
+    _update_managers(call, new, {**old, "metadata": old_meta}, options, managers)
+    extra = hooks.warnings(call, new) if hooks.warnings is not None and not status else []
+    return _store(call, record, old, new, options, usage), extra
+
+
+def _store(
+    call: Call, record: Record, old: Object, new: Object, options: WriteOptions, usage: Any
+) -> bytes:
+    meta = new["metadata"]
+    meta["resourceVersion"] = old["metadata"]["resourceVersion"]
+    if managed_times_aside(new) == managed_times_aside(old):
+        return record.raw
+    if options.dry_run:
+        return _encode(new)
+    store = call.api.store
+    ends = (
+        "deletionTimestamp" in meta
+        and not meta.get("finalizers")
+        and not meta.get("deletionGracePeriodSeconds")
+    )
+    if ends and call.resource.key == ("", "namespaces"):
+        ends = not (new.get("spec") or {}).get("finalizers")
+    if ends:
+        kept = store.remove(call.collection, record.key, old)
+        meta["resourceVersion"] = str(kept.revision)
+        raw = _encode(new)
+    else:
+        raw = store.put(call.collection, record.key, new).raw
+    admission.settle(call, usage)
+    hooks = kinds.hooks_of(call.resource)
+    if hooks.after is not None:
+        hooks.after(call, new if not ends else None)
+    return raw
+
+
+def managed_times_aside(item: Object) -> Object:
+    """The object without what is no change by itself: when managers last wrote."""
+    meta = item["metadata"]
+    if "managedFields" not in meta:
+        return item
+    entries = [{k: v for k, v in e.items() if k != "time"} for e in meta["managedFields"]]
+    return {**item, "metadata": {**meta, "managedFields": entries}}
+
+
+def _check_versions(call: Call, record: Record, old: Object, meta: Object, put: bool) -> None:
+    sent = meta.get("resourceVersion")
+    if sent and sent != "0":
+        if not str(sent).isdecimal():
+            error = FieldError(INVALID, "metadata.resourceVersion", sent, _bad_number(str(sent)))
+            if put:
+                raise ApiError(500, "", f"{error.field}: {error.message}")
+            raise call_invalid(call, call.name, [error])
+        if int(sent) != record.revision:
+            raise call.conflict(
+                "the object has been modified; please apply your changes to the latest version "
+                "and try again"
+            )
+    elif put and call.strategy.update_needs_version and not call.subresource:
+        error = FieldError(
+            INVALID, "metadata.resourceVersion", _Hex(0), "must be specified for an update"
+        )
+        raise call_invalid(call, call.name, [error])
+    uid = meta.get("uid")
+    if uid and uid != old["metadata"]["uid"]:
+        raise call.conflict(
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+            f"{old['metadata']['uid']}"
+        )
+
+
+class _Hex(int):
+    """A number that messages show as Go's %#v does."""
+
+
+def _bad_number(text: str) -> str:
+    return f'strconv.ParseUint: parsing "{text}": invalid syntax'
+
+
+def keep_server_fields(old_meta: Object, meta: Object) -> None:
+    """Take over from the old metadata what only the server sets, where it is absent."""
+    for name in SERVER_FIELDS:
+        if name in old_meta:
+            meta.setdefault(name, old_meta[name])
+    meta.pop("selfLink", None)
+    meta.pop("generation", None)
+    if "generation" in old_meta:
+        meta["generation"] = old_meta["generation"]
+    if "namespace" in old_meta:
+        meta.setdefault("namespace", old_meta["namespace"])
+
+
+def _keep_other_half(call: Call, new: Object, old: Object, status: bool) -> None:
+    """A status update changes nothing else of the object, and the other way round."""
+    custom = call.resource.custom
+    if status:
+        for name in [n for n in new if n not in ("status", "metadata")]:
+            del new[name]
+        for name, value in old.items():
+            if name not in ("status", "metadata"):
+                new[name] = value
+        if custom is not None:
+            new["metadata"] = {**old["metadata"], "resourceVersion": None}
+            new["metadata"].pop("resourceVersion")
+    elif (call.strategy.status if custom is None else custom.has_status) and not (call.subresource):
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+
+
+def _spec_changed(call: Call, new: Object, old: Object) -> bool:
+    hooks = kinds.hooks_of(call.resource)
+    counted = hooks.counted or (lambda item: _without(item, "metadata", "status"))
+    return bool(counted(new) != counted(old))
+
+
+def _without(item: Object, *names: str) -> Object:
+    return {k: v for k, v in item.items() if k not in names}
+
+
+def _update_managers(
+    call: Call, new: Object, old: Object, options: WriteOptions, managers: managed.Managers | None
+) -> None:
+    kind = call.resource.type
+    meta = new["metadata"]
+    if managers is not None:
+        if fields := managed.write_managers(managers):
+            meta["managedFields"] = fields
+    elif kind is not None:
+        version = call.resource.api_version
+        manager = managed.Manager(options.manager, "Update", version, call.subresource)
+        reset: tuple[str, ...] = ()
+        if call.strategy.status:
+            reset = ("f:spec",) if call.subresource == "status" else ("f:status",)
+        fields = managed.updated(kind, old, new, manager, call.now, reset)
+        if fields:
+            meta["managedFields"] = fields
+    elif "managedFields" in old["metadata"]:
+        meta["managedFields"] = old["metadata"]["managedFields"]
+
+
+# Patch
+
+
+def patch(call: Call) -> Response:
+    """PATCH of an object or its status, in any of four forms."""
+    form = media_type(call.request.content_type)
+    known = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+    custom = call.resource.custom is not None
+    if form not in known or (custom and form == STRATEGIC_PATCH):
+        raise unsupported_media_type()
+    call.request.content_type = form
+    options = write_options(call.request, "PatchOptions")
+    if form == APPLY_PATCH:
+        return apply(call, options)
+    record = call.record()
+    transform, warnings = patch_transform(call, form, options)
+    return change(call, record, transform, options, warnings)
+
+
+def patch_transform(call: Call, form: str, options: WriteOptions) -> tuple[Transform, list[str]]:
+    """What the patch of the request does to an object (without kind and apiVersion).
+
+    The list fills with warnings when that is done.
+    """
+    body = call.request.body
+    try:
+        change = parse_json(body)
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+    if form == JSON_PATCH:
+        if not isinstance(change, list) or not all(isinstance(c, dict) for c in change):
+            found = "object" if isinstance(change, dict) else "value"
+            raise bad_request(
+                f"error decoding patch: json: cannot unmarshal {found} into Go value of type "
+                "[]handlers.jsonPatchOp"
+            )
+        if len(change) > 10_000:
+            text = f"The allowed maximum operations in a JSON patch is 10000, got {len(change)}"
+            raise ApiError(413, "RequestEntityTooLarge", text)
+    elif not isinstance(change, dict):
+        raise bad_request(
+            "json: cannot unmarshal array into Go value of type map[string]interface {}"
+        )
+    resource = call.resource
+    warnings: list[str] = []
+
+    def transform(old: Object) -> Object:
+        shown = old
+        if (converter := convert.out_of_store(resource)) is not None:
+            shown = converter(old)
+        full = {"kind": resource.kind, "apiVersion": resource.api_version, **shown}
+        try:
+            if form == JSON_PATCH:
+                patched = json_patch(full, change)
+            elif form == MERGE_PATCH:
+                patched = merge(full, change)
+            else:
+                patched = strategic(full, change, resource.type)
+        except PatchFailed as error:
+            text = "the server rejected our request due to an error in our request"
+            raise ApiError(422, "Invalid", text, {}) from error
+        except BadPatch as error:
+            raise bad_request(str(error)) from None
+        return patched_object(call, patched, options, warnings)
+
+    return transform, warnings
+
+
+def patched_object(call: Call, patched: Any, options: WriteOptions, warnings: list[str]) -> Object:
+    """A patched object, checked and cleaned."""
+    if not isinstance(patched, dict):
+        raise bad_request("the patched object is not an object")
+    _check_patched_kind(call, patched)
+    try:
+        item, more = cleaned(call, patched, options, "")
+    except ApiError as error:
+        shown = _encode(patched).decode()
+        raise invalid("", "", "", [FieldError(INVALID, "patch", shown, error.message)]) from None
+    warnings += more
+    meta = item["metadata"]
+    if meta.get("name") != call.name:
+        fault = FieldError(INVALID, "metadata.name", meta.get("name", ""), "field is immutable")
+        if not meta.get("name"):
+            raise bad_request("name must be provided")
+        if call.resource.custom is None:
+            raise bad_request(
+                f"the name of the object ({meta['name']}) does not match the name on the URL "
+                f"({call.name})"
+            )
+        raise call_invalid(call, call.name, [fault])
+    if call.resource.namespaced and meta.get("namespace", call.namespace) != call.namespace:
+        raise bad_request(
+            f"the namespace of the object ({meta.get('namespace')}) does not match the namespace "
+            f"on the URL ({call.namespace})"
+        )
+    return item
+
+
+def _check_patched_kind(call: Call, patched: Object) -> None:
+    kind, version = patched.get("kind"), patched.get("apiVersion")
+    if kind == call.resource.kind and version == call.resource.api_version:
+        return
+    raise bad_request(
+        f'no kind "{kind}" is registered for version "{version}" in scheme '
+        '"pkg/api/legacyscheme/scheme.go:30"'
+    )
+
+
+def apply(call: Call, options: WriteOptions) -> Response:
+    """Server-side apply."""
+    resource = call.resource
+    try:
+        config = parse_json(call.request.body)
+        if not isinstance(config, dict):
+            raise ValueError("json: cannot unmarshal into Go value of type map[string]interface {}")
+    except ValueError as error:
+        raise bad_request(f"error decoding YAML: {error}") from None
+    _check_apply(call, config)
+    kind = resource.type
+    if kind is None:
+        kind = resource.custom.type
+    config = {k: v for k, v in config.items() if k not in ("kind", "apiVersion")}
+    manager = managed.Manager(options.manager, "Apply", resource.api_version, call.subresource)
+    record = call.collection.records.get(call.key())
+    strategy = call.strategy
+    reset: tuple[str, ...] = ()
+    if strategy.status:
+        reset = ("f:spec",) if call.subresource == "status" else ("f:status",)
+    if record is None:
+        if call.subresource:
+            raise call.not_found()
+        if (config.get("metadata") or {}).get("uid"):
+            raise call.conflict(
+                "uid mismatch: the provided object specified uid "
+                f"{config['metadata']['uid']}, and no existing object was found"
+            )
+        item, warnings = cleaned(call, config, options, "")
+        fields = managed.applied_fields(kind, config)
+        wanted = frozenset(p for p in fields if p[0] not in reset) - managed.IGNORED
+        return create_object(
+            call, item, options, warnings, {manager: managed.Entry(call.now, wanted)}
+        )
+    old = record.decode()
+    applied = dict(config.items())
+    meta = dict(applied.get("metadata") or {})
+    sent_version = meta.pop("resourceVersion", None)
+    if meta.pop("managedFields", None):
+        raise bad_request("metadata.managedFields must be nil")
+    applied["metadata"] = meta
+    merged, managers = managed.apply(kind, old, applied, manager, options.force, reset)
+    if sent_version:
+        merged = {**merged, "metadata": {**merged["metadata"], "resourceVersion": sent_version}}
+    before = managed.read_managers(old["metadata"])
+    time = call.now
+    if before.get(manager) and before[manager].fields == managers[manager].fields:
+        time = before[manager].time
+    managers[manager] = managed.Entry(time, managers[manager].fields)
+    found: list[str] = []
+    try:
+        item, more = cleaned(call, merged, options, "")
+    except ApiError as error:
+        raise bad_request(f"failed to create typed patch object: {error.message}") from None
+    return change(call, record, lambda _: item, options, (*found, *more), managers=managers)
+
+
+def _check_apply(call: Call, config: Object) -> None:
+    resource = call.resource
+    meta = config.get("metadata") or {}
+    if not isinstance(meta, dict):
+        raise bad_request("metadata is not an object")
+    version, kind = config.get("apiVersion"), config.get("kind")
+    if version is None or kind is None:
+        missing = "kind" if kind is None else "apiVersion"
+        raise bad_request(f"Object '{missing.capitalize()}' is missing in the applied object")
+    if (version, kind) != (resource.api_version, resource.kind):
+        raise bad_request(
+            f"invalid object type: {version}, Kind={kind}, want {resource.api_version}, "
+            f"Kind={resource.kind}"
+        )
+    name = meta.get("name") or call.name
+    if name != call.name:
+        raise bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({call.name})"
+        )
+    meta["name"] = name
+    config["metadata"] = meta
+    if meta.get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")

@@ -1,0 +1,1 @@
+"""The API over HTTP, durable: a small server for one machine."""

@@ -1,0 +1,274 @@
+"""Objects on disk: SQLite in WAL mode, synchronous FULL, one writer thread with group commit.
+
+The writer takes whatever is queued and commits it at once; see Committer for when. What a commit
+held is told in the order of revisions, and a commit that fails takes back all that came after it.
+"""
+
+import asyncio
+import fcntl
+import os
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from stower.api.store import DELETED, Collection, Event, Store
+
+Batch = list[tuple[Collection, Event]]
+
+FILE: Final = "stower.db"
+LOCK: Final = "lock"
+BATCH_MAX: Final = 256
+PAGE_BYTES: Final = 8192
+CHECKPOINT_PAGES: Final = 1000  # 4000 pauses for 25 ms
+SLOW_COMMIT_S: Final = 0.0008
+WAIT_SHARE: Final = 0.3  # of the last commit's duration, to let a batch gather
+WAIT_MAX_S: Final = 0.004
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS obj (id INTEGER PRIMARY KEY, key TEXT UNIQUE, rv INTEGER, data BLOB);
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
+"""
+UPSERT: Final = (
+    "INSERT INTO obj (key, rv, data) VALUES (?, ?, ?) "
+    "ON CONFLICT (key) DO UPDATE SET rv = excluded.rv, data = excluded.data"
+)
+FORMAT: Final = "1"
+
+
+class StateError(Exception):
+    """The state directory cannot be used; the message says why and what to do."""
+
+
+class Database:
+    """The file of one state directory, held by one server."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open or make it. Raises StateError."""
+        self.path = folder / FILE
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise StateError(
+                f"{folder}: another stower apiserver uses this state directory; stop it, or give "
+                "--state another directory"
+            ) from None
+        try:
+            self._open()
+        except sqlite3.Error as error:
+            os.close(self._lock)
+            raise StateError(
+                f"{self.path}: {error}; nothing was changed. Move the file away to start with an "
+                "empty cluster, or restore it from a copy"
+            ) from None
+        except StateError:
+            os.close(self._lock)
+            raise
+
+    def _open(self) -> None:
+        if not self.path.exists():
+            self.path.touch(mode=0o600)
+        self.connection = sqlite3.connect(
+            self.path, isolation_level=None, check_same_thread=False, timeout=0
+        )
+        found = self.connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found[0] != "ok":
+            raise sqlite3.DatabaseError(f"the database is damaged: {found[0]}")
+        self.connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        mode = self.connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise StateError(f"{self.path}: this file system has no write-ahead log: {mode}")
+        self.connection.execute("PRAGMA synchronous = FULL")
+        self.connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        self.connection.executescript(SCHEMA)
+        stored = self.value("format")
+        if stored is None:
+            self.set_value("format", FORMAT)
+        elif stored != FORMAT:
+            raise StateError(
+                f"{self.path}: format {stored}, want {FORMAT}: made by another version"
+            )
+
+    def value(self, name: str) -> str | None:
+        """A value beside the objects."""
+        found = self.connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if found is None else str(found[0])
+
+    def set_value(self, name: str, value: str) -> None:
+        """Keep a value beside the objects."""
+        self.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    def load(self, store: Store) -> int:
+        """Give all objects to the store; how many they are. Raises StateError."""
+        count = 0
+        try:
+            for key, revision, data in self.connection.execute("SELECT key, rv, data FROM obj"):
+                group, plural, rest = key.split("/", 2)
+                collection = store.collection((group, plural))
+                store.load(collection, rest, bytes(data), revision)
+                count += 1
+            stored = self.value("revision")
+        except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+            raise StateError(f"{self.path}: cannot be read: {error}; nothing was changed") from None
+        store.loaded(max(1, int(stored or 1)))
+        return count
+
+    def commit(self, batch: Batch) -> None:
+        """Make a batch durable, all of it or nothing. Raises sqlite3.Error."""
+        last: dict[str, tuple[int, bytes | None]] = {}
+        for collection, event in batch:
+            group, plural = collection.name
+            key = f"{group}/{plural}/{event.record.key}"
+            gone = event.type == DELETED
+            last[key] = (event.revision, None if gone else event.record.raw)
+        execute = self.connection.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            kept = [(key, rv, raw) for key, (rv, raw) in last.items() if raw is not None]
+            lost = [(key,) for key, (_, raw) in last.items() if raw is None]
+            if kept:
+                self.connection.executemany(UPSERT, kept)
+            if lost:
+                self.connection.executemany("DELETE FROM obj WHERE key = ?", lost)
+            self.set_value("revision", str(batch[-1][1].revision))
+            execute("COMMIT")
+        except BaseException:
+            if self.connection.in_transaction:
+                execute("ROLLBACK")
+            raise
+
+    def close(self) -> None:
+        """Close the file and let another server have it."""
+        self.connection.close()
+        os.close(self._lock)
+
+
+class Committer:
+    """Brings the store's writes to disk, and tells who waits for them.
+
+    An idle writer takes all that is queued. Refilling at once would split clients that wait for
+    answers into alternating halves, so after a slow commit it waits a little, or until one and a
+    half times the last batch has come.
+    """
+
+    def __init__(self, store: Store, database: Database | None, shown: Callable[[], None]) -> None:
+        """`shown` is called when the store may show more."""
+        self.store = store
+        self.database = database
+        self._shown = shown
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._busy = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._last_size = 0
+        self._last_duration = 0.0
+        self._thread: threading.Thread | None = None
+        if database is not None:
+            store.durable = True
+            self._thread = threading.Thread(target=self._write, name="writer", daemon=True)
+            self._thread.start()
+
+    def wrote(self) -> None:
+        """The store may have new writes."""
+        store = self.store
+        if self.database is None:
+            if store.visible > self._told:
+                self._told = store.visible
+                self._shown()
+            return
+        if self._busy or not store.pending:
+            return
+        if self._timer is not None:
+            if len(store.pending) >= self._last_size * 1.5:
+                self._timer.cancel()
+                self._start()
+            return
+        self._start()
+
+    _told = 0
+
+    def _start(self) -> None:
+        self._timer = None
+        if self._busy or not self.store.pending:
+            return
+        self._busy = True
+        self._jobs.put(self.store.take_pending(BATCH_MAX))
+
+    def _write(self) -> None:
+        assert self.database is not None
+        while (batch := self._jobs.get()) is not None:
+            began = time.monotonic()
+            failure: BaseException | None = None
+            try:
+                self.database.commit(batch)
+            except Exception as error:
+                failure = error
+            duration = time.monotonic() - began
+            try:
+                self._loop.call_soon_threadsafe(self._wrote, batch, failure, duration)
+            except RuntimeError:  # the loop has ended
+                return
+
+    def _wrote(self, batch: Batch, failure: BaseException | None, duration: float) -> None:
+        self._busy = False
+        self._last_size, self._last_duration = len(batch), duration
+        revision = batch[-1][1].revision
+        if failure is None:
+            self.store.committed(revision)
+            self._answer(revision, None)
+            self._shown()
+        else:
+            self.store.undo(batch)
+            self._answer(1 << 62, failure)
+        if not self.store.pending:
+            return
+        full = len(self.store.pending) >= self._last_size * 1.5
+        if duration > SLOW_COMMIT_S and not full:
+            delay = min(WAIT_SHARE * duration, WAIT_MAX_S)
+            self._timer = self._loop.call_later(delay, self._start)
+        else:
+            self._start()
+
+    def _answer(self, revision: int, failure: BaseException | None) -> None:
+        left = []
+        for wanted, future in self._waiting:
+            if wanted > revision:
+                left.append((wanted, future))
+            elif not future.done():
+                if failure is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(WriteFailed(str(failure)))
+        self._waiting = left
+
+    def is_durable(self, revision: int) -> bool:
+        """Whether everything up to the revision is on disk."""
+        return revision <= self.store.visible or not (self._busy or self.store.pending)
+
+    async def durable(self, revision: int) -> None:
+        """Wait until everything up to the revision is on disk. Raises WriteFailed."""
+        if self.is_durable(revision):
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((revision, future))
+        await future
+
+    async def close(self) -> None:
+        """Finish what is queued, then end the writer."""
+        while self._busy or self.store.pending:
+            self._start()
+            await asyncio.sleep(0.001)
+        self._jobs.put(None)
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+
+
+class WriteFailed(Exception):
+    """What was written is not durable, and was taken back."""

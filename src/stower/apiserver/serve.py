@@ -1,0 +1,163 @@
+"""A running server: state directory, certificates, kubeconfig, until it is told to stop."""
+
+import asyncio
+import base64
+import contextlib
+import gc
+import secrets
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from stower.api.server import Api
+from stower.apiserver.certificates import make_certificates, write_private
+from stower.apiserver.database import Committer, Database
+from stower.apiserver.http import (
+    HEADER_BYTES_MAX,
+    KEEP_ALIVE_SECONDS,
+    Access,
+    Handler,
+    Server,
+    make_request,
+    server_context,
+)
+from stower.apiserver.tables import load_registry
+
+LOOPBACK: Final = "127.0.0.1"
+HOSTS: Final = (LOOPBACK, "::1", "localhost", "kubernetes", "kubernetes.default.svc")
+TOKEN: Final = "token"
+BACKLOG: Final = 512
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to serve."""
+
+    state: Path
+    host: str = LOOPBACK
+    port: int = 0
+    memory: bool = False
+    plugins: frozenset[str] = frozenset()
+    kubeconfig: Path | None = None
+    version: str = "1.36"
+
+
+@dataclass
+class Running:
+    """A server that listens."""
+
+    api: Api
+    handler: Handler
+    url: str
+    kubeconfig: Path
+    objects: int
+
+
+def _token(folder: Path) -> str:
+    path = folder / TOKEN
+    if not path.exists():
+        write_private(path, secrets.token_urlsafe(32).encode())
+    return path.read_text(encoding="ascii").strip()
+
+
+def write_kubeconfig(path: Path, folder: Path, url: str, token: str) -> None:
+    """A kubeconfig with everything in it: authority, client certificate, token."""
+
+    def text(name: str) -> str:
+        return base64.b64encode((folder / name).read_bytes()).decode()
+
+    cluster = {"server": url, "certificate-authority-data": text("ca.crt")}
+    user = {
+        "client-certificate-data": text("admin.crt"),
+        "client-key-data": text("admin.key"),
+        "token": token,
+    }
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "stower", "cluster": cluster}],
+        "users": [{"name": "stower-admin", "user": user}],
+        "contexts": [{"name": "stower", "context": {"cluster": "stower", "user": "stower-admin"}}],
+        "current-context": "stower",
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
+
+
+@contextlib.asynccontextmanager
+async def running(options: Options) -> AsyncIterator[Running]:
+    """A server for as long as the block lasts. Raises StateError and OSError."""
+    folder = options.state
+    database = None if options.memory else Database(folder)
+    runner = None
+    committer = None
+    try:
+        hosts = HOSTS if options.host in HOSTS else (*HOSTS, options.host)
+        make_certificates(folder / "pki", hosts)
+        token = _token(folder / "pki")
+        api = Api(
+            load_registry(options.version),
+            seed=secrets.token_hex(16),
+            plugins=options.plugins,
+            secret=secrets.token_hex(16),
+        )
+        count = database.load(api.store) if database is not None else 0
+        handler = Handler(api, Access(token))
+        committer = Committer(api.store, database, handler.show)
+        handler.committer = committer
+        api.restore()
+        api.bootstrap(time.time_ns())
+        committer.wrote()
+        gc.freeze()  # what was loaded stays: looking through it again and again costs pauses
+        runner = Server(
+            handler,
+            request_factory=make_request,
+            access_log=None,
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+            lingering_time=1.0,
+        )
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(
+            runner,
+            options.host,
+            options.port,
+            ssl=server_context(folder / "pki"),
+            backlog=BACKLOG,
+            ssl_handshake_timeout=10,
+            ssl_shutdown_timeout=2,
+        )
+        try:
+            port = listener.sockets[0].getsockname()[1]
+            shown = f"[{options.host}]" if ":" in options.host else options.host
+            url = f"https://{shown}:{port}"
+            kubeconfig = options.kubeconfig or folder / "kubeconfig"
+            write_kubeconfig(kubeconfig, folder / "pki", url, token)
+            yield Running(api, handler, url, kubeconfig, count)
+        finally:
+            listener.close()
+            handler.close()
+            await runner.shutdown(2.0)
+            await listener.wait_closed()
+    finally:
+        if committer is not None:
+            await committer.close()
+        if database is not None:
+            database.close()
+
+
+async def serve(options: Options, ready: Callable[[Running], None]) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stop.set)
+    async with running(options) as server:
+        ready(server)
+        await stop.wait()

@@ -1,0 +1,83 @@
+"""stower apiserver: an API server for one machine."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stower.api.admission import OPTIONAL
+from stower.apiserver.database import StateError
+from stower.apiserver.serve import LOOPBACK, Options, Running, serve
+from stower.apiserver.tables import VERSIONS
+from stower.cli.output import bad_input, console, failed
+
+NAME = "apiserver"
+EPILOG = """
+Examples:
+
+  stower apiserver
+
+  stower apiserver --state ./cluster --port 6443
+
+  stower apiserver --memory --kubeconfig ./kubeconfig
+
+It keeps objects for kubectl and other clients of Kubernetes, and runs nothing: no kubelet, no
+controllers. It is for one machine; on a cluster, the cluster's own server takes its place.
+"""
+
+
+def run(
+    state: Annotated[
+        Path, typer.Option(help="Directory for objects, certificates and the kubeconfig.")
+    ] = Path(".stower"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = LOOPBACK,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 6443,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Keep nothing: objects are gone when it stops.")
+    ] = False,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Where to write the kubeconfig (STATE/kubeconfig).")
+    ] = None,
+    admission: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Admission to switch on besides the default: {', '.join(OPTIONAL)}."),
+    ] = None,
+    kubernetes: Annotated[str, typer.Option(help="Version of the API to serve.")] = "1.36",
+) -> None:
+    """Serve the Kubernetes API from a directory, for one machine."""
+    names = [name for given in admission or () for name in given.split(",") if name]
+    for name in names:
+        if name not in OPTIONAL:
+            raise bad_input(f'--admission: got "{name}", want {" or ".join(OPTIONAL)}')
+    if kubernetes not in VERSIONS:
+        raise bad_input(f'--kubernetes: got "{kubernetes}", want {" or ".join(VERSIONS)}')
+
+    def ready(server: Running) -> None:
+        out = console()
+        where = "in memory" if memory else f"in {state}, {server.objects:,} loaded"
+        out.print(f"Serving Kubernetes {kubernetes} on {server.url}; objects are {where}.\n")
+        out.print("Next, in another terminal:\n")
+        out.print(f"  export KUBECONFIG={server.kubeconfig.resolve()}", soft_wrap=True)
+        out.print("  kubectl get namespaces\n")
+        out.print("Stop it with Ctrl-C.")
+
+    def start(folder: Path) -> None:
+        options = Options(folder, host, port, memory, frozenset(names), kubeconfig, kubernetes)
+        try:
+            asyncio.run(serve(options, ready))
+        except StateError as error:
+            raise failed(str(error)) from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            text = f"cannot serve on {host}:{port}: {reason}; give another --port or --state"
+            raise failed(text) from None
+
+    if memory and kubeconfig is not None:
+        with tempfile.TemporaryDirectory(prefix="stower-") as folder:
+            start(Path(folder))
+    else:
+        start(state)

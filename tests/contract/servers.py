@@ -1,0 +1,149 @@
+"""Servers for tests: in this process, or as the command that users run."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.client import HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stower.apiserver.serve import Options, Running, running
+
+Object = dict[str, Any]
+
+
+class Client:
+    """A small HTTPS client with a kubeconfig's authority and token."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        self.url: str = cluster["server"]
+        self.token: str = user["token"]
+        self.kubeconfig = kubeconfig
+        import base64
+
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        self.context = ssl.create_default_context(cadata=authority)
+        self.host, self.port = self.url.removeprefix("https://").rsplit(":", 1)
+        self._connection: HTTPSConnection | None = None
+
+    def connect(self, timeout: float = 30) -> HTTPSConnection:
+        """A connection of its own."""
+        return HTTPSConnection(self.host, int(self.port), context=self.context, timeout=timeout)
+
+    def close(self) -> None:
+        """Close the connection that is kept open."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def raw(
+        self, method: str, path: str, body: bytes | None = None, headers: Object | None = None
+    ) -> tuple[int, Object, bytes]:
+        """Status, headers (lower case) and body of one answer."""
+        sent = {"Authorization": f"Bearer {self.token}", **(headers or {})}
+        if self._connection is None:
+            self._connection = self.connect()
+        try:
+            self._connection.request(method, path, body, sent)
+            response = self._connection.getresponse()
+            data = response.read()
+        except BaseException:
+            self._connection.close()
+            self._connection = None
+            raise
+        return response.status, {k.lower(): v for k, v in response.getheaders()}, data
+
+    def call(self, method: str, path: str, body: Any = None, kind: str = "") -> tuple[int, Any]:
+        """Status and JSON of one answer."""
+        headers = {"Content-Type": kind or "application/json"} if body is not None else {}
+        data = None if body is None else json.dumps(body).encode()
+        status, _, answer = self.raw(method, path, data, headers)
+        return status, json.loads(answer) if answer else None
+
+
+@contextlib.contextmanager
+def in_thread(options: Options) -> Iterator[tuple[Running, Client]]:
+    """A server in a thread of this process."""
+    ready = threading.Event()
+    box: list[Any] = []
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        try:
+            async with running(options) as server:
+                box.append((server, asyncio.get_running_loop(), stop))
+                ready.set()
+                await stop.wait()
+        except BaseException as error:
+            box.append(error)  # raised again by whoever asked for the server
+            ready.set()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    thread.start()
+    assert ready.wait(30)
+    if isinstance(box[0], BaseException):
+        thread.join()
+        raise box[0]
+    server, loop, stop = box[0]
+    client = Client(server.kubeconfig)
+    try:
+        yield server, client
+    finally:
+        client.close()
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)
+
+
+class Process:
+    """`stower apiserver` as a process."""
+
+    def __init__(self, state: Path, *arguments: str) -> None:
+        command = [sys.executable, "-m", "stower.cli.main", "apiserver", "--state", str(state)]
+        self.state = state
+        self.process = subprocess.Popen(
+            [*command, "--port", "0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        assert self.process.stdout is not None
+        self.output = ""
+        for line in self.process.stdout:
+            self.output += line
+            if "Ctrl-C" in line:
+                break
+
+    @property
+    def client(self) -> Client:
+        """A client of it."""
+        return Client(self.state / "kubeconfig")
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+        self._close()
+
+    def stop(self) -> int:
+        """Ask it to end; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(15)
+        self._close()
+        return code
+
+    def _close(self) -> None:
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
