@@ -56,6 +56,11 @@ golden: golden-dir env ## Compare with answers recorded from Kubernetes: make go
 	    echo "api:"; \
 	    $(BIN)/python tests/golden/run.py api $(GOLDEN_API) || status=1; \
 	fi; \
+	if [ -f "$(DIR)/validation/validation.ndjson.gz" ]; then \
+	    echo "validation:"; \
+	    $(BIN)/python tests/golden/run.py validation "$(DIR)/validation/validation.ndjson.gz" \
+	        || status=1; \
+	fi; \
 	exit $$status
 
 golden-dir:

@@ -23,6 +23,7 @@ from stower.model.raw import decode
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
 from tests.golden.api_suite import api, api_memory
+from tests.golden.validation_suite import KINDS, report, validation
 
 Case = dict[str, Any]
 
@@ -202,6 +203,7 @@ SUITES: dict[str, Callable[[Case], Iterator[str]]] = {
     "api_memory": api_memory,
     "filter_score": filter_score,
     "sequence": sequence,
+    "validation": validation,
 }
 
 
@@ -236,6 +238,8 @@ def main(arguments: list[str] | None = None) -> int:
         for case in cases(path):
             if options.show and case["id"] != options.show:
                 continue
+            if options.suite == "validation" and case["kind"] not in KINDS:
+                continue  # comes with the other kinds' rules
             found = differences(options.suite, case)
             count += 1
             agreed += not found
@@ -244,6 +248,8 @@ def main(arguments: list[str] | None = None) -> int:
             elif found:
                 more = f" (+{len(found) - 1} more)" if len(found) > 1 else ""
                 print(f"{case['id']}: {found[0]}{more}")
+    if options.suite == "validation":
+        print(*report(), sep="\n")
     print(f"agree {agreed}/{count}")
     return 0 if agreed == count else 1
 

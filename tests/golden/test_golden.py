@@ -12,6 +12,7 @@ SUITES = (
     ("filter_score", "filter_score_gates.ndjson.gz"),
     ("sequence", "sequence.ndjson.gz"),
     ("api_memory", "api.ndjson.gz"),
+    ("validation", "validation.ndjson.gz"),
 )
 
 

@@ -59,6 +59,8 @@ def mutate_new(call: Call, item: Object) -> None:
 
 def mutate_update(call: Call, new: Object, old: Object) -> None:
     """What admission changes or refuses of a changed object before it is validated."""
+    if call.resource.key == ("", "pods"):
+        _tolerations(call, new)
     if call.resource.key == ("scheduling.k8s.io", "priorityclasses"):
         _check_priority_class(call, new)
 

@@ -135,6 +135,23 @@ def _service(item: Object) -> None:
         spec.setdefault("allocateLoadBalancerNodePorts", True)
 
 
+def _node_spec(item: Object) -> None:
+    """Two fields for one thing; where they differ, the older one counts."""
+    cidr, cidrs = item.get("podCIDR"), item.get("podCIDRs")
+    if cidr and (not cidrs or cidrs[0] != cidr):
+        item["podCIDRs"] = [cidr]
+    elif cidrs:
+        item["podCIDR"] = cidrs[0]
+
+
+def _pod_status(item: Object) -> None:
+    address, addresses = item.get("podIP"), item.get("podIPs")
+    if address and (not addresses or addresses[0].get("ip") != address):
+        item["podIPs"] = [{"ip": address}]
+    elif addresses and addresses[0].get("ip"):
+        item["podIP"] = addresses[0]["ip"]
+
+
 def _secret(item: Object) -> None:
     item.setdefault("type", "Opaque")
 
@@ -316,6 +333,7 @@ DEFAULTS: Final[dict[str, Default]] = {
     ),
     "core.v1.LimitRangeItem": _limit_range_item,
     "core.v1.Namespace": _namespace,
+    "core.v1.NodeSpec": _node_spec,
     "core.v1.NodeStatus": _node_status,
     "core.v1.ObjectFieldSelector": _fill({"apiVersion": "v1"}),
     "core.v1.PersistentVolume": _persistent_volume,
@@ -323,6 +341,7 @@ DEFAULTS: Final[dict[str, Default]] = {
     "core.v1.PersistentVolumeClaimSpec": _volume_claim_spec,
     "core.v1.Pod": _pod,
     "core.v1.PodSpec": _pod_spec,
+    "core.v1.PodStatus": _pod_status,
     "core.v1.Probe": _fill(
         {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
     ),

@@ -12,6 +12,8 @@ from stower.api import pods
 from stower.api.calls import Call
 from stower.api.errors import FieldError
 from stower.api.registry import Resource
+from stower.api.validation import others, pod_changes
+from stower.api.validation import pods as rules
 
 Object = dict[str, Any]
 Prepare = Callable[[Call, Object], None]
@@ -85,6 +87,18 @@ def _changed_volume_status(call: Call, new: Object, old: Object) -> None:
         status["lastPhaseTransitionTime"] = call.now
     elif "lastPhaseTransitionTime" in before:
         status.setdefault("lastPhaseTransitionTime", before["lastPhaseTransitionTime"])
+
+
+def _new_limit_range(call: Call, item: Object) -> None:
+    meta = item["metadata"]
+    if not meta.get("name"):
+        meta["name"] = call.api.new_uid()
+
+
+def _without_strategy(item: Object) -> None:
+    """Coordinated election is behind a gate that is off: its fields are dropped."""
+    for field in ("strategy", "preferredHolder"):
+        item["spec"].pop(field, None)
 
 
 def _new_service(call: Call, item: Object) -> None:
@@ -183,26 +197,109 @@ def _changed_daemon_set(call: Call, new: Object, old: Object) -> None:
     new["metadata"].setdefault("annotations", {})[name] = str(number)
 
 
+Rule = Callable[[Object], list[FieldError]]
+ChangeRule = Callable[[Object, Object], list[FieldError]]
+
+
+def _rule(rule: Rule) -> Callable[[Call, Object], list[FieldError]]:
+    """A rule that looks at the object alone."""
+    return lambda call, item: rule(item)
+
+
+def _change(rule: ChangeRule) -> Callable[[Call, Object, Object], list[FieldError]]:
+    """A rule that looks at the object before and after."""
+    return lambda call, new, old: rule(new, old)
+
+
+def _pod_change(call: Call, new: Object, old: Object) -> list[FieldError]:
+    parts = {"resize": pod_changes.resize, "ephemeralcontainers": pod_changes.ephemeral}
+    return parts.get(call.subresource, pod_changes.update)(new, old)
+
+
+def _new_event(call: Call, item: Object) -> list[FieldError]:
+    is_new = call.resource.group == "events.k8s.io"
+    return others.new_event(item) if is_new else others.event(item)
+
+
+_WORKLOAD: Final = Hooks(
+    validate_create=_rule(others.workload), validate_update=_change(others.workload_update)
+)
+
 HOOKS: Final[dict[tuple[str, str], Hooks]] = {
     ("", "pods"): Hooks(
         prepare_create=pods.prepare_create,
         prepare_update=pods.prepare_update,
         prepare_status=pods.prepare_status,
+        warnings=lambda call, item: rules.warnings(item),
+        validate_create=_rule(rules.new_pod),
+        validate_update=_pod_change,
+        validate_status=_change(pod_changes.status),
         counted=lambda item: item["spec"],
     ),
+    ("", "configmaps"): Hooks(
+        validate_create=_rule(others.config_map), validate_update=_change(others.config_map_update)
+    ),
+    ("", "events"): Hooks(validate_create=_new_event),
+    ("", "limitranges"): Hooks(
+        prepare_create=_new_limit_range, validate_create=_rule(others.limit_range)
+    ),
+    ("", "nodes"): Hooks(
+        validate_create=_rule(others.node),
+        validate_update=_change(others.node_update),
+        validate_status=_change(others.node_status),
+    ),
+    ("", "replicationcontrollers"): Hooks(
+        validate_create=_rule(others.controller),
+        validate_update=_change(others.controller_update),
+    ),
+    ("apps", "deployments"): _WORKLOAD,
+    ("apps", "replicasets"): _WORKLOAD,
+    ("apps", "statefulsets"): _WORKLOAD,
+    ("coordination.k8s.io", "leases"): Hooks(
+        prepare_create=lambda call, item: _without_strategy(item),
+        prepare_update=lambda call, new, old: _without_strategy(new),
+        validate_create=_rule(others.lease),
+        validate_update=_change(others.lease_update),
+    ),
     ("", "namespaces"): Hooks(prepare_create=_new_namespace, prepare_update=_changed_namespace),
-    ("", "persistentvolumeclaims"): Hooks(prepare_create=_phase("Pending")),
+    ("", "persistentvolumeclaims"): Hooks(
+        prepare_create=_phase("Pending"),
+        validate_create=_rule(others.claim),
+        validate_update=_change(others.claim_update),
+    ),
     ("", "persistentvolumes"): Hooks(
         prepare_create=_pending_volume, prepare_status=_changed_volume_status
     ),
-    ("", "secrets"): Hooks(prepare_create=_new_secret, prepare_update=_changed_secret),
+    ("", "secrets"): Hooks(
+        prepare_create=_new_secret,
+        prepare_update=_changed_secret,
+        validate_create=_rule(others.secret),
+        validate_update=_change(others.secret_update),
+    ),
     ("", "services"): Hooks(prepare_create=_new_service, prepare_update=_changed_service),
     ("apps", "daemonsets"): Hooks(
-        prepare_create=_new_daemon_set, prepare_update=_changed_daemon_set
+        prepare_create=_new_daemon_set,
+        prepare_update=_changed_daemon_set,
+        validate_create=_rule(others.workload),
+        validate_update=_change(others.workload_update),
     ),
-    ("batch", "jobs"): Hooks(prepare_create=_new_job, prepare_update=_changed_job),
-    ("policy", "poddisruptionbudgets"): Hooks(prepare_create=_new_budget),
-    ("scheduling.k8s.io", "priorityclasses"): Hooks(prepare_create=_new_priority_class),
+    ("batch", "jobs"): Hooks(
+        prepare_create=_new_job,
+        prepare_update=_changed_job,
+        validate_create=_rule(others.job),
+        validate_update=_change(others.job_update),
+    ),
+    ("policy", "poddisruptionbudgets"): Hooks(
+        prepare_create=_new_budget,
+        validate_create=_rule(others.budget),
+        validate_update=_change(others.budget_update),
+        validate_status=_change(others.budget_status),
+    ),
+    ("scheduling.k8s.io", "priorityclasses"): Hooks(
+        prepare_create=_new_priority_class,
+        validate_create=_rule(others.priority_class),
+        validate_update=_change(others.priority_class_update),
+    ),
 }
 NONE: Final = Hooks()
 

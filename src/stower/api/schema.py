@@ -185,8 +185,12 @@ def _micro_time(value: Value, reading: Reading) -> Value:
     text = _string(value, reading)
     found = micro_time(text)
     if found is None:
-        raise BadValue("", "", f'parsing time "{text}" as "2006-01-02T15:04:05.000000Z07:00": '
-                               f'cannot parse "{text}" as "2006"')  # fmt: skip
+        rest, part = text, "2006"
+        if seconds_time(text) is not None:  # only the fraction is not as it must be
+            rest, part = text[19:], ".000000"
+        layout = "2006-01-02T15:04:05.000000Z07:00"
+        told = f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{part}"'
+        raise BadValue("", "", told)
     return found
 
 

@@ -40,7 +40,7 @@ PLAIN: Final = Strategy()
 
 STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("", "endpoints"): Strategy(create_on_update=True),
-    ("", "events"): Strategy(create_on_update=True),
+    ("", "events"): Strategy(names.path_segment_faults, create_on_update=True),
     ("", "limitranges"): Strategy(create_on_update=True),
     ("", "namespaces"): Strategy(_namespace_faults, status=True, returns_deleted=True),
     ("", "nodes"): Strategy(status=True, status_on_create=True),

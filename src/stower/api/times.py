@@ -8,6 +8,7 @@ _PLAIN: Final = re.compile(r"\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\dZ\Z")
 _FULL: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))\Z"
 )
+_MICRO: Final = re.compile(r"[^.,]*[.,]\d{6}\D")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND_NS: Final = 1_000_000_000
 
@@ -40,8 +41,8 @@ def seconds_time(text: str) -> str | None:
 
 
 def micro_time(text: str) -> str | None:
-    """The time in canonical form with six digits of a second; None where it is none."""
-    moment = parse_time(text)
+    """The time in canonical form; None where it is none with six digits of a second."""
+    moment = parse_time(text) if _MICRO.match(text) else None
     return None if moment is None else f"{_text(moment)}.{moment.microsecond:06d}Z"
 
 

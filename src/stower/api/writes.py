@@ -119,7 +119,8 @@ def add(
 
 def call_invalid(call: Call, name: str, errors: list[FieldError]) -> ApiError:
     """422 about an object of the call's kind."""
-    return invalid(call.resource.group, call.resource.kind, name, errors)
+    group = "" if call.resource.plural == "events" else call.resource.group  # as ever was
+    return invalid(group, call.resource.kind, name, errors)
 
 
 def _set_managers(

@@ -1,0 +1,495 @@
+"""Rules for nodes, disruption budgets, priority classes, leases and what else has some."""
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from stower.api import names
+from stower.api.errors import DUPLICATE, REQUIRED, FieldError, unsupported
+from stower.api.validation import amounts, pods, scheduling, volumes
+from stower.api.validation.rules import (
+    IMMUTABLE,
+    NOT_NEGATIVE,
+    Faults,
+    Object,
+    count_or_percent,
+    duplicate,
+    forbidden,
+    invalid,
+    label_key,
+    label_selector,
+    labels,
+    named,
+    not_negative,
+    one_of,
+    required,
+)
+from stower.model.quantity import Quantity
+
+SYSTEM_CLASSES: Final = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+USER_PRIORITY_MAX: Final = 1_000_000_000
+FEATURE: Final = re.compile(r"[A-Z][A-Za-z0-9]*(/[A-Z][A-Za-z0-9]*)*\Z")
+EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
+
+
+# Nodes
+
+
+def node(item: Object) -> Faults:
+    """A new node."""
+    faults = list(scheduling.taints("metadata.taints", item["spec"].get("taints")))
+    faults += _node_status(item)
+    cidrs = item["spec"].get("podCIDRs") or []
+    for i, cidr in enumerate(cidrs):
+        faults += named(f"spec.podCIDRs[{i}]", cidr, names.cidr_faults)
+    if len(cidrs) > 1:
+        families = set()
+        broken = False
+        for cidr in cidrs:
+            try:
+                families.add(ipaddress.ip_network(cidr, strict=False).version)
+            except ValueError:
+                broken = True
+        if broken:
+            text = "invalid PodCIDRs. failed to check with dual stack with error"
+            faults.append(FieldError("InternalError", "spec.podCIDRs", cidrs, text))
+        if broken or len(families) != 2 or len(cidrs) > 2:
+            text = "may specify no more than one CIDR for each IP family"
+            faults.append(invalid("spec.podCIDRs", cidrs, text))
+    return faults
+
+
+def _node_status(item: Object) -> Iterator[FieldError]:
+    status = item.get("status") or {}
+    for field in ("capacity", "allocatable"):
+        for name, value in (status.get(field) or {}).items():
+            yield from amounts.amount(f"status.{field}.{name}", name, value)
+    features = status.get("declaredFeatures") or []
+    path = "status.declaredFeatures"
+    for i, feature in enumerate(features):
+        if not FEATURE.match(feature):
+            text = f'invalid feature name "{feature}"'
+            yield invalid(f"{path}[{i}]", feature, text)
+        if i + 1 < len(features):
+            if feature == features[i + 1]:
+                yield duplicate(f"{path}[{i + 1}]", features[i + 1])
+            elif feature > features[i + 1]:
+                text = "list must be sorted alphabetically"
+                yield invalid(f"{path}[{i + 1}]", features[i + 1], text)
+
+
+def node_update(new: Object, old: Object) -> Faults:
+    """A change of a node: what is new, and what changed."""
+    return [*node(new), *node_status(new, old)]
+
+
+def node_status(new: Object, old: Object) -> Faults:
+    """A change of a node's status."""
+    faults = [*_node_status(new), *scheduling.taints("metadata.taints", new["spec"].get("taints"))]
+    before, now = old["spec"], new["spec"]
+    cidrs = before.get("podCIDRs") or []
+    if cidrs and cidrs != (now.get("podCIDRs") or []):
+        text = 'node updates may not change podCIDR except from "" to valid'
+        faults.append(forbidden("spec.podCIDRs", text))
+    if before.get("providerID") and before["providerID"] != now.get("providerID", ""):
+        text = 'node updates may not change providerID except from "" to valid'
+        faults.append(forbidden("spec.providerID", text))
+    if before.get("externalID", "") != now.get("externalID", ""):
+        faults.append(forbidden("spec.externalID", "may not be updated"))
+    seen: list[Object] = []
+    for i, address in enumerate((new.get("status") or {}).get("addresses") or ()):
+        if address in seen:
+            faults.append(duplicate(f"status.addresses[{i}]", address))
+        seen.append(address)
+    source = now.get("configSource")
+    if source is not None and "configMap" not in source:
+        text = "exactly one reference subfield must be non-nil"
+        faults.append(invalid("spec.configSource", source, text))
+    return faults
+
+
+# Disruption budgets
+
+
+def budget(item: Object) -> Faults:
+    """The spec of a PodDisruptionBudget."""
+    spec = item["spec"]
+    faults: Faults = []
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        text = "minAvailable and maxUnavailable cannot be both set"
+        names_of = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
+        shown = {name[0].upper() + name[1:]: spec.get(name) for name in names_of}
+        faults.append(invalid("spec", shown, text))
+    for field in ("minAvailable", "maxUnavailable"):
+        if field in spec:
+            faults += count_or_percent(f"spec.{field}", spec[field])
+    faults += label_selector("spec.selector", spec.get("selector"))
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in EVICTION_POLICIES:
+        faults.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, EVICTION_POLICIES))
+    return faults
+
+
+def budget_update(new: Object, old: Object) -> Faults:
+    """A change of a PodDisruptionBudget."""
+    return budget(new)
+
+
+def budget_status(new: Object, old: Object) -> Faults:
+    """A change of a PodDisruptionBudget's status."""
+    status = new["status"]
+    faults = list(conditions("status.conditions", status.get("conditions") or ()))
+    for field in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
+        faults += not_negative(f"status.{field}", status.get(field))
+    return faults
+
+
+_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?\Z")
+
+
+def conditions(path: str, given: Any) -> Iterator[FieldError]:
+    """Conditions of the common form. Source: apimachinery ValidateConditions."""
+    seen: set[str] = set()
+    for i, condition in enumerate(given):
+        at = f"{path}[{i}]"
+        kind, reason = condition.get("type", ""), condition.get("reason", "")
+        if kind in seen:
+            yield FieldError(DUPLICATE, f"{at}.type", kind)
+        seen.add(kind)
+        yield from label_key(f"{at}.type", kind)
+        words = ("False", "True", "Unknown")
+        if condition.get("status") not in words:
+            yield unsupported(f"{at}.status", condition.get("status", ""), words)
+        if condition.get("observedGeneration", 0) < 0:
+            yield invalid(f"{at}.observedGeneration", condition["observedGeneration"], NOT_NEGATIVE)
+        if not condition.get("lastTransitionTime"):
+            yield FieldError(REQUIRED, f"{at}.lastTransitionTime", "", "must be set")
+        if not reason:
+            yield required(f"{at}.reason")
+        elif not _REASON.match(reason):
+            text = (
+                "a condition reason must start with alphabetic character, optionally followed by a "
+                "string of alphanumeric characters or '_,:', and must end with an alphanumeric "
+                "character or '_'"
+            )
+            yield invalid(f"{at}.reason", reason, text)
+        if len(reason) > 1024:
+            yield FieldError(
+                "FieldValueTooLong", f"{at}.reason", "", "may not be more than 1024 bytes"
+            )
+        if len(condition.get("message", "")) > 32768:
+            text = "may not be more than 32768 bytes"
+            yield FieldError("FieldValueTooLong", f"{at}.message", "", text)
+
+
+# Priority classes and leases
+
+
+def priority_class(item: Object) -> Faults:
+    """A new PriorityClass."""
+    name, value = item["metadata"].get("name", ""), item.get("value", 0)
+    faults: Faults = []
+    if name.startswith("system-"):
+        wanted = SYSTEM_CLASSES.get(name)
+        why = None
+        if wanted is None:
+            why = f"{name} is not a known system priority class"
+        elif wanted != value:
+            why = f"value of {name} PriorityClass must be {wanted}"
+        elif item.get("globalDefault"):
+            why = f"globalDefault of {name} PriorityClass must be false"
+        if why is not None:
+            text = (
+                "priority class names with 'system-' prefix are reserved for system use only. "
+                f"error: {why}"
+            )
+            faults.append(forbidden("metadata.name", text))
+    elif value > USER_PRIORITY_MAX:
+        text = f"maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}"
+        faults.append(forbidden("value", text))
+    words = ("PreemptLowerPriority", "Never")
+    return faults + one_of("preemptionPolicy", item.get("preemptionPolicy"), words)
+
+
+def priority_class_update(new: Object, old: Object) -> Faults:
+    """A change of a PriorityClass."""
+    faults: Faults = []
+    if new.get("value", 0) != old.get("value", 0):
+        faults.append(forbidden("value", "may not be changed in an update."))
+    if new.get("preemptionPolicy") != old.get("preemptionPolicy"):
+        faults.append(invalid("preemptionPolicy", new.get("preemptionPolicy"), IMMUTABLE))
+    return faults
+
+
+def lease(item: Object) -> Faults:
+    """A Lease."""
+    spec = item["spec"]
+    faults: Faults = []
+    seconds = spec.get("leaseDurationSeconds")
+    if seconds is not None and seconds <= 0:
+        faults.append(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+    faults += not_negative("spec.leaseTransitions", spec.get("leaseTransitions"))
+    strategy = spec.get("strategy")
+    if strategy is not None:
+        faults += (
+            label_key("spec.strategy", strategy) if strategy != "OldestEmulationVersion" else []
+        )
+    holder = spec.get("preferredHolder")
+    if holder and not strategy:
+        text = "may only be specified if `strategy` is defined"
+        faults.append(forbidden("spec.preferredHolder", text))
+    return faults
+
+
+def lease_update(new: Object, old: Object) -> Faults:
+    """A change of a Lease."""
+    return lease(new)
+
+
+# Workloads
+
+
+def template(path: str, given: Object | None) -> Iterator[FieldError]:
+    """A pod template."""
+    if given is None:
+        yield required(path)
+        return
+    meta = given.get("metadata") or {}
+    yield from labels(f"{path}.labels", meta.get("labels"))
+    for fault in pods.annotations(meta.get("annotations") or {}, given.get("spec") or {}):
+        yield fault._replace(field=f"{path}.{fault.field.removeprefix('metadata.')}")
+    yield from pods.pod_spec(f"{path}.spec", given)
+    if (given.get("spec") or {}).get("ephemeralContainers"):
+        text = "ephemeral containers not allowed in pod template"
+        yield forbidden(f"{path}.spec.ephemeralContainers", text)
+
+
+def workload(item: Object) -> Faults:
+    """What Deployment, ReplicaSet, StatefulSet and DaemonSet have in common."""
+    spec = item["spec"]
+    faults = not_negative("spec.replicas", spec.get("replicas"))
+    selector = spec.get("selector")
+    if selector is None:
+        faults.append(required("spec.selector"))
+    else:
+        faults += label_selector("spec.selector", selector)
+        if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+            text = "empty selector is invalid for deployment"
+            faults.append(invalid("spec.selector", selector, text))
+    own = spec.get("template")
+    found = ((own or {}).get("metadata") or {}).get("labels") or {}
+    if selector and any(found.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
+        text = "`selector` does not match template `labels`"
+        faults.append(invalid("spec.template.metadata.labels", found, text))
+    faults += template("spec.template", own)
+    policy = ((own or {}).get("spec") or {}).get("restartPolicy", "Always")
+    if policy != "Always":
+        faults.append(unsupported("spec.template.spec.restartPolicy", policy, ("Always",)))
+    faults += not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    faults += not_negative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+    return faults
+
+
+def workload_update(new: Object, old: Object) -> Faults:
+    """A change of one of them: the selector stays."""
+    faults = workload(new)
+    if new["spec"].get("selector") != old["spec"].get("selector"):
+        faults.append(invalid("spec.selector", new["spec"].get("selector"), IMMUTABLE))
+    return faults
+
+
+def controller(item: Object) -> Faults:
+    """A ReplicationController."""
+    spec = item["spec"]
+    faults = not_negative("spec.replicas", spec.get("replicas"))
+    selector = spec.get("selector")
+    if not selector:
+        faults.append(required("spec.selector"))
+    own = spec.get("template")
+    found = ((own or {}).get("metadata") or {}).get("labels") or {}
+    if selector and own is not None and any(found.get(k) != v for k, v in selector.items()):
+        text = "`selector` does not match template `labels`"
+        faults.append(invalid("spec.template.metadata.labels", found, text))
+    return [*faults, *template("spec.template", own)]
+
+
+def controller_update(new: Object, old: Object) -> Faults:
+    """A change of a ReplicationController."""
+    return controller(new)
+
+
+def job(item: Object) -> Faults:
+    """A Job."""
+    spec = item["spec"]
+    faults: Faults = []
+    for field in ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit",
+                  "ttlSecondsAfterFinished"):  # fmt: skip
+        faults += not_negative(f"spec.{field}", spec.get(field))
+    own = spec.get("template")
+    faults += template("spec.template", own)
+    policy = ((own or {}).get("spec") or {}).get("restartPolicy", "")
+    if policy not in ("Never", "OnFailure"):
+        text = ("Never", "OnFailure")
+        faults.append(unsupported("spec.template.spec.restartPolicy", policy, text))
+    return faults
+
+
+def job_update(new: Object, old: Object) -> Faults:
+    """A change of a Job."""
+    faults = []
+    for field in ("selector", "completionMode", "podFailurePolicy"):
+        if new["spec"].get(field) != old["spec"].get(field):
+            faults.append(invalid(f"spec.{field}", new["spec"].get(field), IMMUTABLE))
+    if new["spec"].get("template") != old["spec"].get("template") and not old["spec"].get(
+        "suspend"
+    ):
+        faults.append(invalid("spec.template", new["spec"].get("template"), IMMUTABLE))
+    return faults
+
+
+# Events, configuration, volumes
+
+
+def event(item: Object) -> Faults:
+    """A core event."""
+    about, meta = item.get("involvedObject") or {}, item["metadata"]
+    namespace = about.get("namespace", "")
+    at = "involvedObject.namespace"
+    if namespace and namespace != meta.get("namespace"):
+        return [invalid(at, namespace, "does not match event.namespace")]
+    if not namespace and meta.get("namespace") not in ("default", "kube-system"):
+        return [invalid(at, namespace, "does not match event.namespace")]
+    return []
+
+
+def new_event(item: Object) -> Faults:
+    """An events.k8s.io event, in its own fields."""
+    faults = event(item)
+    if not item.get("eventTime"):
+        faults.append(required("eventTime"))
+    if item.get("type") not in ("Normal", "Warning"):
+        text = f"has invalid value: {item.get('type', '')}"
+        faults.append(invalid("type", item.get("type", ""), text))
+    if item.get("eventTime"):
+        for field, shown in (("reportingComponent", "reportingController"),
+                             ("reportingInstance", "reportingInstance"),
+                             ("action", "action"), ("reason", "reason")):  # fmt: skip
+            if not item.get(field):
+                faults.append(required(shown))
+    return faults
+
+
+def config_map(item: Object) -> Faults:
+    """A ConfigMap."""
+    faults: Faults = []
+    size = 0
+    for field in ("data", "binaryData"):
+        for key, value in (item.get(field) or {}).items():
+            faults += named(f"{field}[{key}]", key, names.config_key_faults)
+            size += len(value)
+    for key in item.get("binaryData") or {}:
+        if key in (item.get("data") or {}):
+            faults.append(
+                invalid(f"data[{key}]", key, f"duplicate of key present in binaryData: {key}")
+            )
+    if size > 1024 * 1024:
+        faults.append(FieldError("FieldValueTooLong", "", "", "may not be more than 1048576 bytes"))
+    return faults
+
+
+def config_map_update(new: Object, old: Object) -> Faults:
+    """A change of a ConfigMap or Secret that may be immutable."""
+    faults: Faults = []
+    if old.get("immutable"):
+        if not new.get("immutable"):
+            faults.append(forbidden("immutable", "field is immutable when `immutable` is set"))
+        for field in ("data", "binaryData", "stringData"):
+            if new.get(field) != old.get(field):
+                faults.append(forbidden(field, "field is immutable when `immutable` is set"))
+    return faults + config_map(new)
+
+
+def secret(item: Object) -> Faults:
+    """A Secret."""
+    faults: Faults = []
+    for key in item.get("data") or {}:
+        faults += named(f"data[{key}]", key, names.config_key_faults)
+    return faults
+
+
+def secret_update(new: Object, old: Object) -> Faults:
+    """A change of a Secret."""
+    faults = []
+    if new.get("type") != old.get("type"):
+        faults.append(invalid("type", new.get("type"), IMMUTABLE))
+    if old.get("immutable") and new.get("data") != old.get("data"):
+        faults.append(forbidden("data", "field is immutable when `immutable` is set"))
+    return faults + secret(new)
+
+
+def claim(item: Object) -> Faults:
+    """A PersistentVolumeClaim."""
+    return list(volumes.claim_spec("spec", item["spec"]))
+
+
+CLAIM_IMMUTABLE: Final = (
+    "spec is immutable after creation except resources.requests and volumeAttributesClassName for "
+    "bound claims\n"
+)
+
+
+def _size(spec: Object) -> Quantity:
+    requests = (spec.get("resources") or {}).get("requests") or {}
+    return amounts.quantity(requests.get("storage", "0"))
+
+
+def claim_update(new: Object, old: Object) -> Faults:
+    """A change of a PersistentVolumeClaim: once bound, only its size grows."""
+    faults = claim(new)
+    now, before = dict(new["spec"]), dict(old["spec"])
+    if not before.get("volumeName") and now.get("volumeName"):
+        now.pop("volumeName")
+    if before.get("volumeName") or now.get("volumeName"):
+        for spec in (now, before):
+            spec.pop("volumeAttributesClassName", None)
+        if (old.get("status") or {}).get("phase") == "Bound":
+            size = amounts.quantity(
+                (now.get("resources") or {}).get("requests", {}).get("storage", "0")
+            )
+            past = amounts.quantity(
+                (before.get("resources") or {}).get("requests", {}).get("storage", "0")
+            )
+            if size.cmp(past) < 0:
+                text = "field can not be less than status.capacity"
+                faults.append(forbidden("spec.resources.requests.storage", text))
+            now["resources"] = before.get("resources")
+    if now != before:
+        faults.append(forbidden("spec", CLAIM_IMMUTABLE))
+    return faults
+
+
+def limit_range(item: Object) -> Faults:
+    """A LimitRange: least, most and defaults in order."""
+    faults: Faults = []
+    seen: set[str] = set()
+    for i, limit in enumerate(item["spec"].get("limits") or ()):
+        at = f"spec.limits[{i}]"
+        kind = limit.get("type", "")
+        if kind in seen:
+            faults.append(duplicate(f"{at}.type", kind))
+        seen.add(kind)
+        for low, high in (("min", "max"), ("min", "default"), ("min", "defaultRequest"),
+                          ("default", "max"), ("defaultRequest", "max"),
+                          ("defaultRequest", "default")):  # fmt: skip
+            for name, value in (limit.get(low) or {}).items():
+                most = (limit.get(high) or {}).get(name)
+                if most is not None and amounts.quantity(value).cmp(amounts.quantity(most)) > 0:
+                    words = {"min": "min value", "default": "default value", "max": "max value",
+                             "defaultRequest": "default request value"}  # fmt: skip
+                    text = f"{words[low]} {value} is greater than {words[high]} {most}"
+                    faults.append(invalid(f"{at}.{low}[{name}]", value, text))
+    return faults

@@ -1,0 +1,128 @@
+"""Rules that several kinds share: names, numbers, selectors."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from stower.api import names
+from stower.api.errors import (
+    DUPLICATE,
+    FORBIDDEN,
+    INVALID,
+    NOT_FOUND,
+    REQUIRED,
+    FieldError,
+    unsupported,
+)
+
+Object = dict[str, Any]
+Faults = list[FieldError]
+INT32_MAX: Final = 2**31 - 1
+NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+POSITIVE: Final = "must be greater than zero"
+IMMUTABLE: Final = "field is immutable"
+BAD_OPERATOR: Final = "not a valid selector operator"
+PERCENT: Final = re.compile(r"[0-9]+%\Z")
+PERCENT_TEXT: Final = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or "
+    "'93%', regex used for validation is '[0-9]+%')"
+)
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    """Something is missing."""
+    return FieldError(REQUIRED, path, "", detail)
+
+
+def invalid(path: str, value: Any, detail: str) -> FieldError:
+    """The value is wrong."""
+    return FieldError(INVALID, path, value, detail)
+
+
+def forbidden(path: str, detail: str) -> FieldError:
+    """Something may not be there, or not change."""
+    return FieldError(FORBIDDEN, path, None, detail)
+
+
+def duplicate(path: str, value: Any) -> FieldError:
+    """The value is there already."""
+    return FieldError(DUPLICATE, path, value)
+
+
+def missing(path: str, value: Any, detail: str = "") -> FieldError:
+    """What the value refers to is not there."""
+    return FieldError(NOT_FOUND, path, value, detail)
+
+
+def named(path: str, value: str, faults: Callable[[str], Iterable[str]]) -> Faults:
+    """A name must be well-formed."""
+    return [invalid(path, value, fault) for fault in faults(value)]
+
+
+def label_key(path: str, key: str) -> Faults:
+    """A key of a label, or anything of that form."""
+    return [invalid(path, key, fault) for fault in names.qualified_name_faults(key)]
+
+
+def one_of(path: str, value: Any, supported: tuple[str, ...]) -> Faults:
+    """A word out of a few; none at all is a fault of its own."""
+    if not value:
+        return [required(path)]
+    return [] if value in supported else [unsupported(path, value, supported)]
+
+
+def not_negative(path: str, value: int | None) -> Faults:
+    """A number of at least zero, if there is one."""
+    return [invalid(path, value, NOT_NEGATIVE)] if value is not None and value < 0 else []
+
+
+def port(path: str, value: Any) -> Faults:
+    """A port by number or name."""
+    if isinstance(value, int):
+        return [invalid(path, value, fault) for fault in names.port_number_faults(value)]
+    return [invalid(path, value, fault) for fault in names.port_name_faults(value or "")]
+
+
+def labels(path: str, given: Object | None) -> Faults:
+    """Keys and values of labels."""
+    faults: Faults = []
+    for key, value in sorted((given or {}).items()):
+        faults += label_key(path, key)
+        faults += [invalid(path, value, f) for f in names.label_value_faults(value)]
+    return faults
+
+
+def label_selector(path: str, selector: Object | None) -> Iterator[FieldError]:
+    """A LabelSelector."""
+    if selector is None:
+        return
+    yield from labels(f"{path}.matchLabels", selector.get("matchLabels"))
+    for i, term in enumerate(selector.get("matchExpressions") or ()):
+        at = f"{path}.matchExpressions[{i}]"
+        values = term.get("values") or ()
+        operator = term.get("operator", "")
+        if operator in ("In", "NotIn"):
+            if not values:
+                text = "must be specified when `operator` is 'In' or 'NotIn'"
+                yield required(f"{at}.values", text)
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                yield forbidden(f"{at}.values", text)
+        else:
+            yield invalid(f"{at}.operator", operator, BAD_OPERATOR)
+        yield from label_key(f"{at}.key", term.get("key", ""))
+        for j, value in enumerate(values):
+            for fault in names.label_value_faults(value):
+                yield invalid(f"{at}.values[{j}]", value, fault)
+
+
+def count_or_percent(path: str, value: Any) -> Faults:
+    """A number of at least zero, or a percentage of at most a hundred."""
+    if isinstance(value, int):
+        return not_negative(path, value)
+    if not PERCENT.match(value):
+        return [invalid(path, value, PERCENT_TEXT)]
+    if int(value[:-1]) > 100:
+        return [invalid(path, value, "must not be greater than 100%")]
+    return []

@@ -1,0 +1,141 @@
+"""The suite `validation`: objects that Kubernetes 1.36 took or refused.
+
+A case agrees if ours is as valid or invalid as theirs. `report` tells more, by kind: how often the
+set of (type, field) is the same, and the stored object.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from stower.api import kinds
+from stower.api.bodies import clean_again
+from stower.api.calls import Call
+from stower.api.errors import ApiError, FieldError
+from stower.api.metadata import new_metadata_errors, update_metadata_errors
+from stower.api.registry import Resource
+from stower.api.requests import Request
+from stower.api.schema import BadValue
+from stower.api.server import Api
+from stower.api.writes import _keep_other_half, _reset_status, keep_server_fields
+from stower.apiserver.tables import load_registry
+from stower.model.quantity import QuantityError, quantity_of
+
+Object = dict[str, Any]
+KINDS = ("Pod", "Node", "PodDisruptionBudget", "PriorityClass", "Lease")
+NOW_NS = 1_790_000_000_000_000_000
+counts: Counter[tuple[str, str]] = Counter()
+
+
+@cache
+def api() -> Api:
+    """One API for all cases; nothing is kept in it."""
+    return Api(load_registry())
+
+
+def resource_of(case: Object) -> Resource:
+    """The resource of a case."""
+    group, _, version = case["apiVersion"].rpartition("/")
+    found = api().registry.by_kind(group, version, case["kind"])
+    assert found is not None
+    return found
+
+
+def outcome(case: Object) -> tuple[list[FieldError], Object | None]:
+    """Our faults, and the object as it would be stored."""
+    resource = resource_of(case)
+    operation = case["operation"]
+    sub = operation if operation in ("status", "resize") else ""
+    item = case["object"]
+    name = (item.get("metadata") or {}).get("name") or ""
+    namespace = (item.get("metadata") or {}).get("namespace") or "default"
+    call = Call(api(), Request("POST", "", NOW_NS), resource, namespace, name, sub)
+    kind = resource.type
+    assert kind is not None
+    hooks = kinds.hooks_of(resource)
+    new = clean_again(kind, item)
+    meta = new["metadata"]
+    if operation == "create":
+        meta.update(uid="u", creationTimestamp=call.now)
+        if call.strategy.generation or call.strategy.generation_once:
+            meta["generation"] = 1
+        _reset_status(call, new)
+        if hooks.prepare_create is not None:
+            hooks.prepare_create(call, new)
+        faults = hooks.validate_create(call, new) if hooks.validate_create is not None else []
+        faults += new_metadata_errors(meta, resource.namespaced, call.strategy.name_faults)
+        return faults, new
+    old = clean_again(kind, case["old"])
+    keep_server_fields(old["metadata"], meta)
+    _keep_other_half(call, new, old, sub == "status")
+    prepare = hooks.prepare_status if sub == "status" else hooks.prepare_update
+    if prepare is not None:
+        prepare(call, new, old)
+    faults = update_metadata_errors(meta, old["metadata"])
+    validate = hooks.validate_status if sub == "status" else hooks.validate_update
+    if validate is not None:
+        faults += validate(call, new, old)
+    return faults, new
+
+
+def plain(value: Any, key: str = "") -> Any:
+    """A value without what is empty, quantities as numbers."""
+    if isinstance(value, dict):
+        made = {k: plain(v, k) for k, v in value.items()}
+        return {k: v for k, v in made.items() if v not in (None, {}, [])}
+    if isinstance(value, list):
+        return [plain(v, key) for v in value]
+    if isinstance(value, str) and value[:1].isdigit():
+        try:
+            return quantity_of(value).milli_value()
+        except QuantityError:
+            return value
+    return value
+
+
+def validation(case: Object) -> Iterator[str]:
+    """Differences of one case; cases of other kinds have none."""
+    kind = case["kind"]
+    if kind not in KINDS:
+        return
+    try:
+        faults, stored = outcome(case)
+    except (BadValue, ApiError) as error:
+        faults, stored = [FieldError("FieldValueInvalid", "", str(error))], None
+    ours = {(f.type, f.field) for f in faults}
+    theirs = {(e["type"], e["field"]) for e in case["expect"]}
+    counts[kind, "cases"] += 1
+    counts[kind, "fields"] += ours == theirs
+    if not theirs:
+        counts[kind, "valid"] += 1
+        same = stored is not None and not faults and same_stored(stored, case["stored"])
+        counts[kind, "stored"] += same
+    if bool(ours) != bool(theirs):
+        word = "valid" if not ours else "invalid"
+        yield f"{kind} {case['operation']}: ours {word} {sorted(ours - theirs)}, " \
+              f"theirs {sorted(theirs - ours)}"  # fmt: skip
+
+
+def same_stored(ours: Object, theirs: Object) -> bool:
+    """Whether the objects are the same but for what the server makes up."""
+
+    def bare(item: Object) -> Any:
+        meta = {
+            k: v for k, v in (item.get("metadata") or {}).items()
+            if k not in ("uid", "creationTimestamp", "resourceVersion", "managedFields")
+        }  # fmt: skip
+        rest = {k: v for k, v in item.items() if k not in ("kind", "apiVersion")}
+        return plain({**rest, "metadata": meta})
+
+    return bool(bare(ours) == bare(theirs))
+
+
+def report() -> Iterator[str]:
+    """A line for each kind."""
+    for kind in KINDS:
+        if total := counts[kind, "cases"]:
+            yield (
+                f"{kind}: same (type, field) {counts[kind, 'fields']}/{total}, "
+                f"same stored object {counts[kind, 'stored']}/{counts[kind, 'valid']}"
+            )
