@@ -20,8 +20,8 @@ TOLERATION_SECONDS: Final = 300
 Usage = quota.Usage
 
 
-def check_namespace(call: Call) -> None:
-    """Nothing new in a namespace that is missing or ends."""
+def check_namespace(call: Call, name: str) -> None:
+    """Nothing new (of this name) in a namespace that is missing or ends."""
     if not call.resource.namespaced:
         return
     namespaces = call.api.store.collection(("", "namespaces"))
@@ -33,7 +33,7 @@ def check_namespace(call: Call) -> None:
             f"unable to create new content in namespace {call.namespace} because it is being "
             "terminated"
         )
-        error = call.forbidden(call.name, text)
+        error = call.forbidden(name, text)
         assert error.details is not None
         error.details["causes"] = [
             {

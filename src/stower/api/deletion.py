@@ -10,7 +10,7 @@ import msgspec
 from stower.api import admission, kinds
 from stower.api.bodies import parse_json
 from stower.api.calls import Call
-from stower.api.errors import bad_request
+from stower.api.errors import bad_request, conflict
 from stower.api.reads import Selection, list_objects, object_response
 from stower.api.requests import (
     DeleteOptions,
@@ -18,10 +18,9 @@ from stower.api.requests import (
     answer,
     delete_options,
     list_options,
-    parse_revision,
 )
 from stower.api.store import Record
-from stower.api.times import time_text
+from stower.api.times import time_ns, time_text
 
 Object = dict[str, Any]
 NOW_NS = 1_000_000_000
@@ -92,18 +91,32 @@ def _success(call: Call, record: Record) -> Response:
 
 
 def _check_preconditions(call: Call, record: Record, options: DeleteOptions) -> None:
-    if options.uid is not None and options.uid != record.uid:
-        raise call.conflict(
-            f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: "
-            f"{record.uid}"
-        )
-    if options.resource_version is not None:
-        wanted = options.resource_version
-        if parse_revision(wanted) != record.revision:
+    wanted = options.resource_version
+    if call.resource.key == ("", "namespaces"):
+        if options.uid and options.uid != record.uid:
+            raise call.conflict(
+                f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: "
+                f"{record.uid}"
+            )
+        if wanted and wanted != str(record.revision):
             raise call.conflict(
                 f"Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion "
                 f"in object meta: {record.revision}"
             )
+        return
+    group, kind = call.resource.group, call.resource.kind
+    if options.uid and options.uid != record.uid:
+        raise conflict(
+            group, kind, call.name,
+            f"the UID in the precondition ({options.uid}) does not match the UID in record "
+            f"({record.uid}). The object might have been deleted and then recreated",
+        )  # fmt: skip
+    if wanted and wanted != str(record.revision):
+        raise conflict(
+            group, kind, call.name,
+            f"the ResourceVersion in the precondition ({wanted}) does not match the "
+            f"ResourceVersion in record ({record.revision}). The object might have been modified",
+        )  # fmt: skip
 
 
 def remove(call: Call, record: Record, options: DeleteOptions) -> tuple[bytes, bool]:
@@ -147,7 +160,11 @@ def remove(call: Call, record: Record, options: DeleteOptions) -> tuple[bytes, b
 def _begin(call: Call, meta: Object, grace: int, begun: bool) -> None:
     """Mark the object as on its way out, or shorten that way."""
     end = time_text(call.request.now_ns + grace * NOW_NS)
-    meta["deletionTimestamp"] = min(meta["deletionTimestamp"], end) if begun else end
+    if begun:  # what is left gets shorter by the difference
+        before = time_ns(meta["deletionTimestamp"]) or call.request.now_ns
+        shorter = (meta.get("deletionGracePeriodSeconds") or 0) - grace
+        end = time_text(before - shorter * NOW_NS)
+    meta["deletionTimestamp"] = end
     if call.resource.key != ("", "namespaces"):
         meta["deletionGracePeriodSeconds"] = grace
     if not begun and meta.get("generation", 0) > 0:
@@ -167,7 +184,8 @@ def _grace(call: Call, item: Object, options: DeleteOptions) -> int:
     spec, status = item["spec"], item.get("status") or {}
     wanted = options.grace_seconds
     if wanted is None:
-        wanted = spec.get("terminationGracePeriodSeconds", 30)
+        begun = item["metadata"].get("deletionGracePeriodSeconds")
+        wanted = begun if begun is not None else spec.get("terminationGracePeriodSeconds", 30)
     if wanted < 0:
         wanted = 1
     # Nobody runs it (any more): there is nothing to wait for.
@@ -177,9 +195,10 @@ def _grace(call: Call, item: Object, options: DeleteOptions) -> int:
 
 
 def _namespace_waits(call: Call, item: Object) -> bool:
-    return call.resource.key == ("", "namespaces") and bool(
-        (item.get("spec") or {}).get("finalizers")
-    )
+    if call.resource.key != ("", "namespaces"):
+        return False
+    begun = "deletionTimestamp" in item["metadata"]
+    return not begun or bool((item.get("spec") or {}).get("finalizers"))
 
 
 def _finalizers(call: Call, meta: Object, options: DeleteOptions) -> list[str]:

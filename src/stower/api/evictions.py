@@ -29,9 +29,10 @@ def evict(call: Call) -> Response:
     """POST of an Eviction to a pod."""
     options = write_options(call.request, "CreateOptions")
     body = parse_object(call.request.body, "Eviction")
-    check_kind(body, "Eviction", "policy/v1")
+    if body.get("apiVersion") != "policy/v1beta1":
+        check_kind(body, "Eviction", "policy/v1")
     meta = body.get("metadata") or {}
-    if meta.get("name") and meta["name"] != call.name:
+    if meta.get("name") != call.name:
         raise bad_request("name in URL does not match name in Eviction object")
     given = delete_options(call.request, body.get("deleteOptions") or {})
     given.dry_run |= options.dry_run

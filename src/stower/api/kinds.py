@@ -5,7 +5,7 @@ pkg/registry/*/strategy.go, Kubernetes 1.36.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from stower.api import pods
@@ -57,7 +57,8 @@ def _changed_secret(call: Call, new: Object, old: Object) -> None:
 
 def _new_namespace(call: Call, item: Object) -> None:
     meta, spec = item["metadata"], item["spec"]
-    meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta["name"]
+    if meta.get("name"):
+        meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta["name"]
     finalizers = spec.get("finalizers") or []
     spec["finalizers"] = [*finalizers, *(["kubernetes"] if "kubernetes" not in finalizers else [])]
     item["status"] = {"phase": "Active"}
@@ -67,7 +68,10 @@ def _changed_namespace(call: Call, new: Object, old: Object) -> None:
     new["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = new["metadata"][
         "name"
     ]
-    new["spec"] = dict(old.get("spec") or {})
+    if call.subresource == "finalize":
+        new["status"] = dict(old.get("status") or {})
+    else:
+        new["spec"] = dict(old.get("spec") or {})
 
 
 def _phase(phase: str) -> Prepare:
@@ -87,6 +91,22 @@ def _changed_volume_status(call: Call, new: Object, old: Object) -> None:
         status["lastPhaseTransitionTime"] = call.now
     elif "lastPhaseTransitionTime" in before:
         status.setdefault("lastPhaseTransitionTime", before["lastPhaseTransitionTime"])
+
+
+def _same_labels(call: Call, new: Object, old: Object) -> None:
+    """A status update of a Deployment keeps its labels."""
+    new["metadata"].pop("labels", None)
+    if "labels" in old["metadata"]:
+        new["metadata"]["labels"] = old["metadata"]["labels"]
+
+
+def _same_metadata(call: Call, new: Object, old: Object) -> None:
+    """A status update that changes nothing of the metadata. Source: ResetObjectMetaForStatus."""
+    meta = new["metadata"]
+    for name in ("labels", "annotations", "finalizers", "ownerReferences"):
+        meta.pop(name, None)
+        if name in old["metadata"]:
+            meta[name] = old["metadata"][name]
 
 
 def _new_limit_range(call: Call, item: Object) -> None:
@@ -119,6 +139,16 @@ def _addresses(call: Call, item: Object, old: Object | None) -> None:
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             spec.pop(name, None)
         return
+    if old is not None and kind == "ClusterIP" and before.get("type") != kind:
+        # What only the old type had goes with it, unless the client changed it. Source:
+        # dropTypeDependentFields.
+        kept_ports = {p["port"]: p.get("nodePort") for p in before.get("ports") or ()}
+        for port in spec.get("ports") or ():
+            if port.get("nodePort") == kept_ports.get(port["port"]):
+                port.pop("nodePort", None)
+        for name in ("externalTrafficPolicy", "allocateLoadBalancerNodePorts"):
+            if spec.get(name) == before.get(name):
+                spec.pop(name, None)
     for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if name in before and name not in spec:
             spec[name] = before[name]
@@ -130,7 +160,10 @@ def _addresses(call: Call, item: Object, old: Object | None) -> None:
         taken = {s["spec"].get("clusterIP") for s in _services(call)}
         spec["clusterIP"] = next(a for a in _cluster_addresses() if a not in taken)
     spec["clusterIPs"] = [spec["clusterIP"]]
-    if kind in ("NodePort", "LoadBalancer"):
+    wants_ports = kind == "NodePort" or (
+        kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False
+    )
+    if wants_ports:
         taken_ports = {
             p.get("nodePort") for s in _services(call) for p in s["spec"].get("ports") or ()
         }
@@ -168,9 +201,9 @@ def _new_job(call: Call, item: Object) -> None:
         return
     own = {
         "batch.kubernetes.io/controller-uid": meta["uid"],
-        "batch.kubernetes.io/job-name": meta["name"],
+        "batch.kubernetes.io/job-name": meta.get("name", ""),
         "controller-uid": meta["uid"],
-        "job-name": meta["name"],
+        "job-name": meta.get("name", ""),
     }
     template = spec["template"].setdefault("metadata", {})
     template["labels"] = {**(template.get("labels") or {}), **own}
@@ -252,7 +285,11 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         validate_create=_rule(others.controller),
         validate_update=_change(others.controller_update),
     ),
-    ("apps", "deployments"): _WORKLOAD,
+    ("apps", "deployments"): replace(_WORKLOAD, prepare_status=_same_labels),
+    ("networking.k8s.io", "servicecidrs"): Hooks(prepare_status=_same_metadata),
+    ("resource.k8s.io", "resourceclaims"): Hooks(prepare_status=_same_metadata),
+    ("scheduling.k8s.io", "podgroups"): Hooks(prepare_status=_same_metadata),
+    ("storage.k8s.io", "volumeattachments"): Hooks(prepare_status=_same_metadata),
     ("apps", "replicasets"): _WORKLOAD,
     ("apps", "statefulsets"): _WORKLOAD,
     ("coordination.k8s.io", "leases"): Hooks(

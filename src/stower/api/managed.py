@@ -251,6 +251,80 @@ def _not_reset(fields: Iterable[Path], reset: tuple[str, ...]) -> Iterator[Path]
 # Writes
 
 
+def created(
+    kind: Type, bones: Object, new: Object, manager: Manager, now: str, reset: tuple[str, ...]
+) -> list[Object]:
+    """managedFields of a new object: as `updated` from what is there anyway, in one pass.
+
+    `bones`: the parts that every object of the type has. 30 µs for a pod, where the general way
+    takes 150.
+    """
+    tree = {}
+    for name, value in new.items():
+        element = f"f:{name}"
+        if element in reset or name in ("kind", "apiVersion"):
+            continue
+        if name == "metadata":
+            value = {k: v for k, v in value.items() if k not in _SERVER}
+        branch = _grown(kind.fields[name].type if name in kind.fields else None, bones, name, value)
+        if branch is not None:
+            tree[element] = branch
+    if not tree:
+        return []
+    entry = {
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": manager.api_version,
+        "time": now,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": tree,
+    }
+    return [{**entry, "subresource": manager.subresource} if manager.subresource else entry]
+
+
+def _grown(kind: Type | None, bones: Object, name: str, value: Value) -> Object | None:
+    """The tree of what is more than the bones; None where nothing is."""
+    if name not in bones:
+        return _whole(kind, value)
+    bone = bones[name]
+    if value == bone:
+        return None
+    if kind is None or not isinstance(value, dict | list) or _is_leaf(kind, value):
+        return None if not value and not bone else {}
+    if isinstance(value, list) or bone is None:
+        return {element: _whole(k, v) for element, k, v in _children(kind, value)} or None
+    tree = {}
+    for field, inner in value.items():
+        found = kind.fields.get(field)
+        branch = _grown(found.type if found is not None else kind.items, bone, field, inner)
+        if branch is not None:
+            tree[f"f:{field}"] = branch
+    return tree or None
+
+
+def _whole(kind: Type | None, value: Value) -> Object:
+    """The tree of a value that is new as a whole."""
+    if kind is None or not value:
+        return {}
+    if type(value) is dict:
+        if kind.atomic:
+            return {}
+        if kind.form == "struct":
+            fields = kind.fields
+            tree: Object = {".": {}}
+            for name, inner in value.items():
+                field = fields.get(name)
+                nested = type(inner) is dict or type(inner) is list
+                tree[f"f:{name}"] = _whole(field.type, inner) if nested and field else {}
+            return tree
+        if kind.form == "map":
+            return {".": {}, **{f"f:{name}": _whole(kind.items, v) for name, v in value.items()}}
+        return {}
+    if type(value) is not list or kind.form != "list" or kind.list_type == "atomic":
+        return {}
+    return {".": {}, **{element: _whole(kind.items, item) for element, item in _items(kind, value)}}
+
+
 def updated(
     kind: Type,
     old: Object,
@@ -266,7 +340,7 @@ def updated(
     managers = read_managers(old.get("metadata") or {})
     difference = compare(kind, without_managers(old), without_managers(new))
     changed = frozenset(_not_reset(difference.changed, reset))
-    removed = frozenset(difference.removed)
+    removed = frozenset(_not_reset(difference.removed, reset))
     if not changed and not removed:
         return (old.get("metadata") or {}).get("managedFields") or []
     # One manager has one Update entry for each subresource, whatever the version.
@@ -412,8 +486,16 @@ def merged_value(kind: Type | None, old: Value, new: Value) -> Value:
 def without(kind: Type, value: Value, paths: frozenset[Path], kept: frozenset[Path]) -> Value:
     """The value without the fields that nobody manages any more."""
     prefixes = {path[:n] for path in kept for n in range(1, len(path) + 1)}
-    doomed = frozenset(p for p in paths if p not in prefixes)
-    return _without(kind, value, (), doomed) if doomed else value
+    # A field's name stays while somebody manages what is below it; an item of a list, or an entry
+    # of a map, only while somebody manages it itself.
+    doomed = {p for p in paths if p not in (prefixes if p[-1][0] == "f" else kept)}
+    for path in paths:
+        # A struct that was there only for what goes goes too, with what was defaulted in it.
+        for n in range(2, len(path)):
+            above = path[:n]
+            if above[-1][0] == "f" and above not in prefixes and above not in IGNORED:
+                doomed.add(above)
+    return _without(kind, value, (), frozenset(doomed)) if doomed else value
 
 
 def _without(kind: Type | None, value: Value, path: Path, doomed: frozenset[Path]) -> Value:

@@ -118,7 +118,7 @@ def finalizer_errors(finalizers: Iterable[str], path: str) -> list[FieldError]:
     names = list(finalizers)
     for i, name in enumerate(names):
         at = f"{path}[{i}]"
-        errors += [FieldError(INVALID, at, name, f) for f in qualified_name_faults(name)]
+        errors += [FieldError(INVALID, path, name, f) for f in qualified_name_faults(name)]
         if "/" not in name and name not in STANDARD_FINALIZERS:
             text = "name is neither a standard finalizer name nor is it fully qualified"
             errors.append(FieldError(INVALID, at, name, text))

@@ -190,6 +190,8 @@ def _strategic_map(original: Object, patch: Object, kind: Type | None) -> Object
             continue
         if name.startswith(DELETE_PRIMITIVE):
             target = name.removeprefix(DELETE_PRIMITIVE)
+            if not isinstance(change, list):
+                raise BadPatch("invalid patch format of delete primitive list")
             if isinstance(result.get(target), list):
                 result[target] = [v for v in result[target] if v not in (change or [])]
         elif change is None:

@@ -22,6 +22,7 @@ from stower.api.requests import (
     encode,
     list_options,
     make_token,
+    parse_revision,
     read_token,
 )
 from stower.api.selectors import (
@@ -121,6 +122,9 @@ def table(call: Call, items: list[Object], meta: Object, form: Format, headed: b
 
 def get(call: Call) -> Response:
     """One object."""
+    wanted = parse_revision(call.request.value("resourceVersion"))
+    if wanted is not None and wanted > call.api.store.revision:
+        raise _too_large(call, wanted)
     record = call.record()
     form = choose_format(call.request, OBJECT_FORMATS)
     if not form.name:
@@ -220,7 +224,7 @@ class _WithBody(ApiError):
 
 
 def _too_large(call: Call, revision: int) -> ApiError:
-    text = f"Too large resource version: {revision}, current: {call.api.store.revision}"
+    text = f"Timeout: Too large resource version: {revision}, current: {call.api.store.revision}"
     return ApiError(
         504,
         "Timeout",

@@ -315,7 +315,13 @@ def read_token(token: str) -> tuple[int, str]:
         raise bad_request("invalid continue token: continue key is not valid") from None
     try:
         value = msgspec.json.decode(raw)
-        return int(value["rv"]), str(value["start"]).removesuffix("\0")
+        start = str(value["start"])
+        if value["v"] != f"{META}/v1" or value["rv"] == 0 or not start or ".." in start:
+            raise bad_request(
+                "invalid continue token: continue key is not valid: incorrect encoded start "
+                "resourceVersion, version or key"
+            )
+        return int(value["rv"]), start.removesuffix("\0")
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
         head = raw[:1].decode("latin-1")
         sign = head if head.isprintable() and head.isascii() else f"\\u{ord(head or ' '):04x}"

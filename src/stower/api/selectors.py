@@ -193,6 +193,8 @@ def parse_fields(text: str) -> tuple[FieldRequirement, ...]:
         for operator in ("!=", "==", "="):
             left, middle, right = term.partition(operator)
             if middle:
+                if re.search(r"(?<!\\)(?:\\\\)*=", right) or re.search(r"\\(?![\\,=])", right):
+                    raise bad_request(f"invalid field selector: {term}")
                 value = re.sub(r"\\([\\,=])", r"\1", right)
                 found.append(FieldRequirement(left, operator != "!=", value))
                 break
@@ -301,7 +303,9 @@ def check_fields(requirements: tuple[FieldRequirement, ...], key: tuple[str, str
     """Raise ApiError 400 for a field that nobody can select by."""
     getters, complaint = FIELDS.get(key, ({}, ""))
     for field, _, _ in requirements:
-        if field in ("metadata.name", "metadata.namespace") or field in getters:
+        if field == "metadata.name" or field in getters:
+            continue
+        if field == "metadata.namespace" and key not in (("", "nodes"), ("", "namespaces")):
             continue
         if complaint.endswith("not"):
             raise bad_request(f"field label {go_quote(field)} not supported for Job")

@@ -17,7 +17,7 @@ from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such
 from stower.api.openapi import Documents
 from stower.api.reads import Feed, Watch
 from stower.api.registry import Registry
-from stower.api.requests import Request, Response, list_options, refusal
+from stower.api.requests import Request, Response, choose_format, list_options, refusal
 from stower.api.selectors import getters_of
 from stower.api.store import Store
 
@@ -237,4 +237,6 @@ class Api:
         verb, function = verbs.get(method, ("", None))
         if function is None or verb not in call.resource.verbs:
             raise method_not_allowed()
+        if method != "GET":  # before anything is written
+            choose_format(call.request, reads.OBJECT_FORMATS + reads.LIST_FORMATS)
         return function(call)

@@ -21,6 +21,7 @@ class Strategy:
     status: bool = False  # status is written through its subresource alone
     status_on_create: bool = False  # ... but may be set on creation
     generation: bool = False  # counts changes of everything but metadata and status
+    generation_first: int = 1
     generation_once: bool = False  # is 1 for good
     create_on_update: bool = False
     update_needs_version: bool = False
@@ -86,7 +87,9 @@ STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
         status=True, finalizers=("scheduling.k8s.io/podgroup-protection",)
     ),
     ("scheduling.k8s.io", "priorityclasses"): Strategy(generation_once=True),
-    ("storage.k8s.io", "csidrivers"): Strategy(update_needs_version=True, returns_deleted=True),
+    ("storage.k8s.io", "csidrivers"): Strategy(
+        generation=True, generation_first=0, update_needs_version=True, returns_deleted=True
+    ),
     ("storage.k8s.io", "csinodes"): Strategy(update_needs_version=True, returns_deleted=True),
     ("storage.k8s.io", "csistoragecapacities"): Strategy(update_needs_version=True),
     ("storage.k8s.io", "storageclasses"): Strategy(returns_deleted=True),

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from stower.api import bindings, evictions, reads, reviews, scale, writes
-from stower.api.bodies import read_object
 from stower.api.calls import Call
 from stower.api.errors import ApiError, method_not_allowed, no_such_path
 from stower.api.reads import Watch
-from stower.api.requests import Response, list_options, write_options
+from stower.api.requests import Response, list_options
 
 Object = dict[str, Any]
 Handler = Callable[[Call], Response | Watch]
@@ -46,15 +45,7 @@ def _log(call: Call) -> Response:
 
 def _finalize(call: Call) -> Response:
     """PUT of a namespace with fewer finalizers in its spec."""
-    options = write_options(call.request, "UpdateOptions")
-    item, warnings = read_object(call, options)
-    record = call.record()
-    finalizers = list((item.get("spec") or {}).get("finalizers") or ())
-
-    def transform(old: Object) -> Object:
-        return {**old, "spec": {**(old.get("spec") or {}), "finalizers": finalizers}}
-
-    return writes.change(call, record, transform, options, warnings)
+    return writes.update(call)
 
 
 def handle_unstored(call: Call) -> Response | Watch:

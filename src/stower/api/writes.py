@@ -78,8 +78,8 @@ def add(
     _set_namespace(call, meta)
     if call.name and not meta.get("name"):
         meta["name"] = call.name
-    if meta.get("resourceVersion") and meta["resourceVersion"] != "0":
-        raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
+    version = str(meta.get("resourceVersion") or "0")
+    named = meta.get("name") or meta.get("generateName") or ""
     if not meta.get("name") and meta.get("generateName"):
         base = meta["generateName"][:GENERATED_MAX]
         meta["name"] = base + call.api.chance(_SUFFIX, 5)
@@ -87,9 +87,10 @@ def add(
         meta.pop(name, None)
     meta["uid"] = call.api.new_uid()
     meta["creationTimestamp"] = call.now
-    if strategy.generation or strategy.generation_once:
+    if (strategy.generation and strategy.generation_first) or strategy.generation_once:
         meta["generation"] = 1
-    admission.check_namespace(call)
+    admission.check_namespace(call, named)
+    _set_managers(call, item, options, managers)
     _reset_status(call, item)
     admission.mutate_new(call, item)
     hooks = kinds.hooks_of(resource)
@@ -106,10 +107,11 @@ def add(
     key = call.key(meta["name"])
     if key in call.collection.records:
         raise call.already_exists(meta["name"])
-    _set_managers(call, item, options, managers)
     extra = hooks.warnings(call, item) if hooks.warnings is not None else []
     if options.dry_run:
         return _encode(item), extra
+    if version != "0" and version.isdecimal():
+        raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
     record = call.api.store.put(call.collection, key, item)
     admission.settle(call, usage)
     if hooks.after is not None:
@@ -130,14 +132,15 @@ def _set_managers(
     meta.pop("managedFields", None)
     kind = call.resource.type
     if managers is not None:
-        meta["managedFields"] = managed.write_managers(managers)
+        if fields := managed.write_managers(managers):
+            meta["managedFields"] = fields
     elif kind is not None:
         manager = managed.Manager(options.manager, "Update", call.resource.api_version)
         reset = ("f:status",) if call.strategy.status else ()
         bones = call.api.skeletons.get(kind.name)
         if bones is None:
             bones = call.api.skeletons[kind.name] = skeleton(kind)
-        fields = managed.updated(kind, bones, item, manager, call.now, reset)
+        fields = managed.created(kind, bones, item, manager, call.now, reset)
         if fields:
             meta["managedFields"] = fields
 
@@ -191,6 +194,11 @@ def update(call: Call) -> Response:
     if record is None:
         if not call.strategy.create_on_update or call.subresource:
             raise call.not_found()
+        if meta.get("uid"):
+            raise call.conflict(
+                f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: "
+            )
+        meta.pop("resourceVersion", None)
         return create_object(call, item, options, warnings)
     return change(call, record, lambda old: item, options, warnings, put=True)
 
@@ -230,10 +238,11 @@ def alter(
     if sent_managers is not None and not any(sent_managers):
         # An empty list, or one with an empty entry, forgets who managed what.
         old_meta = {k: v for k, v in old_meta.items() if k != "managedFields"}
-    if not meta.get("generateName") and old_meta.get("generateName") and not put:
-        meta["generateName"] = old_meta["generateName"]
+    elif sent_managers is not None and not call.subresource and managers is None:
+        old_meta = {**old_meta, "managedFields": sent_managers}
     hooks = kinds.hooks_of(call.resource)
     status = call.subresource == "status"
+    _update_managers(call, new, {**old, "metadata": old_meta}, options, managers)
     _keep_other_half(call, new, old, status)
     if not call.subresource:
         admission.mutate_update(call, new, old)
@@ -251,7 +260,6 @@ def alter(
     if errors:
         raise call_invalid(call, meta.get("name", ""), errors)
     usage = admission.check_update(call, new, old) if not call.subresource else None
-    _update_managers(call, new, {**old, "metadata": old_meta}, options, managers)
     extra = hooks.warnings(call, new) if hooks.warnings is not None and not status else []
     return _store(call, record, old, new, options, usage), extra
 
@@ -314,7 +322,7 @@ def _check_versions(call: Call, record: Record, old: Object, meta: Object, put: 
         )
         raise call_invalid(call, call.name, [error])
     uid = meta.get("uid")
-    if uid and uid != old["metadata"]["uid"]:
+    if put and uid and uid != old["metadata"]["uid"]:
         raise call.conflict(
             f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
             f"{old['metadata']['uid']}"
@@ -330,10 +338,14 @@ def _bad_number(text: str) -> str:
 
 
 def keep_server_fields(old_meta: Object, meta: Object) -> None:
-    """Take over from the old metadata what only the server sets, where it is absent."""
+    """Take over from the old metadata what only the server sets."""
     for name in SERVER_FIELDS:
+        if name == "uid" and meta.get(name):
+            continue
         if name in old_meta:
-            meta.setdefault(name, old_meta[name])
+            meta[name] = old_meta[name]
+        else:
+            meta.pop(name, None)
     meta.pop("selfLink", None)
     meta.pop("generation", None)
     if "generation" in old_meta:
