@@ -66,10 +66,11 @@ def read_object(call: Call, options: WriteOptions) -> tuple[Object, tuple[str, .
         )
     resource = call.resource
     item = parse_object(call.request.body, resource.kind)
+    sent = len(item)
     check_kind(item, resource.kind, resource.api_version)
     name = f'{item["kind"]} in version "{item["apiVersion"].rpartition("/")[2]}"'
     prefix = f"{name} cannot be handled as a {resource.kind}: "
-    return cleaned(call, item, options, prefix, call.request.body)
+    return cleaned(call, item, options, prefix, call.request.body, len(item) - sent)
 
 
 def parse_object(body: bytes, kind: str) -> Object:
@@ -107,9 +108,18 @@ def check_kind(item: Object, kind: str, api_version: str) -> None:
 
 
 def cleaned(
-    call: Call, item: Object, options: WriteOptions, prefix: str, body: bytes = b""
+    call: Call,
+    item: Object,
+    options: WriteOptions,
+    prefix: str,
+    body: bytes = b"",
+    added: int = 0,
 ) -> tuple[Object, tuple[str, ...]]:
-    """The object as its type reads it, without kind and apiVersion; and warnings."""
+    """The object as its type reads it, without kind and apiVersion; and warnings.
+
+    `added`: fields of the item that are not in the body, which is looked through for fields that
+    are there twice only if it has more of them than the item.
+    """
     resource = call.resource
     if resource.custom is not None:
         read: tuple[Object, tuple[str, ...]] = resource.custom.read(item, options, prefix)
@@ -127,7 +137,7 @@ def cleaned(
     if options.validation != "Ignore":
         if reading.unknown:
             found = [f'unknown field "{path}"' for path in unknown_fields(kind, item)]
-        if body and body.count(b'":') != reading.keys:
+        if body and body.count(b'":') != reading.keys - added:
             found += [f'duplicate field "{path}"' for path in duplicate_fields(body)]
         if found and options.validation == "Strict":
             raise bad_request(f"{prefix}strict decoding error: {', '.join(found)}")

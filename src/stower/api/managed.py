@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from stower.api.errors import ApiError
 from stower.api.schema import Type
 
@@ -61,8 +63,11 @@ def key_of(kind: Type, item: Value) -> str | None:
     return "k:" + _compact(found) if found else None
 
 
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
 def _compact(value: Value) -> str:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    return _encode(value).decode()
 
 
 def _items(kind: Type, value: list[Value]) -> Iterator[tuple[str, Value]]:

@@ -165,7 +165,7 @@ def _prefixed(schema: Any, prefix: str) -> Any:
             found[key] = prefix + item.removeprefix(V2)
         else:
             found[key] = _prefixed(item, prefix)
-    if "$ref" in found and prefix == V3 and len(found) > 1:
+    if isinstance(found.get("$ref"), str) and prefix == V3 and len(found) > 1:
         reference = {"$ref": found.pop("$ref")}
         return {**found, "allOf": [reference]}
     return found

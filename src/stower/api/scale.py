@@ -55,7 +55,7 @@ def handle(call: Call) -> Response:
         raise invalid("autoscaling", "Scale", call.name, errors)
 
     def transform(old: Object) -> Object:
-        changed = {**old, "spec": {**old["spec"], "replicas": replicas}}
+        changed = replaced(old, paths_of(call)[0], replicas)
         if meta.get("resourceVersion"):
             changed["metadata"] = {**old["metadata"], "resourceVersion": meta["resourceVersion"]}
         return changed
@@ -91,13 +91,15 @@ def _patched(call: Call, shown: Object) -> Object:
 def scale_of(call: Call, item: Object) -> Object:
     """The Scale of an object."""
     meta = item["metadata"]
-    status: Object = {"replicas": (item.get("status") or {}).get("replicas", 0)}
-    selector = selector_text(item["spec"].get("selector"), call.resource.kind)
+    wanted, found, selected = paths_of(call)
+    status: Object = {"replicas": found_at(item, found) or 0}
+    given = found_at(item, selected) if selected else None
+    selector = given if isinstance(given, str) else selector_text(given, call.resource.kind)
     if selector:
         status["selector"] = selector
     spec: Object = {}
-    if item["spec"].get("replicas"):
-        spec["replicas"] = item["spec"]["replicas"]
+    if replicas := found_at(item, wanted):
+        spec["replicas"] = replicas
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     return {
         "kind": "Scale",
@@ -106,6 +108,34 @@ def scale_of(call: Call, item: Object) -> Object:
         "spec": spec,
         "status": status,
     }
+
+
+def paths_of(call: Call) -> tuple[str, str, str]:
+    """Where replicas are asked for and counted, and the selector."""
+    custom = call.resource.custom
+    if custom is None:
+        return ".spec.replicas", ".status.replicas", ".spec.selector"
+    scale = custom.scale
+    return (
+        scale.get("specReplicasPath", ".spec.replicas"),
+        scale.get("statusReplicasPath", ".status.replicas"),
+        scale.get("labelSelectorPath", ""),
+    )
+
+
+def found_at(item: Any, path: str) -> Any:
+    """The value at a path of names."""
+    for name in path.strip(".").split("."):
+        item = item.get(name) if isinstance(item, dict) else None
+    return item
+
+
+def replaced(item: Object, path: str, value: Any) -> Object:
+    """The object with another value at a path of names; other parts are shared."""
+    name, _, rest = path.strip(".").partition(".")
+    inner = item.get(name)
+    made = replaced(inner if isinstance(inner, dict) else {}, rest, value) if rest else value
+    return {**item, name: made}
 
 
 def selector_text(selector: Object | None, kind: str) -> str:

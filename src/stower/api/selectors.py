@@ -211,39 +211,61 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _at(*path: str) -> Callable[[Object], str]:
-    def value(item: Object) -> str:
-        inner: Any = item
-        for name in path:
-            inner = inner.get(name) if isinstance(inner, dict) else None
-        return _text(inner)
+class Field(NamedTuple):
+    """Where a field that can be selected by is, and the text of one that is absent."""
 
-    return value
+    path: tuple[str, ...]
+    absent: str = ""
 
 
-def _flag(*path: str) -> Callable[[Object], str]:
-    at = _at(*path)
-    return lambda item: at(item) or "false"
+def _at(*path: str) -> Field:
+    return Field(path)
 
 
-def _zero(*path: str) -> Callable[[Object], str]:
-    at = _at(*path)
-    return lambda item: at(item) or "0"
+def _flag(*path: str) -> Field:
+    return Field(path, "false")
 
 
-def _reporting(item: Object) -> str:
-    return _at("source", "component")(item) or _at("reportingComponent")(item)
+def _zero(*path: str) -> Field:
+    return Field(path, "0")
 
 
-def _involved(prefix: str) -> dict[str, Callable[[Object], str]]:
+def _involved(prefix: str) -> dict[str, Field]:
     names = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
     return {f"{prefix}.{name}": _at("involvedObject", name) for name in names}
 
 
-Getters = dict[str, Callable[[Object], str]]
+Fields = dict[str, Field]
+
+
+def reader(fields: Fields) -> Callable[[Object], dict[str, str]]:
+    """A function that reads the fields of an object, those of one part together."""
+    parts: dict[str, list[tuple[str, str, str]]] = {}
+    single: list[tuple[str, str, str]] = []
+    for name, (path, absent) in fields.items():
+        if len(path) == 2:
+            parts.setdefault(path[0], []).append((name, path[1], absent))
+        else:
+            single.append((name, path[0], absent))
+
+    def read(item: Object) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for part, wanted in parts.items():
+            inner = item.get(part) or {}
+            for name, key, absent in wanted:
+                value = inner.get(key, absent)
+                found[name] = value if type(value) is str else _text(value)
+        for name, key, absent in single:
+            value = item.get(key, absent)
+            found[name] = value if type(value) is str else _text(value)
+        return found
+
+    return read
+
+
 NOT_SUPPORTED: Final = "field label not supported: "
 # Fields that can be selected by, besides name and namespace, and the complaint about others.
-FIELDS: Final[dict[tuple[str, str], tuple[Getters, str]]] = {
+FIELDS: Final[dict[tuple[str, str], tuple[Fields, str]]] = {
     ("", "pods"): (
         {
             "spec.nodeName": _at("spec", "nodeName"),
@@ -269,9 +291,9 @@ FIELDS: Final[dict[tuple[str, str], tuple[Getters, str]]] = {
             **_involved("involvedObject"),
             **_involved("regarding"),
             "reason": _at("reason"),
-            "reportingComponent": _reporting,
-            "reportingController": _reporting,
-            "source": _reporting,
+            "reportingComponent": _at("source", "component"),
+            "reportingController": _at("source", "component"),
+            "source": _at("source", "component"),
             "type": _at("type"),
         },
         NOT_SUPPORTED,
@@ -294,16 +316,33 @@ FIELDS: Final[dict[tuple[str, str], tuple[Getters, str]]] = {
 }
 
 
-def getters_of(key: tuple[str, str]) -> Getters:
+def reader_of(key: tuple[str, str]) -> Callable[[Object], dict[str, str]] | None:
     """How to read the fields that objects of a resource can be selected by."""
-    return FIELDS[key][0] if key in FIELDS else {}
+    if key not in FIELDS:
+        return None
+    if key == ("", "events"):
+        return _event_reader
+    return reader(FIELDS[key][0])
+
+
+def _event_reader(item: Object) -> dict[str, str]:
+    """An event's source is where it says, or else its reporting component."""
+    found = _plain_event(item)
+    if not found["source"]:
+        component = item.get("reportingComponent") or ""
+        for name in ("source", "reportingComponent", "reportingController"):
+            found[name] = component
+    return found
+
+
+_plain_event: Final = reader(FIELDS["", "events"][0])
 
 
 def check_fields(requirements: tuple[FieldRequirement, ...], key: tuple[str, str]) -> None:
     """Raise ApiError 400 for a field that nobody can select by."""
-    getters, complaint = FIELDS.get(key, ({}, ""))
+    fields, complaint = FIELDS.get(key, ({}, ""))
     for field, _, _ in requirements:
-        if field == "metadata.name" or field in getters:
+        if field == "metadata.name" or field in fields:
             continue
         if field == "metadata.namespace" and key not in (("", "nodes"), ("", "namespaces")):
             continue

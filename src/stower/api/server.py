@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api import deletion, discovery, reads, subresources, writes
+from stower.api import custom, deletion, discovery, reads, subresources, writes
 from stower.api.calls import Call
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from stower.api.openapi import Documents
 from stower.api.reads import Feed, Watch
 from stower.api.registry import Registry
 from stower.api.requests import Request, Response, choose_format, list_options, refusal
-from stower.api.selectors import getters_of
+from stower.api.selectors import reader_of
 from stower.api.store import Store
 
 Object = dict[str, Any]
@@ -46,7 +46,7 @@ class Api:
         """`plugins`: admission that is on besides the default; `secret` signs tokens."""
         self.secret = secret
         self.registry = registry
-        self.store = Store(getters_of)
+        self.store = Store(reader_of)
         self.plugins = plugins
         self.feeds: dict[Any, Feed] = {}
         self.skeletons: dict[str, Object] = {}
@@ -108,6 +108,8 @@ class Api:
 
     def restore(self) -> None:
         """Serve the custom resources of what was loaded."""
+        for record in self.store.collection(custom.KEY).records.values():
+            custom.serve(self, record.decode())
 
     def bootstrap(self, now_ns: int) -> None:
         """Make the built-in objects that are missing."""

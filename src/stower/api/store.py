@@ -16,7 +16,7 @@ import msgspec
 
 Object = dict[str, Any]
 Key = str  # "namespace/name", or "name" where the resource is the cluster's: etcd's order
-Getters = dict[str, Callable[[Object], str]]
+Reader = Callable[[Object], dict[str, str]]
 
 ADDED: Final = "ADDED"
 MODIFIED: Final = "MODIFIED"
@@ -68,9 +68,9 @@ def _revision(event: Event) -> int:
 class Collection:
     """All objects of one resource."""
 
-    def __init__(self, name: tuple[str, str], getters: Getters) -> None:
+    def __init__(self, name: tuple[str, str], reader: Reader | None) -> None:
         self.name = name
-        self.getters = getters
+        self._reader = reader  # of the fields that can be selected by
         self.records: dict[Key, Record] = {}
         self.keys: list[Key] = []
         self.log: list[Event] = []
@@ -81,8 +81,7 @@ class Collection:
         """A record of the object, whose resourceVersion is set."""
         metadata = item["metadata"]
         metadata["resourceVersion"] = str(revision)
-        getters = self.getters
-        fields = {name: get(item) for name, get in getters.items()} if getters else {}
+        fields = self._reader(item) if self._reader is not None else {}
         labels = metadata.get("labels") or {}
         return Record(key, metadata["uid"], revision, _encode(item), labels, fields)
 
@@ -128,10 +127,10 @@ class Collection:
 class Store:
     """All collections."""
 
-    def __init__(self, getters_of: Callable[[tuple[str, str]], Getters]) -> None:
+    def __init__(self, reader_of: Callable[[tuple[str, str]], Reader | None]) -> None:
         self.revision = 1
         self.collections: dict[tuple[str, str], Collection] = {}
-        self._getters_of = getters_of
+        self._reader_of = reader_of
         self._order: deque[tuple[Collection, int]] = deque()
         self._window_bytes = 0
         self.window_bytes_max = WINDOW_BYTES
@@ -144,7 +143,7 @@ class Store:
         """The collection of a resource, made when first asked for."""
         found = self.collections.get(name)
         if found is None:
-            found = Collection(name, self._getters_of(name))
+            found = Collection(name, self._reader_of(name))
             found.forgotten = self.forgotten
             self.collections[name] = found
         return found

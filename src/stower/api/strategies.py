@@ -38,6 +38,7 @@ _APPS: Final = Strategy(status=True, generation=True)
 _RBAC: Final = Strategy(names.path_segment_faults, create_on_update=True)
 _POLICY: Final = Strategy(generation=True, update_needs_version=True)
 PLAIN: Final = Strategy()
+CUSTOM: Final = Strategy(generation=True, update_needs_version=True)
 
 STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("", "endpoints"): Strategy(create_on_update=True),

@@ -374,7 +374,10 @@ def _keep_other_half(call: Call, new: Object, old: Object, status: bool) -> None
 
 def _spec_changed(call: Call, new: Object, old: Object) -> bool:
     hooks = kinds.hooks_of(call.resource)
-    counted = hooks.counted or (lambda item: _without(item, "metadata", "status"))
+    unseen: tuple[str, ...] = ("metadata", "status")
+    if call.resource.custom is not None and not call.resource.custom.has_status:
+        unseen = ("metadata",)
+    counted = hooks.counted or (lambda item: _without(item, *unseen))
     return bool(counted(new) != counted(old))
 
 

@@ -1,0 +1,267 @@
+"""Structural schemas of custom resources: pruning, defaults, validation.
+
+Source: KEP-1693 (structural schemas), KEP-575 (defaulting); apiextensions-apiserver
+pkg/apiserver/schema and validation, Kubernetes 1.36.
+"""
+
+import copy
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+from stower.api.errors import (
+    DUPLICATE,
+    INVALID,
+    REQUIRED,
+    TOO_LONG,
+    TOO_MANY,
+    FieldError,
+    unsupported,
+)
+from stower.api.schema import Field, Type
+from stower.api.times import parse_time
+
+Object = dict[str, Any]
+TOP: Final = ("kind", "apiVersion", "metadata")
+PATTERN_MAX: Final = 1_000  # longer ones are not tried: they come from whoever may define kinds
+TEXT_MAX: Final = 10_000  # of a value that a pattern is tried on
+TYPES: Final = {
+    "object": dict, "array": list, "string": str, "boolean": bool,
+}  # fmt: skip
+
+
+def type_of(schema: Object, meta: Type) -> Type:
+    """The type of a custom resource, for merges and managed fields."""
+    kind = _type(schema)
+    kind.form = "struct"
+    field = Field(meta, True, True, dict)
+    kind.fields = {**kind.fields, "metadata": field}
+    return kind
+
+
+def _type(schema: Object) -> Type:
+    form = schema.get("type")
+    if form == "object" and "properties" in schema:
+        kind = Type("struct", "object")
+        kind.fields = {
+            name: Field(_type(inner), True, False, lambda: None)
+            for name, inner in schema["properties"].items()
+        }
+        kind.atomic = schema.get("x-kubernetes-map-type") == "atomic"
+    elif form == "object":
+        extra = schema.get("additionalProperties")
+        kind = Type("map" if isinstance(extra, dict) else "any", "object")
+        kind.items = _type(extra) if isinstance(extra, dict) else None
+        kind.atomic = schema.get("x-kubernetes-map-type") == "atomic"
+    elif form == "array":
+        kind = Type("list", "array")
+        kind.items = _type(schema.get("items") or {})
+        kind.list_type = schema.get("x-kubernetes-list-type", "atomic")
+        kind.map_keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
+    else:
+        kind = Type("scalar" if form else "any", form or "any")
+    return kind
+
+
+def _below(schema: Object, name: str) -> Object | None:
+    """The schema of a field; None: there is none."""
+    found: Object | None = (schema.get("properties") or {}).get(name)
+    if found is not None:
+        return found
+    extra = schema.get("additionalProperties")
+    return extra if isinstance(extra, dict) else {} if extra is True else None
+
+
+def pruned(schema: Object, value: Any) -> Any:
+    """The value without unknown fields, with defaults; nulls that may not be are absent."""
+    if isinstance(value, dict):
+        keeps = schema.get("x-kubernetes-preserve-unknown-fields")
+        made: Object = {}
+        for name, inner in value.items():
+            below = _below(schema, name)
+            if below is None:
+                if keeps:
+                    made[name] = copy.deepcopy(inner)
+            elif inner is None and not below.get("nullable"):
+                continue
+            else:
+                made[name] = pruned(below, inner)
+        for name, below in (schema.get("properties") or {}).items():
+            if name not in made and "default" in below:
+                made[name] = copy.deepcopy(below["default"])
+                made[name] = pruned(below, made[name])
+        return made
+    if isinstance(value, list):
+        return [pruned(schema.get("items") or {}, v) for v in value]
+    return value
+
+
+def unknown(schema: Object, value: Any, path: str = "") -> Iterator[str]:
+    """The paths of fields that pruning drops."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if not path and name in TOP:
+                continue
+            where = f"{path}.{name}" if path else name
+            below = _below(schema, name)
+            if below is not None:
+                yield from unknown(below, inner, where)
+            elif not schema.get("x-kubernetes-preserve-unknown-fields"):
+                yield where
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from unknown(schema.get("items") or {}, inner, f"{path}[{i}]")
+
+
+def _is(value: Any, form: str) -> bool:
+    if form == "integer":
+        return isinstance(value, int) and not isinstance(value, bool)
+    if form == "number":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    wanted = TYPES.get(form)
+    return wanted is None or type(value) is wanted
+
+
+def _word(value: Any) -> str:
+    words = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer",
+             float: "number", type(None): "null"}  # fmt: skip
+    return words.get(type(value), "object")
+
+
+@lru_cache(maxsize=1024)
+def _pattern(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text) if len(text) <= PATTERN_MAX else None
+    except re.error:
+        return None
+
+
+def value_faults(schema: Object, value: Any, path: str, top: bool = False) -> Iterator[FieldError]:
+    """What a schema has against a value."""
+    at = path or "<nil>"
+    form = schema.get("type")
+    if schema.get("x-kubernetes-int-or-string"):
+        if not (_is(value, "integer") or isinstance(value, str)):
+            text = f'{at} in body must be of type integer,string: "{_word(value)}"'
+            yield FieldError(INVALID, at, _word(value), text)
+        return
+    if value is None and schema.get("nullable"):
+        return
+    if form and not _is(value, form):
+        text = f'{at} in body must be of type {form}: "{_word(value)}"'
+        yield FieldError(INVALID, at, _word(value), text)
+        return
+    choices = schema.get("enum")
+    if choices and value not in choices:
+        yield unsupported(at, value, [c if isinstance(c, str) else str(c) for c in choices])
+    if isinstance(value, str):
+        yield from _text_faults(schema, value, at)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _number_faults(schema, value, at)
+    elif isinstance(value, list):
+        yield from _count_faults(schema, len(value), at, "Items")
+        for i, inner in enumerate(value):
+            yield from value_faults(schema.get("items") or {}, inner, f"{path}[{i}]")
+    elif isinstance(value, dict):
+        yield from _count_faults(schema, len(value), at, "Properties")
+        for name in schema.get("required") or ():
+            if name not in value and not (top and name in TOP):
+                where = f"{path}.{name}" if path else name
+                yield FieldError(REQUIRED, where)
+        for name, inner in value.items():
+            below = _below(schema, name)
+            if below is not None and not (top and name in TOP):
+                yield from value_faults(below, inner, f"{path}.{name}" if path else name)
+    yield from _combined(schema, value, path, at)
+
+
+def _combined(schema: Object, value: Any, path: str, at: str) -> Iterator[FieldError]:
+    for inner in schema.get("allOf") or ():
+        yield from value_faults(inner, value, path)
+    for word in ("anyOf", "oneOf"):
+        options = schema.get(word)
+        if options:
+            passed = sum(not any(True for _ in value_faults(o, value, path)) for o in options)
+            if not passed or (word == "oneOf" and passed > 1):
+                text = f'"{at}" must validate one and only one schema ({word})'
+                yield FieldError(INVALID, at, value, text)
+    denied = schema.get("not")
+    if denied and not any(True for _ in value_faults(denied, value, path)):
+        yield FieldError(INVALID, at, value, f'"{at}" must not validate the schema (not)')
+
+
+def _text_faults(schema: Object, value: str, at: str) -> Iterator[FieldError]:
+    most, least = schema.get("maxLength"), schema.get("minLength")
+    if most is not None and len(value) > most:
+        yield FieldError(TOO_LONG, at, "", f"may not be more than {most} bytes")
+    if least is not None and len(value) < least:
+        text = f"{at} in body should be at least {least} chars long"
+        yield FieldError(INVALID, at, value, text)
+    wanted = schema.get("pattern")
+    if wanted and len(value) <= TEXT_MAX:
+        found = _pattern(wanted)
+        if found is not None and not found.search(value):
+            yield FieldError(INVALID, at, value, f"{at} in body should match '{wanted}'")
+    if schema.get("format") == "date-time" and parse_time(value) is None:
+        text = f'{at} in body must be of type date-time: "{value}"'
+        yield FieldError(INVALID, at, value, text)
+
+
+def _number_faults(schema: Object, value: float, at: str) -> Iterator[FieldError]:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if least is not None and (value <= least if schema.get("exclusiveMinimum") else value < least):
+        word = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
+        yield FieldError(INVALID, at, value, f"{at} in body should be {word} {least}")
+    if most is not None and (value >= most if schema.get("exclusiveMaximum") else value > most):
+        word = "less than" if schema.get("exclusiveMaximum") else "less than or equal to"
+        yield FieldError(INVALID, at, value, f"{at} in body should be {word} {most}")
+    factor = schema.get("multipleOf")
+    if factor and value % factor:
+        yield FieldError(INVALID, at, value, f"{at} in body should be a multiple of {factor}")
+
+
+def _count_faults(schema: Object, count: int, at: str, name: str) -> Iterator[FieldError]:
+    word = name.lower()
+    least, most = schema.get(f"min{name}"), schema.get(f"max{name}")
+    if most is not None and count > most:
+        yield FieldError(TOO_MANY, at, count, f"must have at most {most} {word}")
+    if least is not None and count < least:
+        text = f"{at} in body should have at least {least} {word}"
+        yield FieldError(INVALID, at, count, text)
+
+
+def list_faults(schema: Object, value: Any, path: str) -> Iterator[FieldError]:
+    """Items of sets and map-like lists that are there twice."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            below = _below(schema, name)
+            if below:
+                yield from list_faults(below, inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        kind = schema.get("x-kubernetes-list-type")
+        keys = schema.get("x-kubernetes-list-map-keys") or ()
+        seen: list[Any] = []
+        for i, item in enumerate(value):
+            if kind in ("set", "map"):
+                own = item
+                if kind == "map" and isinstance(item, dict):
+                    own = {key: item.get(key) for key in keys}
+                if own in seen:
+                    yield FieldError(DUPLICATE, f"{path}[{i}]", own)
+                seen.append(own)
+            yield from list_faults(schema.get("items") or {}, item, f"{path}[{i}]")
+
+
+def published(schema: Object, prefix: str, kind: Object) -> Object:
+    """The schema as an OpenAPI document has it, with the fields that all objects have."""
+    made = copy.deepcopy(schema)
+    made.setdefault("type", "object")
+    properties = dict(made.get("properties") or {})
+    properties["apiVersion"] = {"type": "string"}
+    properties["kind"] = {"type": "string"}
+    reference = f"{prefix}io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+    properties["metadata"] = {"$ref": reference}
+    made["properties"] = properties
+    made["x-kubernetes-group-version-kind"] = [kind]
+    return made
