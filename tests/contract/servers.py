@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import cached_property
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -125,9 +126,9 @@ class Process:
             if "Ctrl-C" in line:
                 break
 
-    @property
+    @cached_property
     def client(self) -> Client:
-        """A client of it."""
+        """A client of it, closed when it ends."""
         return Client(self.state / "kubeconfig")
 
     def kill(self) -> None:
@@ -144,6 +145,7 @@ class Process:
         return code
 
     def _close(self) -> None:
+        self.client.close()
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()

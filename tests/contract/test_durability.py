@@ -32,7 +32,7 @@ def test_kill_loses_no_acknowledged_write(tmp_path: Path) -> None:
     enough = threading.Event()
 
     def write(worker: int) -> None:
-        client = server.client
+        client = Client(server.state / "kubeconfig")
         for i in range(10_000):
             try:
                 status, _ = client.call("POST", CONFIG_MAPS, make_map(f"w{worker}-{i}"))

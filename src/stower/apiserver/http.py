@@ -63,9 +63,10 @@ class Connection(RequestHandler):
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:
-        if self.header_timer is None and self._current_request is None:
-            self._await_headers()
         super().data_received(data)
+        waiting = self._current_request is None and not self._messages
+        if waiting and data and self.header_timer is None:
+            self._await_headers()  # a part of the headers has come
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.headers_came()
@@ -169,14 +170,14 @@ class Handler:
         headers = web_request.headers
         user, groups = self._authenticated(web_request)
         path, _, query = web_request.raw_path.partition("?")
-        if "%2f" in path.lower() or "%00" in path:
+        if "%" in path and ("%2f" in path.lower() or "%00" in path):
             raise bad_request("a name in a path must not contain a slash or a null character")
         try:
-            parts = tuple(
+            parts = () if not query else tuple(
                 parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX,
                           errors="strict")
             )  # fmt: skip
-            decoded = unquote(path, errors="strict")
+            decoded = unquote(path, errors="strict") if "%" in path else path
         except ValueError:
             raise bad_request("the path or query of the request cannot be read") from None
         body = await self._body(web_request)
@@ -228,9 +229,12 @@ class Handler:
         if not web_request.can_read_body:
             return b""
         length = web_request.content_length
+        content = web_request.content
         try:
             if length is not None and length > BODY_BYTES_MAX:
                 raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, length)
+            if length is not None and content.is_eof():
+                return content.read_nowait()  # all of it has come with the headers
             return await asyncio.wait_for(web_request.read(), BODY_SECONDS)
         except web.HTTPRequestEntityTooLarge:
             text = f"Request entity too large: limit is {BODY_BYTES_MAX}"

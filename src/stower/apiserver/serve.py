@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -28,10 +28,19 @@ from stower.apiserver.http import (
 )
 from stower.apiserver.tables import load_registry
 
+create_server: Any = asyncio.BaseEventLoop.create_server
+try:
+    # The extra `fast`: the same at half the CPU of TLS.
+    from aiofastnet import create_server
+except ImportError:
+    pass
+
 LOOPBACK: Final = "127.0.0.1"
 HOSTS: Final = (LOOPBACK, "::1", "localhost", "kubernetes", "kubernetes.default.svc")
 TOKEN: Final = "token"
 BACKLOG: Final = 512
+SWEEP_SECONDS: Final = 1.0
+SWEEPS: Final = 60  # young objects are looked at each time, older ones each SWEEPS times
 
 
 @dataclass(frozen=True)
@@ -89,13 +98,29 @@ def write_kubeconfig(path: Path, folder: Path, url: str, token: str) -> None:
     write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
 
 
+async def _sweep() -> None:
+    """Look for cycles by the clock instead of by allocations.
+
+    What was loaded stays, and records form no cycles: looking through new ones at every few hundred
+    allocations costs a sixth of the CPU.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    while True:
+        for _ in range(SWEEPS):
+            await asyncio.sleep(SWEEP_SECONDS)
+            gc.collect(0)
+        gc.collect(1)
+
+
 @contextlib.asynccontextmanager
 async def running(options: Options) -> AsyncIterator[Running]:
     """A server for as long as the block lasts. Raises StateError and OSError."""
     folder = options.state
     database = None if options.memory else Database(folder)
-    runner = None
     committer = None
+    sweeper = None
     try:
         hosts = HOSTS if options.host in HOSTS else (*HOSTS, options.host)
         make_certificates(folder / "pki", hosts)
@@ -113,7 +138,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         api.restore()
         api.bootstrap(time.time_ns())
         committer.wrote()
-        gc.freeze()  # what was loaded stays: looking through it again and again costs pauses
+        sweeper = asyncio.create_task(_sweep())
         runner = Server(
             handler,
             request_factory=make_request,
@@ -124,7 +149,8 @@ async def running(options: Options) -> AsyncIterator[Running]:
             lingering_time=1.0,
         )
         loop = asyncio.get_running_loop()
-        listener = await loop.create_server(
+        listener = await create_server(
+            loop,
             runner,
             options.host,
             options.port,
@@ -146,6 +172,9 @@ async def running(options: Options) -> AsyncIterator[Running]:
             await runner.shutdown(2.0)
             await listener.wait_closed()
     finally:
+        if sweeper is not None:
+            sweeper.cancel()
+            gc.enable()
         if committer is not None:
             await committer.close()
         if database is not None:

@@ -1,5 +1,6 @@
 """cli/verbs/bench.py: results on stdout, progress on stderr, ratios to an earlier run."""
 
+import asyncio
 import json
 import subprocess
 from pathlib import Path
@@ -9,8 +10,9 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from stower.bench import drivers
+from stower.bench import drivers, server
 from stower.bench.run import Result, measure
+from stower.bench.server import ServerResult
 from stower.bench.workloads import DRIVERS, BenchWorkload, workloads
 from stower.cli.main import app
 from stower.cli.verbs import bench
@@ -204,3 +206,34 @@ def test_every_driver_runs_a_tiny_workload(
     assert ("tiny", pods) == (found.name, found.pods)
     assert found.pods_per_s > 0
     assert found == msgspec.json.decode(msgspec.json.encode(found), type=Result)
+
+
+def test_server_prints_its_figures_and_ratios(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It has figures of its own, and runs only when it is named."""
+    rates = iter([1000.0, 2000.0, 1000.0])
+
+    def once(name: str) -> ServerResult:
+        assert "server" == name
+        figures: dict[str, Any] = dict.fromkeys(ServerResult.__struct_fields__, 8)
+        return ServerResult(**{**figures, "name": name, "creates_per_s": next(rates)})
+
+    monkeypatch.setattr(bench, "_run_once", once)
+    earlier = tmp_path / "before.json"
+    earlier.write_text(invoke("server", "--runs", "2", "-o", "json")[1])
+    found = json.loads(earlier.read_text())
+    assert (2000.0, [1000.0, 2000.0]) == (found["creates_per_s"], found["runs_creates_per_s"])
+    out = invoke("server", "--runs", "1", "--compare", earlier)[1]
+    rows = [line.split() for line in out.splitlines()]
+    assert ["creates_per_s", "1,000", "0.50"] in rows
+    assert ["bind_cpu_us", "8", "1.00"] in rows
+
+
+def test_small_run_of_the_server_measures_everything() -> None:
+    """A real server and real clients, few pods."""
+    found = asyncio.run(server.measure(60))
+    figures = msgspec.structs.asdict(found)
+    assert ("server", 60) == (figures.pop("name"), figures.pop("pods"))
+    # CPU of so short a run may be less than a tick of the clock.
+    assert all(value > 0 for name, value in figures.items() if "cpu" not in name)

@@ -1,14 +1,15 @@
-"""stower bench: measure the scheduler, each run in a fresh process."""
+"""stower bench: measure the scheduler and the API server, each run in a fresh process."""
 
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 
 from stower.bench.run import Result
+from stower.bench.server import ServerResult
 from stower.bench.workloads import workloads
 from stower.cli.output import Output, bad_input, console, emit, note, table
 
@@ -22,25 +23,69 @@ Examples:
 
   stower bench basic-5000 mixed-5000 --runs 3 --compare before.json
 
+  stower bench server --runs 1
+
   stower bench
 """
 
-# One run of the slowest workload takes some 20 s on a slow machine.
+# One run of the slowest takes some 60 s on a slow machine.
 RUN_SECONDS_MAX = 600
+SERVER: Final = "server"
+SERVER_ABOUT: Final = (
+    "API server, durable: creates, binds, lists, watches of 10,000 pods; only when it is named"
+)
 
 
-class Measured(Result, frozen=True, kw_only=True):
-    """The best run by pods a second, the rates of all runs, and ratios to an earlier one."""
+class Family(msgspec.Struct, frozen=True):
+    """Benchmarks that measure the same things.
 
-    runs_pods_per_s: tuple[float, ...]
-    ratio_pods_per_s: float | None = None
-    ratio_p50: float | None = None
-    ratio_peak_bytes: float | None = None
+    best: the field by which the best run is chosen; ratios: what --compare adds, and the field
+    that it divides.
+    """
+
+    module: str
+    result: type[msgspec.Struct]
+    best: str
+    unit: str
+    ratios: dict[str, str]
+
+
+SCHEDULER_FAMILY: Final = Family(
+    module="stower.bench.run",
+    result=Result,
+    best="pods_per_s",
+    unit="pods/s",
+    ratios={
+        "ratio_pods_per_s": "pods_per_s",
+        "ratio_p50": "p50_us",
+        "ratio_peak_bytes": "peak_bytes",
+    },
+)
+SERVER_FAMILY: Final = Family(
+    module="stower.bench.server",
+    result=ServerResult,
+    best="creates_per_s",
+    unit="creates/s",
+    ratios={
+        "ratio_creates_per_s": "creates_per_s",
+        "ratio_create_cpu": "create_cpu_us",
+        "ratio_binds_per_s": "binds_per_s",
+        "ratio_bind_cpu": "bind_cpu_us",
+        "ratio_list": "list_s",
+        "ratio_validation": "validation_us",
+        "ratio_event_cpu_50": "event_cpu_us_50",
+        "ratio_event_cpu_200": "event_cpu_us_200",
+    },
+)
+
+# What a benchmark prints: the fields of its best run, the rates of all, ratios.
+Measured = dict[str, Any]
 
 
 def run(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks; default: all.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Benchmarks; default: all of the scheduler."),
     ] = None,
     runs: Annotated[int, typer.Option(min=1, max=100, help="Fresh processes each.")] = 5,
     output: Annotated[
@@ -56,11 +101,12 @@ def run(
 
     One name with --output json gives one JSON object, several give a list. Progress goes to stderr.
     """
-    known = workloads()
+    known = {name: workload.about for name, workload in workloads().items()}
+    known[SERVER] = SERVER_ABOUT
     if list_:
         listing = table("Benchmarks", "name", "about")
-        for workload in known.values():
-            listing.add_row(workload.name, workload.about)
+        for name, about in known.items():
+            listing.add_row(name, about)
         console().print(listing)
         return
     unknown = [name for name in names or () if name not in known]
@@ -68,82 +114,103 @@ def run(
         raise bad_input(f"no benchmark {unknown[0]!r}: want one of {', '.join(known)}")
     earlier = _earlier(compare) if compare is not None else {}
     results = []
-    for name in names or known:
+    for name in names or [name for name in known if name != SERVER]:
+        family = _family(name)
         tried = []
         for i in range(runs):
             tried.append(_run_once(name))
-            note(f"bench {name}: run {i + 1} of {runs}: {tried[-1].pods_per_s:,.0f} pods/s")
-        best = max(tried, key=lambda r: r.pods_per_s)
-        results.append(_measured(best, tried, earlier.get(name)))
+            rate = getattr(tried[-1], family.best)
+            note(f"bench {name}: run {i + 1} of {runs}: {rate:,.0f} {family.unit}")
+        results.append(_measured(family, tried, earlier.get(name)))
     if output is Output.TABLE:
-        _print(results)
+        _print([m for m in results if m["name"] != SERVER])
+        _print_server([m for m in results if m["name"] == SERVER])
     else:
         emit(results[0] if len(results) == 1 else results, output)
 
 
-def _run_once(name: str) -> Result:
-    command = [sys.executable, "-m", "stower.bench.run", name]
+def _family(name: str) -> Family:
+    return SERVER_FAMILY if name == SERVER else SCHEDULER_FAMILY
+
+
+def _run_once(name: str) -> Any:
+    family = _family(name)
+    command = [sys.executable, "-m", family.module, name]
+    # The server's benchmark tells its phases on stderr: it takes the better part of a minute.
+    stderr = None if family is SERVER_FAMILY else subprocess.PIPE
     try:
-        done = subprocess.run(command, capture_output=True, timeout=RUN_SECONDS_MAX, check=False)
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=stderr, timeout=RUN_SECONDS_MAX, check=False
+        )
     except subprocess.TimeoutExpired:
         note(f"error: bench {name} is not done after {RUN_SECONDS_MAX} s")
         raise typer.Exit(1) from None
     if done.returncode != 0:
-        sys.stderr.write(done.stderr.decode(errors="replace"))
+        sys.stderr.write((done.stderr or b"").decode(errors="replace"))
         note(f"error: bench {name} failed with exit code {done.returncode}")
         raise typer.Exit(1)
-    return msgspec.json.decode(done.stdout, type=Result)
+    return msgspec.json.decode(done.stdout, type=family.result)
 
 
 def _earlier(path: Path) -> dict[str, Measured]:
     """Results of an earlier run by name. One object or a list."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Measured | list[Measured])
+        found = msgspec.json.decode(path.read_bytes())
+        results = found if isinstance(found, list) else [found]
+        named = [msgspec.convert(m, dict[str, Any])["name"] for m in results]
+        checked = [
+            msgspec.convert(m, _family(name).result) for m, name in zip(results, named, strict=True)
+        ]
     except OSError as error:
         raise bad_input(f"--compare {path}: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError) as error:
         raise bad_input(f"--compare {path}: not the JSON of stower bench: {error}") from None
-    return {m.name: m for m in (found if isinstance(found, list) else [found])}
+    return {m["name"]: m for m in map(msgspec.structs.asdict, checked)}
 
 
-def _measured(best: Result, tried: list[Result], old: Measured | None) -> Measured:
-    fields = msgspec.structs.asdict(best)
-    rates = tuple(r.pods_per_s for r in tried)
-    if old is None:
-        return Measured(**fields, runs_pods_per_s=rates)
-    return Measured(
-        **fields,
-        runs_pods_per_s=rates,
-        ratio_pods_per_s=_divided(best.pods_per_s, old.pods_per_s),
-        ratio_p50=_divided(best.p50_us, old.p50_us),
-        ratio_peak_bytes=_divided(best.peak_bytes, old.peak_bytes),
-    )
-
-
-def _divided(new: float, old: float) -> float | None:
-    return new / old if old else None
+def _measured(family: Family, tried: list[Any], old: Measured | None) -> Measured:
+    best = max(tried, key=lambda result: float(getattr(result, family.best)))
+    found: Measured = msgspec.structs.asdict(best)
+    found[f"runs_{family.best}"] = [getattr(result, family.best) for result in tried]
+    for name, field in family.ratios.items():
+        found[name] = found[field] / old[field] if old is not None and old[field] else None
+    return found
 
 
 def _print(results: list[Measured]) -> None:
-    compared = any(m.ratio_pods_per_s is not None for m in results)
+    if not results:
+        return
+    compared = any(m["ratio_pods_per_s"] is not None for m in results)
     columns = ["name", "pods/s", "p50 µs", "p99 µs", "seconds", "peak MiB", "flatness"]
     if compared:
         columns += ["pods/s ratio", "p50 ratio", "peak ratio"]
     out = table("Best run of each", *columns, right=tuple(columns[1:]))
     for m in results:
         cells = [
-            m.name,
-            f"{m.pods_per_s:,.0f}",
-            f"{m.p50_us:,.1f}",
-            f"{m.p99_us:,.1f}",
-            f"{m.seconds:.2f}",
-            f"{m.peak_bytes / 2**20:,.0f}",
-            _ratio(m.flatness),
+            m["name"],
+            f"{m['pods_per_s']:,.0f}",
+            f"{m['p50_us']:,.1f}",
+            f"{m['p99_us']:,.1f}",
+            f"{m['seconds']:.2f}",
+            f"{m['peak_bytes'] / 2**20:,.0f}",
+            _ratio(m["flatness"]),
         ]
         if compared:
-            cells += [_ratio(m.ratio_pods_per_s), _ratio(m.ratio_p50), _ratio(m.ratio_peak_bytes)]
+            cells += [_ratio(m[name]) for name in SCHEDULER_FAMILY.ratios]
         out.add_row(*cells)
     console().print(out)
+
+
+def _print_server(results: list[Measured]) -> None:
+    for m in results:
+        ratios = {field: m[name] for name, field in SERVER_FAMILY.ratios.items()}
+        out = table("API server, best run", "figure", "value", "ratio", right=("value", "ratio"))
+        for field in ServerResult.__struct_fields__:
+            if field != "name":
+                value = m[field]
+                text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
+                out.add_row(field, text, _ratio(ratios.get(field)))
+        console().print(out)
 
 
 def _ratio(value: float | None) -> str:
