@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stower.apiserver.database import FILE, StateError
+from stower.apiserver.database import FILE, Batch, Database, StateError
 from stower.apiserver.serve import Options
 from tests.contract.servers import Client, Process, in_thread
 
@@ -144,3 +144,70 @@ def test_stalled_watcher_holds_nobody_up_and_misses_nothing(tmp_path: Path) -> N
             seen.append(json.loads(response.readline())["object"]["metadata"]["name"])
         assert [f"m{i}" for i in range(count)] == seen
         watcher.close()
+
+
+class Gate:
+    """Commits that wait, or fail, when a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open, self.entered = threading.Event(), threading.Event()
+        self.open.set()
+        self.failing = False
+        commit = Database.commit
+
+        def gated(database: Database, batch: Batch) -> None:
+            self.entered.set()
+            assert self.open.wait(30)
+            if self.failing:
+                raise sqlite3.OperationalError("database or disk is full")
+            commit(database, batch)
+
+        monkeypatch.setattr(Database, "commit", gated)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+def watched(client: Client, since: str = "") -> list[tuple[str, str]]:
+    """What a watch of a second shows."""
+    path = f"{CONFIG_MAPS}?watch=1&timeoutSeconds=1&resourceVersion={since}"
+    lines = client.raw("GET", path)[2].splitlines()
+    events = [json.loads(line) for line in lines]
+    return [(e["type"], e["object"]["metadata"]["name"]) for e in events]
+
+
+def test_watch_shows_nothing_that_is_not_on_disk(tmp_path: Path, gate: Gate) -> None:
+    """Not even where it is the first object of its kind; and then once."""
+    with in_thread(Options(tmp_path)) as (_, client):
+        gate.open.clear()
+        gate.entered.clear()
+        other = Client(client.kubeconfig)
+        writer = threading.Thread(target=other.call, args=("POST", CONFIG_MAPS, make_map("a")))
+        writer.start()
+        assert gate.entered.wait(30)
+        assert [] == watched(client)
+        gate.open.set()
+        writer.join()
+        other.close()
+        assert [("ADDED", "a")] == watched(client)
+
+
+def test_revisions_of_failed_writes_hide_no_later_event(tmp_path: Path, gate: Gate) -> None:
+    """Whoever listed after failed writes sees all that is written from then on, restart or not."""
+    with in_thread(Options(tmp_path)) as (_, client):
+        gate.failing = True
+        assert {500} == {client.call("POST", CONFIG_MAPS, make_map(f"x{i}"))[0] for i in range(4)}
+        listed = client.call("GET", CONFIG_MAPS)[1]
+        assert [] == listed["items"]
+        gate.failing = False
+    with in_thread(Options(tmp_path)) as (_, client):
+        assert 201 == client.call("POST", CONFIG_MAPS, make_map("a"))[0]
+        assert [("ADDED", "a")] == watched(client, listed["metadata"]["resourceVersion"])
+
+
+def test_server_that_cannot_write_does_not_start(tmp_path: Path, gate: Gate) -> None:
+    gate.failing = True
+    with pytest.raises(StateError, match="disk is full"), in_thread(Options(tmp_path)):
+        pass

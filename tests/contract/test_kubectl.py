@@ -251,3 +251,36 @@ def test_watch_shows_changes(kubectl: Kubectl) -> None:
         process.terminate()
         process.wait(10)
         process.stdout.close()
+
+
+def test_lists_and_older_versions(kubectl: Kubectl) -> None:
+    """What get -o yaml prints goes back in; autoscalers of version 1 are those of version 2."""
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": "x"}},
+            "template": {"metadata": {"labels": {"app": "x"}}, "spec": POD["spec"]},
+        },
+    }
+    kubectl("create", "-f", kubectl.file(deployment))
+    kubectl("create", "configmap", "m", "--from-literal=a=b")
+    shown = kubectl("get", "configmap/m", "deployment/web", "-o", "yaml")
+    assert "kind: List" in shown
+    assert "deployment.apps/web" in kubectl("apply", "-f", "-", stdin=shown)
+    bad = kubectl.run("apply", "-f", "-", stdin=shown.replace("replicas: 2", "replicas: two"))
+    assert "replicas" in bad.stderr
+    kubectl("autoscale", "deployment", "web", "--cpu-percent=50", "--max=4")
+    assert "/50%" in kubectl("get", "hpa", "web")
+    path = "{.spec.metrics[0].resource.target.averageUtilization}"
+    assert "50" == kubectl("get", "hpa", "web", "-o", f"jsonpath={path}")
+    old = kubectl(
+        "get", "--raw", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers/web"
+    )
+    assert 50 == json.loads(old)["spec"]["targetCPUUtilizationPercentage"]
+    rows = kubectl("get", "deployment", "web", "--subresource=scale").splitlines()
+    assert [["NAME", "DESIRED", "AVAILABLE", "AGE"], ["web", "2", "0"]] == [
+        rows[0].split(), rows[1].split()[:3],
+    ]  # fmt: skip

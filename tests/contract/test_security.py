@@ -138,3 +138,132 @@ def test_yaml_in_and_out(client: Client) -> None:
     assert b"name: y" in body
     bomb = b"a: &a [1]\nb: *a\n"
     assert 400 == client.raw("POST", CONFIG_MAPS, bomb, kind)[0]
+
+
+REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+SCALERS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", REVIEW, {"spec": "x"}),
+        ("POST", REVIEW, {"spec": {"resourceAttributes": {"verb": "get"}}, "metadata": 1}),
+        ("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": []}),
+        ("POST", f"{PODS}/p/eviction", {"metadata": {"name": "p"}, "deleteOptions": "x"}),
+        ("POST", f"{PODS}/p/binding", {"target": 1}),
+        ("DELETE", f"{PODS}/p", {"preconditions": "x"}),
+        ("DELETE", f"{PODS}/p", {"dryRun": 5}),
+        ("POST", "/api/v1/namespaces", {"metadata": {}}),
+        ("POST", "/apis/batch/v1/namespaces/default/jobs", {"metadata": {}, "spec": {}}),
+    ],
+)
+def test_bodies_of_the_wrong_shape_are_refused(
+    client: Client, method: str, path: str, body: object
+) -> None:
+    client.call("POST", PODS, {
+        "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+    })  # fmt: skip
+    status, answer = client.call(method, path, body)
+    assert status in (400, 422), answer
+
+
+def test_objects_that_no_rule_looked_at_can_be_shown(client: Client) -> None:
+    """An autoscaler without its metric's source does not spoil the table."""
+    for name, metrics in (("bad", [{"type": "Resource"}]), ("good", [])):
+        spec = {"maxReplicas": 2, "scaleTargetRef": {"kind": "x", "name": "x"}, "metrics": metrics}
+        client.call("POST", SCALERS, {"metadata": {"name": name}, "spec": spec})
+    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    status, _, body = client.raw("GET", SCALERS, headers=accept)
+    assert (200, ["bad", "good"]) == (status, [r["cells"][0] for r in json.loads(body)["rows"]])
+
+
+def test_headers_that_are_no_text(client: Client) -> None:
+    headers = {"User-Agent": b"\xff\xfe", "Content-Type": "application/json"}
+    body = json.dumps({"metadata": {"name": "a"}, "data": {"a": "b"}}).encode()
+    assert 201 == client.raw("POST", CONFIG_MAPS, body, headers)[0]
+    assert 200 == client.raw("GET", "/api", headers={"X": b"\xff"})[0]
+
+
+def test_warnings_are_printable_and_few(client: Client) -> None:
+    """Names of unknown fields go into headers; whatever they hold, the answer arrives."""
+    for name, fields in (("a", ["foo\nbar", "x\x00y"]), ("b", [f"field{i}" for i in range(3000)])):
+        body = json.dumps({"metadata": {"name": name}, **dict.fromkeys(fields, 1)}).encode()
+        headers = {"Content-Type": "application/json"}
+        status, answered, _ = client.raw("POST", CONFIG_MAPS, body, headers)
+        assert 201 == status
+        assert "unknown field" in answered["warning"]
+
+
+def test_patch_cannot_double_an_object_at_each_step(client: Client) -> None:
+    client.call("POST", CONFIG_MAPS, {"metadata": {"name": "m"}, "data": {"a": "b"}})
+    steps = [{"op": "copy", "from": "/data", "path": f"/data/{i}"} for i in range(40)]
+    status, answer = client.call("PATCH", f"{CONFIG_MAPS}/m", steps, "application/json-patch+json")
+    assert (413, "RequestEntityTooLarge") == (status, answer["reason"])
+
+
+def test_objects_that_a_real_store_would_not_keep(client: Client) -> None:
+    items = {f"k{i}": "x" * 200_000 for i in range(9)}
+    body = {"metadata": {"name": "m", "annotations": {}}, "data": items}
+    assert client.call("POST", CONFIG_MAPS, body)[0] in (413, 422)
+    revision = {"metadata": {"name": "r"}, "revision": 1, "data": {"a": "x" * 1_600_000}}
+    path = "/apis/apps/v1/namespaces/default/controllerrevisions"
+    assert 413 == client.call("POST", path, revision)[0]
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {
+            "spec": {
+                "containers": [
+                    {"name": "c", "env": [{"name": f"v{i}", "value": "x"} for i in range(6000)]}
+                ]
+            }
+        },
+        {"metadata": {"finalizers": [f"a/{i}" for i in range(30_000)]}},
+    ],
+)
+def test_long_lists_are_merged_in_linear_time(client: Client, patch: object) -> None:
+    """Squared, these take more than ten seconds, and everybody waits."""
+    client.call("POST", PODS, {
+        "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+    })  # fmt: skip
+    began = time.monotonic()
+    client.call("PATCH", f"{PODS}/p", patch, "application/strategic-merge-patch+json")
+    assert time.monotonic() - began < 5
+
+
+def test_field_that_is_there_often_is_told_once(client: Client) -> None:
+    text = ",".join(['{"b":1,"b":1}'] * 20_000)
+    body = f'{{"metadata":{{"name":"d"}},"a":[{text}]}}'.encode()
+    began = time.monotonic()
+    status, _, _ = client.raw("POST", CONFIG_MAPS, body, {"Content-Type": "application/json"})
+    assert (201, True) == (status, time.monotonic() - began < 5)
+
+
+def test_client_that_waits_for_100_continue(client: Client) -> None:
+    raw = create_connection((client.host, int(client.port)), timeout=10)
+    body = b'{"metadata":{"name":"e"}}'
+    head = (
+        f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {client.token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        "Expect: 100-continue\r\n\r\n"
+    )
+    with client.context.wrap_socket(raw, server_hostname="127.0.0.1") as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(body)
+        assert connection.recv(100).startswith(b"HTTP/1.1 201 ")
+
+
+def test_watch_over_http_1_0_is_refused(client: Client) -> None:
+    """Such a client knows no chunks."""
+    raw = create_connection((client.host, int(client.port)), timeout=10)
+    head = (
+        f"GET {CONFIG_MAPS}?watch=1 HTTP/1.0\r\nHost: x\r\n"
+        f"Authorization: Bearer {client.token}\r\n\r\n"
+    )
+    with client.context.wrap_socket(raw, server_hostname="127.0.0.1") as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.0 400 ")

@@ -6,7 +6,7 @@ Source: pkg/registry/core/pod/storage/storage.go, Kubernetes 1.36.
 from typing import Any
 
 from stower.api import pods
-from stower.api.bodies import check_kind, parse_object
+from stower.api.bodies import read_unstored
 from stower.api.calls import Call
 from stower.api.errors import (
     REQUIRED,
@@ -41,12 +41,9 @@ def bind_named(call: Call) -> Response:
 
 def _bind(call: Call, name: str) -> Response:
     options = write_options(call.request, "CreateOptions")
-    binding = parse_object(call.request.body, "Binding")
-    check_kind(binding, "Binding", "v1")
+    binding = read_unstored(call, "Binding", "v1")
     meta = binding.get("metadata") or {}
     target = binding.get("target") or {}
-    if not isinstance(meta, dict) or not isinstance(target, dict):
-        raise bad_request('Binding in version "v1" cannot be handled as a Binding: bad metadata')
     if meta.get("namespace") and meta["namespace"] != call.namespace:
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"

@@ -107,6 +107,25 @@ def check_kind(item: Object, kind: str, api_version: str) -> None:
     )
 
 
+def read_unstored(call: Call, kind: str, api_version: str) -> Object:
+    """The body of a request whose kind is not kept, checked against its type, as it was sent."""
+    item = parse_object(call.request.body, kind)
+    check_kind(item, kind, api_version)
+    check_shape(call, item, kind, api_version)
+    return item
+
+
+def check_shape(call: Call, item: Any, kind: str, api_version: str) -> None:
+    """Look at an object with its type's eyes. Raises ApiError 400."""
+    group, _, version = api_version.rpartition("/")
+    try:
+        call.api.registry.type_of_kind(group, version, kind).clean(item, Reading())
+    except BadValue as error:
+        raise bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
+        ) from None
+
+
 def cleaned(
     call: Call,
     item: Object,
@@ -170,10 +189,12 @@ def duplicate_fields(body: bytes) -> list[str]:
 
 def _duplicates(value: Any, path: str, found: list[str]) -> None:
     if isinstance(value, _Pairs):
-        seen = set()
+        seen: set[str] = set()
+        told: set[str] = set()
         for name, inner in value:
             where = f"{path}.{name}" if path else name
-            if name in seen and where not in found:
+            if name in seen and name not in told:
+                told.add(name)
                 found.append(where)
             seen.add(name)
             _duplicates(inner, where, found)

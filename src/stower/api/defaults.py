@@ -292,6 +292,10 @@ def _ingress_class(item: Object) -> None:
         parameters.setdefault("scope", "Cluster")
 
 
+def _horizontal_pod_autoscaler_v1(item: Object) -> None:
+    item["spec"].setdefault("minReplicas", 1)
+
+
 def _horizontal_pod_autoscaler(item: Object) -> None:
     spec = item["spec"]
     spec.setdefault("minReplicas", 1)
@@ -313,6 +317,7 @@ DEFAULTS: Final[dict[str, Default]] = {
     "apps.v1.Deployment": _deployment,
     "apps.v1.ReplicaSetSpec": _fill({"replicas": 1}),
     "apps.v1.StatefulSet": _stateful_set,
+    "autoscaling.v1.HorizontalPodAutoscaler": _horizontal_pod_autoscaler_v1,
     "autoscaling.v2.HorizontalPodAutoscaler": _horizontal_pod_autoscaler,
     "batch.v1.CronJob": _cron_job,
     "batch.v1.Job": _job,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from stower.api import admission, kinds
-from stower.api.bodies import parse_json
+from stower.api.bodies import check_shape, parse_json
 from stower.api.calls import Call
 from stower.api.errors import bad_request, conflict
 from stower.api.reads import Selection, list_objects, object_response
@@ -44,12 +44,7 @@ def read_options(call: Call) -> DeleteOptions:
             f'no kind "{kind}" is registered for version "{version}" in scheme '
             '"pkg/api/legacyscheme/scheme.go:30"'
         )
-    grace = value.get("gracePeriodSeconds")
-    if grace is not None and type(grace) is not int:
-        raise bad_request(
-            "json: cannot unmarshal into Go struct field DeleteOptions.gracePeriodSeconds of type "
-            "int64"
-        )
+    check_shape(call, value, "DeleteOptions", "v1")
     return delete_options(call.request, value)
 
 

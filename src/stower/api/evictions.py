@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from stower.api import deletion, pods
 from stower.api.bindings import SUCCESS
-from stower.api.bodies import check_kind, parse_object
+from stower.api.bodies import check_kind, check_shape, parse_object
 from stower.api.calls import Call
 from stower.api.errors import ApiError, bad_request, conflict, forbidden
 from stower.api.requests import DeleteOptions, Response, answer, delete_options, write_options
@@ -31,6 +31,7 @@ def evict(call: Call) -> Response:
     body = parse_object(call.request.body, "Eviction")
     if body.get("apiVersion") != "policy/v1beta1":
         check_kind(body, "Eviction", "policy/v1")
+    check_shape(call, body, "Eviction", "policy/v1")
     meta = body.get("metadata") or {}
     if meta.get("name") != call.name:
         raise bad_request("name in URL does not match name in Eviction object")

@@ -65,9 +65,8 @@ def _new_namespace(call: Call, item: Object) -> None:
 
 
 def _changed_namespace(call: Call, new: Object, old: Object) -> None:
-    new["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = new["metadata"][
-        "name"
-    ]
+    meta = new["metadata"]
+    meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta.get("name", "")
     if call.subresource == "finalize":
         new["status"] = dict(old.get("status") or {})
     else:
@@ -224,7 +223,8 @@ def _new_daemon_set(call: Call, item: Object) -> None:
 
 def _changed_daemon_set(call: Call, new: Object, old: Object) -> None:
     name = "deprecated.daemonset.template.generation"
-    number = int((old["metadata"].get("annotations") or {}).get(name, "1"))
+    text = (old["metadata"].get("annotations") or {}).get(name, "1")
+    number = int(text) if text.isascii() and text.isdecimal() else 0
     if new["spec"]["template"] != old["spec"]["template"]:
         number += 1
     new["metadata"].setdefault("annotations", {})[name] = str(number)

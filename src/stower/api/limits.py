@@ -136,7 +136,7 @@ def _ratio(
     name: str, kind: str, value: str, asked: Quantity | None, bound: Quantity | None
 ) -> Iterator[str]:
     head = f"{name} max limit to request ratio per {kind} is {value}"
-    if asked is None or asked.is_zero:
+    if asked is None or asked.milli_value() == 0:
         yield f"{head}, but no request is specified or request is 0"
     elif bound is None or bound.is_zero:
         yield f"{head}, but no limit is specified or limit is 0"

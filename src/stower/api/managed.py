@@ -382,11 +382,18 @@ def _capped(managers: Managers) -> Managers:
 
 
 def apply(
-    kind: Type, live: Object, config: Object, manager: Manager, force: bool, reset: tuple[str, ...]
+    kind: Type,
+    live: Object,
+    config: Object,
+    manager: Manager,
+    force: bool,
+    reset: tuple[str, ...],
+    allowed: Fields = frozenset(),
 ) -> tuple[Object, Managers]:
     """The live object with a configuration applied, and who manages what then.
 
-    Times are the old ones, empty for the manager itself. Raises ApiError 409 for conflicts.
+    `allowed`: fields that may be taken from others, if no others are in conflict. Times are the
+    old ones, empty for the manager itself. Raises ApiError 409 for conflicts.
     """
     managers = read_managers(live.get("metadata") or {})
     last = managers.pop(manager, Entry("", frozenset())).fields
@@ -403,7 +410,10 @@ def apply(
     }
     conflicts = {other: fields for other, fields in conflicts.items() if fields}
     if conflicts and not force:
-        raise conflict_error(conflicts, managers)
+        left = {other: fields - allowed for other, fields in conflicts.items()}
+        left = {other: fields for other, fields in left.items() if fields}
+        if left:
+            raise conflict_error(left, managers)
     for other, fields in conflicts.items():
         managers[other] = Entry(managers[other].time, managers[other].fields - fields)
     others: frozenset[Path] = frozenset().union(*(entry.fields for entry in managers.values()))

@@ -7,6 +7,7 @@ registry and answered from then on.
 import hashlib
 from typing import Any, Final
 
+from stower.api.openapi_protobuf import MEDIA_TYPE, document
 from stower.api.registry import Registry, Resource
 from stower.api.requests import JSON, Response, encode
 
@@ -36,9 +37,12 @@ class Documents:
             self._kinds.setdefault(name, []).append(entry)
         self._made: dict[str, bytes] = {}
 
-    def answer(self, path: str) -> Response | None:
+    def answer(self, path: str, accept: str) -> Response | None:
         """The document of a path below /openapi, or None."""
         if path == "/openapi/v2":
+            if "proto-openapi" in accept.partition(",")[0]:
+                body = self._document("v2 protobuf", lambda: document(self._v2()))
+                return Response(200, [body], content_type=MEDIA_TYPE)
             return Response(200, [self._document("v2", self._v2)])
         if path == "/openapi/v3":
             body = self._document("index", self._index)
@@ -51,7 +55,10 @@ class Documents:
     def _document(self, name: str, make: Any) -> bytes:
         made = self._made.get(name)
         if made is None:
-            made = self._made[name] = encode(make())
+            made = make()
+            if not isinstance(made, bytes):
+                made = encode(made)
+            self._made[name] = made
         return made
 
     def _names(self) -> dict[str, tuple[str, str]]:

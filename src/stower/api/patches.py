@@ -4,14 +4,21 @@ Source: RFC 6902, RFC 7386; apimachinery pkg/util/strategicpatch, Kubernetes 1.3
 changed in place, results may share parts with what they were made from.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
+
+import msgspec
 
 from stower.api.schema import Field, Type
 
 Value = Any
 Object = dict[str, Any]
 OPERATIONS_MAX: Final = 10_000  # of one JSON patch, as upstream
+COPIED_BYTES_MAX: Final = 3 * 1024 * 1024  # by one JSON patch, as upstream
+GONE: Final = object()
+_encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 DIRECTIVE: Final = "$patch"
 DELETE_PRIMITIVE: Final = "$deleteFromPrimitiveList/"
@@ -23,8 +30,16 @@ class PatchFailed(Exception):
     """The patch cannot be applied to this object: 422."""
 
 
+class CopiedTooMuch(Exception):
+    """The copies of a JSON patch are too big: 413."""
+
+
 class BadPatch(Exception):
-    """The patch makes no sense in itself: 400."""
+    """The patch makes no sense in itself; upstream has a code for each way."""
+
+    def __init__(self, message: str, code: int = 500) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def merge(original: Value, patch: Value) -> Value:
@@ -44,9 +59,20 @@ def merge(original: Value, patch: Value) -> Value:
 
 
 def json_patch(original: Value, operations: Value) -> Value:
-    """The original with all operations of a JSON patch applied, or PatchFailed and none."""
+    """The original with all operations of a JSON patch applied, or PatchFailed and none.
+
+    Raises CopiedTooMuch: a few operations could double the object each.
+    """
     result = original
+    copied = 0
     for operation in operations:
+        if operation.get("op") == "copy":
+            copied += len(_encode(_at(result, _steps(operation.get("from", "")))))
+            if copied > COPIED_BYTES_MAX:
+                raise CopiedTooMuch(
+                    f"Unable to copy, the accumulated size increase of copy is {copied}, "
+                    f"exceeding the limit {COPIED_BYTES_MAX}"
+                )
         result = _apply(result, operation)
     return result
 
@@ -54,8 +80,6 @@ def json_patch(original: Value, operations: Value) -> Value:
 def _apply(value: Value, operation: Object) -> Value:
     kind = operation.get("op")
     path = operation.get("path")
-    if not isinstance(path, str):
-        raise PatchFailed("missing path")
     if kind in ("add", "replace", "test") and "value" not in operation:
         raise PatchFailed("missing value")
     steps = _steps(path)
@@ -94,7 +118,9 @@ def _same(one: Value, other: Value) -> bool:
     return bool(one == other)
 
 
-def _steps(path: str) -> list[str]:
+def _steps(path: Value) -> list[str]:
+    if not isinstance(path, str):
+        raise PatchFailed("missing path")
     if path and not path.startswith("/"):
         raise PatchFailed(f"invalid path: {path}")
     return [s.replace("~1", "/").replace("~0", "~") for s in path.split("/")[1:]]
@@ -168,7 +194,7 @@ def _removed(value: Value, steps: list[str]) -> Value:
 def strategic(original: Value, patch: Value, kind: Type | None) -> Value:
     """The original with a strategic merge patch applied, lists merged as the type says."""
     if not isinstance(patch, dict):
-        raise BadPatch("the patch is not an object")
+        raise BadPatch("invalid JSON document", 400)
     return _strategic_map(original if isinstance(original, dict) else {}, patch, kind)
 
 
@@ -180,9 +206,13 @@ def _strategic_map(original: Object, patch: Object, kind: Type | None) -> Object
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise BadPatch(f"unknown patch type found: {directive}")
+        raise BadPatch(f"unknown patch type: {go_text(directive)} in map: {go_text(patch)}")
     result = dict(original)
-    if isinstance(keys := patch.get(RETAIN_KEYS), list):
+    if (keys := patch.get(RETAIN_KEYS)) is not None:
+        if not isinstance(keys, list):
+            raise BadPatch("invalid patch format of retainKeys", 400)
+        if any(n not in keys and v is not None and not _is_directive(n) for n, v in patch.items()):
+            raise BadPatch("patch content doesn't match retainKeys list", 422)
         for name in [n for n in result if n not in keys]:
             del result[name]
     for name, change in patch.items():
@@ -191,23 +221,34 @@ def _strategic_map(original: Object, patch: Object, kind: Type | None) -> Object
         if name.startswith(DELETE_PRIMITIVE):
             target = name.removeprefix(DELETE_PRIMITIVE)
             if not isinstance(change, list):
-                raise BadPatch("invalid patch format of delete primitive list")
+                raise BadPatch("invalid patch format of primitive list", 400)
             if isinstance(result.get(target), list):
-                result[target] = [v for v in result[target] if v not in (change or [])]
+                gone = set(map(_token, change))
+                result[target] = [v for v in result[target] if _token(v) not in gone]
         elif change is None:
             result.pop(name, None)
         else:
             field, inner = _below(kind, name)
-            order = patch.get(ORDER + name)
+            order = _order_of(patch, name)
             result[name] = _strategic_value(result.get(name), change, field, inner, order)
-    for name, order in patch.items():
+    for name in patch:
+        if not name.startswith(ORDER):
+            continue
         target = name.removeprefix(ORDER)
-        if name.startswith(ORDER) and target not in patch and isinstance(result.get(target), list):
+        order = _order_of(patch, target)
+        if target not in patch and isinstance(result.get(target), list):
             field, _ = _below(kind, target)
             key = field.merge_key if field else ""
             items = result[target]
             result[target] = _ordered(items, [], items, order, key)
     return result
+
+
+def _order_of(patch: Object, name: str) -> list[Value] | None:
+    order = patch.get(ORDER + name)
+    if order is not None and not isinstance(order, list):
+        raise BadPatch("invalid patch format of setElementOrder list", 400)
+    return order
 
 
 def _below(kind: Type | None, name: str) -> tuple[Field | None, Type | None]:
@@ -241,36 +282,54 @@ def _strategic_value(
 
 
 def _unique(values: list[Value]) -> list[Value]:
-    return [v for i, v in enumerate(values) if v not in values[:i]]
+    first: dict[str | bytes, Value] = {}
+    for value in values:
+        first.setdefault(_token(value), value)
+    return list(first.values())
+
+
+def _token(value: Value) -> str | bytes:
+    """What is equal for equal values alone, and can be a key."""
+    return value if isinstance(value, str) else _encode_sorted(value)
 
 
 def _merge_items(
     old: list[Value], change: list[Value], key: str, kind: Type | None, order: Value
 ) -> list[Value]:
     if any(not isinstance(item, dict) for item in change):
-        raise BadPatch(f"expected objects with the merge key {key}")
+        odd = next(item for item in change if not isinstance(item, dict))
+        found = {str: "string", bool: "bool", list: "slice", type(None): "nil"}
+        raise BadPatch(f"expected a map, but received a {found.get(type(odd), 'float64')}")
     if any(item.get(DIRECTIVE) == "replace" for item in change):
         return [_clean(item) for item in change if item.get(DIRECTIVE) != "replace"]
-    result = list(old)
+    places: dict[str | bytes, list[int]] = {}
+    result: list[Value] = list(old)  # what is deleted becomes GONE
+    for i, item in enumerate(old):
+        if isinstance(item, dict):
+            places.setdefault(_token(item.get(key)), []).append(i)
     for item in change:
         if key not in item:
-            raise BadPatch(f"map: {item} does not contain declared merge key: {key}")
-        wanted = item[key]
-        places = [
-            i for i, v in enumerate(result) if isinstance(v, dict) and _same(v.get(key), wanted)
-        ]
+            raise BadPatch(f"map: {go_text(item)} does not contain declared merge key: {key}")
+        token = _token(item[key])
         if item.get(DIRECTIVE) == "delete":
-            result = [v for i, v in enumerate(result) if i not in places]
-        elif places:
-            result[places[0]] = _strategic_map(result[places[0]], item, kind)
+            for i in places.pop(token, ()):
+                result[i] = GONE
+        elif token in places:
+            i = places[token][0]
+            result[i] = _strategic_map(result[i], item, kind)
         else:
+            places[token] = [len(result)]
             result.append(_clean(_strategic_map({}, item, kind)))
     kept = [item for item in change if DIRECTIVE not in item]
-    return _ordered(result, kept, old, order, key)
+    return _ordered([v for v in result if v is not GONE], kept, old, order, key)
 
 
 def _ordered(
-    items: list[Value], patch: list[Value], original: list[Value], order: Value, key: str
+    items: list[Value],
+    patch: list[Value],
+    original: list[Value],
+    order: list[Value] | None,
+    key: str,
 ) -> list[Value]:
     """What the order (or else the patch) names as it is named there, the rest as it was.
 
@@ -278,24 +337,27 @@ def _ordered(
     Source: normalizeElementOrder, mergeSortedSlice.
     """
 
-    def identity(item: Value) -> Value:
-        return item.get(key) if key and isinstance(item, dict) else item
+    def identity(item: Value) -> str | bytes:
+        return _token(item.get(key) if key and isinstance(item, dict) else item)
 
-    named = [identity(v) for v in (order if isinstance(order, list) else patch)]
-    before = [identity(v) for v in original]
-    right = [v for v in items if identity(v) in named]
-    right.sort(key=lambda v: named.index(identity(v)))
+    def places(values: list[Value]) -> dict[str | bytes, int]:
+        return {identity(v): i for i, v in reversed(list(enumerate(values)))}
+
+    named = places(patch if order is None else order)
+    before = places(original)
+    chosen = [v for v in items if identity(v) in named]
+    right = deque(sorted(chosen, key=lambda v: named[identity(v)]))
     left = [v for v in items if identity(v) not in named]
     result: list[Value] = []
     for item in left:
-        place = before.index(identity(item)) if identity(item) in before else -1
+        place = before.get(identity(item), -1)
         while right:
-            other = identity(right[0])
-            if place >= 0 and other in before and place < before.index(other):
+            other = before.get(identity(right[0]), -1)
+            if 0 <= place < other:
                 break
-            result.append(right.pop(0))
+            result.append(right.popleft())
         result.append(item)
-    return result + right
+    return [*result, *right]
 
 
 def _clean(value: Value) -> Value:
@@ -305,6 +367,17 @@ def _clean(value: Value) -> Value:
     if isinstance(value, list):
         return [_clean(v) for v in _kept(value)]
     return value
+
+
+def go_text(value: Value) -> str:
+    """A value as Go's %v prints it."""
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{k}:{go_text(v)}" for k, v in sorted(value.items())) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(map(go_text, value)) + "]"
+    if value is None or isinstance(value, bool):
+        return {None: "<nil>", True: "true", False: "false"}[value]
+    return str(value)
 
 
 def _is_directive(name: str) -> bool:

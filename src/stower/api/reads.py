@@ -4,7 +4,7 @@ Source: apiserver pkg/endpoints/handlers, pkg/storage/cacher, Kubernetes 1.36.
 """
 
 from collections import OrderedDict
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -98,7 +98,7 @@ def table(call: Call, items: list[Object], meta: Object, form: Format, headed: b
     rows = []
     converter = convert.out_of_store(call.resource)
     for item in items:
-        row: Object = {"cells": row_of(call.resource, item, call.request.now_ns)}
+        row: Object = {"cells": _cells(call, item)}
         if form.include == "Metadata":
             row["object"] = partial(item)
         elif form.include == "Object":
@@ -118,6 +118,14 @@ def table(call: Call, items: list[Object], meta: Object, form: Format, headed: b
         "columnDefinitions": columns_of(call.resource) if headed else None,
         "rows": rows,
     }
+
+
+def _cells(call: Call, item: Object) -> list[Any]:
+    """The cells of a row; an object that no rule looked at may lack what they show."""
+    try:
+        return row_of(call.resource, item, call.request.now_ns)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return [item["metadata"].get("name", ""), *[None] * (len(columns_of(call.resource)) - 1)]
 
 
 def get(call: Call) -> Response:
@@ -391,7 +399,11 @@ class Watch:
         if initial and revision is not None and revision > self.store.revision:
             raise _too_large(call, revision)
         if initial or (initial is None and not revision):
-            records = self.collection.at(current) or self.collection.records
+            records = self.collection.at(current)
+            if records is None:  # so much waits for the disk that history was cut short of it
+                self._end_mark = False
+                self._expire(current)
+                return current
             # One frame at a time, and only when it can be sent.
             selection = self.feed.selection
             prefix = f"{selection.namespace}/" if selection.namespace else ""

@@ -115,12 +115,16 @@ MANAGER_MAX: Final = 128
 
 @dataclass(slots=True)
 class WriteOptions:
-    """Options of create, update, patch and delete."""
+    """Options of create, update, patch and delete.
+
+    subresource: as whose change a write through another resource is recorded.
+    """
 
     dry_run: bool = False
     manager: str = ""
     validation: str = "Warn"
     force: bool = False
+    subresource: str = ""
 
 
 def write_options(request: Request, kind: str) -> WriteOptions:

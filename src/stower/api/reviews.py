@@ -5,10 +5,9 @@ one machine and one user. Source: pkg/registry/authentication, pkg/registry/auth
 """
 
 import base64
-import hashlib
 from typing import Any, Final
 
-from stower.api.bodies import check_kind, parse_object
+from stower.api.bodies import read_unstored
 from stower.api.calls import Call
 from stower.api.errors import INVALID, FieldError, invalid
 from stower.api.requests import Request, Response, answer, encode
@@ -19,9 +18,7 @@ TOKEN_SECONDS: Final = 3600
 
 
 def _body(call: Call) -> Object:
-    item = parse_object(call.request.body, call.resource.kind)
-    check_kind(item, call.resource.kind, call.resource.api_version)
-    return item
+    return read_unstored(call, call.resource.kind, call.resource.api_version)
 
 
 def _answered(call: Call, item: Object, spec: Object | None, status: Object) -> Response:
@@ -105,8 +102,7 @@ def token_review(call: Call) -> Response:
 def token(call: Call) -> Response:
     """A token for a service account. It opens nothing but this server's token reviews."""
     record = call.record()
-    item = parse_object(call.request.body, "TokenRequest")
-    check_kind(item, "TokenRequest", "authentication.k8s.io/v1")
+    item = read_unstored(call, "TokenRequest", "authentication.k8s.io/v1")
     spec = dict(item.get("spec") or {})
     seconds = spec.setdefault("expirationSeconds", TOKEN_SECONDS)
     if type(seconds) is not int or seconds < 600:
@@ -120,7 +116,7 @@ def token(call: Call) -> Response:
         "exp": end // SECOND_NS,
     }
     head = base64.urlsafe_b64encode(encode(claims)).rstrip(b"=").decode()
-    made = f"{head}.{hashlib.sha256((head + call.api.secret).encode()).hexdigest()}"
+    made = f"{head}.{call.api.signature(head)}"
     body = {
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",

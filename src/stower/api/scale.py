@@ -3,10 +3,10 @@
 Source: pkg/registry/apps/*/storage, autoscaling/v1 Scale, Kubernetes 1.36.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from stower.api import writes
-from stower.api.bodies import check_kind, media_type, parse_json, parse_object
+from stower.api.bodies import check_shape, media_type, parse_json, read_unstored
 from stower.api.calls import Call
 from stower.api.errors import (
     INVALID,
@@ -16,12 +16,29 @@ from stower.api.errors import (
     invalid,
     unsupported_media_type,
 )
-from stower.api.patches import BadPatch, PatchFailed, json_patch, merge
-from stower.api.requests import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Response, answer
+from stower.api.patches import BadPatch, CopiedTooMuch, PatchFailed, json_patch, merge
+from stower.api.printers import columns_of
+from stower.api.printers.parts import created
+from stower.api.reads import OBJECT_FORMATS, partial
+from stower.api.requests import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    META,
+    STRATEGIC_PATCH,
+    Response,
+    answer,
+    choose_format,
+)
 from stower.api.requests import write_options as read_options
 
 Object = dict[str, Any]
 VERSION = "autoscaling/v1"
+
+
+COLUMNS: Final = (
+    ("Desired", "replicas is the desired number of instances for the scaled object."),
+    ("Available", "replicas is the actual number of observed instances of the scaled object."),
+)
 
 
 def handle(call: Call) -> Response:
@@ -29,14 +46,14 @@ def handle(call: Call) -> Response:
     record = call.record()
     shown = scale_of(call, record.decode())
     if call.request.method == "GET":
-        return answer(200, shown)
+        return _shown(call, shown)
     if call.request.method == "PUT":
         options = read_options(call.request, "UpdateOptions")
-        wanted = parse_object(call.request.body, "Scale")
-        check_kind(wanted, "Scale", VERSION)
+        wanted = read_unstored(call, "Scale", VERSION)
     else:
         options = read_options(call.request, "PatchOptions")
         wanted = _patched(call, shown)
+        check_shape(call, wanted, "Scale", VERSION)
     meta = wanted.get("metadata") or {}
     if (meta.get("name") or call.name) != call.name:
         raise bad_request(
@@ -44,11 +61,6 @@ def handle(call: Call) -> Response:
             f"({call.name})"
         )
     replicas = (wanted.get("spec") or {}).get("replicas", 0)
-    if type(replicas) is not int:
-        raise bad_request(
-            'Scale in version "v1" cannot be handled as a Scale: json: cannot unmarshal into Go '
-            "struct field ScaleSpec.spec.replicas of type int32"
-        )
     if replicas < 0:
         text = "must be greater than or equal to 0"
         errors = [FieldError(INVALID, "spec.replicas", replicas, text)]
@@ -60,9 +72,36 @@ def handle(call: Call) -> Response:
             changed["metadata"] = {**old["metadata"], "resourceVersion": meta["resourceVersion"]}
         return changed
 
+    options.subresource = call.subresource
     inner = Call(call.api, call.request, call.resource, call.namespace, call.name)
     raw, _ = writes.alter(inner, record, transform, options)
     return answer(200, scale_of(call, parse_json(raw)))
+
+
+def _shown(call: Call, scale: Object) -> Response:
+    form = choose_format(call.request, OBJECT_FORMATS)
+    if not form.name:
+        return answer(200, scale)
+    if form.name != "Table":
+        return answer(200, partial(scale))
+    own = {column["name"]: column for column in columns_of(call.resource)}
+    row: Object = {
+        "cells": [
+            call.name,
+            scale["spec"].get("replicas", 0),
+            scale["status"]["replicas"],
+            *([created(scale, call.request.now_ns)] if "Age" in own else []),
+        ],
+        "object": {"Metadata": partial(scale), "Object": scale}.get(form.include),
+    }
+    meta = {"resourceVersion": scale["metadata"]["resourceVersion"]}
+    head = {"kind": "Table", "apiVersion": f"{META}/v1", "metadata": meta}
+    counts = [
+        {"name": name, "type": "integer", "format": "", "description": text, "priority": 0}
+        for name, text in COLUMNS
+    ]
+    columns = [own["Name"], *counts, *([own["Age"]] if "Age" in own else [])]
+    return answer(200, {**head, "columnDefinitions": columns, "rows": [row]})
 
 
 def _patched(call: Call, shown: Object) -> Object:
@@ -81,7 +120,7 @@ def _patched(call: Call, shown: Object) -> Object:
     except PatchFailed as error:
         text = "the server rejected our request due to an error in our request"
         raise ApiError(422, "Invalid", text, {}) from error
-    except BadPatch as error:
+    except (BadPatch, CopiedTooMuch) as error:
         raise bad_request(str(error)) from None
     if not isinstance(patched, dict):
         raise bad_request("the patched object is not an object")

@@ -11,15 +11,16 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api import custom, deletion, discovery, reads, subresources, writes
+from stower.api import custom, deletion, discovery, patching, reads, subresources, writes
 from stower.api.calls import Call
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from stower.api.openapi import Documents
 from stower.api.reads import Feed, Watch
 from stower.api.registry import Registry
 from stower.api.requests import Request, Response, choose_format, list_options, refusal
+from stower.api.schema import Type, skeleton
 from stower.api.selectors import reader_of
-from stower.api.store import Store
+from stower.api.store import Store, TooLarge
 
 Object = dict[str, Any]
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -49,7 +50,7 @@ class Api:
         self.store = Store(reader_of)
         self.plugins = plugins
         self.feeds: dict[Any, Feed] = {}
-        self.skeletons: dict[str, Object] = {}
+        self._bones: dict[str, Object] = {}
         self._seed = str(seed).encode()
         self._drawn = 0
         self._documents: Documents | None = None
@@ -92,8 +93,7 @@ class Api:
     def token_user(self, token: str) -> tuple[str, tuple[str, ...]] | None:
         """Name and groups of the owner of a service account's token that this server made."""
         head, _, signature = token.partition(".")
-        wanted = hashlib.sha256((head + self.secret).encode()).hexdigest()
-        if not self.secret or not hmac.compare_digest(signature, wanted):
+        if not self.secret or not hmac.compare_digest(signature, self.signature(head)):
             return None
         try:
             claims = msgspec.json.decode(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
@@ -103,6 +103,17 @@ class Api:
         namespace = name.split(":")[2]
         accounts = "system:serviceaccounts"
         return name, (accounts, f"{accounts}:{namespace}", "system:authenticated")
+
+    def bones(self, kind: Type) -> Object:
+        """What every object of a type has, whatever is sent."""
+        found = self._bones.get(kind.name)
+        if found is None:
+            found = self._bones[kind.name] = skeleton(kind)
+        return found
+
+    def signature(self, claims: str) -> str:
+        """What only this server can put under the claims of a token."""
+        return hmac.new(self.secret.encode(), claims.encode(), hashlib.sha256).hexdigest()
 
     # The objects that every cluster has
 
@@ -147,6 +158,9 @@ class Api:
             response = self._dispatch(request)
         except ApiError as error:
             response = refusal(error)
+        except TooLarge:
+            text = "etcdserver: request is too large"
+            response = refusal(ApiError(413, "RequestEntityTooLarge", text))
         except RecursionError:
             response = refusal(bad_request("the body is nested too deep"))
         if isinstance(response, Response):
@@ -177,7 +191,7 @@ class Api:
                 return discovery.api_versions(request)
             return discovery.api_groups(self.registry)
         if parts[0] == "openapi":
-            return self.documents().answer(path) or Response(404, [], "text/plain")
+            return self.documents().answer(path, request.accept) or Response(404, [], "text/plain")
         if parts[0] == "api" and len(parts) == 2:
             return discovery.api_resources(self.registry, "", parts[1])
         if parts[0] == "apis" and len(parts) == 2:
@@ -225,7 +239,7 @@ class Api:
             verbs = {
                 "GET": ("get", reads.get_or_list),
                 "PUT": ("update", writes.update),
-                "PATCH": ("patch", writes.patch),
+                "PATCH": ("patch", patching.patch),
                 "DELETE": ("delete", deletion.delete),
             }
         else:

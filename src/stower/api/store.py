@@ -23,10 +23,15 @@ MODIFIED: Final = "MODIFIED"
 DELETED: Final = "DELETED"
 
 WINDOW_BYTES: Final = 256 * 1024 * 1024  # of history, over all collections; arbitrary
+OBJECT_BYTES_MAX: Final = 1_572_864  # etcd's limit of a request
 _EVENT_BYTES: Final = 400  # beside the record's own bytes, roughly
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+
+
+class TooLarge(Exception):
+    """The object has more bytes than a store keeps."""
 
 
 class Record:
@@ -160,9 +165,11 @@ class Store:
         self.forget()
 
     def put(self, collection: Collection, key: Key, item: Object) -> Record:
-        """Keep a new or changed object under the next revision."""
+        """Keep a new or changed object under the next revision. Raises TooLarge."""
+        record = collection.record(key, item, self.revision + 1)
+        if len(record.raw) > OBJECT_BYTES_MAX:
+            raise TooLarge
         self.revision += 1
-        record = collection.record(key, item, self.revision)
         previous = collection.records.get(key)
         kind = MODIFIED if previous is not None else ADDED
         collection._set(record)
@@ -171,8 +178,8 @@ class Store:
 
     def remove(self, collection: Collection, key: Key, item: Object) -> Record:
         """Remove an object; `item` is its last state."""
+        record = collection.record(key, item, self.revision + 1)
         self.revision += 1
-        record = collection.record(key, item, self.revision)
         previous = collection.records[key]
         collection._drop(key)
         self._log(collection, Event(DELETED, self.revision, record, previous))
@@ -230,7 +237,8 @@ class Store:
             else:
                 collection._set(event.previous)
         self.pending.clear()
-        # The numbers are not used again: somebody may have been told of one.
+        # Nobody was told of these numbers: what is not durable is not answered with.
+        self.revision = self.visible
 
     def all_records(self) -> Iterator[tuple[Collection, Record]]:
         """Every object there is."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api import admission, convert, kinds, managed
-from stower.api.bodies import cleaned, media_type, parse_json, read_object
+from stower.api import admission, kinds, managed
+from stower.api.bodies import read_object
 from stower.api.calls import Call
 from stower.api.errors import (
     INVALID,
@@ -19,21 +19,14 @@ from stower.api.errors import (
     FieldError,
     bad_request,
     invalid,
-    unsupported_media_type,
 )
 from stower.api.metadata import new_metadata_errors, update_metadata_errors
-from stower.api.patches import BadPatch, PatchFailed, json_patch, merge, strategic
 from stower.api.reads import object_response
 from stower.api.requests import (
-    APPLY_PATCH,
-    JSON_PATCH,
-    MERGE_PATCH,
-    STRATEGIC_PATCH,
     Response,
     WriteOptions,
     write_options,
 )
-from stower.api.schema import skeleton
 from stower.api.store import Record
 
 Object = dict[str, Any]
@@ -137,10 +130,7 @@ def _set_managers(
     elif kind is not None:
         manager = managed.Manager(options.manager, "Update", call.resource.api_version)
         reset = ("f:status",) if call.strategy.status else ()
-        bones = call.api.skeletons.get(kind.name)
-        if bones is None:
-            bones = call.api.skeletons[kind.name] = skeleton(kind)
-        fields = managed.created(kind, bones, item, manager, call.now, reset)
+        fields = managed.created(kind, call.api.bones(kind), item, manager, call.now, reset)
         if fields:
             meta["managedFields"] = fields
 
@@ -340,8 +330,8 @@ def _bad_number(text: str) -> str:
 def keep_server_fields(old_meta: Object, meta: Object) -> None:
     """Take over from the old metadata what only the server sets."""
     for name in SERVER_FIELDS:
-        if name == "uid" and meta.get(name):
-            continue
+        if name in ("uid", "deletionGracePeriodSeconds") and meta.get(name) and name in old_meta:
+            continue  # must be what it is
         if name in old_meta:
             meta[name] = old_meta[name]
         else:
@@ -393,9 +383,11 @@ def _update_managers(
     if managers is not None:
         if fields := managed.write_managers(managers):
             meta["managedFields"] = fields
-    elif kind is not None:
+    elif kind is not None and managed.read_managers(old["metadata"]):
         version = call.resource.api_version
-        manager = managed.Manager(options.manager, "Update", version, call.subresource)
+        manager = managed.Manager(
+            options.manager, "Update", version, options.subresource or call.subresource
+        )
         reset: tuple[str, ...] = ()
         if call.strategy.status:
             reset = ("f:spec",) if call.subresource == "status" else ("f:status",)
@@ -404,193 +396,3 @@ def _update_managers(
             meta["managedFields"] = fields
     elif "managedFields" in old["metadata"]:
         meta["managedFields"] = old["metadata"]["managedFields"]
-
-
-# Patch
-
-
-def patch(call: Call) -> Response:
-    """PATCH of an object or its status, in any of four forms."""
-    form = media_type(call.request.content_type)
-    known = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
-    custom = call.resource.custom is not None
-    if form not in known or (custom and form == STRATEGIC_PATCH):
-        raise unsupported_media_type()
-    call.request.content_type = form
-    options = write_options(call.request, "PatchOptions")
-    if form == APPLY_PATCH:
-        return apply(call, options)
-    record = call.record()
-    transform, warnings = patch_transform(call, form, options)
-    return change(call, record, transform, options, warnings)
-
-
-def patch_transform(call: Call, form: str, options: WriteOptions) -> tuple[Transform, list[str]]:
-    """What the patch of the request does to an object (without kind and apiVersion).
-
-    The list fills with warnings when that is done.
-    """
-    body = call.request.body
-    try:
-        change = parse_json(body)
-    except ValueError as error:
-        raise bad_request(f"error decoding patch: {error}") from None
-    if form == JSON_PATCH:
-        if not isinstance(change, list) or not all(isinstance(c, dict) for c in change):
-            found = "object" if isinstance(change, dict) else "value"
-            raise bad_request(
-                f"error decoding patch: json: cannot unmarshal {found} into Go value of type "
-                "[]handlers.jsonPatchOp"
-            )
-        if len(change) > 10_000:
-            text = f"The allowed maximum operations in a JSON patch is 10000, got {len(change)}"
-            raise ApiError(413, "RequestEntityTooLarge", text)
-    elif not isinstance(change, dict):
-        raise bad_request(
-            "json: cannot unmarshal array into Go value of type map[string]interface {}"
-        )
-    resource = call.resource
-    warnings: list[str] = []
-
-    def transform(old: Object) -> Object:
-        shown = old
-        if (converter := convert.out_of_store(resource)) is not None:
-            shown = converter(old)
-        full = {"kind": resource.kind, "apiVersion": resource.api_version, **shown}
-        try:
-            if form == JSON_PATCH:
-                patched = json_patch(full, change)
-            elif form == MERGE_PATCH:
-                patched = merge(full, change)
-            else:
-                patched = strategic(full, change, resource.type)
-        except PatchFailed as error:
-            text = "the server rejected our request due to an error in our request"
-            raise ApiError(422, "Invalid", text, {}) from error
-        except BadPatch as error:
-            raise bad_request(str(error)) from None
-        return patched_object(call, patched, options, warnings)
-
-    return transform, warnings
-
-
-def patched_object(call: Call, patched: Any, options: WriteOptions, warnings: list[str]) -> Object:
-    """A patched object, checked and cleaned."""
-    if not isinstance(patched, dict):
-        raise bad_request("the patched object is not an object")
-    _check_patched_kind(call, patched)
-    try:
-        item, more = cleaned(call, patched, options, "")
-    except ApiError as error:
-        shown = _encode(patched).decode()
-        raise invalid("", "", "", [FieldError(INVALID, "patch", shown, error.message)]) from None
-    warnings += more
-    meta = item["metadata"]
-    if meta.get("name") != call.name:
-        fault = FieldError(INVALID, "metadata.name", meta.get("name", ""), "field is immutable")
-        if not meta.get("name"):
-            raise bad_request("name must be provided")
-        if call.resource.custom is None:
-            raise bad_request(
-                f"the name of the object ({meta['name']}) does not match the name on the URL "
-                f"({call.name})"
-            )
-        raise call_invalid(call, call.name, [fault])
-    if call.resource.namespaced and meta.get("namespace", call.namespace) != call.namespace:
-        raise bad_request(
-            f"the namespace of the object ({meta.get('namespace')}) does not match the namespace "
-            f"on the URL ({call.namespace})"
-        )
-    return item
-
-
-def _check_patched_kind(call: Call, patched: Object) -> None:
-    kind, version = patched.get("kind"), patched.get("apiVersion")
-    if kind == call.resource.kind and version == call.resource.api_version:
-        return
-    raise bad_request(
-        f'no kind "{kind}" is registered for version "{version}" in scheme '
-        '"pkg/api/legacyscheme/scheme.go:30"'
-    )
-
-
-def apply(call: Call, options: WriteOptions) -> Response:
-    """Server-side apply."""
-    resource = call.resource
-    try:
-        config = parse_json(call.request.body)
-        if not isinstance(config, dict):
-            raise ValueError("json: cannot unmarshal into Go value of type map[string]interface {}")
-    except ValueError as error:
-        raise bad_request(f"error decoding YAML: {error}") from None
-    _check_apply(call, config)
-    kind = resource.type
-    if kind is None:
-        kind = resource.custom.type
-    config = {k: v for k, v in config.items() if k not in ("kind", "apiVersion")}
-    manager = managed.Manager(options.manager, "Apply", resource.api_version, call.subresource)
-    record = call.collection.records.get(call.key())
-    strategy = call.strategy
-    reset: tuple[str, ...] = ()
-    if strategy.status:
-        reset = ("f:spec",) if call.subresource == "status" else ("f:status",)
-    if record is None:
-        if call.subresource:
-            raise call.not_found()
-        if (config.get("metadata") or {}).get("uid"):
-            raise call.conflict(
-                "uid mismatch: the provided object specified uid "
-                f"{config['metadata']['uid']}, and no existing object was found"
-            )
-        item, warnings = cleaned(call, config, options, "")
-        fields = managed.applied_fields(kind, config)
-        wanted = frozenset(p for p in fields if p[0] not in reset) - managed.IGNORED
-        return create_object(
-            call, item, options, warnings, {manager: managed.Entry(call.now, wanted)}
-        )
-    old = record.decode()
-    applied = dict(config.items())
-    meta = dict(applied.get("metadata") or {})
-    sent_version = meta.pop("resourceVersion", None)
-    if meta.pop("managedFields", None):
-        raise bad_request("metadata.managedFields must be nil")
-    applied["metadata"] = meta
-    merged, managers = managed.apply(kind, old, applied, manager, options.force, reset)
-    if sent_version:
-        merged = {**merged, "metadata": {**merged["metadata"], "resourceVersion": sent_version}}
-    before = managed.read_managers(old["metadata"])
-    time = call.now
-    if before.get(manager) and before[manager].fields == managers[manager].fields:
-        time = before[manager].time
-    managers[manager] = managed.Entry(time, managers[manager].fields)
-    found: list[str] = []
-    try:
-        item, more = cleaned(call, merged, options, "")
-    except ApiError as error:
-        raise bad_request(f"failed to create typed patch object: {error.message}") from None
-    return change(call, record, lambda _: item, options, (*found, *more), managers=managers)
-
-
-def _check_apply(call: Call, config: Object) -> None:
-    resource = call.resource
-    meta = config.get("metadata") or {}
-    if not isinstance(meta, dict):
-        raise bad_request("metadata is not an object")
-    version, kind = config.get("apiVersion"), config.get("kind")
-    if version is None or kind is None:
-        missing = "kind" if kind is None else "apiVersion"
-        raise bad_request(f"Object '{missing.capitalize()}' is missing in the applied object")
-    if (version, kind) != (resource.api_version, resource.kind):
-        raise bad_request(
-            f"invalid object type: {version}, Kind={kind}, want {resource.api_version}, "
-            f"Kind={resource.kind}"
-        )
-    name = meta.get("name") or call.name
-    if name != call.name:
-        raise bad_request(
-            f"the name of the object ({name}) does not match the name on the URL ({call.name})"
-        )
-    meta["name"] = name
-    config["metadata"] = meta
-    if meta.get("managedFields"):
-        raise bad_request("metadata.managedFields must be nil")

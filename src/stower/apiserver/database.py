@@ -6,6 +6,7 @@ held is told in the order of revisions, and a commit that fails takes back all t
 
 import asyncio
 import fcntl
+import logging
 import os
 import queue
 import sqlite3
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from stower.api.store import DELETED, Collection, Event, Store
+
+log = logging.getLogger(__name__)
 
 Batch = list[tuple[Collection, Event]]
 
@@ -220,6 +223,7 @@ class Committer:
         self._busy = False
         self._last_size, self._last_duration = len(batch), duration
         revision = batch[-1][1].revision
+        self._report(failure)
         if failure is None:
             self.store.committed(revision)
             self._answer(revision, None)
@@ -235,6 +239,16 @@ class Committer:
             self._timer = self._loop.call_later(delay, self._start)
         else:
             self._start()
+
+    def _report(self, failure: BaseException | None) -> None:
+        """Say so once when commits begin to fail, and when they no longer do."""
+        if failure is not None and not self._failing:
+            log.error("writes fail and are taken back: %s", failure)
+        elif failure is None and self._failing:
+            log.warning("writes succeed again")
+        self._failing = failure is not None
+
+    _failing = False
 
     def _answer(self, revision: int, failure: BaseException | None) -> None:
         left = []

@@ -7,19 +7,20 @@ position in the history and is served from there, or told 410 when that is forgo
 
 import asyncio
 import hmac
+import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
 import yaml
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.web_protocol import RequestHandler
 
-from stower.api.errors import ApiError, bad_request
+from stower.api.errors import ApiError, bad_request, internal
 from stower.api.reads import Feed, Watch
 from stower.api.requests import APPLY_PATCH, JSON, Request, Response, refusal
 from stower.api.server import Api
@@ -40,7 +41,14 @@ BOOKMARK_SECONDS: Final = 60.0
 BEHIND_BYTES: Final = 512 * 1024  # unsent, from where a watcher is served by its position
 PIECES_MAX: Final = 4  # of an answer that goes out at once; longer ones are streamed
 YAML: Final = "application/yaml"
+NO_CHUNKS: Final = "a watch needs HTTP/1.1"
 YAML_DEPTH_MAX: Final = 100
+ASIDE_BYTES: Final = 16 * 1024  # of YAML, from where it is read and written in a thread
+WARNING_MAX: Final = 256  # characters of one warning where there are too many
+WARNING_COUNT_MAX: Final = 64  # Python's http.client takes 100 headers
+WARNINGS_MAX: Final = 4096  # characters of all warnings of an answer
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -149,12 +157,17 @@ class Handler:
             request = await self._request(web_request)
         except ApiError as error:
             return await self._send(web_request, refusal(error))
+        assert self.committer is not None
         try:
             response = self.api.handle(request)
+        except Exception as error:  # a fault of ours must not take the connection with it
+            log.exception("%s %s", request.method, request.path)
+            response = refusal(internal(f"{type(error).__name__}: {error}"))
         finally:
-            assert self.committer is not None
             self.committer.wrote()
         if isinstance(response, Watch):
+            if web_request.version < HttpVersion11:
+                return await self._send(web_request, refusal(bad_request(NO_CHUNKS)))
             return await self._stream(web_request, response)
         try:
             await self.committer.durable(response.revision)
@@ -180,13 +193,15 @@ class Handler:
             decoded = unquote(path, errors="strict") if "%" in path else path
         except ValueError:
             raise bad_request("the path or query of the request cannot be read") from None
+        if "100-continue" in headers.get("Expect", "").lower():
+            await web_request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = await self._body(web_request)
         content_type = headers.get("Content-Type", "")
         media = content_type.partition(";")[0].strip().lower()
         if media == PROTOBUF:
             body, content_type = self._from_protobuf(body), JSON
         elif media in (YAML, APPLY_PATCH):
-            body = from_yaml(body) if body else body
+            body = await _aside(body, from_yaml)
             content_type = JSON if media == YAML else content_type
         return Request(
             web_request.method,
@@ -198,8 +213,8 @@ class Handler:
             headers.get("Accept", ""),
             user,
             groups,
-            headers.get("User-Agent", ""),
-            headers.get("Host", ""),
+            _text(headers.get("User-Agent", "")),
+            _text(headers.get("Host", "")),
         )
 
     def _from_protobuf(self, body: bytes) -> bytes:
@@ -255,13 +270,12 @@ class Handler:
             body = response.body
             if wants_yaml(web_request) and response.content_type == JSON:
                 headers["Content-Type"] = YAML
-                body = yaml.safe_dump(msgspec.json.decode(body), sort_keys=False).encode()
+                body = await _aside(body, to_yaml)
             made = web.Response(status=response.status, body=body, headers=headers)
         else:
             made = web.StreamResponse(status=response.status, headers=headers)
-        for warning in response.warnings:
-            text = warning.replace("\\", "\\\\").replace('"', '\\"')
-            made.headers.add("Warning", f'299 - "{text}"')
+        for text in warning_texts(response.warnings):
+            made.headers.add("Warning", text)
         if (
             response.status >= 400
             and web_request.content_length
@@ -380,6 +394,38 @@ def joined(feed: Feed, watch: Watch, visible: int) -> tuple[bytes, int]:
         if frame is not None:
             frames.append(frame)
     return (chunk(b"".join(frames)) if frames else b""), len(frames)
+
+
+def _text(header: str) -> str:
+    """A header's value without the bytes that are no text."""
+    return header.encode("utf-8", "replace").decode()
+
+
+def warning_texts(warnings: Iterable[str]) -> Iterator[str]:
+    """Values of Warning headers: printable, and not too long together, as upstream."""
+    texts = ["".join(c for c in w if c.isprintable()) for w in dict.fromkeys(warnings)]
+    if sum(map(len, texts)) > WARNINGS_MAX:
+        texts = [text[:WARNING_MAX] for text in texts]
+    left = WARNINGS_MAX
+    for text in texts[:WARNING_COUNT_MAX]:
+        left -= len(text)
+        if left < 0:
+            return
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        yield f'299 - "{escaped}"'
+
+
+async def _aside(body: bytes, turn: Callable[[bytes], bytes]) -> bytes:
+    """Turn a body into another; what takes long, while others are served."""
+    if len(body) < ASIDE_BYTES:
+        return turn(body) if body else body
+    return await asyncio.to_thread(turn, body)
+
+
+def to_yaml(body: bytes) -> bytes:
+    """JSON as YAML."""
+    value = msgspec.json.decode(body)
+    return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False).encode()
 
 
 def wants_yaml(web_request: web.BaseRequest) -> bool:

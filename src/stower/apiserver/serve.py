@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import gc
+import hmac
 import secrets
 import signal
 import time
@@ -16,7 +17,7 @@ import yaml
 
 from stower.api.server import Api
 from stower.apiserver.certificates import make_certificates, write_private
-from stower.apiserver.database import Committer, Database
+from stower.apiserver.database import Committer, Database, StateError, WriteFailed
 from stower.apiserver.http import (
     HEADER_BYTES_MAX,
     KEEP_ALIVE_SECONDS,
@@ -129,7 +130,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
             load_registry(options.version),
             seed=secrets.token_hex(16),
             plugins=options.plugins,
-            secret=secrets.token_hex(16),
+            secret=hmac.new(token.encode(), b"service accounts", "sha256").hexdigest(),
         )
         count = database.load(api.store) if database is not None else 0
         handler = Handler(api, Access(token))
@@ -138,6 +139,10 @@ async def running(options: Options) -> AsyncIterator[Running]:
         api.restore()
         api.bootstrap(time.time_ns())
         committer.wrote()
+        try:
+            await committer.durable(api.store.revision)
+        except WriteFailed as error:
+            raise StateError(f"{folder}: the first write failed: {error}") from None
         sweeper = asyncio.create_task(_sweep())
         runner = Server(
             handler,

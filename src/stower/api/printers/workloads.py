@@ -151,7 +151,7 @@ def _metrics(spec: Object, status: Object) -> str:
         if i < len(current):
             values = (v for v in current[i].values() if isinstance(v, dict))
             found = next(values, {}).get("current") or {}
-        name = f"{source['name']}: " if metric.get("type") == "Resource" else ""
+        name = f"{source.get('name', '')}: " if metric.get("type") == "Resource" else ""
         if "averageUtilization" in target:
             now = found.get("averageUtilization")
             at = f"{now}%" if now is not None else UNKNOWN

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from stower.api import names
-from stower.api.errors import DUPLICATE, REQUIRED, FieldError, unsupported
+from stower.api.errors import DUPLICATE, REQUIRED, TOO_LONG, FieldError, unsupported
 from stower.api.validation import amounts, pods, scheduling, volumes
 from stower.api.validation.rules import (
     IMMUTABLE,
@@ -32,6 +32,7 @@ SYSTEM_CLASSES: Final = {
     "system-node-critical": 2_000_001_000,
 }
 USER_PRIORITY_MAX: Final = 1_000_000_000
+DATA_BYTES_MAX: Final = 1024 * 1024  # of a ConfigMap or Secret
 FEATURE: Final = re.compile(r"[A-Z][A-Za-z0-9]*(/[A-Z][A-Za-z0-9]*)*\Z")
 EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
@@ -383,6 +384,17 @@ def new_event(item: Object) -> Faults:
     return faults
 
 
+def _decoded(text: str) -> int:
+    """Bytes that base64 stands for."""
+    return len(text) * 3 // 4 - text[-2:].count("=")
+
+
+def _too_big(field: str, size: int) -> Faults:
+    if size <= DATA_BYTES_MAX:
+        return []
+    return [FieldError(TOO_LONG, field, "", f"may not be more than {DATA_BYTES_MAX} bytes")]
+
+
 def config_map(item: Object) -> Faults:
     """A ConfigMap."""
     faults: Faults = []
@@ -390,15 +402,13 @@ def config_map(item: Object) -> Faults:
     for field in ("data", "binaryData"):
         for key, value in (item.get(field) or {}).items():
             faults += named(f"{field}[{key}]", key, names.config_key_faults)
-            size += len(value)
+            size += len(value.encode()) if field == "data" else _decoded(value)
     for key in item.get("binaryData") or {}:
         if key in (item.get("data") or {}):
             faults.append(
                 invalid(f"data[{key}]", key, f"duplicate of key present in binaryData: {key}")
             )
-    if size > 1024 * 1024:
-        faults.append(FieldError("FieldValueTooLong", "", "", "may not be more than 1048576 bytes"))
-    return faults
+    return faults + _too_big("[]", size)
 
 
 def config_map_update(new: Object, old: Object) -> Faults:
@@ -418,7 +428,7 @@ def secret(item: Object) -> Faults:
     faults: Faults = []
     for key in item.get("data") or {}:
         faults += named(f"data[{key}]", key, names.config_key_faults)
-    return faults
+    return faults + _too_big("data", sum(map(_decoded, (item.get("data") or {}).values())))
 
 
 def secret_update(new: Object, old: Object) -> Faults:
