@@ -13,7 +13,10 @@ import pytest
 from stower.apiserver.serve import Options
 from tests.contract.servers import Client, in_thread
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
+    pytest.mark.behaviour("X2"),
+]
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",

@@ -55,6 +55,12 @@ class Client(Protocol):
     def expire(self) -> None: ...
 
 
+class Clearable(Client, Protocol):
+    """One that serves many scripts."""
+
+    def clear(self) -> None: ...
+
+
 class MemoryClient:
     """The API itself, with a clock that moves by a watch's timeout."""
 
@@ -328,7 +334,11 @@ def http_client() -> HttpClient:
 
 def api(case: Object) -> Iterator[str]:
     """Differences of one script, over HTTP."""
-    client = http_client()
+    yield from against(http_client(), case)
+
+
+def against(client: Clearable, case: Object) -> Iterator[str]:
+    """Differences of one script against a server that starts it with nothing."""
     client.clear()
     yield from replay(case, client)
 
