@@ -61,6 +61,9 @@ def mutate_update(call: Call, new: Object, old: Object) -> None:
     """What admission changes or refuses of a changed object before it is validated."""
     if call.resource.key == ("", "pods"):
         _tolerations(call, new)
+        for name in ("priority", "preemptionPolicy"):  # taken over where they are not sent
+            if name in old["spec"]:
+                new["spec"].setdefault(name, old["spec"][name])
     if call.resource.key == ("scheduling.k8s.io", "priorityclasses"):
         _check_priority_class(call, new)
 

@@ -285,7 +285,11 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         validate_create=_rule(others.controller),
         validate_update=_change(others.controller_update),
     ),
-    ("apps", "deployments"): replace(_WORKLOAD, prepare_status=_same_labels),
+    ("apps", "deployments"): replace(
+        _WORKLOAD,
+        prepare_status=_same_labels,
+        counted=lambda item: (item["spec"], item["metadata"].get("annotations") or {}),
+    ),
     ("networking.k8s.io", "servicecidrs"): Hooks(prepare_status=_same_metadata),
     ("resource.k8s.io", "resourceclaims"): Hooks(prepare_status=_same_metadata),
     ("scheduling.k8s.io", "podgroups"): Hooks(prepare_status=_same_metadata),

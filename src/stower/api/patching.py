@@ -39,7 +39,14 @@ from stower.api.requests import (
     write_options,
 )
 from stower.api.schema import BadValue, Reading, Type, unknown_fields
-from stower.api.writes import Transform, call_invalid, change, create_object
+from stower.api.writes import (
+    OTHER_NAMESPACE,
+    Transform,
+    call_invalid,
+    change,
+    check_name,
+    create_object,
+)
 
 Object = dict[str, Any]
 
@@ -160,21 +167,12 @@ def _cleaned(
 def _named(call: Call, item: Object) -> Object:
     """The item, if its name and namespace are those of the path."""
     meta = item["metadata"]
-    if meta.get("name") != call.name:
-        fault = FieldError(INVALID, "metadata.name", meta.get("name", ""), "field is immutable")
-        if not meta.get("name"):
-            raise bad_request("name must be provided")
-        if call.resource.custom is None:
-            raise bad_request(
-                f"the name of the object ({meta['name']}) does not match the name on the URL "
-                f"({call.name})"
-            )
-        raise call_invalid(call, call.name, [fault])
     if call.resource.namespaced and meta.get("namespace", call.namespace) != call.namespace:
-        raise bad_request(
-            f"the namespace of the object ({meta.get('namespace')}) does not match the namespace "
-            f"on the URL ({call.namespace})"
-        )
+        raise bad_request(OTHER_NAMESPACE)
+    if meta.get("name") != call.name and meta.get("name") and call.resource.custom is not None:
+        fault = FieldError(INVALID, "metadata.name", meta["name"], "field is immutable")
+        raise call_invalid(call, call.name, [fault])
+    check_name(call, meta.get("name") or "")
     return item
 
 

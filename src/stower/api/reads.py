@@ -215,8 +215,7 @@ def _snapshot(call: Call, options: ListOptions) -> tuple[dict[str, Record], int,
             body = error.status()
             body["metadata"] = {"continue": make_token(-1, after)}
             raise _WithBody(error, body)
-        oldest = collection.forgotten
-        raise gone(f"too old resource version: {revision} ({oldest})")
+        raise gone("The resourceVersion for the provided list is too old.")
     return records, revision, after
 
 
@@ -397,7 +396,9 @@ class Watch:
         current = self.store.visible
         initial = options.initial_events
         if initial and revision is not None and revision > self.store.revision:
-            raise _too_large(call, revision)
+            self._end_mark = False
+            self._fail(_too_large(call, revision))
+            return current
         if initial or (initial is None and not revision):
             records = self.collection.at(current)
             if records is None:  # so much waits for the disk that history was cut short of it
@@ -422,7 +423,9 @@ class Watch:
 
     def _expire(self, revision: int) -> None:
         oldest = self.collection.forgotten
-        error = gone(f"too old resource version: {revision} ({oldest})")
+        self._fail(gone(f"too old resource version: {revision} ({oldest})"))
+
+    def _fail(self, error: ApiError) -> None:
         self.error = b'{"type":"ERROR","object":%b}\n' % encode(error.status())
         self.expired = True
 

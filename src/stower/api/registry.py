@@ -130,3 +130,17 @@ class Registry:
     def type_of_kind(self, group: str, version: str, kind: str) -> Type:
         """The type of a kind that need not be a resource."""
         return self.schema.type_of(self.kinds[f"{group}/{version}/{kind}"])
+
+
+_PREFIXES: Final = {("", "nodes"): "minions", ("", "services"): "services/specs"}
+
+
+def storage_error(resource: Resource, key: str, why: str) -> str:
+    """etcd's words for a write whose precondition fails; the key is that of the object there."""
+    prefix = _PREFIXES.get(resource.key, resource.plural)
+    if resource.custom is not None:
+        prefix = f"{resource.group}/{prefix}"
+    return (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{prefix}/{key}, "
+        f"ResourceVersion: 0, AdditionalErrorMsg: {why}"
+    )

@@ -33,8 +33,6 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 META: Final = "meta.k8s.io"
-TRUE_TEXTS: Final = ("1", "t", "T", "TRUE", "true", "True")
-FALSE_TEXTS: Final = ("0", "f", "F", "FALSE", "false", "False")
 
 
 @dataclass(slots=True)
@@ -96,8 +94,13 @@ def refusal(error: ApiError) -> Response:
 
 def truth(request: Request, name: str) -> bool:
     """A flag of the query: absent is false, anything but a false word is true."""
-    text = request.value(name)
-    return bool(text) and text not in FALSE_TEXTS
+    return bool(flag(request, name))
+
+
+def flag(request: Request, name: str) -> bool | None:
+    """The same, but None where it is absent."""
+    values = request.values(name)
+    return values[0].lower() not in ("0", "false") if values else None
 
 
 def integer(request: Request, name: str) -> int | None:
@@ -198,7 +201,7 @@ def delete_options(request: Request, body: Object | None) -> DeleteOptions:
     else:
         found.grace_seconds = integer(request, "gracePeriodSeconds")
         found.policy = request.value("propagationPolicy") or None
-        orphan = truth(request, "orphanDependents") if request.value("orphanDependents") else None
+        orphan = flag(request, "orphanDependents")
         values = request.values("dryRun")
     found.dry_run, errors = _dry_run(values)
     if orphan is not None and found.policy is not None:
@@ -232,7 +235,7 @@ class ListOptions:
 def list_options(request: Request, watch: bool = False) -> ListOptions:
     """The options of a list or watch. Raises ApiError."""
     watch = watch or truth(request, "watch")
-    initial = truth(request, "sendInitialEvents") if request.value("sendInitialEvents") else None
+    initial = flag(request, "sendInitialEvents")
     version, match = request.value("resourceVersion"), request.value("resourceVersionMatch")
     limit, timeout = integer(request, "limit"), integer(request, "timeoutSeconds")
     token = request.value("continue")
@@ -241,12 +244,13 @@ def list_options(request: Request, watch: bool = False) -> ListOptions:
         raise invalid(META, "ListOptions", "", errors)
     if token and version not in ("", "0"):
         raise bad_request("specifying resource version is not allowed when using continue")
+    revision = parse_revision(version, listing=not watch)
     return ListOptions(
         labels=request.value("labelSelector"),
         fields=request.value("fieldSelector"),
         limit=max(0, limit or 0),
         token=token,
-        revision=parse_revision(version),
+        revision=revision,
         match=match,
         watch=watch,
         bookmarks=truth(request, "allowWatchBookmarks"),
@@ -292,14 +296,22 @@ def _match_errors(
     return errors
 
 
-def parse_revision(text: str) -> int | None:
-    """The revision of a parameter; None where there is none. Raises ApiError 500, as upstream."""
+def parse_revision(text: str, listing: bool = False) -> int | None:
+    """The revision of a parameter; None where there is none.
+
+    Raises ApiError 400 for a list, 500 for anything else, as upstream.
+    """
     if not text:
         return None
-    if not text.isascii() or not text.isdecimal() or len(text) > 19:
-        message = f'strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise ApiError(500, "", f'resourceVersion: Invalid value: "{text}": {message}')
-    return int(text)
+    digits = text.isascii() and text.isdecimal()
+    if digits and int(text[:30]) < 1 << 64:
+        return int(text)
+    why = "value out of range" if digits else "invalid syntax"
+    message = f'strconv.ParseUint: parsing "{text}": {why}'
+    message = f'resourceVersion: Invalid value: "{text}": {message}'
+    if listing:
+        raise bad_request(f"invalid resource version: {message}")
+    raise ApiError(500, "", message)
 
 
 # Continue tokens

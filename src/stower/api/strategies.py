@@ -59,7 +59,7 @@ STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("apps", "daemonsets"): _APPS,
     ("apps", "deployments"): _APPS,
     ("apps", "replicasets"): _APPS,
-    ("apps", "statefulsets"): _APPS,
+    ("apps", "statefulsets"): Strategy(names.label_faults, status=True, generation=True),
     ("autoscaling", "horizontalpodautoscalers"): Strategy(status=True),
     ("batch", "cronjobs"): _APPS,
     ("batch", "jobs"): Strategy(status=True, generation=True, orphans=True),
@@ -74,7 +74,7 @@ STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("networking.k8s.io", "servicecidrs"): Strategy(status=True),
     ("node.k8s.io", "runtimeclasses"): Strategy(create_on_update=True, update_needs_version=True),
     ("policy", "poddisruptionbudgets"): Strategy(
-        status=True, generation=True, update_needs_version=True
+        names.path_segment_faults, status=True, generation=True, update_needs_version=True
     ),
     ("rbac.authorization.k8s.io", "clusterroles"): _RBAC,
     ("rbac.authorization.k8s.io", "clusterrolebindings"): _RBAC,
@@ -95,7 +95,7 @@ STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("storage.k8s.io", "csistoragecapacities"): Strategy(update_needs_version=True),
     ("storage.k8s.io", "storageclasses"): Strategy(returns_deleted=True),
     ("storage.k8s.io", "volumeattachments"): Strategy(
-        status=True, status_on_create=True, update_needs_version=True, returns_deleted=True
+        status=True, update_needs_version=True, returns_deleted=True
     ),
     ("storage.k8s.io", "volumeattributesclasses"): Strategy(returns_deleted=True),
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): _POLICY,

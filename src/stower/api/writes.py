@@ -22,6 +22,7 @@ from stower.api.errors import (
 )
 from stower.api.metadata import new_metadata_errors, update_metadata_errors
 from stower.api.reads import object_response
+from stower.api.registry import storage_error
 from stower.api.requests import (
     Response,
     WriteOptions,
@@ -35,6 +36,10 @@ Transform = Callable[[Object], Object]
 _encode = msgspec.json.encode
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 GENERATED_MAX: Final = 58  # of a generated name before its suffix
+GENERATE_TRIES: Final = 8
+OTHER_NAMESPACE: Final = (
+    "the namespace of the provided object does not match the namespace sent on the request"
+)
 SERVER_FIELDS: Final = (
     "uid",
     "creationTimestamp",
@@ -73,9 +78,6 @@ def add(
         meta["name"] = call.name
     version = str(meta.get("resourceVersion") or "0")
     named = meta.get("name") or meta.get("generateName") or ""
-    if not meta.get("name") and meta.get("generateName"):
-        base = meta["generateName"][:GENERATED_MAX]
-        meta["name"] = base + call.api.chance(_SUFFIX, 5)
     for name in (*SERVER_FIELDS, "resourceVersion", "selfLink", "generation"):
         meta.pop(name, None)
     meta["uid"] = call.api.new_uid()
@@ -86,6 +88,7 @@ def add(
     _set_managers(call, item, options, managers)
     _reset_status(call, item)
     admission.mutate_new(call, item)
+    generated = _generate_name(call, meta)
     hooks = kinds.hooks_of(resource)
     if hooks.prepare_create is not None:
         hooks.prepare_create(call, item)
@@ -98,8 +101,9 @@ def add(
         raise call_invalid(call, meta.get("name", ""), [*metadata_errors, *errors])
     usage = admission.check_new(call, item)
     key = call.key(meta["name"])
-    if key in call.collection.records:
-        raise call.already_exists(meta["name"])
+    taken = call.collection.records.get(key)
+    if taken is not None:
+        raise _taken(call, taken, generated)
     extra = hooks.warnings(call, item) if hooks.warnings is not None else []
     if options.dry_run:
         return _encode(item), extra
@@ -110,6 +114,30 @@ def add(
     if hooks.after is not None:
         hooks.after(call, item)
     return record.raw, extra
+
+
+def _generate_name(call: Call, meta: Object) -> bool:
+    """Whether the object asks for a name to be made; where it has none, one is."""
+    if not meta.get("generateName"):
+        return False
+    for _ in range(GENERATE_TRIES if not meta.get("name") else 0):
+        meta["name"] = meta["generateName"][:GENERATED_MAX] + call.api.chance(_SUFFIX, 5)
+        if call.key(meta["name"]) not in call.collection.records:
+            break
+    return True
+
+
+def _taken(call: Call, record: Record, generated: bool) -> ApiError:
+    """There is an object of this name."""
+    error = call.already_exists(record.key.rpartition("/")[2])
+    if "deletionTimestamp" in record.decode()["metadata"]:
+        error.message = f"object is being deleted: {error.message}"
+    if generated:
+        text = "the server was not able to generate a unique name for the object"
+        error.message = f"{error.message}, {text}"
+        error.details = {**(error.details or {}), "retryAfterSeconds": 1}
+        error.headers["Retry-After"] = "1"
+    return error
 
 
 def call_invalid(call: Call, name: str, errors: list[FieldError]) -> ApiError:
@@ -135,6 +163,19 @@ def _set_managers(
             meta["managedFields"] = fields
 
 
+def check_name(call: Call, name: str) -> None:
+    """The object of a change has the name of the path. Raises ApiError 400."""
+    if not name:
+        raise bad_request(
+            f"the name of the object ({call.name} based on URL) was undeterminable: name must be "
+            "provided"
+        )
+    if name != call.name:
+        raise bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({call.name})"
+        )
+
+
 def _set_namespace(call: Call, meta: Object) -> None:
     if not call.resource.namespaced:
         if meta.get("namespace"):
@@ -143,9 +184,7 @@ def _set_namespace(call: Call, meta: Object) -> None:
     if meta.setdefault("namespace", call.namespace) == "":
         meta["namespace"] = call.namespace
     if meta["namespace"] != call.namespace:
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise bad_request(OTHER_NAMESPACE)
 
 
 def _reset_status(call: Call, item: Object) -> None:
@@ -173,13 +212,8 @@ def update(call: Call) -> Response:
     item, warnings = read_object(call, options)
     meta = item["metadata"]
     name = meta.get("name") or ""
-    if not name:
-        raise bad_request("name must be provided")
-    if name != call.name:
-        raise bad_request(
-            f"the name of the object ({name}) does not match the name on the URL ({call.name})"
-        )
     _set_namespace(call, meta)
+    check_name(call, name)
     record = call.collection.records.get(call.key())
     if record is None:
         if not call.strategy.create_on_update or call.subresource:
@@ -294,6 +328,16 @@ def managed_times_aside(item: Object) -> Object:
 
 
 def _check_versions(call: Call, record: Record, old: Object, meta: Object, put: bool) -> None:
+    uid = meta.get("uid")
+    if put and uid and uid != old["metadata"]["uid"]:
+        raise call.conflict(
+            storage_error(
+                call.resource,
+                call.key(),
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+                f"{old['metadata']['uid']}",
+            )
+        )
     sent = meta.get("resourceVersion")
     if sent and sent != "0":
         if not str(sent).isdecimal():
@@ -310,13 +354,8 @@ def _check_versions(call: Call, record: Record, old: Object, meta: Object, put: 
         error = FieldError(
             INVALID, "metadata.resourceVersion", _Hex(0), "must be specified for an update"
         )
-        raise call_invalid(call, call.name, [error])
-    uid = meta.get("uid")
-    if put and uid and uid != old["metadata"]["uid"]:
-        raise call.conflict(
-            f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
-            f"{old['metadata']['uid']}"
-        )
+        resource = call.resource
+        raise invalid(resource.group, resource.plural, call.name, [error])
 
 
 class _Hex(int):
