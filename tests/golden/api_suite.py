@@ -82,7 +82,6 @@ class MemoryClient:
             body,
             headers.get("Content-Type", "application/json" if body else ""),
             headers.get("Accept", "application/json"),
-            user_agent="Python-urllib/3",
             server="<server>",
         )
 

@@ -72,7 +72,7 @@ def outcome(case: Object) -> tuple[list[FieldError], Object | None]:
     prepare = hooks.prepare_status if sub == "status" else hooks.prepare_update
     if prepare is not None:
         prepare(call, new, old)
-    faults = update_metadata_errors(meta, old["metadata"])
+    faults = update_metadata_errors(meta, old["metadata"], call.resource.key, sub)
     validate = hooks.validate_status if sub == "status" else hooks.validate_update
     if validate is not None:
         faults += validate(call, new, old)

@@ -6,7 +6,7 @@ TaintNodesByCondition where they are asked for. Source: plugin/pkg/admission, Ku
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from stower.api import limits, quota
 from stower.api.calls import Call
@@ -161,29 +161,69 @@ def _runtime_class(call: Call, item: Object) -> None:
     """Source: plugin/pkg/admission/runtimeclass."""
     spec = item["spec"]
     name = spec.get("runtimeClassName")
-    if name is None:
-        return
-    classes = call.api.store.collection(("node.k8s.io", "runtimeclasses"))
-    record = classes.records.get(name)
-    if record is None:
-        text = f'pod rejected: RuntimeClass "{name}" not found'
-        raise call.forbidden(_name(item), text)
-    found = record.decode()
+    found: Object = {}
+    if name is not None:
+        classes = call.api.store.collection(("node.k8s.io", "runtimeclasses"))
+        record = classes.records.get(name)
+        if record is None:
+            text = f'pod rejected: RuntimeClass "{name}" not found'
+            raise call.forbidden(_name(item), text)
+        found = record.decode()
     overhead = (found.get("overhead") or {}).get("podFixed")
     if overhead:
         if spec.get("overhead") and spec["overhead"] != overhead:
             text = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
             raise call.forbidden(_name(item), text)
         spec["overhead"] = overhead
+    elif spec.get("overhead"):
+        text = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        raise call.forbidden(_name(item), text)
     scheduling = found.get("scheduling") or {}
-    for key, value in (scheduling.get("nodeSelector") or {}).items():
+    for key, value in sorted((scheduling.get("nodeSelector") or {}).items()):
         selector = spec.setdefault("nodeSelector", {})
         if selector.setdefault(key, value) != value:
-            text = f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}"
+            text = (
+                f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
+                f"pod.spec.nodeSelector[{key}] = {selector[key]}"
+            )
             raise call.forbidden(_name(item), text)
-    for toleration in scheduling.get("tolerations") or ():
-        if toleration not in spec.setdefault("tolerations", []):
-            spec["tolerations"].append(toleration)
+    if scheduling.get("tolerations"):
+        everything = [*(spec.get("tolerations") or []), *scheduling["tolerations"]]
+        spec["tolerations"] = _merged_tolerations(everything)
+
+
+def _merged_tolerations(tolerations: list[Object]) -> list[Object]:
+    """Those that no other one covers. Source: pkg/util/tolerations MergeTolerations."""
+    kept: list[Object] = []
+    for i, one in enumerate(tolerations):
+        covered = any(_covers(other, one) for other in kept) or any(
+            other != one and _covers(other, one) for other in tolerations[i + 1 :]
+        )
+        if not covered:
+            kept.append(one)
+    return kept
+
+
+def _covers(wide: Object, narrow: Object) -> bool:
+    """Whether whatever the narrow one tolerates, the wide one does too."""
+
+    def has(name: str) -> tuple[Any, Any]:
+        return wide.get(name) or "", narrow.get(name) or ""
+
+    if wide == narrow:
+        return True
+    (key, other_key), (effect, other_effect) = has("key"), has("effect")
+    exists = wide.get("operator") == "Exists"
+    if key != other_key and (key or not exists):
+        return False
+    if effect and effect != other_effect:
+        return False
+    seconds, other_seconds = wide.get("tolerationSeconds"), narrow.get("tolerationSeconds")
+    if effect == "NoExecute" and seconds is not None:
+        if other_seconds is None or seconds < other_seconds:
+            return False
+    value, other_value = has("value")
+    return exists or (narrow.get("operator") != "Exists" and value == other_value)
 
 
 def _service_account(call: Call, item: Object) -> None:

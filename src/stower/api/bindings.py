@@ -5,10 +5,11 @@ Source: pkg/registry/core/pod/storage/storage.go, Kubernetes 1.36.
 
 from typing import Any
 
-from stower.api import pods
-from stower.api.bodies import read_unstored
+from stower.api import admission, pods
+from stower.api.bodies import check_kind, check_media, check_shape, parse_object
 from stower.api.calls import Call
 from stower.api.errors import (
+    OTHER_NAMESPACE,
     REQUIRED,
     ApiError,
     FieldError,
@@ -17,6 +18,7 @@ from stower.api.errors import (
     not_found,
     unsupported,
 )
+from stower.api.registry import storage_error
 from stower.api.requests import Response, answer, write_options
 
 Object = dict[str, Any]
@@ -41,26 +43,28 @@ def bind_named(call: Call) -> Response:
 
 def _bind(call: Call, name: str) -> Response:
     options = write_options(call.request, "CreateOptions")
-    binding = read_unstored(call, "Binding", "v1")
+    check_media(call)
+    binding = parse_object(call.request.body, "Binding")
+    check_kind(call, binding, "Binding", "v1")
+    warnings = check_shape(call, binding, "Binding", "v1", options)
     meta = binding.get("metadata") or {}
     target = binding.get("target") or {}
     if meta.get("namespace") and meta["namespace"] != call.namespace:
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-    if name and name != (meta.get("name") or name):
+        raise bad_request(OTHER_NAMESPACE)
+    admission.check_namespace(call, name or meta.get("name") or "")
+    if name and name != meta.get("name"):
         raise bad_request("name in URL does not match name in Binding object")
     name = name or meta.get("name") or ""
     errors = []
     if target.get("kind") not in (None, "", "Node"):
-        errors.append(unsupported("target.kind", target["kind"], ("<empty>", "Node")))
+        errors.append(unsupported("target.kind", target["kind"], ("Node", "<empty>")))
     if not target.get("name"):
         errors.append(FieldError(REQUIRED, "target.name"))
     if errors:
         texts = [f"{e.field}: {e.message}" for e in errors]
         raise ApiError(500, "", texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
     assign(call, name, str(target["name"]), meta, options.dry_run)
-    return answer(201, SUCCESS)
+    return answer(201, SUCCESS, warnings)
 
 
 def assign(call: Call, name: str, node: str, meta: Object, dry_run: bool) -> None:
@@ -74,14 +78,17 @@ def assign(call: Call, name: str, node: str, meta: Object, dry_run: bool) -> Non
     def refused(why: str) -> ApiError:
         return conflict("", "pods/binding", name, why)
 
+    def outdated(why: str) -> ApiError:
+        return conflict("", "pods", name, storage_error(collection.name, key, why))
+
     if meta.get("uid") and meta["uid"] != record.uid:
-        raise refused(
+        raise outdated(
             f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: "
             f"{record.uid}"
         )
     version = meta.get("resourceVersion")
     if version and version != str(record.revision):
-        raise refused(
+        raise outdated(
             f"Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in "
             f"object meta: {record.revision}"
         )

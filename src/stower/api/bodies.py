@@ -13,6 +13,13 @@ from stower.api.schema import BadValue, Reading, Type, unknown_fields
 
 Object = dict[str, Any]
 DEPTH_MAX: Final = 1_000  # msgspec gives up a little above
+SUMMARY_BYTES: Final = 30
+TYPE_META: Final = (
+    'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
+    'Kind string "json:\\"kind,omitempty\\"" }'
+)
+# Versions whose types the real server still knows, and serves no more.
+RETIRED: Final = ("extensions/v1beta1", "apps/v1beta1", "apps/v1beta2")
 SCHEME: Final = "pkg/api/legacyscheme/scheme.go:30"
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _decode = msgspec.json.Decoder().decode
@@ -53,21 +60,23 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
+def check_media(call: Call) -> None:
+    """The body is JSON by now, whatever it was. Raises ApiError 415."""
+    if media_type(call.request.content_type) not in ("", JSON):
+        text = (
+            "the body of the request was in an unknown format - accepted media types include: "
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+        )
+        raise ApiError(415, "UnsupportedMediaType", text)
+
+
 def read_object(call: Call, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
     """The object of a request's body, cleaned, with defaults; and warnings."""
-    if media_type(call.request.content_type) not in ("", JSON):
-        raise ApiError(
-            415,
-            "UnsupportedMediaType",
-            "the body of the request was in an unknown format - accepted media types include: "
-            "application/json, application/yaml, application/vnd.kubernetes.protobuf, "
-            "application/cbor",
-            {},
-        )
+    check_media(call)
     resource = call.resource
     item = parse_object(call.request.body, resource.kind)
     sent = len(item)
-    check_kind(item, resource.kind, resource.api_version)
+    check_kind(call, item, resource.kind, resource.api_version)
     name = f'{item["kind"]} in version "{item["apiVersion"].rpartition("/")[2]}"'
     prefix = f"{name} cannot be handled as a {resource.kind}: "
     return cleaned(call, item, options, prefix, call.request.body, len(item) - sent)
@@ -77,53 +86,86 @@ def parse_object(body: bytes, kind: str) -> Object:
     """A body that must be an object."""
     try:
         item = parse_json(body)
+        if item is None:
+            return {}
         if not isinstance(item, dict):
-            raise ValueError("cannot unmarshal into an object")
+            found = {list: "array", str: "string", bool: "bool"}.get(type(item), "number")
+            raise ValueError(f"json: cannot unmarshal {found} into Go value of type {TYPE_META}")
+        version = item.get("apiVersion")
+        if isinstance(version, str) and version.count("/") > 1:
+            raise ValueError(f"unexpected GroupVersion string: {version}")
     except ValueError as error:
-        head = body[:200].decode("utf-8", "replace") or "<empty>"
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind}): couldn't get "
-            f"version/kind; json parse error: {error} ({head})"
+            f"version/kind; json parse error: {error} ({_summary(body)})"
         ) from None
     return item
 
 
-def check_kind(item: Object, kind: str, api_version: str) -> None:
-    """Fill in apiVersion and kind, or refuse others. Raises ApiError 400."""
-    version, found = item.get("apiVersion") or "", item.get("kind") or ""
-    if not version and not found:
-        item["apiVersion"], item["kind"] = api_version, kind
-        return
-    for name, value in (("apiVersion", version), ("kind", found)):
-        if not isinstance(value, str) or not value:
-            text = f"Object '{name.capitalize()}' is missing in '{json.dumps(item)}'"
-            raise bad_request(text)
+def _summary(body: bytes) -> str:
+    """The head of a body, as summarizeData has it."""
+    if not body:
+        return "<empty>"
+    head = body[:SUMMARY_BYTES]
+    text = head.decode("utf-8", "replace") if body[:1] == b"{" else head.hex()
+    return f"{text} ..." if len(body) > SUMMARY_BYTES else text
+
+
+def check_kind(call: Call, item: Object, kind: str, api_version: str) -> None:
+    """Fill in apiVersion and kind where they are missing, or refuse others. Raises ApiError 400."""
+    found = item["kind"] = item.get("kind") or kind
+    version = item["apiVersion"] = item.get("apiVersion") or api_version
     if found == kind and version == api_version:
         return
-    where = version.rpartition("/")[2]
-    raise bad_request(
-        f'{found} in version "{where}" cannot be handled as a {kind}: no kind "{found}" is '
-        f'registered for version "{version}" in scheme "{SCHEME}"'
-    )
+    if not isinstance(found, str) or not isinstance(version, str):
+        field = "kind" if not isinstance(found, str) else "apiVersion"
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get "
+            "version/kind; json parse error: json: cannot unmarshal into Go struct field "
+            f".{field} of type string ({_summary(call.request.body)})"
+        )
+    group, _, number = version.rpartition("/")
+    own_group = api_version.rpartition("/")[0]
+    known = call.api.registry.kinds
+    if found == kind and (version in RETIRED or f"{group}/{number}/{found}" in known):
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version "
+            f"({api_version})"
+        )
+    why = f'no kind "{found}" is registered for version "{version}" in scheme "{SCHEME}"'
+    if f"{group}/{number}/{found}" in known:
+        internal = f"{own_group.partition('.')[0] or 'core'}.{kind}"
+        why = f"converting ({number}.{found}) to ({internal}): unknown conversion"
+    raise bad_request(f'{found} in version "{number}" cannot be handled as a {kind}: {why}')
 
 
 def read_unstored(call: Call, kind: str, api_version: str) -> Object:
     """The body of a request whose kind is not kept, checked against its type, as it was sent."""
+    check_media(call)
     item = parse_object(call.request.body, kind)
-    check_kind(item, kind, api_version)
+    check_kind(call, item, kind, api_version)
     check_shape(call, item, kind, api_version)
     return item
 
 
-def check_shape(call: Call, item: Any, kind: str, api_version: str) -> None:
-    """Look at an object with its type's eyes. Raises ApiError 400."""
+def check_shape(
+    call: Call, item: Any, kind: str, api_version: str, options: WriteOptions | None = None
+) -> tuple[str, ...]:
+    """Look at an object with its type's eyes; warnings of unknown fields. Raises ApiError 400."""
     group, _, version = api_version.rpartition("/")
+    form = call.api.registry.type_of_kind(group, version, kind)
+    prefix = f'{kind} in version "{version}" cannot be handled as a {kind}: '
+    reading = Reading()
     try:
-        call.api.registry.type_of_kind(group, version, kind).clean(item, Reading())
+        form.clean(item, reading)
     except BadValue as error:
-        raise bad_request(
-            f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
-        ) from None
+        raise bad_request(f"{prefix}{error}") from None
+    if not reading.unknown or options is None or options.validation == "Ignore":
+        return ()
+    found = tuple(f'unknown field "{path}"' for path in unknown_fields(form, item))
+    if options.validation == "Strict":
+        raise bad_request(f"{prefix}strict decoding error: {', '.join(found)}")
+    return found
 
 
 def cleaned(

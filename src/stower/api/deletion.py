@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from stower.api import admission, kinds
-from stower.api.bodies import check_shape, parse_json
+from stower.api.bodies import check_media, check_shape, parse_json
 from stower.api.calls import Call
 from stower.api.errors import bad_request, conflict
 from stower.api.reads import Selection, list_objects, object_response
@@ -32,14 +32,16 @@ def read_options(call: Call) -> DeleteOptions:
     body = call.request.body
     if not body.strip():
         return delete_options(call.request, None)
+    check_media(call)
     try:
         value = parse_json(body)
     except ValueError as error:
-        raise bad_request(str(error)) from None
+        raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
     if not isinstance(value, dict):
         raise bad_request("the body is not a DeleteOptions")
-    kind, version = value.get("kind"), value.get("apiVersion")
-    if kind not in (None, "", "DeleteOptions"):
+    kind, version = value.get("kind") or "DeleteOptions", value.get("apiVersion") or "v1"
+    number = str(version).rpartition("/")[2]
+    if kind != "DeleteOptions" or number not in ("v1", "v1beta1", "v1alpha1", "v2", "v1alpha2"):
         raise bad_request(
             f'no kind "{kind}" is registered for version "{version}" in scheme '
             '"pkg/api/legacyscheme/scheme.go:30"'

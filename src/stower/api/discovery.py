@@ -5,8 +5,9 @@ Source: KEP-3352 for the aggregated form.
 
 from typing import Any, Final
 
+from stower.api.negotiate import not_acceptable
 from stower.api.registry import Registry, Resource
-from stower.api.requests import Request, Response, answer, encode, not_acceptable
+from stower.api.requests import Request, Response, answer, encode
 
 Object = dict[str, Any]
 AGGREGATED: Final = "APIGroupDiscoveryList"
@@ -156,3 +157,13 @@ def version(registry: Registry) -> Response:
             "platform": "",
         },
     )
+
+
+def paths(registry: Registry) -> Response:
+    """What is served, for whoever asks at the door."""
+    found = ["/api", "/api/v1", "/apis"]
+    for group, versions in registry.groups.items():
+        if group:
+            found += [f"/apis/{group}", *(f"/apis/{group}/{v}" for v in versions)]
+    found += ["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+    return answer(200, {"paths": sorted(found)})

@@ -15,6 +15,9 @@ NOT_FOUND: Final = "FieldValueNotFound"
 TOO_LONG: Final = "FieldValueTooLong"
 TOO_MANY: Final = "FieldValueTooMany"
 TYPE_INVALID: Final = "FieldValueTypeInvalid"
+OTHER_NAMESPACE: Final = (
+    "the namespace of the provided object does not match the namespace sent on the request"
+)
 _WORDS: Final = {
     REQUIRED: "Required value",
     INVALID: "Invalid value",

@@ -5,11 +5,11 @@ Source: pkg/registry/core/pod/storage/eviction.go, Kubernetes 1.36.
 
 from typing import Any, Final
 
-from stower.api import deletion, pods
+from stower.api import admission, deletion, pods
 from stower.api.bindings import SUCCESS
-from stower.api.bodies import check_kind, check_shape, parse_object
+from stower.api.bodies import check_kind, check_media, check_shape, parse_object
 from stower.api.calls import Call
-from stower.api.errors import ApiError, bad_request, conflict, forbidden
+from stower.api.errors import OTHER_NAMESPACE, ApiError, bad_request, conflict, forbidden
 from stower.api.requests import DeleteOptions, Response, answer, delete_options, write_options
 from stower.api.selectors import Requirement
 from stower.api.store import Record
@@ -28,28 +28,32 @@ CONDITION: Final = {
 def evict(call: Call) -> Response:
     """POST of an Eviction to a pod."""
     options = write_options(call.request, "CreateOptions")
+    check_media(call)
     body = parse_object(call.request.body, "Eviction")
     if body.get("apiVersion") != "policy/v1beta1":
-        check_kind(body, "Eviction", "policy/v1")
-    check_shape(call, body, "Eviction", "policy/v1")
+        check_kind(call, body, "Eviction", "policy/v1")
+    warnings = check_shape(call, body, "Eviction", "policy/v1", options)
     meta = body.get("metadata") or {}
+    if meta.get("namespace", call.namespace) != call.namespace:
+        raise bad_request(OTHER_NAMESPACE)
+    admission.check_namespace(call, call.name)
     if meta.get("name") != call.name:
         raise bad_request("name in URL does not match name in Eviction object")
     given = delete_options(call.request, body.get("deleteOptions") or {})
     given.dry_run |= options.dry_run
     record = call.record()
     pod = record.decode()
-    _check_preconditions(call, record, given)
     phase = (pod.get("status") or {}).get("phase")
     deleting = "deletionTimestamp" in pod["metadata"]
     if phase not in ("Succeeded", "Failed", "Pending") and not deleting:
         refusal = _spend_budget(call, pod, given.dry_run)
         if refusal is not None:
             return refusal
+    _check_preconditions(call, record, given)
     if not given.dry_run:
         record = _mark(call, record)
         deletion.remove(call, record, given)
-    return answer(201, SUCCESS)
+    return answer(201, SUCCESS, warnings)
 
 
 def _check_preconditions(call: Call, record: Record, given: DeleteOptions) -> None:
@@ -151,11 +155,23 @@ def _check_and_decrement(call: Call, budget: Object) -> None:
         text = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
         raise forbidden("policy", "poddisruptionbudgets", name, text)
     if allowed == 0:
-        raise _too_many(
-            f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods "
-            f"and has {status.get('currentHealthy', 0)} currently"
-        )
+        raise _too_many(f"The disruption budget {name} {_why_not(status)}")
     status["disruptionsAllowed"] = allowed - 1
+
+
+def _why_not(status: Object) -> str:
+    """Why no disruption is allowed now."""
+    conditions = status.get("conditions") or ()
+    found: Object = next((c for c in conditions if c.get("type") == "DisruptionAllowed"), {})
+    told = found.get("message", "") if found.get("status") == "False" else ""
+    if told and found.get("reason") == "SyncFailed":
+        return f"does not allow evicting pods currently because it failed sync: {told}"
+    healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+    if healthy <= desired:
+        return f"needs {desired} healthy pods and has {healthy} currently"
+    if told:
+        return f"does not allow evicting pods currently ({found.get('reason', '')}): {told}"
+    return "does not allow evicting pods currently"
 
 
 def _set_disallowed(budget: Object, now: str) -> None:

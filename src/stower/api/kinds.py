@@ -12,7 +12,7 @@ from stower.api import custom, pods
 from stower.api.calls import Call
 from stower.api.errors import FieldError
 from stower.api.registry import Resource
-from stower.api.validation import others, pod_changes
+from stower.api.validation import others, pod_changes, storage, warnings
 from stower.api.validation import pods as rules
 
 Object = dict[str, Any]
@@ -255,15 +255,24 @@ def _new_event(call: Call, item: Object) -> list[FieldError]:
 
 
 _WORKLOAD: Final = Hooks(
-    validate_create=_rule(others.workload), validate_update=_change(others.workload_update)
+    validate_create=_rule(others.workload),
+    validate_update=_change(others.workload_update),
+    warnings=lambda call, item: warnings.workload(item),
 )
+
+
+def _storage(kind: str) -> Hooks:
+    return Hooks(
+        validate_create=_rule(storage.CREATE[kind]), validate_update=_change(storage.UPDATE[kind])
+    )
+
 
 HOOKS: Final[dict[tuple[str, str], Hooks]] = {
     ("", "pods"): Hooks(
         prepare_create=pods.prepare_create,
         prepare_update=pods.prepare_update,
         prepare_status=pods.prepare_status,
-        warnings=lambda call, item: rules.warnings(item),
+        warnings=lambda call, item: warnings.pod(item),
         validate_create=_rule(rules.new_pod),
         validate_update=_pod_change,
         validate_status=_change(pod_changes.status),
@@ -284,6 +293,7 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
     ("", "replicationcontrollers"): Hooks(
         validate_create=_rule(others.controller),
         validate_update=_change(others.controller_update),
+        warnings=lambda call, item: warnings.workload(item),
     ),
     ("apps", "deployments"): replace(
         _WORKLOAD,
@@ -293,16 +303,34 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
     ("networking.k8s.io", "servicecidrs"): Hooks(prepare_status=_same_metadata),
     ("resource.k8s.io", "resourceclaims"): Hooks(prepare_status=_same_metadata),
     ("scheduling.k8s.io", "podgroups"): Hooks(prepare_status=_same_metadata),
-    ("storage.k8s.io", "volumeattachments"): Hooks(prepare_status=_same_metadata),
+    ("storage.k8s.io", "csidrivers"): _storage("csidrivers"),
+    ("storage.k8s.io", "csinodes"): _storage("csinodes"),
+    ("storage.k8s.io", "csistoragecapacities"): _storage("csistoragecapacities"),
+    ("storage.k8s.io", "storageclasses"): _storage("storageclasses"),
+    ("storage.k8s.io", "volumeattachments"): replace(
+        _storage("volumeattachments"), prepare_status=_same_metadata
+    ),
+    ("node.k8s.io", "runtimeclasses"): Hooks(
+        validate_create=_rule(others.runtime_class),
+        validate_update=_change(others.runtime_class_update),
+    ),
     ("apps", "replicasets"): _WORKLOAD,
-    ("apps", "statefulsets"): _WORKLOAD,
+    ("apps", "statefulsets"): replace(
+        _WORKLOAD, warnings=lambda call, item: warnings.templated(item)
+    ),
     ("coordination.k8s.io", "leases"): Hooks(
         prepare_create=lambda call, item: _without_strategy(item),
         prepare_update=lambda call, new, old: _without_strategy(new),
         validate_create=_rule(others.lease),
         validate_update=_change(others.lease_update),
     ),
-    ("", "namespaces"): Hooks(prepare_create=_new_namespace, prepare_update=_changed_namespace),
+    ("", "namespaces"): Hooks(
+        prepare_create=_new_namespace,
+        prepare_update=_changed_namespace,
+        validate_create=_rule(others.namespace),
+        validate_update=_change(others.namespace_update),
+        validate_status=_change(others.namespace_status),
+    ),
     ("", "persistentvolumeclaims"): Hooks(
         prepare_create=_phase("Pending"),
         validate_create=_rule(others.claim),

@@ -106,6 +106,8 @@ def _children(kind: Type, value: Value) -> Iterator[tuple[str, Type | None, Valu
 
 def applied_fields(kind: Type | None, value: Value, path: Path = ()) -> Iterator[Path]:
     """The paths that an applied configuration speaks of."""
+    if _is_open(kind, value):
+        return
     if _is_leaf(kind, value):
         if path:
             yield path
@@ -418,6 +420,9 @@ def apply(
         managers[other] = Entry(managers[other].time, managers[other].fields - fields)
     others: frozenset[Path] = frozenset().union(*(entry.fields for entry in managers.values()))
     merged = without(kind, merged, last - wanted - others, wanted | others)
+    gone = compare(kind, bare, merged).removed
+    for other, entry in managers.items():
+        managers[other] = Entry(entry.time, entry.fields - gone)
     managers[manager] = Entry("", wanted)
     return merged, managers
 
@@ -431,6 +436,7 @@ def conflict_error(conflicts: dict[Manager, frozenset[Path]], managers: Managers
     """The refusal that names managers and fields."""
     causes = []
     texts = []
+    alone = sum(map(len, conflicts.values())) == 1
     for manager in sorted(conflicts, key=lambda m: (m.name, m.operation, m.subresource)):
         fields = sorted(map(shown_path, conflicts[manager]))
         name = _shown_manager(manager, managers[manager].time)
@@ -438,13 +444,12 @@ def conflict_error(conflicts: dict[Manager, frozenset[Path]], managers: Managers
             {"reason": "FieldManagerConflict", "message": f"conflict with {name}", "field": field}
             for field in fields
         ]
-        if len(fields) == 1:
+        if alone:
             texts.append(f"conflict with {name}: {fields[0]}")
         else:
             texts.append(f"conflicts with {name}:\n" + "\n".join(f"- {f}" for f in fields))
-    count = f"{len(causes)} conflict" + ("s" if len(causes) > 1 else "")
-    separator = "\n" if len(causes) > 1 else ""
-    text = f"Apply failed with {count}: " + (separator or "").join(texts)
+    count = "1 conflict" if alone else f"{len(causes)} conflicts"
+    text = f"Apply failed with {count}: " + "\n".join(texts)
     return ApiError(409, "Conflict", text, {"causes": causes})
 
 
@@ -471,8 +476,17 @@ def shown_path(path: Path) -> str:
     return text
 
 
+def _is_open(kind: Type | None, value: Value) -> bool:
+    """An empty list that says nothing of the items of others."""
+    return value == [] and kind is not None and kind.form == "list" and kind.list_type in (
+        "set", "map",
+    )  # fmt: skip
+
+
 def merged_value(kind: Type | None, old: Value, new: Value) -> Value:
     """The old value with an applied one laid over it."""
+    if _is_open(kind, new) and isinstance(old, list) and old:
+        return old
     if kind is None or (_is_leaf(kind, new) and not (new == {} and isinstance(old, dict))):
         return new
     if isinstance(new, dict):

@@ -13,6 +13,7 @@ from stower.api.bodies import cleaned, duplicate_fields, media_type, parse_json
 from stower.api.calls import Call
 from stower.api.errors import (
     INVALID,
+    OTHER_NAMESPACE,
     ApiError,
     FieldError,
     bad_request,
@@ -40,7 +41,6 @@ from stower.api.requests import (
 )
 from stower.api.schema import BadValue, Reading, Type, unknown_fields
 from stower.api.writes import (
-    OTHER_NAMESPACE,
     Transform,
     call_invalid,
     change,
@@ -306,20 +306,14 @@ def _check_apply(call: Call, config: Object) -> None:
     meta = config.get("metadata") or {}
     if not isinstance(meta, dict):
         raise bad_request("metadata is not an object")
-    version, kind = config.get("apiVersion"), config.get("kind")
-    if version is None or kind is None:
-        missing = "kind" if kind is None else "apiVersion"
-        raise bad_request(f"Object '{missing.capitalize()}' is missing in the applied object")
+    version, kind = config.get("apiVersion") or "", config.get("kind") or ""
     if (version, kind) != (resource.api_version, resource.kind):
-        raise bad_request(
-            f"invalid object type: {version}, Kind={kind}, want {resource.api_version}, "
-            f"Kind={resource.kind}"
-        )
+        group, _, number = str(version).rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{number}, Kind={kind}")
+    if resource.namespaced and (meta.get("namespace") or call.namespace) != call.namespace:
+        raise bad_request(OTHER_NAMESPACE)
     name = meta.get("name") or call.name
-    if name != call.name:
-        raise bad_request(
-            f"the name of the object ({name}) does not match the name on the URL ({call.name})"
-        )
+    check_name(call, name)
     meta["name"] = name
     config["metadata"] = meta
     if meta.get("managedFields"):

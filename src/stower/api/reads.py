@@ -11,14 +11,12 @@ import msgspec
 from stower.api import convert
 from stower.api.calls import Call
 from stower.api.errors import ApiError, Object, gone
+from stower.api.negotiate import LIST, OBJECT, WATCH, Format, choose_format
 from stower.api.printers import columns_of, row_of
 from stower.api.registry import Resource
 from stower.api.requests import (
-    META,
-    Format,
     ListOptions,
     Response,
-    choose_format,
     encode,
     list_options,
     make_token,
@@ -39,9 +37,6 @@ SLICE: Final = 64  # items that a list hands over at once
 FRAMES_MAX: Final = 256  # frames kept for watchers of the same selection
 EVENTS_MAX: Final = 64  # events that one poll of a watch takes
 INITIAL_END: Final = "k8s.io/initial-events-end"
-
-OBJECT_FORMATS: Final = ("Table", "PartialObjectMetadata")
-LIST_FORMATS: Final = ("Table", "PartialObjectMetadataList")
 
 _decode = msgspec.json.decode
 
@@ -71,7 +66,7 @@ def object_response(
     call: Call, raw: bytes, status: int = 200, warnings: tuple[str, ...] = ()
 ) -> Response:
     """A stored object in the form that the client asks for."""
-    form = choose_format(call.request, OBJECT_FORMATS)
+    form = choose_format(call.request, OBJECT, call.resource)
     if not form.name:
         return Response(status, [whole(call.resource, raw)], warnings=warnings)
     if form.name == "Table":
@@ -80,15 +75,15 @@ def object_response(
         meta = {"resourceVersion": version} if version else {}
         body = encode(table(call, [item], meta, form, headed=True))
     else:
-        body = encode(partial(_decode(raw)))
+        body = encode(partial(_decode(raw), form))
     return Response(status, [body], warnings=warnings)
 
 
-def partial(item: Object) -> Object:
+def partial(item: Object, form: Format) -> Object:
     """Only the metadata of an object."""
     return {
         "kind": "PartialObjectMetadata",
-        "apiVersion": f"{META}/v1",
+        "apiVersion": form.api_version,
         "metadata": item["metadata"],
     }
 
@@ -100,7 +95,7 @@ def table(call: Call, items: list[Object], meta: Object, form: Format, headed: b
     for item in items:
         row: Object = {"cells": _cells(call, item)}
         if form.include == "Metadata":
-            row["object"] = partial(item)
+            row["object"] = partial(item, form)
         elif form.include == "Object":
             shown = converter(item) if converter is not None else item
             row["object"] = {
@@ -113,7 +108,7 @@ def table(call: Call, items: list[Object], meta: Object, form: Format, headed: b
         rows.append(row)
     return {
         "kind": "Table",
-        "apiVersion": f"{META}/v1",
+        "apiVersion": form.api_version,
         "metadata": meta,
         "columnDefinitions": columns_of(call.resource) if headed else None,
         "rows": rows,
@@ -130,11 +125,11 @@ def _cells(call: Call, item: Object) -> list[Any]:
 
 def get(call: Call) -> Response:
     """One object."""
+    form = choose_format(call.request, OBJECT, call.resource)
     wanted = parse_revision(call.request.value("resourceVersion"))
     if wanted is not None and wanted > call.api.store.revision:
         raise _too_large(call, wanted)
     record = call.record()
-    form = choose_format(call.request, OBJECT_FORMATS)
     if not form.name:
         return Response(200, [whole(call.resource, record.raw)])
     return object_response(call, record.raw)
@@ -152,7 +147,7 @@ class Selection:
         self.name = call.name
         if options.fields:
             self.fields = parse_fields(options.fields)
-            check_fields(self.fields, call.resource.key)
+            check_fields(self.fields, call.resource.key, call.resource.group)
 
     def __bool__(self) -> bool:
         """Whether it leaves anything out."""
@@ -248,7 +243,7 @@ def _too_large(call: Call, revision: int) -> ApiError:
 
 def list_objects(call: Call, options: ListOptions) -> Response:
     """A list, or a page of one."""
-    form = choose_format(call.request, LIST_FORMATS)
+    form = choose_format(call.request, LIST, call.resource)
     selection = Selection(call, options)
     if options.revision == 0 and not options.token:
         options.limit = 0  # whoever takes any version gets all of it, as from a cache
@@ -263,8 +258,8 @@ def list_objects(call: Call, options: ListOptions) -> Response:
         items = [_decode(record.raw) for record in chosen]
         return Response(200, [encode(table(call, items, meta, form, headed=True))])
     if form.name:
-        items = [partial(_decode(record.raw)) for record in chosen]
-        return Response(200, [encode(_list(form.name, f"{META}/v1", meta, items))])
+        items = [partial(_decode(record.raw), form) for record in chosen]
+        return Response(200, [encode(_list(form.name, form.api_version, meta, items))])
     resource = call.resource
     start = b'{"kind":%b,"apiVersion":%b,"metadata":%b,"items":[' % (
         encode(f"{resource.kind}List"),
@@ -305,12 +300,14 @@ def _choose(
     if not content:
         return [records[key] for key in keys[:limit]], len(keys) - limit
     chosen: list[Record] = []
-    for key in keys:
+    for i, key in enumerate(keys):
         record = records[key]
         if selection.takes(record):
-            if limit and len(chosen) == limit:
-                return chosen, 0
             chosen.append(record)
+            if limit and len(chosen) == limit:
+                # The next page may be empty: nobody has looked.
+                more = not selection.name and i + 1 < len(keys)
+                return chosen, 0 if more else None
     return chosen, None
 
 
@@ -370,7 +367,7 @@ class Feed:
             meta = {"resourceVersion": item["metadata"]["resourceVersion"]}
             shown = encode(table(self.call, [item], meta, self.form, headed))
         elif self.form.name:
-            shown = encode(partial(item))
+            shown = encode(partial(item, self.form))
         else:
             shown = whole(self.call.resource, raw)
         return b'{"type":"%b","object":%b}\n' % (kind.encode(), shown)
@@ -476,7 +473,7 @@ class Watch:
         if annotations:
             meta["annotations"] = annotations
         if self.feed.form.name:
-            item = partial({"metadata": meta})
+            item = partial({"metadata": meta}, self.feed.form)
         else:
             from stower.api.schema import skeleton
 
@@ -492,9 +489,7 @@ class Watch:
 
 def watch(call: Call, options: ListOptions) -> Watch:
     """A watch of the call's resource."""
-    form = choose_format(call.request, ("Table", "PartialObjectMetadata"))
-    if form.name == "Table" and call.request.value("includeObject") == "":
-        form = Format("Table", "Metadata")
+    form = choose_format(call.request, WATCH, call.resource)
     selection = Selection(call, options)
     signature = (
         call.resource.group, call.resource.version, call.resource.plural, selection.namespace,

@@ -132,14 +132,20 @@ class Registry:
         return self.schema.type_of(self.kinds[f"{group}/{version}/{kind}"])
 
 
+def internal_type(resource: Resource) -> str:
+    """The kind as Go's internal packages name it: core.Pod."""
+    if resource.custom is not None:
+        return "unstructured.Unstructured"
+    group = "core" if resource.plural == "events" else resource.group.partition(".")[0]
+    return f"{group or 'core'}.{resource.kind}"
+
+
 _PREFIXES: Final = {("", "nodes"): "minions", ("", "services"): "services/specs"}
 
 
-def storage_error(resource: Resource, key: str, why: str) -> str:
+def storage_error(resource: tuple[str, str], key: str, why: str) -> str:
     """etcd's words for a write whose precondition fails; the key is that of the object there."""
-    prefix = _PREFIXES.get(resource.key, resource.plural)
-    if resource.custom is not None:
-        prefix = f"{resource.group}/{prefix}"
+    prefix = _PREFIXES.get(resource, resource[1])
     return (
         f"StorageError: invalid object, Code: 4, Key: /registry/{prefix}/{key}, "
         f"ResourceVersion: 0, AdditionalErrorMsg: {why}"

@@ -16,18 +16,17 @@ from stower.api.errors import (
     invalid,
     unsupported_media_type,
 )
+from stower.api.negotiate import OBJECT, choose_format
 from stower.api.patches import BadPatch, CopiedTooMuch, PatchFailed, json_patch, merge
 from stower.api.printers import columns_of
 from stower.api.printers.parts import created
-from stower.api.reads import OBJECT_FORMATS, partial
+from stower.api.reads import partial
 from stower.api.requests import (
     JSON_PATCH,
     MERGE_PATCH,
-    META,
     STRATEGIC_PATCH,
     Response,
     answer,
-    choose_format,
 )
 from stower.api.requests import write_options as read_options
 
@@ -79,11 +78,11 @@ def handle(call: Call) -> Response:
 
 
 def _shown(call: Call, scale: Object) -> Response:
-    form = choose_format(call.request, OBJECT_FORMATS)
+    form = choose_format(call.request, OBJECT, call.resource)
     if not form.name:
         return answer(200, scale)
     if form.name != "Table":
-        return answer(200, partial(scale))
+        return answer(200, partial(scale, form))
     own = {column["name"]: column for column in columns_of(call.resource)}
     row: Object = {
         "cells": [
@@ -92,10 +91,10 @@ def _shown(call: Call, scale: Object) -> Response:
             scale["status"]["replicas"],
             *([created(scale, call.request.now_ns)] if "Age" in own else []),
         ],
-        "object": {"Metadata": partial(scale), "Object": scale}.get(form.include),
+        "object": {"Metadata": partial(scale, form), "Object": scale}.get(form.include),
     }
     meta = {"resourceVersion": scale["metadata"]["resourceVersion"]}
-    head = {"kind": "Table", "apiVersion": f"{META}/v1", "metadata": meta}
+    head = {"kind": "Table", "apiVersion": form.api_version, "metadata": meta}
     counts = [
         {"name": name, "type": "integer", "format": "", "description": text, "priority": 0}
         for name, text in COLUMNS

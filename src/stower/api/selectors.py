@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from stower.api.errors import bad_request, go_quote
+from stower.api.errors import ApiError, bad_request, go_quote
 from stower.api.names import label_value_faults, qualified_name_faults
 
 Object = dict[str, Any]
@@ -99,7 +99,10 @@ class _Parser:
                 return tuple(found)
             if not self.is_word(token) and token != "!":
                 raise bad_request(f"found '{token}', expected: !, identifier, or 'end of string'")
-            found.append(self.requirement())
+            try:
+                found.append(self.requirement())
+            except ApiError as error:
+                raise bad_request(f"unable to parse requirement: {error.message}") from None
             token = self.take()
             if token == _END:
                 return tuple(found)
@@ -117,7 +120,7 @@ class _Parser:
         if not self.is_word(key):
             raise bad_request(f"found '{key}', expected: identifier")
         for fault in qualified_name_faults(key):
-            raise bad_request(f"key: Invalid value: {go_quote(key)}: {fault}")
+            raise bad_request(f"<nil>: Invalid value: {go_quote(key)}: {fault}")
         if negated:
             return Requirement(key, "!", ())
         if self.look() in (_END, ","):
@@ -131,10 +134,11 @@ class _Parser:
             return self.checked(Requirement(key, "notin", (self.exact(),)))
         if operator in (">", "<"):
             value = self.exact()
-            if not re.fullmatch(r"[+-]?\d+", value):
+            number = int(value) if re.fullmatch(r"[+-]?\d{1,19}", value) else 1 << 63
+            if not -(1 << 63) <= number < 1 << 63:
                 text = "for 'Gt', 'Lt' operators, the value must be an integer"
                 raise bad_request(f"values[0][{key}]: Invalid value: {go_quote(value)}: {text}")
-            return Requirement(key, operator, (value,))
+            return self.checked(Requirement(key, operator, (value,)))
         raise bad_request(f"found '{operator}', expected: {_BINARY}")
 
     def checked(self, requirement: Requirement) -> Requirement:
@@ -338,10 +342,22 @@ def _event_reader(item: Object) -> dict[str, str]:
 _plain_event: Final = reader(FIELDS["", "events"][0])
 
 
-def check_fields(requirements: tuple[FieldRequirement, ...], key: tuple[str, str]) -> None:
-    """Raise ApiError 400 for a field that nobody can select by."""
+# Events have other fields in either of their APIs.
+_EVENT_FIELDS: Final = {
+    "events.k8s.io": ("involvedObject.", "reportingComponent", "source"),
+    "": ("regarding.", "reportingController"),
+}
+
+
+def check_fields(
+    requirements: tuple[FieldRequirement, ...], key: tuple[str, str], group: str
+) -> None:
+    """Raise ApiError 400 for a field that nobody can select by in the API of the group."""
     fields, complaint = FIELDS.get(key, ({}, ""))
+    hidden = _EVENT_FIELDS[group] if key == ("", "events") else ()
     for field, _, _ in requirements:
+        if hidden and field.startswith(hidden):
+            raise bad_request(f"{complaint}{field}")
         if field == "metadata.name" or field in fields:
             continue
         if field == "metadata.namespace" and key not in (("", "nodes"), ("", "namespaces")):

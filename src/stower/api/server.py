@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api import custom, deletion, discovery, patching, reads, subresources, writes
+from stower.api import custom, deletion, discovery, negotiate, patching, reads, subresources, writes
 from stower.api.calls import Call
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from stower.api.openapi import Documents
 from stower.api.reads import Feed, Watch
 from stower.api.registry import Registry
-from stower.api.requests import Request, Response, choose_format, list_options, refusal
+from stower.api.requests import Request, Response, list_options, refusal
 from stower.api.schema import Type, skeleton
 from stower.api.selectors import reader_of
 from stower.api.store import Store, TooLarge
@@ -32,6 +32,16 @@ SYSTEM_CLASSES: Final = (
      "Used for system critical pods that must not be moved from their current node."),
 )  # fmt: skip
 HEALTH: Final = ("/healthz", "/livez", "/readyz")
+
+
+NOTHING_HERE: Final = Response(
+    404, [b"404 page not found\n"], content_type="text/plain; charset=utf-8"
+)
+
+
+def _only_get(request: Request) -> None:
+    if request.method != "GET":
+        raise method_not_allowed()
 
 
 class Api:
@@ -172,18 +182,31 @@ class Api:
         parts = path[1:].split("/")
         if parts[0] == "api" and len(parts) > 2:
             return self._resource(request, "", parts[1], parts[2:])
-        if parts[0] == "apis" and len(parts) > 3:
+        if parts[0] == "apis" and len(parts) > 3 and parts[1] in self.registry.groups:
             return self._resource(request, parts[1], parts[2], parts[3:])
         found = self._other(request, path, parts)
+        if found is None and not self._delegated(parts):
+            return NOTHING_HERE
         if found is None:
             raise no_such_path()
         return found
+
+    def _delegated(self, parts: list[str]) -> bool:
+        """Whether some handler feels responsible for the path, even if only to say no."""
+        return parts[0] == "api" or (
+            parts[0] == "apis" and len(parts) > 1 and parts[1] in self.registry.groups
+        )
 
     def _other(self, request: Request, path: str, parts: list[str]) -> Response | None:
         if path in HEALTH or path.startswith(tuple(f"{h}/" for h in HEALTH)):
             return Response(200, [b"ok"], content_type="text/plain; charset=utf-8")
         if path == "/version":
+            _only_get(request)
             return discovery.version(self.registry)
+        if path == "/":
+            return discovery.paths(self.registry)
+        if parts[0] in ("api", "apis") and len(parts) < 4:
+            _only_get(request)
         if path in ("/api", "/apis"):
             if discovery.wants_aggregated(request):
                 return discovery.aggregated(self.registry, path)
@@ -254,5 +277,6 @@ class Api:
         if function is None or verb not in call.resource.verbs:
             raise method_not_allowed()
         if method != "GET":  # before anything is written
-            choose_format(call.request, reads.OBJECT_FORMATS + reads.LIST_FORMATS)
+            target = negotiate.OBJECT if verb != "deletecollection" else negotiate.LIST
+            negotiate.choose_format(call.request, target, call.resource)
         return function(call)

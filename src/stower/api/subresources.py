@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from stower.api import bindings, evictions, patching, reads, reviews, scale, writes
 from stower.api.calls import Call
-from stower.api.errors import ApiError, method_not_allowed, no_such_path
+from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from stower.api.reads import Watch
 from stower.api.requests import Response, list_options
 
@@ -24,9 +24,22 @@ def handle(call: Call) -> Response | Watch:
     function = SUBRESOURCES.get((call.resource.plural, call.subresource))
     function = function or ANY.get(call.subresource)
     if function is None:
+        _check_container(call)
+        if call.resource.plural == "pods" and not call.record().fields.get("spec.nodeName"):
+            raise bad_request(f"pod {call.name} does not have a host assigned")
         text = f"{call.resource.plural}/{call.subresource} needs a node that runs the pod"
         raise ApiError(501, "NotImplemented", text)
     return function(call)
+
+
+def _check_container(call: Call) -> None:
+    """A container that is asked for is one of the pod's."""
+    item = call.record().decode()
+    wanted = call.request.value("container")
+    fields = ("initContainers", "containers", "ephemeralContainers")
+    spec = item.get("spec") or {}
+    if wanted and wanted not in {c["name"] for f in fields for c in spec.get(f) or ()}:
+        raise bad_request(f"container {wanted} is not valid for pod {call.name}")
 
 
 def _part(call: Call) -> Response | Watch:
@@ -39,7 +52,7 @@ def _part(call: Call) -> Response | Watch:
 
 def _log(call: Call) -> Response:
     """Nothing runs here: no output."""
-    call.record()
+    _check_container(call)
     return Response(204, [], content_type="text/plain")
 
 

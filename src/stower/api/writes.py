@@ -15,6 +15,7 @@ from stower.api.bodies import read_object
 from stower.api.calls import Call
 from stower.api.errors import (
     INVALID,
+    OTHER_NAMESPACE,
     ApiError,
     FieldError,
     bad_request,
@@ -37,9 +38,6 @@ _encode = msgspec.json.encode
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 GENERATED_MAX: Final = 58  # of a generated name before its suffix
 GENERATE_TRIES: Final = 8
-OTHER_NAMESPACE: Final = (
-    "the namespace of the provided object does not match the namespace sent on the request"
-)
 SERVER_FIELDS: Final = (
     "uid",
     "creationTimestamp",
@@ -275,12 +273,10 @@ def alter(
         prepare(call, new, old)
     if call.strategy.generation and not status and _spec_changed(call, new, old):
         meta["generation"] = old_meta.get("generation", 0) + 1
-    # As many steps of the real server look at it.
-    twice = 3 if status and call.resource.plural == "pods" else 2
-    errors = update_metadata_errors(meta, old_meta) * twice
+    errors = update_metadata_errors(meta, old_meta, call.resource.key, call.subresource)
     validate = hooks.validate_status if status else hooks.validate_update
-    if validate is not None and not errors:
-        errors = validate(call, new, old)
+    if validate is not None:
+        errors += validate(call, new, old)
     if errors:
         raise call_invalid(call, meta.get("name", ""), errors)
     usage = admission.check_update(call, new, old) if not call.subresource else None
@@ -332,7 +328,7 @@ def _check_versions(call: Call, record: Record, old: Object, meta: Object, put: 
     if put and uid and uid != old["metadata"]["uid"]:
         raise call.conflict(
             storage_error(
-                call.resource,
+                call.resource.key,
                 call.key(),
                 f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
                 f"{old['metadata']['uid']}",

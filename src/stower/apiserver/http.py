@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
-import msgspec
-import yaml
 from aiohttp import HttpVersion11, web
 from aiohttp.web_protocol import RequestHandler
 
@@ -25,6 +23,7 @@ from stower.api.reads import Feed, Watch
 from stower.api.requests import APPLY_PATCH, JSON, Request, Response, refusal
 from stower.api.server import Api
 from stower.apiserver.database import Committer, WriteFailed
+from stower.apiserver.documents import from_yaml, to_yaml
 from stower.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
 from stower.apiserver.protobuf import BadProtobuf, Decoder
 
@@ -42,7 +41,6 @@ BEHIND_BYTES: Final = 512 * 1024  # unsent, from where a watcher is served by it
 PIECES_MAX: Final = 4  # of an answer that goes out at once; longer ones are streamed
 YAML: Final = "application/yaml"
 NO_CHUNKS: Final = "a watch needs HTTP/1.1"
-YAML_DEPTH_MAX: Final = 100
 ASIDE_BYTES: Final = 16 * 1024  # of YAML, from where it is read and written in a thread
 WARNING_MAX: Final = 256  # characters of one warning where there are too many
 WARNING_COUNT_MAX: Final = 64  # Python's http.client takes 100 headers
@@ -422,42 +420,10 @@ async def _aside(body: bytes, turn: Callable[[bytes], bytes]) -> bytes:
     return await asyncio.to_thread(turn, body)
 
 
-def to_yaml(body: bytes) -> bytes:
-    """JSON as YAML."""
-    value = msgspec.json.decode(body)
-    return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False).encode()
-
-
 def wants_yaml(web_request: web.BaseRequest) -> bool:
     """Whether the client asks for YAML first."""
     accept: str = web_request.headers.get("Accept", "")
     return accept.partition(",")[0].partition(";")[0].strip() == YAML
-
-
-def from_yaml(body: bytes) -> bytes:
-    """The body as JSON; JSON is YAML too, and quicker read as it is. Raises ApiError 400.
-
-    Without aliases, which can make a small text a huge value, and not deep.
-    """
-    if body.lstrip()[:1] in (b"{", b"["):
-        try:
-            msgspec.json.decode(body)
-            return body
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass
-    try:
-        depth = 0
-        for event in yaml.parse(body, Loader=yaml.CSafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise bad_request("error converting YAML to JSON: aliases are not accepted")
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > YAML_DEPTH_MAX:
-                raise bad_request("error converting YAML to JSON: nested too deep")
-        return msgspec.json.encode(yaml.load(body, Loader=yaml.CSafeLoader))
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError) as error:
-        text = str(error).replace("\n", " ")
-        raise bad_request(f"error converting YAML to JSON: {text}") from None
 
 
 def server_context(folder: Any) -> ssl.SSLContext:

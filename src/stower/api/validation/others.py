@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from stower.api import names
 from stower.api.errors import DUPLICATE, REQUIRED, TOO_LONG, FieldError, unsupported
+from stower.api.metadata import STANDARD_FINALIZERS
 from stower.api.validation import amounts, pods, scheduling, volumes
 from stower.api.validation.rules import (
     IMMUTABLE,
@@ -503,3 +504,50 @@ def limit_range(item: Object) -> Faults:
                     text = f"{words[low]} {value} is greater than {words[high]} {most}"
                     faults.append(invalid(f"{at}.{low}[{name}]", value, text))
     return faults
+
+
+def _finalizer_names(path: str, finalizers: Any, numbered: bool) -> Iterator[FieldError]:
+    for i, name in enumerate(finalizers or ()):
+        at = f"{path}[{i}]" if numbered else path
+        yield from named(at, name, names.qualified_name_faults)
+        if "/" not in name and name not in STANDARD_FINALIZERS:
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            yield invalid(at, name, text)
+
+
+def namespace(item: Object) -> Faults:
+    """A new namespace."""
+    return list(_finalizer_names("spec.finalizers", item["spec"].get("finalizers"), False))
+
+
+def namespace_update(new: Object, old: Object) -> Faults:
+    """A change of a namespace, its finalizers perhaps."""
+    if new["spec"].get("finalizers") == old["spec"].get("finalizers"):
+        return []
+    return list(_finalizer_names("spec.finalizers", new["spec"].get("finalizers"), True))
+
+
+def namespace_status(new: Object, old: Object) -> Faults:
+    """A namespace that goes is Terminating, any other Active."""
+    phase = (new.get("status") or {}).get("phase", "")
+    if "deletionTimestamp" in new["metadata"]:
+        if phase != "Terminating":
+            text = "may only be 'Terminating' if `deletionTimestamp` is not empty"
+            return [invalid("status.Phase", phase, text)]
+    elif phase != "Active":
+        text = "may only be 'Active' if `deletionTimestamp` is empty"
+        return [invalid("status.Phase", phase, text)]
+    return []
+
+
+def runtime_class(item: Object) -> Faults:
+    """A RuntimeClass."""
+    handler = item.get("handler", "")
+    return named("handler", handler, names.label_faults) if handler else [required("handler")]
+
+
+def runtime_class_update(new: Object, old: Object) -> Faults:
+    """A change of a RuntimeClass."""
+    if new.get("handler") != old.get("handler"):
+        return [invalid("handler", new.get("handler", ""), IMMUTABLE)]
+    return []

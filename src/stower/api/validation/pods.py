@@ -70,30 +70,6 @@ def pod(item: Object, comparisons: bool = False) -> Iterator[FieldError]:
                     yield forbidden(at, text)
 
 
-def warnings(item: Object) -> list[str]:
-    """What is allowed and hardly meant."""
-    spec = item["spec"]
-    found = []
-    for i, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
-        if constraint.get("labelSelector") is None:
-            at = f"spec.topologySpreadConstraints[{i}].labelSelector"
-            found.append(f"{at}: a null labelSelector results in matching no pod")
-    if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
-        found.append(
-            "spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and "
-            "will be treated as 1"
-        )
-    for field in ("initContainers", "containers"):
-        for i, container in enumerate(spec.get(field) or ()):
-            for part in ("limits", "requests"):
-                value = ((container.get("resources") or {}).get(part) or {}).get("memory")
-                if value is not None and quantity_of(value).milli_value() % 1000:
-                    at = f"spec.{field}[{i}].resources.{part}[memory]"
-                    text = f'{at}: fractional byte value "{value}" is invalid, must be an integer'
-                    found.append(text)
-    return found
-
-
 def annotations(given: Object, spec: Object) -> Iterator[FieldError]:
     """Annotations that mean something."""
     path = "metadata.annotations"
