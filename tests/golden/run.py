@@ -23,6 +23,10 @@ from stower.model.kinds import Node, Pod
 from stower.model.raw import decode
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
+
+if not __package__:  # run as a file, from any folder: `tests` is found beside the sources
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from tests.golden.api_suite import against, api, api_memory
 from tests.golden.cluster import ClusterClient, NotEmpty
 from tests.golden.validation_suite import KINDS, report, validation

@@ -1,5 +1,8 @@
 """The sample of recorded answers that the repository carries: all of it must agree."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,22 @@ def test_runner_ends_with_the_number_that_agrees(capsys: pytest.CaptureFixture[s
     assert 0 == main(["sequence", str(CASES / "sequence.ndjson.gz")])
     count = sum(1 for _ in cases(CASES / "sequence.ndjson.gz"))
     assert f"agree {count}/{count}" == capsys.readouterr().out.splitlines()[-1]
+
+
+def test_runner_runs_as_a_file_from_any_folder(tmp_path: Path) -> None:
+    """As `make golden` runs it: a program of its own, with nothing on its path but itself."""
+    runner, file = CASES.parent / "run.py", CASES / "sequence.ndjson.gz"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ran = subprocess.run(
+        [sys.executable, str(runner), "sequence", str(file)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert ran.stdout.splitlines()[-1].startswith("agree ")
 
 
 def test_runner_shows_a_wrong_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
