@@ -40,16 +40,22 @@ NOT_BUILT = frozenset(
 
 
 def build_engine(
-    document: Mapping[str, Any] | None = None, *, seed: int = 0, features: Features | None = None
+    document: Mapping[str, Any] | None = None,
+    *,
+    seed: int = 0,
+    features: Features | None = None,
+    cycles_per_step_max: int = Limits().cycles_per_step_max,
 ) -> Engine:
     """An engine for a KubeSchedulerConfiguration (decoded; None: all defaults).
 
-    Raises InvalidObject that names the field at fault.
+    cycles_per_step_max: fewer where something waits while the engine decides. Raises InvalidObject
+    that names the field at fault.
     """
     config = read_configuration(document)
     limits = Limits(
         backoff_initial_ns=config.pod_initial_backoff_seconds * SECOND_NS,
         backoff_max_ns=config.pod_max_backoff_seconds * SECOND_NS,
+        cycles_per_step_max=cycles_per_step_max,
     )
     return Engine(build_profiles(config, features or Features()), seed, limits)
 

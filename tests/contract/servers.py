@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -73,6 +73,35 @@ class Client:
         return status, json.loads(answer) if answer else None
 
 
+def until(
+    client: Client, path: str, good: Callable[[dict[str, Object]], bool], seconds: float = 30
+) -> dict[str, Object]:
+    """The objects of a list by name, as soon as a watch has made them good."""
+    _, listed = client.call("GET", path)
+    objects = {item["metadata"]["name"]: item for item in listed["items"]}
+    if good(objects):
+        return objects
+    connection = client.connect(seconds)
+    version = listed["metadata"]["resourceVersion"]
+    query = f"watch=1&resourceVersion={version}&timeoutSeconds={int(seconds)}"
+    headers = {"Authorization": f"Bearer {client.token}"}
+    try:
+        connection.request("GET", f"{path}?{query}", headers=headers)
+        response = connection.getresponse()
+        while line := response.readline():
+            event = json.loads(line)
+            name = event["object"]["metadata"]["name"]
+            if event["type"] == "DELETED":
+                objects.pop(name, None)
+            else:
+                objects[name] = event["object"]
+            if good(objects):
+                return objects
+    finally:
+        connection.close()
+    raise AssertionError(f"not good after {seconds} s: {sorted(objects)}")
+
+
 @contextlib.contextmanager
 def in_thread(options: Options) -> Iterator[tuple[Running, Client]]:
     """A server in a thread of this process."""
@@ -106,14 +135,12 @@ def in_thread(options: Options) -> Iterator[tuple[Running, Client]]:
         thread.join(30)
 
 
-class Process:
-    """`stower apiserver` as a process."""
+class Command:
+    """`stower` as a process, from the moment when it says how to stop it."""
 
-    def __init__(self, state: Path, *arguments: str) -> None:
-        command = [sys.executable, "-m", "stower.cli.main", "apiserver", "--state", str(state)]
-        self.state = state
+    def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [*command, "--port", "0", *arguments],
+            [sys.executable, "-m", "stower.cli.main", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -125,11 +152,6 @@ class Process:
             self.output += line
             if "Ctrl-C" in line:
                 break
-
-    @cached_property
-    def client(self) -> Client:
-        """A client of it, closed when it ends."""
-        return Client(self.state / "kubeconfig")
 
     def kill(self) -> None:
         """End it at once, as a power cut would."""
@@ -145,7 +167,23 @@ class Process:
         return code
 
     def _close(self) -> None:
-        self.client.close()
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+class Process(Command):
+    """`stower apiserver` as a process."""
+
+    def __init__(self, state: Path, *arguments: str, port: int = 0) -> None:
+        self.state = state
+        super().__init__("apiserver", "--state", str(state), "--port", str(port), *arguments)
+
+    @cached_property
+    def client(self) -> Client:
+        """A client of it, closed when it ends."""
+        return Client(self.state / "kubeconfig")
+
+    def _close(self) -> None:
+        self.client.close()
+        super()._close()

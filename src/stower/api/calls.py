@@ -8,7 +8,7 @@ from stower.api.registry import Resource
 from stower.api.requests import Request
 from stower.api.store import Collection, Record
 from stower.api.strategies import CUSTOM, Strategy, strategy_of
-from stower.api.times import time_text
+from stower.model.times import time_text
 
 if TYPE_CHECKING:
     from stower.api.server import Api

@@ -24,7 +24,7 @@ from stower.api.printers.parts import created
 from stower.api.registry import Registry, Resource
 from stower.api.requests import WriteOptions
 from stower.api.schema import BadValue, Reading
-from stower.api.times import age
+from stower.model.times import age
 
 if TYPE_CHECKING:
     from stower.api.server import Api

@@ -20,7 +20,7 @@ from stower.api.errors import (
     unsupported,
 )
 from stower.api.schema import Field, Type
-from stower.api.times import parse_time
+from stower.model.times import parse_time
 
 Object = dict[str, Any]
 TOP: Final = ("kind", "apiVersion", "metadata")

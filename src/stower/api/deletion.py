@@ -20,7 +20,7 @@ from stower.api.requests import (
     list_options,
 )
 from stower.api.store import Record
-from stower.api.times import time_ns, time_text
+from stower.model.times import time_ns, time_text
 
 Object = dict[str, Any]
 NOW_NS = 1_000_000_000

@@ -11,7 +11,7 @@ from stower.api.bodies import read_unstored
 from stower.api.calls import Call
 from stower.api.errors import INVALID, FieldError, invalid
 from stower.api.requests import Request, Response, answer, encode
-from stower.api.times import SECOND_NS, time_text
+from stower.model.times import SECOND_NS, time_text
 
 Object = dict[str, Any]
 TOKEN_SECONDS: Final = 3600

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from stower.api.times import micro_time, seconds_time
 from stower.model.quantity import MILLI, Quantity, QuantityError, quantity_of
+from stower.model.times import micro_time, seconds_time
 
 Value = Any
 INT32: Final = (-(2**31), 2**31 - 1)

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from stower.api.registry import Registry
 from stower.api.schema import Type
-from stower.api.times import SECOND_NS, time_text
+from stower.model.times import SECOND_NS, time_text
 
 Object = dict[str, Any]
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"

@@ -6,9 +6,9 @@ from typing import Final
 
 import typer
 
-from stower.cli.verbs import apiserver, bench, demo, generate, simulate
+from stower.cli.verbs import apiserver, bench, demo, generate, run, simulate
 
-VERBS: Final = (simulate, demo, generate, bench, apiserver)
+VERBS: Final = (simulate, demo, generate, bench, run, apiserver)
 
 app = typer.Typer(
     name="stower",

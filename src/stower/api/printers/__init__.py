@@ -22,7 +22,7 @@ from stower.api.printers.parts import (
 )
 from stower.api.printers.pods import pod
 from stower.api.registry import Resource
-from stower.api.times import age
+from stower.model.times import age
 
 Cells = Callable[[Object, int], list[Any]]
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from stower.api.times import age
+from stower.model.times import age
 
 Object = dict[str, Any]
 NONE: Final = "<none>"

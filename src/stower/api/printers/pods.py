@@ -3,7 +3,7 @@
 from typing import Any
 
 from stower.api.printers.parts import NONE, Object, conditions_of, created, is_true
-from stower.api.times import short_duration, time_ns
+from stower.model.times import short_duration, time_ns
 
 
 def _end_reason(terminated: Object) -> str:

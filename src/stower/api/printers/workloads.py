@@ -14,7 +14,7 @@ from stower.api.printers.parts import (
     labels_text,
     selector_text,
 )
-from stower.api.times import age, short_duration, time_ns
+from stower.model.times import age, short_duration, time_ns
 
 
 def job(item: Object, now_ns: int) -> list[Any]:

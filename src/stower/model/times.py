@@ -55,6 +55,11 @@ def time_text(now_ns: int) -> str:
     return _text(_EPOCH + timedelta(seconds=now_ns // SECOND_NS)) + "Z"
 
 
+def micro_time_text(now_ns: int) -> str:
+    """The moment as the API writes a MicroTime."""
+    return f"{time_text(now_ns)[:-1]}.{now_ns % SECOND_NS // 1000:06}Z"
+
+
 def time_ns(text: str | None) -> int | None:
     """Nanoseconds since the epoch of a time in canonical form."""
     moment = parse_time(text) if text else None

@@ -1,0 +1,124 @@
+"""stower run: the scheduler, on any Kubernetes API server."""
+
+import asyncio
+import logging
+import secrets
+import socket
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stower.assembly import build_engine
+from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.output import bad_input, console, failed
+from stower.framework.configuration import read_configuration
+from stower.live.election import read_terms
+from stower.live.run import Place
+from stower.live.run import run as run_scheduler
+from stower.live.scheduler import Options, ShellError
+from stower.live.window import IN_FLIGHT
+from stower.metrics.catalogue import Metrics
+from stower.model.errors import InvalidObject
+
+NAME = "run"
+EPILOG = """
+Examples:
+
+  stower run
+
+  stower run --kubeconfig .stower/kubeconfig --no-leader-elect
+
+  stower run --context prod --config scheduler.yaml --port 10259 --token-file token
+
+It places the pods whose schedulerName is one of the configuration's profiles (default-scheduler
+where there is none): stop the cluster's own scheduler first, or name a profile of your own.
+"""
+CYCLES_PER_STEP = 64  # a step that nothing interrupts takes some milliseconds
+
+
+def run(
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Kubeconfig; default: KUBECONFIG, ~/.kube/config, or the pod's account."),
+    ] = None,
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    config: Annotated[str, typer.Option(metavar="FILE", help="A KubeSchedulerConfiguration.")] = "",
+    leader_elect: Annotated[
+        bool | None,
+        typer.Option(
+            "--leader-elect/--no-leader-elect",
+            help="Schedule only while holding the Lease; default: as the configuration says, on.",
+        ),
+    ] = None,
+    in_flight: Annotated[
+        int, typer.Option(min=1, max=1000, help="Writes in flight at most.")
+    ] = IN_FLIGHT,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Serve /healthz, /metrics and /debug/decisions on loopback."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="With --port: the bearer token of /metrics; made where it is missing."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides ties between equally good nodes.")] = 0,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+) -> None:
+    """Schedule the pods of a cluster until stopped."""
+    document = _document(config)
+    try:
+        configuration = read_configuration(document)
+        terms = read_terms(configuration.leader_election)
+        if leader_elect is False:
+            terms = None
+        elif leader_elect and terms is None:
+            terms = read_terms({**(configuration.leader_election or {}), "leaderElect": True})
+        build_engine(document)  # what is wrong with it is said before anything starts
+    except InvalidObject as error:
+        raise bad_input(f"{config}: {error}") from None
+    if (port is None) != (token_file is None):
+        raise bad_input("--port and --token-file: want both or none")
+    token = "" if token_file is None else _token(token_file)
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=level)
+    instance = f"{socket.gethostname()}_{secrets.token_hex(4)}"
+
+    def ready(server: str, listens: int | None) -> None:
+        where = "" if listens is None else f"; tells of itself on http://127.0.0.1:{listens}"
+        console().print(f"Scheduling for {server}{where}. Stop it with Ctrl-C.", soft_wrap=True)
+
+    def build() -> Any:
+        return build_engine(document, seed=seed, cycles_per_step_max=CYCLES_PER_STEP)
+
+    options = Options(instance, seed, in_flight, terms)
+    place = Place(kubeconfig, context, port, token)
+    try:
+        asyncio.run(run_scheduler(place, build, options, Metrics(), ready))
+    except ShellError as error:
+        raise failed(str(error)) from None
+
+
+def _document(config: str) -> dict[str, Any] | None:
+    if not config:
+        return None
+    try:
+        return read_yaml_document(config)
+    except InputError as error:
+        raise bad_input(str(error)) from None
+
+
+def _token(path: Path) -> str:
+    """The token of the file, which is made where it is missing."""
+    try:
+        if not path.exists():
+            path.touch(mode=0o600)
+            path.write_text(secrets.token_urlsafe(32) + "\n")
+        token = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise bad_input(f"--token-file {path}: {error}") from None
+    if not token:
+        raise bad_input(f"--token-file {path}: it is empty, want a token")
+    return token

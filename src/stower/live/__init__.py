@@ -1,0 +1,1 @@
+"""The asyncio shell: an engine on any Kubernetes API server."""

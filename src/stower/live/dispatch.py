@@ -1,0 +1,231 @@
+"""The engine's writes, carried out: many at a time, in order for each pod, each answered once.
+
+A refusal that another try may cure is tried again here. A binding of which nobody knows whether it
+was carried out is answered so: the engine knows what to do.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from stower.framework.events import WriteFailed, WriteOk
+from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
+from stower.live.access import AccessError
+from stower.live.client import JSON, Answer, Client
+from stower.live.window import Window
+from stower.model.kinds import Pod
+from stower.model.times import micro_time_text, time_text
+
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+TOO_MANY: Final = 429
+UNAVAILABLE: Final = 503
+UNKNOWN: Final = 504
+CONFLICT: Final = 409
+TRIES: Final = 5
+PAUSE_SECONDS: Final = 0.1
+PAUSE_SECONDS_MAX: Final = 5.0
+EVENTS_MAX: Final = 10_000  # waiting to be told; more are dropped
+CONTROLLER: Final = "stower-scheduler"
+
+Answers = Callable[[WriteOk | WriteFailed], None]
+encode = msgspec.json.Encoder().encode
+
+
+class Dispatch:
+    """Writes in, answers out."""
+
+    def __init__(
+        self,
+        client: Client,
+        chance: random.Random,
+        answered: Answers,
+        pod_of: Callable[[str], Pod | None],
+        wall_ns: Callable[[], int],
+        instance: str,
+        in_flight: int,
+    ) -> None:
+        """`pod_of`: what is known of a pod, by uid. `instance`: the scheduler's name in Events."""
+        self.window = Window(in_flight)
+        self.sent = 0
+        self.retried = 0
+        self.dropped_events = 0
+        self._client = client
+        self._chance = chance
+        self._answered = answered
+        self._pod_of = pod_of
+        self._wall_ns = wall_ns
+        self._instance = instance
+        self._writes: deque[Bind | PatchPodStatus] = deque()
+        self._events: deque[CreateEvent] = deque()
+        self._behind: dict[str, deque[Bind | PatchPodStatus]] = {}  # pods with a write in flight
+        self._workers: set[asyncio.Task[None]] = set()
+        self._busy = 0  # writes in flight: workers that have one
+
+    @property
+    def waiting(self) -> int:
+        """Writes that are not yet answered."""
+        return len(self._writes) + len(self._events) + self._busy
+
+    def send(self, writes: list[Write]) -> None:
+        """Take these on."""
+        for write in writes:
+            if isinstance(write, CreateEvent):
+                if len(self._events) >= EVENTS_MAX:
+                    self.dropped_events += 1
+                    self._answered(WriteFailed(write.id, TOO_MANY, "too many Events are waiting"))
+                else:
+                    self._events.append(write)
+            elif write.uid in self._behind:
+                self._behind[write.uid].append(write)
+            else:
+                self._behind[write.uid] = deque()
+                self._writes.append(write)
+        self._staff()
+
+    async def close(self, timeout_s: float) -> None:
+        """Finish what was taken on, for so long at most."""
+        if self._workers:
+            await asyncio.wait(self._workers, timeout=timeout_s)
+        for worker in self._workers:
+            worker.cancel()
+
+    def _staff(self) -> None:
+        waiting = len(self._writes) + len(self._events)
+        while waiting and self._busy < self.window.size:
+            waiting -= 1
+            self._busy += 1
+            worker = asyncio.create_task(self._work())
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+
+    async def _work(self) -> None:
+        """One write after the other, while there are any and so many may be in flight."""
+        try:
+            while self._busy <= self.window.size:
+                if self._writes:
+                    write: Write = self._writes.popleft()
+                elif self._events:
+                    write = self._events.popleft()
+                else:
+                    return
+                answer = await self._carry_out(write)
+                if not isinstance(write, CreateEvent):
+                    self._next_of(write.uid)
+                self.sent += 1
+                self._answered(answer)
+        finally:
+            self._busy -= 1
+
+    def _next_of(self, uid: str) -> None:
+        behind = self._behind[uid]
+        if behind:
+            self._writes.append(behind.popleft())
+        else:
+            del self._behind[uid]
+
+    async def _carry_out(self, write: Write) -> WriteOk | WriteFailed:
+        request = self._request(write)
+        answer = Answer(0, b"")
+        for turn in range(TRIES):
+            answer = await self._ask(*request)
+            if 200 <= answer.status < 300:
+                return WriteOk(write.id)
+            if answer.status not in self._curable(write):
+                break
+            if turn + 1 < TRIES:
+                self.retried += 1
+                await self._pause(turn, answer.retry_after_s)
+        code = answer.status
+        if code >= 500 and isinstance(write, Bind):
+            code = UNKNOWN  # a server that failed may have written it before
+        return WriteFailed(write.id, code, answer.message)
+
+    def _curable(self, write: Write) -> tuple[int, ...]:
+        """What to try again: what was not carried out, or does no harm when it is twice."""
+        if isinstance(write, Bind):
+            return (TOO_MANY, UNAVAILABLE)
+        return (0, TOO_MANY, 500, 502, UNAVAILABLE, UNKNOWN)
+
+    async def _ask(self, path: str, body: bytes, method: str, content_type: str) -> Answer:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            answer = await self._client.ask(method, path, body, content_type)
+        except AccessError as error:
+            return Answer(0, str(error).encode())
+        now = clock()
+        self.window.answered(now - began, now, answer.status == TOO_MANY)
+        return answer
+
+    async def _pause(self, turn: int, least_s: float) -> None:
+        """Between half and the whole of a time that doubles, and not less than was asked for."""
+        longest = min(PAUSE_SECONDS * 2**turn, PAUSE_SECONDS_MAX)
+        pause = self._chance.uniform(longest / 2, longest)
+        await asyncio.sleep(min(max(pause, least_s), PAUSE_SECONDS_MAX))
+
+    # Requests
+
+    def _request(self, write: Write) -> tuple[str, bytes, str, str]:
+        """Path, body, method and content type."""
+        namespace, name = quote(write.namespace, safe=""), quote(write.name, safe="")
+        if isinstance(write, Bind):
+            path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
+            return path, encode(_binding(write)), "POST", JSON
+        if isinstance(write, PatchPodStatus):
+            path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+            body = _status_patch(write, self._pod_of(write.uid), time_text(self._wall_ns()))
+            return path, encode(body), "PATCH", STRATEGIC
+        path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+        return path, encode(_event(write, self._instance)), "POST", JSON
+
+
+def _binding(write: Bind) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": write.name, "namespace": write.namespace, "uid": write.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": write.node_name},
+    }
+
+
+def _status_patch(write: PatchPodStatus, known: Pod | None, now: str) -> dict[str, Any]:
+    status: dict[str, Any] = {}
+    if write.condition is not None:
+        condition: dict[str, Any] = msgspec.to_builtins(write.condition)
+        before = known.condition(write.condition.type) if known is not None else None
+        if before is None or before.status != write.condition.status:
+            condition["lastTransitionTime"] = now
+        status["conditions"] = [condition]
+    if write.nominated_node_name is not None:
+        status["nominatedNodeName"] = write.nominated_node_name or None
+    return {"metadata": {"uid": write.uid}, "status": status}
+
+
+def _event(write: CreateEvent, instance: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{write.name[:200]}.{write.at_ns:x}{write.id & 0xFFF:03x}",
+            "namespace": write.namespace,
+        },
+        "eventTime": micro_time_text(write.at_ns),
+        "reportingController": CONTROLLER,
+        "reportingInstance": instance,
+        "action": write.action,
+        "reason": write.reason,
+        "regarding": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": write.namespace,
+            "name": write.name,
+            "uid": write.uid,
+        },
+        "note": write.note,
+        "type": write.type,
+    }

@@ -1,0 +1,162 @@
+"""Leader election by a Lease, pure: what was read and the time go in, what to write comes out.
+
+Source: client-go tools/leaderelection. Clocks of machines are never compared: a lease has run out
+when its holder has not renewed it for its duration by our own clock. Raises and sends nothing.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stower.model.errors import InvalidObject
+from stower.model.times import SECOND_NS, micro_time_text
+
+Object = dict[str, Any]
+JITTER_FACTOR: Final = 1.2
+_PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|h|m|s)")
+_DURATION: Final = re.compile(rf"0|(?:{_PART.pattern})+")
+_UNITS_NS: Final = {"h": 3600 * SECOND_NS, "m": 60 * SECOND_NS, "s": SECOND_NS, "ms": 1_000_000}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How leadership is held. Defaults are kube-scheduler's."""
+
+    name: str = "kube-scheduler"
+    namespace: str = "kube-system"
+    lease_ns: int = 15 * SECOND_NS
+    renew_deadline_ns: int = 10 * SECOND_NS
+    retry_ns: int = 2 * SECOND_NS
+
+    def check(self) -> None:
+        """Raises InvalidObject. Source: leaderelection.NewLeaderElector."""
+        if self.lease_ns <= self.renew_deadline_ns:
+            raise InvalidObject("leaderElection.leaseDuration", _seconds(self.lease_ns),
+                                "more than renewDeadline")  # fmt: skip
+        if self.renew_deadline_ns <= self.retry_ns * JITTER_FACTOR:
+            raise InvalidObject("leaderElection.renewDeadline", _seconds(self.renew_deadline_ns),
+                                f"more than {JITTER_FACTOR} times retryPeriod")  # fmt: skip
+
+
+def read_terms(document: Mapping[str, Any] | None) -> Terms | None:
+    """The `leaderElection` of a KubeSchedulerConfiguration; None where it is switched off.
+
+    Raises InvalidObject.
+    """
+    given = dict(document or {})
+    elect = given.pop("leaderElect", True)
+    if not isinstance(elect, bool):
+        raise InvalidObject("leaderElection.leaderElect", elect, "true or false")
+    lock = given.pop("resourceLock", "leases")
+    if lock not in ("leases", ""):
+        raise InvalidObject("leaderElection.resourceLock", lock, "leases")
+    found: dict[str, Any] = {}
+    for key, field in (("resourceName", "name"), ("resourceNamespace", "namespace")):
+        value = given.pop(key, "")
+        if not isinstance(value, str):
+            raise InvalidObject(f"leaderElection.{key}", value, "a name")
+        if value:
+            found[field] = value
+    times = (("leaseDuration", "lease_ns"), ("renewDeadline", "renew_deadline_ns"),
+             ("retryPeriod", "retry_ns"))  # fmt: skip
+    for key, field in times:
+        value = given.pop(key, "0s")
+        duration_ns = _duration_ns(value)
+        if duration_ns is None:
+            raise InvalidObject(f"leaderElection.{key}", value, "a duration such as 15s")
+        if duration_ns:
+            found[field] = duration_ns
+    for key in given:
+        raise InvalidObject("leaderElection", key, "a known field")
+    terms = Terms(**found)
+    terms.check()
+    return terms if elect else None
+
+
+def _duration_ns(value: object) -> int | None:
+    """A duration as Go writes it; None where it is none."""
+    if not isinstance(value, str) or not _DURATION.fullmatch(value):
+        return None
+    parts = _PART.findall(value)
+    return sum(round(float(number) * _UNITS_NS[unit]) for number, unit in parts)
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / SECOND_NS:g}s"
+
+
+class Election:
+    """One candidate."""
+
+    def __init__(self, identity: str, terms: Terms) -> None:
+        self.identity = identity
+        self.terms = terms
+        self.leads = False
+        self._seen: tuple[Any, ...] | None = None
+        self._seen_at_ns = 0
+        self._renewed_at_ns = 0
+
+    def next(self, lease: Mapping[str, Any] | None, now_ns: int, wall_ns: int) -> Object | None:
+        """The Lease to write now, None where another holds it. `lease` is as it was read.
+
+        now_ns: a clock that only goes forward; wall_ns: what the Lease says.
+        """
+        spec: Mapping[str, Any] = (lease or {}).get("spec") or {}
+        holder = str(spec.get("holderIdentity") or "")
+        seen = (holder, spec.get("renewTime"), spec.get("leaseTransitions"))
+        if seen != self._seen:
+            self._seen, self._seen_at_ns = seen, now_ns
+        # The holder's own duration counts, as it may be configured otherwise than we are.
+        lasts_ns = int(spec.get("leaseDurationSeconds") or 0) * SECOND_NS or self.terms.lease_ns
+        if holder and holder != self.identity and now_ns < self._seen_at_ns + lasts_ns:
+            return None
+        return self._lease(lease, spec, holder, wall_ns)
+
+    def _lease(
+        self, lease: Mapping[str, Any] | None, spec: Mapping[str, Any], holder: str, wall_ns: int
+    ) -> Object:
+        now = micro_time_text(wall_ns)
+        kept = holder == self.identity
+        transitions = int(spec.get("leaseTransitions") or 0)
+        meta = {"name": self.terms.name, "namespace": self.terms.namespace}
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": meta if lease is None else lease["metadata"],
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": max(1, self.terms.lease_ns // SECOND_NS),
+                "acquireTime": spec.get("acquireTime") or now if kept else now,
+                "renewTime": now,
+                "leaseTransitions": transitions + (lease is not None and not kept),
+            },
+        }
+
+    def wrote(self, asked_at_ns: int) -> None:
+        """The server took it; it was asked then."""
+        self.leads = True
+        self._renewed_at_ns = asked_at_ns
+
+    def check(self, now_ns: int, other_holds: bool = False) -> bool:
+        """Whether we lead still: not after another took over, or too long without a renewal."""
+        if self.leads and (
+            other_holds or now_ns >= self._renewed_at_ns + self.terms.renew_deadline_ns
+        ):
+            self.leads = False
+        return self.leads
+
+    def released(self, lease: Mapping[str, Any], wall_ns: int) -> Object | None:
+        """The Lease given up, so that another need not wait; None where it is not ours."""
+        spec = lease.get("spec") or {}
+        if spec.get("holderIdentity") != self.identity:
+            return None
+        now = micro_time_text(wall_ns)
+        given_up = {
+            "holderIdentity": "",
+            "leaseDurationSeconds": 1,
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": int(spec.get("leaseTransitions") or 0),
+        }
+        return {**lease, "spec": given_up}

@@ -1,0 +1,79 @@
+"""What a running scheduler tells of itself, over HTTP on loopback.
+
+/healthz and /readyz say one word to anybody; /metrics and /debug/decisions want the token.
+"""
+
+import hmac
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from stower.live.scheduler import Scheduler
+
+LOOPBACK: Final = "127.0.0.1"
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@asynccontextmanager
+async def endpoint(
+    scheduler: Scheduler, metrics: Callable[[Mapping[str, float]], bytes], port: int, token: str
+) -> AsyncIterator[int]:
+    """Serve for as long as the block lasts; yields the port. Raises OSError."""
+    wanted = f"Bearer {token}".encode()
+
+    def check(request: web.Request) -> None:
+        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(given, wanted):
+            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def readyz(_: web.Request) -> web.Response:
+        if not scheduler.is_ready:
+            return web.Response(status=503, text="still listing")
+        return web.Response(text="ok")
+
+    async def measured(request: web.Request) -> web.Response:
+        check(request)
+        return web.Response(body=metrics(scheduler.stats()), headers={"Content-Type": METRICS_TYPE})
+
+    async def decisions(request: web.Request) -> web.Response:
+        check(request)
+        pod = request.query.get("pod", "")
+        found = [
+            {
+                "pod": f"{d.namespace}/{d.name}",
+                "uid": d.uid,
+                "outcome": d.outcome.value,
+                "atNs": d.at_ns,
+                "attempts": d.attempts,
+                "node": d.node_name,
+                "message": d.message,
+            }
+            for d in scheduler.decisions
+            if pod in ("", f"{d.namespace}/{d.name}")
+        ]
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+
+    app = web.Application(client_max_size=1024)
+    app.add_routes(
+        [
+            web.get("/healthz", healthz),
+            web.get("/livez", healthz),
+            web.get("/readyz", readyz),
+            web.get("/metrics", measured),
+            web.get("/debug/decisions", decisions),
+        ]
+    )
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, LOOPBACK, port)
+        await site.start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()

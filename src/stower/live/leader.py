@@ -1,0 +1,94 @@
+"""A candidate for leadership: reads and writes the Lease that `election` decides on."""
+
+import asyncio
+import logging
+import random
+import time
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from stower.live.access import AccessError
+from stower.live.client import Answer, Client
+from stower.live.election import JITTER_FACTOR, Election, Object, Terms
+
+__all__ = ["Candidate", "Terms"]
+
+log = logging.getLogger(__name__)
+NOT_FOUND: Final = 404
+SECOND_NS: Final = 1_000_000_000
+
+
+class Candidate:
+    """One scheduler's bid for a Lease."""
+
+    def __init__(self, client: Client, identity: str, terms: Terms, chance: random.Random) -> None:
+        self.election = Election(identity, terms)
+        self._client = client
+        self._chance = chance
+        namespace, name = quote(terms.namespace, safe=""), quote(terms.name, safe="")
+        self._all = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._one = f"{self._all}/{name}"
+
+    async def acquire(self) -> None:
+        """Until the Lease is ours."""
+        while True:
+            await self._try()
+            if self.election.leads:
+                return
+            retry_s = self.election.terms.retry_ns / SECOND_NS
+            await asyncio.sleep(retry_s * self._chance.uniform(1, JITTER_FACTOR))
+
+    async def hold(self) -> None:
+        """Renew it, until it is lost."""
+        while self.election.check(time.monotonic_ns()):
+            await asyncio.sleep(self.election.terms.retry_ns / SECOND_NS)
+            await self._try()
+
+    async def release(self) -> None:
+        """Give it up, so that nobody waits for it to run out."""
+        if not self.election.leads:
+            return
+        _, lease = await self._read()
+        if lease is not None:
+            given_up = self.election.released(lease, time.time_ns())
+            if given_up is not None:
+                await self._ask("PUT", self._one, given_up)
+
+    async def _try(self) -> None:
+        asked_at_ns = time.monotonic_ns()
+        answer, lease = await self._read()
+        if lease is None and answer.status != NOT_FOUND:
+            log.warning("the Lease %s: %s", self._one, answer.message or answer.status)
+            return
+        wanted = self.election.next(lease, time.monotonic_ns(), time.time_ns())
+        if wanted is None:
+            self.election.check(time.monotonic_ns(), other_holds=True)
+            return
+        if lease is None:
+            answer = await self._ask("POST", self._all, wanted)
+        else:
+            answer = await self._ask("PUT", self._one, wanted)
+        if answer.status in (200, 201):
+            self.election.wrote(asked_at_ns)
+        else:
+            log.info("the Lease %s was not written: %s", self._one, answer.message)
+
+    async def _read(self) -> tuple[Answer, Object | None]:
+        answer = await self._ask("GET", self._one)
+        if answer.status != 200:
+            return answer, None
+        try:
+            return answer, msgspec.json.decode(answer.body, type=Object)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return Answer(0, str(error).encode()), None
+
+    async def _ask(self, method: str, path: str, body: Object | None = None) -> Answer:
+        """One request, which may not take longer than leadership lasts."""
+        data = None if body is None else msgspec.json.encode(body)
+        deadline_s = self.election.terms.renew_deadline_ns / SECOND_NS
+        try:
+            return await asyncio.wait_for(self._client.ask(method, path, data), deadline_s)
+        except (TimeoutError, AccessError) as error:
+            return Answer(0, (str(error) or "no answer in time").encode())

@@ -1,0 +1,263 @@
+"""One resource's objects as the server has them: list, then watch from there, for ever.
+
+Resumes where a stream was cut, lists again where history is forgotten (410), and tells of each
+change in the server's order.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+from urllib.parse import urlencode
+
+import msgspec
+
+from stower.framework.events import WatchType
+from stower.live.access import AccessError
+from stower.live.client import Answer, Client, WatchCut, WatchRefused
+from stower.model.errors import InvalidObject
+from stower.model.raw import decode
+
+log = logging.getLogger(__name__)
+
+PAGE: Final = 500
+GONE: Final = 410
+REFUSALS: Final = (401, 403, 404)
+WATCH_SECONDS: Final = (300, 600)  # between these, so that not all streams end at once
+PAUSE_SECONDS: Final = 0.2
+PAUSE_SECONDS_MAX: Final = 30.0
+
+Changes = list[tuple[WatchType, Any]]
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _Meta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _Meta
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+_list = msgspec.json.Decoder(_List)
+_event = msgspec.json.Decoder(_Event)
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Reader(Protocol):
+    """How objects are held: as typed views, or as what JSON makes of them."""
+
+    def read(self, data: bytes) -> Any:
+        """The object. Raises InvalidObject."""
+
+    def uid(self, obj: Any) -> str:
+        """Its uid."""
+
+    def version(self, obj: Any) -> str:
+        """Its resourceVersion."""
+
+
+class Views:
+    """Objects as one typed view."""
+
+    def __init__(self, view: type[Any]) -> None:
+        self._view = view
+
+    def read(self, data: bytes) -> Any:
+        """The view of the object. Raises InvalidObject."""
+        return decode(data, self._view)
+
+    def uid(self, obj: Any) -> str:
+        """Its uid."""
+        return str(obj.metadata.uid)
+
+    def version(self, obj: Any) -> str:
+        """Its resourceVersion."""
+        return str(obj.metadata.resource_version)
+
+
+class Documents:
+    """Objects as dictionaries; those of a list are told their kind, as elsewhere."""
+
+    def __init__(self, api_version: str, kind: str) -> None:
+        self._type = {"apiVersion": api_version, "kind": kind}
+
+    def read(self, data: bytes) -> Any:
+        """The whole object. Raises InvalidObject."""
+        try:
+            return {**self._type, **msgspec.json.decode(data)}
+        except (*UNREADABLE, TypeError) as error:
+            raise InvalidObject("$", data[:40].decode("utf-8", "replace"), str(error)) from None
+
+    def uid(self, obj: Any) -> str:
+        """Its uid."""
+        return str(obj["metadata"]["uid"])
+
+    def version(self, obj: Any) -> str:
+        """Its resourceVersion."""
+        return str(obj["metadata"]["resourceVersion"])
+
+
+class ListRefused(Exception):
+    """The server does not let us list; trying again will not help."""
+
+
+class Reflector:
+    """The objects of one resource."""
+
+    def __init__(
+        self,
+        client: Client,
+        path: str,
+        reader: Reader,
+        chance: random.Random,
+        *,
+        selector: str = "",
+        on_list: Callable[[], None],
+        on_changes: Callable[[Changes], None],
+    ) -> None:
+        """`on_list` is told when `objects` is new as a whole, `on_changes` of changes to it."""
+        self.path = path
+        self.objects: dict[str, Any] = {}
+        self.listed = False
+        self.relists = 0
+        self.cuts = 0
+        self._client = client
+        self._reader = reader
+        self._chance = chance
+        self._selector = selector
+        self._on_list = on_list
+        self._on_changes = on_changes
+        self._version = ""
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Until cancelled. Raises ListRefused where the server refuses the first list for good."""
+        while True:
+            if not self._version:
+                await self._list()
+            try:
+                await self._watch()
+                self._failures = 0
+            except WatchCut as error:
+                self.cuts += 1
+                log.info("watch of %s was cut: %s", self.path, error)
+                await self._pause()
+            except WatchRefused as error:
+                if error.status == GONE:
+                    self._version = ""
+                else:
+                    log.warning("watch of %s: %s %s", self.path, error.status, error)
+                    await self._pause()
+            except AccessError as error:
+                log.warning("%s", error)
+                await self._pause()
+
+    async def _pause(self) -> None:
+        """Longer each time, and never all at once."""
+        self._failures += 1
+        longest = min(PAUSE_SECONDS * 2 ** min(self._failures, 10), PAUSE_SECONDS_MAX)
+        await asyncio.sleep(self._chance.uniform(longest / 2, longest))
+
+    async def _list(self) -> None:
+        while True:
+            answer, objects, version = await self._pages()
+            if answer.status == 200:
+                break
+            if answer.status in REFUSALS and not self.listed:
+                raise ListRefused(f"{self.path}: {answer.status} {answer.message}")
+            log.warning("list of %s: %s", self.path, answer.message or answer.status)
+            await self._pause()
+        self.relists += self.listed
+        self.objects, self._version, self.listed = objects, version, True
+        self._failures = 0
+        self._on_list()
+
+    async def _pages(self) -> tuple[Answer, dict[str, Any], str]:
+        objects: dict[str, Any] = {}
+        token = ""
+        while True:
+            query = {"limit": str(PAGE)}
+            if token:
+                query["continue"] = token
+            if self._selector:
+                query["fieldSelector"] = self._selector
+            answer = await self._client.ask("GET", f"{self.path}?{urlencode(query)}")
+            if answer.status != 200:
+                return answer, {}, ""
+            try:
+                page = _list.decode(answer.body)
+            except UNREADABLE as error:
+                return Answer(0, f"no list: {error}".encode()), {}, ""
+            for raw in page.items or ():
+                obj = self._read(bytes(raw))
+                if obj is not None:
+                    objects[self._reader.uid(obj)] = obj
+            token = page.metadata.continue_
+            if not token:
+                return answer, objects, page.metadata.resource_version
+
+    def _read(self, data: bytes) -> Any:
+        try:
+            return self._reader.read(data)
+        except InvalidObject as error:
+            log.warning("an object of %s cannot be read: %s", self.path, error)
+            return None
+
+    async def _watch(self) -> None:
+        query = {
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(self._chance.randint(*WATCH_SECONDS)),
+        }
+        if self._selector:
+            query["fieldSelector"] = self._selector
+        async for lines in self._client.watch(self.path, query):
+            changes: Changes = []
+            try:
+                for line in lines:
+                    self._take(line, changes)
+            finally:
+                if changes:
+                    self._on_changes(changes)
+            self._failures = 0
+
+    def _take(self, line: bytes, changes: Changes) -> None:
+        try:
+            event = _event.decode(line)
+            if event.type == "ERROR":
+                status = msgspec.json.decode(event.object, type=_Status)
+                raise WatchRefused(Answer(status.code, status.message.encode()))
+            if event.type == "BOOKMARK":
+                meta = msgspec.json.decode(event.object, type=_Versioned).metadata
+                self._version = meta.resource_version
+                return
+            kind = WatchType(event.type)
+        except (*UNREADABLE, ValueError) as error:
+            raise WatchCut(f"no watch event: {error}") from None
+        obj = self._read(bytes(event.object))
+        if obj is None:
+            return
+        self._version = self._reader.version(obj)
+        uid = self._reader.uid(obj)
+        if kind is WatchType.DELETED:
+            self.objects.pop(uid, None)
+        else:
+            self.objects[uid] = obj
+        changes.append((kind, obj))

@@ -1,0 +1,283 @@
+"""The engine on an API server: watches feed it, its writes are sent, until it is told to stop.
+
+All that the engine knows comes from the lists and watches; a scheduler that is killed and started
+again goes on where the objects say.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from stower.engine.decisions import Decision
+from stower.engine.queue import Place
+from stower.engine.step import Engine
+from stower.framework.events import Event, Listed, Observed, Tick, WriteFailed, WriteOk
+from stower.live.access import AccessError
+from stower.live.client import Answer, Client
+from stower.live.dispatch import Dispatch
+from stower.live.leader import Candidate, Terms
+from stower.live.reflect import Changes, ListRefused, Reflector, Views
+from stower.live.window import IN_FLIGHT
+from stower.model.kinds import Node, Pod
+
+log = logging.getLogger(__name__)
+
+NODES: Final = "/api/v1/nodes"
+PODS: Final = "/api/v1/pods"
+# Pods that have ended hold no room.
+LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
+# Decide for so long, then let the loop read and send.
+SLICE_SECONDS: Final = 0.004
+CLOSE_SECONDS: Final = 5.0
+DECISIONS_KEPT: Final = 1_000
+MINOR_MIN: Final = 30
+
+
+class ShellError(Exception):
+    """The scheduler cannot run; the text says why, in one line."""
+
+
+class Observer(Protocol):
+    """Whoever counts."""
+
+    def decided(self, decision: Decision) -> None:
+        """An attempt for a pod has ended."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run. `terms` None: no election, this scheduler is the only one."""
+
+    instance: str
+    seed: int = 0
+    in_flight: int = IN_FLIGHT
+    terms: Terms | None = None
+
+
+class Clock:
+    """Nanoseconds since the epoch that never go back, whatever is done to the wall's clock."""
+
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def now_ns(self) -> int:
+        """Now."""
+        return time.monotonic_ns() + self._offset_ns
+
+
+class Scheduler:
+    """An engine and its API server."""
+
+    def __init__(
+        self,
+        client: Client,
+        build: Callable[[], Engine],
+        options: Options,
+        observer: Observer | None = None,
+    ) -> None:
+        """`build` makes the engine, once there is something to decide."""
+        self.engine: Engine | None = None
+        self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
+        self.steps = 0
+        self._client = client
+        self._build = build
+        self._options = options
+        self._observer = observer
+        self._clock = Clock()
+        self._inbox: deque[Event] = deque()
+        self._awake = asyncio.Event()
+        chance = random.Random(options.seed)
+
+        def reflect(path: str, view: type[Any], selector: str = "") -> Reflector:
+            return Reflector(
+                client,
+                path,
+                Views(view),
+                chance,
+                selector=selector,
+                on_list=self._on_list,
+                on_changes=self._on_changes,
+            )
+
+        self.nodes = reflect(NODES, Node)
+        self.pods = reflect(PODS, Pod, LIVE_PODS)
+        self.dispatch = Dispatch(
+            client,
+            chance,
+            self._answered,
+            lambda uid: self.pods.objects.get(uid),
+            self._clock.now_ns,
+            options.instance,
+            options.in_flight,
+        )
+        self.candidate = (
+            Candidate(client, options.instance, options.terms, chance) if options.terms else None
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        """All there is has been listed."""
+        return self.nodes.listed and self.pods.listed
+
+    def stats(self) -> dict[str, float]:
+        """What metrics ask for, counted now."""
+        engine, found = self.engine, dict.fromkeys((p.name.lower() for p in Place), 0)
+        del found["nowhere"]
+        for queued in engine.queue.pods() if engine is not None else ():
+            found[queued.place.name.lower()] += 1
+        return {
+            **found,
+            "nodes": len(self.nodes.objects),
+            "pods": len(self.pods.objects),
+            "writes_waiting": self.dispatch.waiting,
+            "writes_sent": self.dispatch.sent,
+            "writes_retried": self.dispatch.retried,
+            "writes_in_flight_max": self.dispatch.window.size,
+            "events_dropped": self.dispatch.dropped_events,
+            "watch_cuts": self.nodes.cuts + self.pods.cuts,
+            "relists": self.nodes.relists + self.pods.relists,
+            "leading": self.candidate is None or self.candidate.election.leads,
+        }
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`, or until leadership is lost. Raises ShellError."""
+        tasks = [
+            asyncio.create_task(self.nodes.run()),
+            asyncio.create_task(self.pods.run()),
+            asyncio.create_task(self._lead()),
+        ]
+        waiter = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait((*tasks, waiter), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task is not waiter:
+                    task.result()
+        except ListRefused as error:
+            raise ShellError(f"{self._client.access.server} refuses {error}") from None
+        finally:
+            for task in (*tasks, waiter):
+                task.cancel()
+            await asyncio.gather(*tasks, waiter, return_exceptions=True)
+            await self.dispatch.close(CLOSE_SECONDS)
+            if self.candidate is not None:
+                await self.candidate.release()
+
+    async def check_version(self) -> None:
+        """Ask the server what it is. Raises ShellError where that is nothing to schedule for."""
+        server = self._client.access.server
+        try:
+            answer = await self._client.ask("GET", "/version")
+        except AccessError as error:
+            raise ShellError(str(error)) from None
+        if answer.status == 0:
+            raise ShellError(f"cannot reach {server}: {answer.message}")
+        if answer.status != 200:
+            raise ShellError(f"{server} refuses us: {answer.status} {answer.message}")
+        version = _version(answer)
+        if version is None or version < (1, MINOR_MIN):
+            text = " ".join(answer.body[:100].decode("utf-8", "replace").split())
+            wanted = f"want Kubernetes 1.{MINOR_MIN} or newer"
+            raise ShellError(f"{server}: no version that is known: {text}, {wanted}")
+
+    async def _lead(self) -> None:
+        """Wait for leadership, then drive the engine for as long as it lasts."""
+        if self.candidate is None:
+            await self._drive()
+            return
+        await self.candidate.acquire()
+        log.info("leading as %s", self._options.instance)
+        driving = asyncio.create_task(self._drive())
+        holding = asyncio.create_task(self.candidate.hold())
+        try:
+            await asyncio.wait((driving, holding), return_when=asyncio.FIRST_COMPLETED)
+            if driving.done():
+                driving.result()
+        finally:
+            for task in (driving, holding):
+                task.cancel()
+            await asyncio.gather(driving, holding, return_exceptions=True)
+        raise ShellError("leadership is lost: another scheduler goes on")
+
+    # Events in
+
+    def _on_list(self) -> None:
+        if self.engine is not None and self.is_ready:
+            self._inbox.append(self._everything())
+        self._awake.set()
+
+    def _on_changes(self, changes: Changes) -> None:
+        if self.engine is not None:
+            self._inbox.extend(Observed(kind, obj) for kind, obj in changes)
+            self._awake.set()
+
+    def _answered(self, answer: WriteOk | WriteFailed) -> None:
+        if isinstance(answer, WriteFailed):
+            log.info("a write failed: %s %s", answer.code, answer.message)
+        self._inbox.append(answer)
+        self._awake.set()
+
+    def _everything(self) -> Listed:
+        return Listed((*self.nodes.objects.values(), *self.pods.objects.values()))
+
+    # Steps
+
+    async def _drive(self) -> None:
+        while not self.is_ready:
+            self._awake.clear()
+            await self._awake.wait()
+        engine = self.engine = self._build()
+        self._inbox.append(self._everything())
+        while True:
+            until = time.perf_counter() + SLICE_SECONDS
+            while (event := self._next(engine)) is not None:
+                self._step(engine, event)
+                if time.perf_counter() >= until:
+                    break
+            else:
+                await self._sleep(engine)
+                continue
+            await asyncio.sleep(0)
+
+    def _next(self, engine: Engine) -> Event | None:
+        if self._inbox:
+            return self._inbox.popleft()
+        due_ns = engine.next_wake_ns
+        return Tick() if due_ns is not None and due_ns <= self._clock.now_ns() else None
+
+    def _step(self, engine: Engine, event: Event) -> None:
+        writes = engine.step(event, self._clock.now_ns())
+        self.steps += 1
+        for decision in engine.drain():
+            self.decisions.append(decision)
+            if self._observer is not None:
+                self._observer.decided(decision)
+        if writes:
+            self.dispatch.send(writes)
+
+    async def _sleep(self, engine: Engine) -> None:
+        """Until something comes in, or the engine wants to be woken."""
+        self._awake.clear()
+        due_ns = engine.next_wake_ns
+        timer = None
+        if due_ns is not None:
+            after_s = max(0, due_ns - self._clock.now_ns()) / 1e9
+            timer = asyncio.get_running_loop().call_later(after_s, self._awake.set)
+        await self._awake.wait()
+        if timer is not None:
+            timer.cancel()
+
+
+def _version(answer: Answer) -> tuple[int, int] | None:
+    """Major and minor version; None where there is none to be read."""
+    try:
+        found: Any = msgspec.json.decode(answer.body)
+        return int(found["major"]), int(str(found["minor"]).rstrip("+"))
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+        return None

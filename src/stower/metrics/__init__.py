@@ -1,0 +1,1 @@
+"""Metrics: what is counted while a shell runs, as Prometheus reads it."""

@@ -1,0 +1,270 @@
+"""`stower run` against an API server: what it writes, what it survives, what it refuses."""
+
+import contextlib
+import http.server
+import json
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stower.apiserver.serve import Options
+from tests.contract.proxy import cutting
+from tests.contract.servers import Client, Command, Process, in_thread, until
+
+Object = dict[str, Any]
+PODS = "/api/v1/namespaces/default/pods"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
+
+
+def add_nodes(client: Client, count: int, cpu: str = "4") -> None:
+    amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
+    for number in range(count):
+        node = {"metadata": {"name": f"n{number}"}, "status": {"allocatable": amounts}}
+        assert 201 == client.call("POST", "/api/v1/nodes", node)[0]
+
+
+def add_pods(client: Client, names: list[str], cpu: str = "100m") -> None:
+    for name in names:
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+        pod = {"metadata": {"name": name}, "spec": {"containers": [container]}}
+        assert 201 == client.call("POST", PODS, pod)[0]
+
+
+def bound(objects: dict[str, Object]) -> dict[str, str]:
+    return {n: o["spec"]["nodeName"] for n, o in objects.items() if o["spec"].get("nodeName")}
+
+
+def condition(pod: Object) -> Object:
+    found = [c for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
+    return found[0] if found else {}
+
+
+@contextlib.contextmanager
+def scheduler(kubeconfig: Path, *arguments: str) -> Iterator[Command]:
+    command = Command("run", "--kubeconfig", str(kubeconfig), *arguments)
+    try:
+        yield command
+    finally:
+        if command.process.returncode is None:
+            command.kill()
+
+
+def refusal(*arguments: str) -> tuple[int, str]:
+    """Exit code and standard error of a run that must not start."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "stower.cli.main", "run", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return ran.returncode, ran.stderr
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Client]:
+    with in_thread(Options(tmp_path / "state", memory=True)) as (_, client):
+        yield client
+
+
+@pytest.mark.behaviour("X1")
+def test_pods_are_placed_and_those_that_cannot_be_are_told_why(served: Client) -> None:
+    add_nodes(served, 2)
+    with scheduler(served.kubeconfig, "--no-leader-elect") as command:
+        add_pods(served, ["a", "b", "c"], "3")
+        pods = until(
+            served, PODS, lambda o: len(bound(o)) == 2 and any(map(condition_false, o.values()))
+        )
+        assert {"n0", "n1"} == set(bound(pods).values())
+        waiting = next(o for o in pods.values() if not o["spec"].get("nodeName"))
+        assert condition(waiting)["message"] == "0/2 nodes are available: 2 Insufficient cpu."
+        assert condition(waiting)["reason"] == "Unschedulable"
+        placed = next(iter(bound(pods)))
+        served.call("DELETE", f"{PODS}/{placed}?gracePeriodSeconds=0")
+        name = waiting["metadata"]["name"]
+        until(served, PODS, lambda o: name in bound(o))
+        events = until(
+            served,
+            "/apis/events.k8s.io/v1/namespaces/default/events",
+            lambda o: sum(e["reason"] == "Scheduled" for e in o.values()) == 3,
+        )
+        notes = {e["note"] for e in events.values() if e["regarding"]["name"] == name}
+        assert "0/2 nodes are available: 2 Insufficient cpu." in notes
+        assert 0 == command.stop()
+
+
+def condition_false(pod: Object) -> bool:
+    return condition(pod).get("status") == "False"
+
+
+@pytest.mark.behaviour("X4")
+def test_watches_that_are_cut_again_and_again_lose_nothing(served: Client, tmp_path: Path) -> None:
+    add_nodes(served, 4)
+    with cutting(served.kubeconfig, tmp_path / "proxied", every_s=0.2) as cuts:
+        with scheduler(tmp_path / "proxied", "--no-leader-elect"):
+            names = [f"p{i}" for i in range(100)]
+            add_pods(served, names, "10m")
+            pods = until(served, PODS, lambda o: len(bound(o)) == 100, 60)
+            assert set(names) == set(bound(pods))
+        assert cuts() > 0
+
+
+@pytest.mark.behaviour("X4")
+def test_a_scheduler_and_a_server_that_are_killed_go_on_where_they_were(tmp_path: Path) -> None:
+    server = Process(tmp_path / "state")
+    port = int(server.client.port)
+    kubeconfig = tmp_path / "state" / "kubeconfig"
+    try:
+        add_nodes(server.client, 4)
+        with scheduler(kubeconfig, "--no-leader-elect") as first:
+            add_pods(server.client, [f"a{i}" for i in range(40)], "10m")
+            until(server.client, PODS, lambda o: len(bound(o)) >= 5)
+            first.kill()
+        with scheduler(kubeconfig, "--no-leader-elect") as second:
+            until(server.client, PODS, lambda o: len(bound(o)) == 40)
+            server.kill()
+            server = Process(tmp_path / "state", port=port)
+            before = bound(until(server.client, PODS, lambda o: len(o) == 40))
+            assert 40 == len(before)
+            add_pods(server.client, [f"b{i}" for i in range(40)], "10m")
+            after = bound(until(server.client, PODS, lambda o: len(bound(o)) == 80, 60))
+            assert before == {name: after[name] for name in before}, "nothing moved"
+            assert 0 == second.stop()
+    finally:
+        server.kill()
+
+
+def test_one_of_two_leads_and_the_other_takes_over(served: Client, tmp_path: Path) -> None:
+    add_nodes(served, 2)
+    config = tmp_path / "config.yaml"
+    election = {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "200ms"}
+    document = {"apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration", "leaderElection": election}  # fmt: skip
+    config.write_text(yaml.safe_dump(document))
+    with scheduler(served.kubeconfig, "--config", str(config)) as first:
+        add_pods(served, ["a"])
+        until(served, PODS, lambda o: "a" in bound(o))
+        holder = served.call("GET", LEASE)[1]["spec"]["holderIdentity"]
+        with scheduler(served.kubeconfig, "--config", str(config)):
+            assert 0 == first.stop(), "it gives the Lease up"
+            add_pods(served, ["b"])
+            until(served, PODS, lambda o: "b" in bound(o))
+            spec = served.call("GET", LEASE)[1]["spec"]
+            assert holder != spec["holderIdentity"]
+            assert 0 < spec["leaseTransitions"]
+
+
+def test_what_it_tells_of_itself_wants_the_token(served: Client, tmp_path: Path) -> None:
+    add_nodes(served, 1)
+    add_pods(served, ["a"])
+    token = tmp_path / "token"
+    with scheduler(
+        served.kubeconfig, "--no-leader-elect", "--port", "0", "--token-file", str(token)
+    ) as command:
+        until(served, PODS, lambda o: "a" in bound(o))
+        url = command.output.partition("tells of itself on ")[2].partition(". ")[0]
+        assert 0o600 == token.stat().st_mode & 0o777
+
+        def get(path: str, shown: str = "") -> tuple[int, str]:
+            request = urllib.request.Request(url + path)
+            if shown:
+                request.add_header("Authorization", f"Bearer {shown}")
+            try:
+                with urllib.request.urlopen(request, timeout=10) as response:
+                    return response.status, response.read().decode()
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code, ""
+
+        assert (200, "ok") == get("/healthz")
+        assert (200, "ok") == get("/readyz")
+        assert 401 == get("/metrics")[0]
+        assert 401 == get("/debug/decisions", "wrong")[0]
+        metrics = get("/metrics", token.read_text().strip())[1]
+        assert 'scheduler_schedule_attempts_total{result="scheduled"} 1.0' in metrics
+        decisions = json.loads(get("/debug/decisions?pod=default/a", token.read_text().strip())[1])
+        assert [("placed", "n0")] == [(d["outcome"], d["node"]) for d in decisions]
+
+
+def test_no_way_to_the_server_is_one_clear_line(served: Client, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    code, text = refusal("--kubeconfig", str(missing))
+    assert (1, 1) == (code, text.count("\n"))
+    assert "no such file" in text
+    config = yaml.safe_load(served.kubeconfig.read_text())
+    cases: list[tuple[str, str, Any, str]] = [
+        ("clusters", "server", "https://127.0.0.1:9", "cannot reach https://127.0.0.1:9"),
+        ("users", "token", "wrong", "401"),
+    ]
+    for section, field, value, want in cases:
+        changed = json.loads(json.dumps(config))
+        entry = changed[section][0][section.removesuffix("s")]
+        entry[field] = value
+        if section == "users":
+            del entry["client-certificate-data"], entry["client-key-data"]
+        path = tmp_path / field
+        path.write_text(yaml.safe_dump(changed))
+        code, text = refusal("--kubeconfig", str(path))
+        assert (1, 1) == (code, text.count("\n")), text
+        assert want in text
+    (tmp_path / "broken").write_text("{")
+    code, text = refusal("--kubeconfig", str(tmp_path / "broken"))
+    assert (1, 1) == (code, text.count("\n")), text
+    code, text = refusal("--kubeconfig", str(served.kubeconfig), "--context", "nowhere")
+    assert (1, 1) == (code, text.count("\n")), text
+    assert "nowhere" in text
+
+
+@pytest.mark.parametrize(
+    "answer", [b'{"major":"1","minor":"12"}', b"<html>", b'{"major":"x"}', b"[]"]
+)
+def test_a_server_that_is_not_known_is_one_clear_line(answer: bytes, tmp_path: Path) -> None:
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "x", "cluster": {"server": url}}],
+            "users": [{"name": "x", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+            "current-context": "x",
+        }
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        code, text = refusal("--kubeconfig", str(path))
+        server.shutdown()
+    assert (1, 1) == (code, text.count("\n")), text
+    assert "version" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (("--port", "1"), "--token-file"),
+        (("--config", "no-such.yaml"), "no-such.yaml"),
+        (("--in-flight", "0"), "--in-flight"),
+    ],
+)
+def test_options_that_cannot_be(arguments: tuple[str, ...], want: str) -> None:
+    code, text = refusal(*arguments)
+    assert 2 == code
+    assert want in text

@@ -1,0 +1,105 @@
+"""Two candidates, one Lease, and clocks that are given."""
+
+from typing import Any
+
+import pytest
+
+from stower.live.election import Election, Terms, read_terms
+from stower.model.errors import InvalidObject
+
+S = 1_000_000_000
+TERMS = Terms()
+
+
+def lease(spec: dict[str, Any], version: str = "1") -> dict[str, Any]:
+    return {"metadata": {"name": TERMS.name, "resourceVersion": version}, "spec": spec}
+
+
+def held_by(name: str, renewed: str = "t1", lasts: int = 15) -> dict[str, Any]:
+    return lease({"holderIdentity": name, "renewTime": renewed, "leaseDurationSeconds": lasts,
+                  "leaseTransitions": 3, "acquireTime": "t0"})  # fmt: skip
+
+
+def test_a_missing_lease_is_made() -> None:
+    wanted = Election("a", TERMS).next(None, 0, 1_000 * S)
+    assert wanted is not None
+    assert {"name": "kube-scheduler", "namespace": "kube-system"} == wanted["metadata"]
+    assert {
+        "holderIdentity": "a",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "1970-01-01T00:16:40.000000Z",
+        "renewTime": "1970-01-01T00:16:40.000000Z",
+        "leaseTransitions": 0,
+    } == wanted["spec"]
+
+
+def test_another_is_waited_for_until_its_lease_ran_out_by_our_clock() -> None:
+    election = Election("b", TERMS)
+    assert election.next(held_by("a"), 0, 0) is None
+    assert election.next(held_by("a"), 15 * S - 1, 0) is None
+    assert election.next(held_by("a", "t2"), 15 * S - 1, 0) is None, "it was renewed"
+    assert election.next(held_by("a", "t2"), 30 * S - 2, 0) is None
+    wanted = election.next(held_by("a", "t2"), 30 * S - 1, 0)
+    assert wanted is not None
+    assert ("b", 4) == (wanted["spec"]["holderIdentity"], wanted["spec"]["leaseTransitions"])
+    assert "1" == wanted["metadata"]["resourceVersion"], "it relies on what was read"
+
+
+def test_the_holders_own_duration_counts() -> None:
+    election = Election("b", TERMS)
+    assert election.next(held_by("a", lasts=60), 0, 0) is None
+    assert election.next(held_by("a", lasts=60), 59 * S, 0) is None
+    assert election.next(held_by("a", lasts=60), 60 * S, 0) is not None
+
+
+def test_a_lease_that_was_given_up_is_taken_at_once() -> None:
+    first, second = Election("a", TERMS), Election("b", TERMS)
+    given_up = first.released(held_by("a"), 0)
+    assert given_up is not None
+    wanted = second.next(given_up, 0, 0)
+    assert wanted is not None
+    assert "b" == wanted["spec"]["holderIdentity"]
+    assert second.released(held_by("a"), 0) is None, "it is not ours to give"
+
+
+def test_renewing_keeps_when_it_was_acquired() -> None:
+    wanted = Election("a", TERMS).next(held_by("a"), 0, S)
+    assert wanted is not None
+    assert ("t0", 3) == (wanted["spec"]["acquireTime"], wanted["spec"]["leaseTransitions"])
+
+
+def test_who_cannot_renew_leads_no_longer_before_another_may() -> None:
+    election = Election("a", TERMS)
+    assert not election.check(0)
+    election.wrote(asked_at_ns=5 * S)
+    assert election.check(15 * S - 1)
+    assert not election.check(15 * S)
+    assert 5 * S + TERMS.lease_ns > 15 * S
+    election.wrote(asked_at_ns=20 * S)
+    assert not election.check(21 * S, other_holds=True)
+
+
+def test_terms_of_a_configuration() -> None:
+    assert TERMS == read_terms(None)
+    assert read_terms({"leaderElect": False}) is None
+    given = {"leaseDuration": "1m30s", "renewDeadline": "60s", "retryPeriod": "500ms",
+             "resourceName": "x", "resourceNamespace": "y"}  # fmt: skip
+    assert Terms("x", "y", 90 * S, 60 * S, S // 2) == read_terms(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"leaseDuration": "15"}, "leaseDuration"),
+        ({"leaseDuration": 15}, "leaseDuration"),
+        ({"leaseDuration": "10s"}, "leaseDuration"),
+        ({"retryPeriod": "9s"}, "renewDeadline"),
+        ({"leaderElect": "yes"}, "leaderElect"),
+        ({"resourceLock": "endpoints"}, "resourceLock"),
+        ({"resourceName": 3}, "resourceName"),
+        ({"leesDuration": "15s"}, "leesDuration"),
+    ],
+)
+def test_terms_that_cannot_be(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidObject, match=field):
+        read_terms(given)

@@ -1,0 +1,50 @@
+"""How many requests may be in flight, after given answers at given times."""
+
+from stower.live.window import IN_FLIGHT_SLOW_MIN, Window
+
+
+def answers(window: Window, count: int, latency_s: float, start_s: float = 0.0) -> float:
+    now_s = start_s
+    for _ in range(count):
+        now_s += latency_s / window.size
+        window.answered(latency_s, now_s)
+    return now_s
+
+
+def test_a_quick_server_gets_all() -> None:
+    window = Window(64)
+    answers(window, 10_000, 0.01)
+    assert 64 == window.size
+
+
+def test_a_server_that_says_so_gets_half_once_per_round_trip() -> None:
+    window = Window(64)
+    now_s = answers(window, 100, 0.01)
+    for _ in range(40):
+        window.answered(0.01, now_s, refused=True)
+    assert 32 == window.size
+    for turn in range(20):
+        window.answered(0.01, now_s + turn, refused=True)
+    assert window.least == window.size
+    answers(window, 10_000, 0.01, now_s + 100)
+    assert 64 == window.size, "it recovers"
+
+
+def test_a_server_that_grows_slow_gets_less_but_not_too_little() -> None:
+    window = Window(64)
+    now_s = answers(window, 1_000, 0.01)
+    answers(window, 10_000, 2.0, now_s)
+    assert IN_FLIGHT_SLOW_MIN == window.size
+
+
+def test_a_server_that_was_always_slow_gets_all() -> None:
+    window = Window(64)
+    answers(window, 3_000, 0.4)
+    assert 64 == window.size
+
+
+def test_one_at_a_time_is_possible() -> None:
+    window = Window(1)
+    for turn in range(10):
+        window.answered(0.01, float(turn), refused=True)
+    assert 1 == window.size
