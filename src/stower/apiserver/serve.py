@@ -7,7 +7,6 @@ import gc
 import hmac
 import itertools
 import secrets
-import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -186,12 +185,11 @@ async def running(options: Options) -> AsyncIterator[Running]:
             database.close()
 
 
-async def serve(options: Options, ready: Callable[[Running], None]) -> None:
-    """Serve until SIGINT or SIGTERM."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, stop.set)
+async def serve(
+    options: Options, ready: Callable[[Running], None], stop: Callable[[], asyncio.Event]
+) -> None:
+    """Serve until the event is set that `stop` makes."""
+    stopped = stop()
     async with running(options) as server:
         ready(server)
-        await stop.wait()
+        await stopped.wait()

@@ -1,26 +1,60 @@
-"""The stower command: verbs, one file each in verbs/, listed in VERBS."""
+"""The stower command: verbs, one file each in verbs/, listed in VERBS.
 
+A verb is imported when it is asked for: most of a second of each start would go into the others.
+"""
+
+import importlib
 import os
 import sys
-from typing import Final
+from typing import Any, Final
 
 import typer
+from typer.core import TyperGroup
 
-from stower.cli.verbs import apiserver, bench, demo, generate, run, simulate
+VERBS: Final = (
+    "up",
+    "down",
+    "status",
+    "simulate",
+    "demo",
+    "generate",
+    "bench",
+    "run",
+    "apiserver",
+    "actors",
+)
+PLAIN: Final[dict[str, Any]] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+}
 
-VERBS: Final = (simulate, demo, generate, bench, run, apiserver)
+
+class Verbs(TyperGroup):
+    """The verbs, each from its own module."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, in the order in which they are of use."""
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """One verb."""
+        if cmd_name not in VERBS:
+            return None
+        verb = importlib.import_module(f"stower.cli.verbs.{cmd_name}")
+        made = typer.Typer(**PLAIN)
+        made.command(verb.NAME, epilog=verb.EPILOG)(verb.run)
+        return typer.main.get_command(made)
+
 
 app = typer.Typer(
     name="stower",
+    cls=Verbs,
     help="A pod scheduler for mixed Kubernetes clusters.",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
+    **PLAIN,
 )
-for verb in VERBS:
-    app.command(verb.NAME, epilog=verb.EPILOG)(verb.run)
 
 
 def main() -> None:

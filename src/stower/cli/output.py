@@ -4,7 +4,7 @@ Colours appear only on a terminal (rich sees to it); JSON and YAML go out unwrap
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
@@ -17,9 +17,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from stower.model.errors import printable
-from stower.sim.simulate import Progress as OnProgress
 
 BAD_INPUT = 2
+
+OnProgress = Callable[[int, int], None]  # done, of how many
 
 
 class Output(StrEnum):

@@ -18,6 +18,7 @@ from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
 from stower.live.access import AccessError
 from stower.live.client import JSON, Answer, Client
 from stower.live.window import Window
+from stower.live.workers import Workers
 from stower.model.kinds import Pod
 from stower.model.times import micro_time_text, time_text
 
@@ -63,13 +64,12 @@ class Dispatch:
         self._writes: deque[Bind | PatchPodStatus] = deque()
         self._events: deque[CreateEvent] = deque()
         self._behind: dict[str, deque[Bind | PatchPodStatus]] = {}  # pods with a write in flight
-        self._workers: set[asyncio.Task[None]] = set()
-        self._busy = 0  # writes in flight: workers that have one
+        self._workers = Workers[Write](self._take, self._do, lambda: self.window.size)
 
     @property
     def waiting(self) -> int:
         """Writes that are not yet answered."""
-        return len(self._writes) + len(self._events) + self._busy
+        return len(self._writes) + len(self._events) + self._workers.busy
 
     def send(self, writes: list[Write]) -> None:
         """Take these on."""
@@ -85,41 +85,24 @@ class Dispatch:
             else:
                 self._behind[write.uid] = deque()
                 self._writes.append(write)
-        self._staff()
+        self._workers.wanted(len(self._writes) + len(self._events))
 
     async def close(self, timeout_s: float) -> None:
         """Finish what was taken on, for so long at most."""
-        if self._workers:
-            await asyncio.wait(self._workers, timeout=timeout_s)
-        for worker in self._workers:
-            worker.cancel()
+        await self._workers.close(timeout_s)
 
-    def _staff(self) -> None:
-        waiting = len(self._writes) + len(self._events)
-        while waiting and self._busy < self.window.size:
-            waiting -= 1
-            self._busy += 1
-            worker = asyncio.create_task(self._work())
-            self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+    def _take(self) -> Write | None:
+        """Events wait for everything else."""
+        if self._writes:
+            return self._writes.popleft()
+        return self._events.popleft() if self._events else None
 
-    async def _work(self) -> None:
-        """One write after the other, while there are any and so many may be in flight."""
-        try:
-            while self._busy <= self.window.size:
-                if self._writes:
-                    write: Write = self._writes.popleft()
-                elif self._events:
-                    write = self._events.popleft()
-                else:
-                    return
-                answer = await self._carry_out(write)
-                if not isinstance(write, CreateEvent):
-                    self._next_of(write.uid)
-                self.sent += 1
-                self._answered(answer)
-        finally:
-            self._busy -= 1
+    async def _do(self, write: Write) -> None:
+        answer = await self._carry_out(write)
+        if not isinstance(write, CreateEvent):
+            self._next_of(write.uid)
+        self.sent += 1
+        self._answered(answer)
 
     def _next_of(self, uid: str) -> None:
         behind = self._behind[uid]

@@ -1,20 +1,23 @@
-"""A scheduler from beginning to end: find the server, schedule until told to stop."""
+"""A shell from beginning to end: find the server, work until told to stop."""
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from stower.actors.assembly import build_actors
+from stower.actors.cluster import Cluster
 from stower.engine.step import Engine
 from stower.live.access import AccessError, read_access
+from stower.live.actors import ActorShell, discover
 from stower.live.client import Client
 from stower.live.endpoint import endpoint
 from stower.live.scheduler import Observer, Options, Scheduler, ShellError
 
 USER_AGENT = "stower-scheduler"
+ACTORS_AGENT = "stower-actors"
 
 
 class Counting(Observer, Protocol):
@@ -40,15 +43,13 @@ async def run(
     options: Options,
     metrics: Counting,
     ready: Callable[[str, int | None], None],
+    stop: Callable[[], asyncio.Event],
 ) -> None:
-    """Until SIGINT or SIGTERM. `ready` is told the server and the endpoint's port.
+    """Until the event is set that `stop` makes. `ready` is told the server and the endpoint's port.
 
     Raises ShellError, also where leadership is lost.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, stop.set)
+    stopped = stop()
     try:
         access = await read_access(place.kubeconfig, place.context)
     except AccessError as error:
@@ -65,4 +66,23 @@ async def run(
                 why = error.strerror or str(error)
                 raise ShellError(f"cannot listen on port {place.port}: {why}") from None
         ready(access.server, port)
-        await scheduler.run(stop)
+        await scheduler.run(stopped)
+
+
+async def run_actors(
+    place: Place,
+    cluster: Cluster,
+    ready: Callable[[str], None],
+    stop: Callable[[], asyncio.Event],
+) -> None:
+    """Kubelets and controllers, until the event is set that `stop` makes. Raises ShellError."""
+    stopped = stop()
+    try:
+        access = await read_access(place.kubeconfig, place.context)
+    except AccessError as error:
+        raise ShellError(str(error)) from None
+    async with Client(access, ACTORS_AGENT) as client:
+        actors = build_actors(cluster, await discover(client))
+        shell = ActorShell(client, actors, cluster.seed)
+        ready(access.server)
+        await shell.run(stopped)

@@ -12,6 +12,7 @@ from stower.apiserver.database import StateError
 from stower.apiserver.serve import LOOPBACK, Options, Running, serve
 from stower.apiserver.tables import VERSIONS
 from stower.cli.output import bad_input, console, failed
+from stower.cli.stopping import WithParent, stop_event
 
 NAME = "apiserver"
 EPILOG = """
@@ -47,6 +48,7 @@ def run(
         typer.Option(help=f"Admission to switch on besides the default: {', '.join(OPTIONAL)}."),
     ] = None,
     kubernetes: Annotated[str, typer.Option(help="Version of the API to serve.")] = "1.36",
+    with_parent: WithParent = False,
 ) -> None:
     """Serve the Kubernetes API from a directory, for one machine."""
     names = [name for given in admission or () for name in given.split(",") if name]
@@ -68,7 +70,7 @@ def run(
     def start(folder: Path) -> None:
         options = Options(folder, host, port, memory, frozenset(names), kubeconfig, kubernetes)
         try:
-            asyncio.run(serve(options, ready))
+            asyncio.run(serve(options, ready, lambda: stop_event(with_parent)))
         except StateError as error:
             raise failed(str(error)) from None
         except OSError as error:

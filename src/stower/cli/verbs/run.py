@@ -12,6 +12,7 @@ import typer
 from stower.assembly import build_engine
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input, console, failed
+from stower.cli.stopping import WithParent, stop_event
 from stower.framework.configuration import read_configuration
 from stower.live.election import read_terms
 from stower.live.run import Place
@@ -66,6 +67,7 @@ def run(
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides ties between equally good nodes.")] = 0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    with_parent: WithParent = False,
 ) -> None:
     """Schedule the pods of a cluster until stopped."""
     document = _document(config)
@@ -93,10 +95,13 @@ def run(
     def build() -> Any:
         return build_engine(document, seed=seed, cycles_per_step_max=CYCLES_PER_STEP)
 
+    def stop() -> asyncio.Event:
+        return stop_event(with_parent)
+
     options = Options(instance, seed, in_flight, terms)
     place = Place(kubeconfig, context, port, token)
     try:
-        asyncio.run(run_scheduler(place, build, options, Metrics(), ready))
+        asyncio.run(run_scheduler(place, build, options, Metrics(), ready, stop))
     except ShellError as error:
         raise failed(str(error)) from None
 

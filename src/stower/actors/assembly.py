@@ -1,0 +1,43 @@
+"""All actors of a cluster."""
+
+from collections.abc import Sequence
+
+from stower.actors.cluster import Cluster
+from stower.actors.cron_job import CronJobs
+from stower.actors.daemon_set import DaemonSets
+from stower.actors.deployment import Deployments
+from stower.actors.disruption import Disruptions
+from stower.actors.garbage import GarbageCollector
+from stower.actors.job import Jobs
+from stower.actors.kubelet import Kubelets
+from stower.actors.namespaces import Namespaces
+from stower.actors.node_lifecycle import NodeLifecycle
+from stower.actors.replica_set import ReplicaSets
+from stower.actors.runtime import Actors
+from stower.actors.service_accounts import ServiceAccounts
+from stower.actors.stateful_set import StatefulSets
+from stower.actors.volumes import Volumes
+
+
+def build_actors(cluster: Cluster, collections: Sequence[str]) -> Actors:
+    """Kubelets for the cluster's nodes, and every controller.
+
+    `collections`: paths of all kinds in namespaces, `{}` in place of the namespace.
+    """
+    return Actors(
+        (
+            Kubelets(cluster),
+            NodeLifecycle(),
+            Deployments(),
+            ReplicaSets(),
+            StatefulSets(),
+            DaemonSets(),
+            Jobs(),
+            CronJobs(),
+            Volumes(),
+            Disruptions(),
+            GarbageCollector(),
+            Namespaces(collections),
+            ServiceAccounts(),
+        )
+    )

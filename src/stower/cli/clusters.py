@@ -1,0 +1,55 @@
+"""The options that describe a simulated cluster: a number of equal nodes, or a file."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stower.actors.cluster import Cluster, read_cluster
+from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.output import bad_input
+from stower.model.errors import InvalidObject
+
+NODES = 3
+Nodes = Annotated[int | None, typer.Option(min=0, max=100_000, help=f"Nodes ({NODES}).")]
+NodeCpu = Annotated[str, typer.Option(metavar="QUANTITY", help="CPU of each node.")]
+NodeMemory = Annotated[str, typer.Option(metavar="QUANTITY", help="Memory of each node.")]
+NodePods = Annotated[int, typer.Option(min=1, help="Pods that each node takes.")]
+Zones = Annotated[
+    str, typer.Option(metavar="A,B,..", help="Zones that the nodes are dealt out to.")
+]
+ClusterFile = Annotated[
+    Path | None,
+    typer.Option("--cluster", metavar="FILE", help="Node pools, images and times, instead."),
+]
+
+
+def describe(
+    nodes: int | None, cpu: str, memory: str, pods: int, zones: str, file: Path | None
+) -> tuple[dict[str, Any], Cluster]:
+    """The document and the cluster that it describes; wrong input ends the command."""
+    if file is not None:
+        if nodes is not None:
+            raise bad_input("--nodes and --cluster: want one of them")
+        try:
+            document = read_yaml_document(str(file))
+        except InputError as error:
+            raise bad_input(str(error)) from None
+        return document, checked(document, str(file))
+    capacity = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    pool = {
+        "name": "node",
+        "count": NODES if nodes is None else nodes,
+        "capacity": capacity,
+        "zones": [zone for zone in zones.split(",") if zone],
+    }
+    document = {"apiVersion": "stower.dev/v1", "kind": "Cluster", "pools": [pool]}
+    return document, checked(document, "--nodes")
+
+
+def checked(document: dict[str, Any], where: str) -> Cluster:
+    """The cluster of a document; wrong input ends the command."""
+    try:
+        return read_cluster(document)
+    except InvalidObject as error:
+        raise bad_input(f"{where}: {error}") from None

@@ -1,0 +1,78 @@
+"""A few requests to an API server, for verbs that look at a cluster."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stower.live.access import AccessError, read_access
+from stower.live.client import Answer, Client
+
+AGENT = "stower"
+
+
+class KubeError(Exception):
+    """The server does not answer as it should; the text says how, in one line."""
+
+
+class Kube:
+    """An API server."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.server = client.access.server
+
+    @staticmethod
+    @contextlib.asynccontextmanager
+    async def open(kubeconfig: Path | None, context: str = "") -> AsyncIterator["Kube"]:
+        """For as long as the block lasts. Raises KubeError."""
+        try:
+            access = await read_access(kubeconfig, context)
+        except AccessError as error:
+            raise KubeError(str(error)) from None
+        async with Client(access, AGENT) as client:
+            yield Kube(client)
+
+    async def ask(
+        self, method: str, path: str, body: bytes | None = None, kind: str = "application/json"
+    ) -> Answer:
+        """One request, whatever the answer. Raises KubeError where there is none."""
+        try:
+            answer = await self._client.ask(method, path, body, kind)
+        except AccessError as error:
+            raise KubeError(str(error)) from None
+        if not answer.status:
+            raise KubeError(f"cannot reach {self.server}: {answer.message}")
+        return answer
+
+    async def get(self, path: str) -> Any:
+        """What is there, decoded. Raises KubeError."""
+        answer = await self.ask("GET", path)
+        if answer.status != 200:
+            raise KubeError(f"{self.server}: {answer.status} {answer.message}")
+        return msgspec.json.decode(answer.body)
+
+    async def items(self, path: str) -> list[Any]:
+        """All objects of a collection."""
+        found: list[Any] = []
+        token = ""
+        joint = "&" if "?" in path else "?"
+        while True:
+            page = await self.get(
+                f"{path}{joint}limit=1000" + (f"&continue={token}" if token else "")
+            )
+            found += page["items"]
+            token = page["metadata"].get("continue") or ""
+            if not token:
+                return found
+
+    async def count(self, path: str) -> int:
+        """How many objects a collection has."""
+        meta = await self.get(f"{path}?limit=1")
+        return len(meta["items"]) + int(meta["metadata"].get("remainingItemCount") or 0)
+
+    async def exists(self, path: str) -> bool:
+        """Whether there is such an object."""
+        return (await self.ask("GET", path)).status == 200

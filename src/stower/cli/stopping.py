@@ -1,0 +1,29 @@
+"""When a server that runs until it is told to is told to: by a signal, or by its parent's end."""
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+WithParent = Annotated[bool, typer.Option(hidden=True, help="Stop when standard input ends.")]
+
+
+def stop_event(with_parent: bool = False) -> asyncio.Event:
+    """Set at SIGINT and SIGTERM, and (`with_parent`) when standard input ends."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stop.set)
+    if with_parent:
+        descriptor = sys.stdin.fileno()
+
+        def read() -> None:
+            if not os.read(descriptor, 1024):
+                loop.remove_reader(descriptor)
+                stop.set()
+
+        loop.add_reader(descriptor, read)
+    return stop

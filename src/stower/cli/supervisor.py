@@ -1,0 +1,265 @@
+"""`stower up` as a process: an API server, a scheduler and actors, each a process that is started
+again when it dies.
+
+One directory is held by one supervisor: a lock says whether it runs, a file says where.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+READY: Final = b"Stop it with Ctrl-C."
+START_SECONDS_MAX: Final = 60.0
+STOP_SECONDS_MAX: Final = 15.0
+PAUSE_SECONDS: Final = 0.2
+PAUSE_SECONDS_MAX: Final = 5.0
+LOCK: Final = "up.lock"
+RECORD: Final = "up.json"
+CLUSTER: Final = "cluster.json"
+LOGS: Final = "logs"
+Tell = Callable[[str], None]
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a running cluster is."""
+
+    pid: int
+    server: str
+    kubeconfig: str
+    processes: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class UpError(Exception):
+    """It cannot run; the text says why, in one line."""
+
+
+@contextlib.contextmanager
+def held(state: Path) -> Iterator[None]:
+    """Hold the directory. Raises UpError where another does, or it cannot be written to."""
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(state / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UpError(f"--state {state}: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UpError(
+                f"--state {state}: a cluster runs from it already; stop it with "
+                f"`stower down --state {state}`"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_held(state: Path) -> bool:
+    """Whether a supervisor runs from the directory."""
+    try:
+        with held(state):
+            return False
+    except UpError:
+        return True
+
+
+def read_record(state: Path) -> Record | None:
+    """Where the running cluster is; None where none runs."""
+    path = state / RECORD
+    try:
+        if not (state / LOCK).exists() or not is_held(state):
+            return None
+        return msgspec.json.decode(path.read_bytes(), type=Record)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+@dataclass
+class Child:
+    """One process. Its standard input ends with us, which tells it to stop."""
+
+    name: str
+    arguments: list[str]
+    log: Path
+    process: asyncio.subprocess.Process | None = None
+    output: str = ""
+    starts: int = 0
+    drain: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start it and wait until it is ready. Raises UpError."""
+        self.starts += 1
+        self.log.parent.mkdir(exist_ok=True)
+        with self.log.open("ab") as log:
+            at = log.tell()
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "stower.cli.main",
+                *self.arguments,
+                "--with-parent",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # a Ctrl-C in the terminal is for us
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        assert self.process.stdout is not None
+        try:
+            async with asyncio.timeout(START_SECONDS_MAX):
+                self.output = ""
+                async for line in self.process.stdout:
+                    self.output += line.decode("utf-8", "replace")
+                    if READY in line:
+                        self.drain = asyncio.create_task(_drain(self.process.stdout))
+                        return
+                await self.process.wait()
+        except TimeoutError:
+            await self.stop()
+            raise UpError(f"{self.name} did not start within {START_SECONDS_MAX:.0f} s") from None
+        raise UpError(self._why(at))
+
+    def _why(self, at: int) -> str:
+        """The last line that it said."""
+        with self.log.open("rb") as log:
+            log.seek(at)
+            lines = log.read().decode("utf-8", "replace").strip().splitlines()
+        line = lines[-1] if lines else f"it ended ({self._code})"
+        return line.removeprefix("stower: error: ")
+
+    @property
+    def _code(self) -> int | None:
+        return self.process.returncode if self.process is not None else None
+
+    async def stop(self) -> None:
+        """Ask it to end, then end it."""
+        process = self.process
+        if process is None or process.returncode is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def _drain(stream: asyncio.StreamReader) -> None:
+    while await stream.read(1 << 16):
+        pass
+
+
+@dataclass
+class Supervisor:
+    """All processes of one cluster."""
+
+    state: Path
+    server: Child
+    others: list[Child]
+    kubeconfig: Path
+    url: str = ""
+    tell: Tell = print
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def start(self) -> None:
+        """Start everything. Raises UpError, with nothing left running."""
+        try:
+            await self._start_server()
+            await asyncio.gather(*(child.start() for child in self.others))
+        except BaseException:
+            await self.stop()
+            raise
+        self.record()
+
+    async def _start_server(self) -> None:
+        """A server of a supervisor that was killed takes a moment to see it."""
+        until = time.monotonic() + (5.0 if (self.state / RECORD).exists() else 0.0)
+        while True:
+            try:
+                await self.server.start()
+                return
+            except UpError:
+                if time.monotonic() >= until:
+                    raise
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def keep(self, stop: asyncio.Event) -> None:
+        """Start again what dies, until `stop`."""
+        self._tasks = [
+            asyncio.create_task(self._keep(child)) for child in (self.server, *self.others)
+        ]
+        try:
+            await stop.wait()
+        finally:
+            await self.stop()
+
+    async def _keep(self, child: Child) -> None:
+        pause = PAUSE_SECONDS
+        while True:
+            assert child.process is not None
+            began = time.monotonic()
+            code = await child.process.wait()
+            if time.monotonic() - began > PAUSE_SECONDS_MAX:
+                pause = PAUSE_SECONDS
+            self.tell(f"{child.name} ended ({_ended(code)}); it is started again")
+            while True:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, PAUSE_SECONDS_MAX)
+                try:
+                    await child.start()
+                    break
+                except UpError as error:
+                    self.tell(f"{child.name}: {error}")
+            self.record()
+
+    async def stop(self) -> None:
+        """Stop everything, the server last."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(child.stop() for child in self.others))
+        await self.server.stop()
+        (self.state / RECORD).unlink(missing_ok=True)
+
+    def record(self) -> None:
+        """Write down where everything is."""
+        children = {
+            child.name: child.process.pid
+            for child in (self.server, *self.others)
+            if child.process is not None
+        }
+        record = Record(os.getpid(), self.url, str(self.kubeconfig), children)
+        write_whole(self.state / RECORD, msgspec.json.encode(record))
+
+
+def _ended(code: int) -> str:
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"exit code {code}"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file so that nobody sees half of it."""
+    new = path.with_suffix(".new")
+    new.write_bytes(data)
+    new.replace(path)
+
+
+def read_cluster_document(state: Path) -> dict[str, Any] | None:
+    """The cluster that the directory was made for."""
+    try:
+        return msgspec.json.decode((state / CLUSTER).read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError):
+        return None

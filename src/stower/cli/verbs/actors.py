@@ -1,0 +1,57 @@
+"""stower actors: the rest of a cluster, simulated, on any API server."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stower.cli import clusters
+from stower.cli.output import console, failed
+from stower.cli.stopping import WithParent, stop_event
+from stower.live.run import Place, run_actors
+from stower.live.scheduler import ShellError
+
+NAME = "actors"
+EPILOG = """
+Examples:
+
+  stower actors --kubeconfig .stower/kubeconfig --nodes 100 --zones a,b,c
+
+  stower actors --kubeconfig .stower/kubeconfig --cluster cluster.yaml
+
+Kubelets run pods on paper: images take time to pull, pods start, end after the annotation
+stower.dev/run-seconds, stop and resize. Controllers do the rest: Deployments, StatefulSets,
+DaemonSets, Jobs, CronJobs, volumes, budgets, node failures, garbage, namespaces. `stower up` starts
+all of it with an API server and a scheduler. It is nothing for a real cluster, which has its own.
+"""
+
+
+def run(
+    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the API server.")],
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    nodes: clusters.Nodes = None,
+    node_cpu: clusters.NodeCpu = "4",
+    node_memory: clusters.NodeMemory = "16Gi",
+    node_pods: clusters.NodePods = 110,
+    zones: clusters.Zones = "",
+    cluster: clusters.ClusterFile = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    with_parent: WithParent = False,
+) -> None:
+    """Simulate kubelets and controllers until stopped."""
+    _, described = clusters.describe(nodes, node_cpu, node_memory, node_pods, zones, cluster)
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=level)
+
+    def ready(server: str) -> None:
+        count = sum(pool.count for pool in described.pools)
+        text = f"Simulating {count} nodes and the controllers of {server}. Stop it with Ctrl-C."
+        console().print(text, soft_wrap=True)
+
+    place = Place(kubeconfig, context)
+    try:
+        asyncio.run(run_actors(place, described, ready, lambda: stop_event(with_parent)))
+    except ShellError as error:
+        raise failed(str(error)) from None

@@ -1,0 +1,91 @@
+"""stower status: how the cluster of `stower up` is."""
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from stower.cli.kube import Kube, KubeError
+from stower.cli.output import Output, console, emit, failed, table
+from stower.cli.supervisor import Record, read_record
+from stower.cli.verbs.up import STATE, State
+
+NAME = "status"
+EPILOG = """
+Examples:
+
+  stower status
+
+  stower status --output json
+
+Exit code 0 where it runs and all its nodes are ready, 1 where not.
+"""
+
+
+def run(
+    state: State = STATE,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print it.")
+    ] = Output.TABLE,
+) -> None:
+    """Say what runs, how many nodes are ready and how the pods are."""
+    record = read_record(state)
+    if record is None:
+        if output is Output.TABLE:
+            console().print(f"No cluster runs from {state}. Start one with `stower up`.")
+        else:
+            emit({"running": False}, output)
+        raise typer.Exit(1)
+    try:
+        found = asyncio.run(_look(record))
+    except KubeError as error:
+        raise failed(str(error)) from None
+    if output is not Output.TABLE:
+        emit(found, output)
+    else:
+        _print(found)
+    if found["nodes"]["ready"] < found["nodes"]["all"]:
+        raise typer.Exit(1)
+
+
+async def _look(record: Record) -> dict[str, Any]:
+    from pathlib import Path
+
+    async with Kube.open(Path(record.kubeconfig)) as kube:
+        nodes = await kube.items("/api/v1/nodes")
+        pods = await kube.items("/api/v1/pods")
+    ready = sum(
+        any(c["type"] == "Ready" and c["status"] == "True" for c in n["status"]["conditions"])
+        for n in nodes
+    )
+    phases: dict[str, int] = {}
+    for pod in pods:
+        phase = pod["status"].get("phase") or "Unknown"
+        if phase == "Pending" and pod["spec"].get("nodeName"):
+            phase = "Starting"
+        phases[phase] = phases.get(phase, 0) + 1
+    return {
+        "running": True,
+        "server": record.server,
+        "kubeconfig": record.kubeconfig,
+        "processes": {"up": record.pid, **record.processes},
+        "nodes": {"all": len(nodes), "ready": ready},
+        "pods": {"all": len(pods), **dict(sorted(phases.items()))},
+    }
+
+
+def _print(found: dict[str, Any]) -> None:
+    shown = table("", "what", "how")
+    shown.show_header = False
+    shown.title = None
+    shown.add_row("server", found["server"])
+    shown.add_row("kubeconfig", found["kubeconfig"])
+    running = ", ".join(f"{name} {pid}" for name, pid in found["processes"].items())
+    shown.add_row("processes", running)
+    nodes = found["nodes"]
+    shown.add_row("nodes", f"{nodes['ready']:,} of {nodes['all']:,} ready")
+    pods = dict(found["pods"])
+    count = pods.pop("all")
+    phases = ", ".join(f"{number:,} {phase}" for phase, number in pods.items())
+    shown.add_row("pods", f"{count:,}" + (f": {phases}" if phases else ""))
+    console().print(shown)

@@ -1,0 +1,206 @@
+"""stower up: a whole cluster in one command."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from stower.cli import clusters
+from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.kube import Kube, KubeError
+from stower.cli.output import bad_input, console, failed, note
+from stower.cli.stopping import stop_event
+from stower.cli.supervisor import (
+    CLUSTER,
+    LOGS,
+    Child,
+    Supervisor,
+    UpError,
+    held,
+    read_cluster_document,
+    write_whole,
+)
+
+NAME = "up"
+EPILOG = """
+Examples:
+
+  stower up
+
+  stower up --nodes 100 --node-cpu 16 --node-memory 64Gi --zones a,b,c --detach
+
+  stower up --cluster cluster.yaml --config scheduler.yaml --state ./lab
+
+  export KUBECONFIG=.stower/kubeconfig; kubectl get nodes
+
+An API server, simulated nodes and controllers, and the scheduler, each a process of its own. The
+state directory keeps everything: the next `up` goes on from there.
+"""
+STATE = Path(".stower")
+READY_SECONDS_MAX = 60.0
+DETACH_SECONDS_MAX = 120.0
+State = Annotated[Path, typer.Option(help="Directory of the cluster.")]
+
+
+def run(
+    nodes: clusters.Nodes = None,
+    node_cpu: clusters.NodeCpu = "4",
+    node_memory: clusters.NodeMemory = "16Gi",
+    node_pods: clusters.NodePods = 110,
+    zones: clusters.Zones = "",
+    cluster: clusters.ClusterFile = None,
+    config: Annotated[str, typer.Option(metavar="FILE", help="A KubeSchedulerConfiguration.")] = "",
+    state: State = STATE,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the API server; 0 takes a free one.")
+    ] = 6443,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Leave it running; `stower down` stops it.")
+    ] = False,
+) -> None:
+    """Start a cluster: API server, simulated nodes, controllers, scheduler."""
+    known = read_cluster_document(state) if nodes is None and cluster is None else None
+    if known is None:
+        document, described = clusters.describe(
+            nodes, node_cpu, node_memory, node_pods, zones, cluster
+        )
+    else:
+        document, described = known, clusters.checked(known, str(state / CLUSTER))
+    if config:
+        try:
+            read_yaml_document(config)
+        except InputError as error:
+            raise bad_input(str(error)) from None
+    if detach:
+        _detach(state)
+        return
+    wanted = sum(pool.count for pool in described.pools)
+    began = time.monotonic()
+    try:
+        with held(state):
+            try:
+                write_whole(state / CLUSTER, msgspec.json.encode(document))
+            except OSError as error:
+                raise UpError(f"--state {state}: {error.strerror}") from None
+            asyncio.run(_up(state, port, config, wanted, began))
+    except (UpError, KubeError) as error:
+        raise failed(str(error)) from None
+
+
+async def _up(state: Path, port: int, config: str, wanted: int, began: float) -> None:
+    stop = stop_event()
+    kubeconfig = (state / "kubeconfig").resolve()
+    logs = state / LOGS
+    scheduling = ["run", "--kubeconfig", str(kubeconfig), "--no-leader-elect"]
+    if config:
+        scheduling += ["--config", str(Path(config).resolve())]
+    serving = ["apiserver", "--state", str(state.resolve()), "--port", str(port)]
+    serving += ["--admission", "ServiceAccount,TaintNodesByCondition"]
+    actors = ["actors", "--kubeconfig", str(kubeconfig)]
+    actors += ["--cluster", str((state / CLUSTER).resolve())]
+    supervisor = Supervisor(
+        state,
+        Child("server", serving, logs / "server.log"),
+        [
+            Child("scheduler", scheduling, logs / "scheduler.log"),
+            Child("actors", actors, logs / "actors.log"),
+        ],
+        kubeconfig,
+        tell=note,
+    )
+    starting = asyncio.create_task(_start(supervisor, wanted))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await supervisor.stop()
+        return
+    nodes = starting.result()
+    _welcome(state, kubeconfig, supervisor.url, nodes, time.monotonic() - began)
+    await supervisor.keep(stop)
+    console().print("Stopped.")
+
+
+async def _start(supervisor: Supervisor, wanted: int) -> int:
+    """Start everything and wait until pods can be made; the number of nodes that are ready."""
+    await supervisor.start()
+    try:
+        async with Kube.open(supervisor.kubeconfig) as kube, asyncio.timeout(READY_SECONDS_MAX):
+            supervisor.url = kube.server
+            while True:
+                nodes = await kube.count("/api/v1/nodes")
+                path = "/api/v1/namespaces/default/serviceaccounts/default"
+                if nodes >= wanted and await kube.exists(path):
+                    break
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        await supervisor.stop()
+        raise UpError(
+            f"nodes are not there after {READY_SECONDS_MAX:.0f} s; see the logs"
+        ) from None
+    except BaseException:
+        await supervisor.stop()
+        raise
+    supervisor.record()
+    return nodes
+
+
+def _welcome(state: Path, kubeconfig: Path, url: str, nodes: int, took_s: float) -> None:
+    out = console()
+    out.print(f"A cluster of {nodes:,} nodes is up on {url} ({took_s:.1f} s).\n")
+    out.print("Next, in another terminal:\n")
+    out.print(f"  export KUBECONFIG={kubeconfig}", soft_wrap=True)
+    out.print("  kubectl get nodes")
+    out.print("  kubectl create deployment web --image=nginx --replicas=3")
+    out.print("  kubectl get pods -o wide\n")
+    where = "" if state == STATE else f" --state {state}"
+    out.print(f"Logs are in {state / LOGS}. Stop it with Ctrl-C or `stower down{where}`.")
+
+
+def _detach(state: Path) -> None:
+    """The same command in the background; returns when it is up."""
+    arguments = [a for a in sys.argv[1:] if a not in ("--detach", "-d")]
+    try:
+        (state / LOGS).mkdir(parents=True, exist_ok=True)
+        path = state / LOGS / "up.log"
+        log = path.open("wb")
+    except OSError as error:
+        raise failed(f"--state {state}: {error.strerror}") from None
+    with log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "stower.cli.main", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+    _wait(process, lambda: _said(path), state)
+    text = path.read_text(errors="replace")
+    console().print(text.replace("Ctrl-C or ", "").rstrip(), soft_wrap=True)
+
+
+def _said(path: Path) -> bool:
+    return "Stop it with" in path.read_text(errors="replace")
+
+
+def _wait(process: "subprocess.Popen[bytes]", ready: Callable[[], bool], state: Path) -> None:
+    until = time.monotonic() + DETACH_SECONDS_MAX
+    while not ready():
+        if process.poll() is not None:
+            lines = (state / LOGS / "up.log").read_text(errors="replace").strip().splitlines()
+            line = lines[-1] if lines else "it ended"
+            sys.stderr.write(f"stower: error: {line.removeprefix('stower: error: ')}\n")
+            raise typer.Exit(process.returncode or 1)
+        if time.monotonic() > until:
+            process.terminate()
+            raise failed(f"it is not up after {DETACH_SECONDS_MAX:.0f} s")
+        time.sleep(0.05)

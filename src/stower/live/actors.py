@@ -1,0 +1,157 @@
+"""The actors on an API server: watches feed them, their requests are sent, until told to stop."""
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from stower.actors.namespaces import collections_of
+from stower.actors.objects import RESOURCES
+from stower.actors.runtime import Actors, Call, path_to
+from stower.live.access import AccessError
+from stower.live.client import Answer, Client
+from stower.live.reflect import Changes, Documents, ListRefused, Reflector
+from stower.live.scheduler import Clock, ShellError
+from stower.live.window import Window
+from stower.live.workers import Workers
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT: Final = 64
+KEYS_PER_STEP: Final = 64
+SLICE_SECONDS: Final = 0.004
+CLOSE_SECONDS: Final = 2.0
+TOO_MANY: Final = 429
+DELETABLE: Final = "deletecollection"
+
+
+class ActorShell:
+    """Actors and their API server."""
+
+    def __init__(self, client: Client, actors: Actors, seed: int = 0) -> None:
+        self.actors = actors
+        self.window = Window(IN_FLIGHT)
+        self._client = client
+        self._clock = Clock()
+        self._awake = asyncio.Event()
+        self._calls: deque[Call] = deque()
+        self._workers = Workers[Call](self._take, self._do, lambda: self.window.size)
+        chance = random.Random(seed)
+        self.reflectors = {kind: self._reflect(kind, chance) for kind in actors.kinds}
+
+    def _reflect(self, kind: str, chance: random.Random) -> Reflector:
+        resource = RESOURCES[kind]
+
+        def on_list() -> None:
+            self.actors.listed(kind, self.reflectors[kind].objects.values())
+            self._awake.set()
+
+        def on_changes(changes: Changes) -> None:
+            for type, obj in changes:
+                self.actors.changed(kind, type, obj)
+            self._awake.set()
+
+        return Reflector(
+            self._client,
+            path_to(kind),
+            Documents(resource.api_version, resource.kind),
+            chance,
+            on_list=on_list,
+            on_changes=on_changes,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`. Raises ShellError."""
+        tasks = [asyncio.create_task(r.run()) for r in self.reflectors.values()]
+        tasks.append(asyncio.create_task(self._drive()))
+        waiter = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait((*tasks, waiter), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task is not waiter:
+                    task.result()
+        except ListRefused as error:
+            raise ShellError(f"{self._client.access.server} refuses {error}") from None
+        finally:
+            for task in (*tasks, waiter):
+                task.cancel()
+            await asyncio.gather(*tasks, waiter, return_exceptions=True)
+            await self._workers.close(CLOSE_SECONDS)
+
+    async def _drive(self) -> None:
+        while True:
+            until = time.perf_counter() + SLICE_SECONDS
+            while True:
+                self._awake.clear()
+                calls = self.actors.step(self._clock.now_ns(), KEYS_PER_STEP)
+                if calls:
+                    self._calls.extend(calls)
+                    self._workers.wanted(len(self._calls))
+                due_ns = self.actors.next_wake_ns
+                if due_ns is None or due_ns > self._clock.now_ns():
+                    await self._sleep(due_ns)
+                    break
+                if time.perf_counter() >= until:
+                    await asyncio.sleep(0)
+                    break
+
+    async def _sleep(self, due_ns: int | None) -> None:
+        timer = None
+        if due_ns is not None:
+            after_s = max(0, due_ns - self._clock.now_ns()) / 1e9
+            timer = asyncio.get_running_loop().call_later(after_s, self._awake.set)
+        await self._awake.wait()
+        if timer is not None:
+            timer.cancel()
+
+    # Calls
+
+    def _take(self) -> Call | None:
+        return self._calls.popleft() if self._calls else None
+
+    async def _do(self, call: Call) -> None:
+        path = quote(call.path, safe="/:@!$&'()*+,;=")
+        if call.query:
+            path = f"{path}?{urlencode(call.query)}"
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            answer = await self._client.ask(
+                call.method, path, call.body or None, call.content_type or "application/json"
+            )
+        except AccessError as error:
+            answer = Answer(0, str(error).encode())
+        self.window.answered(clock() - began, clock(), answer.status == TOO_MANY)
+        if answer.status >= 400 or not answer.status:
+            log.info("%s %s: %s %s", call.method, path, answer.status, answer.message)
+        self.actors.answered(call.id, answer.status, answer.body)
+        self._awake.set()
+
+
+async def discover(client: Client) -> tuple[str, ...]:
+    """Collections in namespaces that can be emptied, as templates. Raises ShellError."""
+    found: list[tuple[str, str]] = []
+    groups = await _ask(client, "/apis")
+    versions = ["v1"] + [g["preferredVersion"]["groupVersion"] for g in groups["groups"]]
+    for version in versions:
+        prefix = "/apis/" if "/" in version else "/api/"
+        for resource in (await _ask(client, prefix + version))["resources"]:
+            if resource["namespaced"] and DELETABLE in resource["verbs"]:
+                found.append((version, resource["name"]))
+    return collections_of(found)
+
+
+async def _ask(client: Client, path: str) -> Any:
+    try:
+        answer = await client.ask("GET", path)
+    except AccessError as error:
+        raise ShellError(str(error)) from None
+    if answer.status != 200:
+        what = f"{answer.status} {answer.message}" if answer.status else answer.message
+        raise ShellError(f"cannot ask {client.access.server} for {path}: {what}")
+    return msgspec.json.decode(answer.body)

@@ -1,0 +1,201 @@
+"""`stower up`: a whole cluster in one command, and what it survives."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.servers import Client, Command, until
+
+Object = dict[str, Any]
+NAMESPACE = "/api/v1/namespaces/default"
+PODS = f"{NAMESPACE}/pods"
+OPEN: list[Client] = []
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+
+
+def stower(*arguments: str, seconds: float = 90) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "stower.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "state"
+    yield folder
+    while OPEN:
+        OPEN.pop().close()
+    stower("down", "--state", str(folder))
+
+
+def up(state: Path, *arguments: str) -> Client:
+    code, said, error = stower("up", "--state", str(state), "--port", "0", "--detach", *arguments)
+    assert 0 == code, error
+    assert "kubectl get nodes" in said
+    return opened(state)
+
+
+def opened(state: Path) -> Client:
+    """A client that is closed with the state."""
+    OPEN.append(Client(state / "kubeconfig"))
+    return OPEN[-1]
+
+
+def deployment(name: str, replicas: int) -> Object:
+    labels = {"app": name}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def running(objects: dict[str, Object]) -> dict[str, str]:
+    return {
+        name: pod["spec"]["nodeName"]
+        for name, pod in objects.items()
+        if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+    }
+
+
+def status(state: Path) -> Object:
+    code, said, error = stower("status", "--state", str(state), "--output", "json")
+    assert code in (0, 1), error
+    found: Object = json.loads(said)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.behaviour("X8")
+@pytest.mark.behaviour("X2")
+def test_a_cluster_starts_runs_pods_stops_and_goes_on(state: Path) -> None:
+    client = up(state, "--nodes", "4", "--node-cpu", "2", "--zones", "a,b")
+    assert 201 == client.call("POST", DEPLOYMENTS, deployment("web", 6))[0]
+    before = running(until(client, PODS, lambda o: len(running(o)) == 6))
+    found = status(state)
+    assert {"all": 4, "ready": 4} == found["nodes"]
+    assert {"all": 6, "Running": 6} == found["pods"]
+    assert {"up", "server", "scheduler", "actors"} == set(found["processes"])
+    code, _, error = stower("up", "--state", str(state), "--port", "0")
+    assert (1, 1) == (code, error.count("\n"))
+    assert "stower down" in error
+    assert 0 == stower("down", "--state", str(state))[0]
+    assert not any(map(is_alive, found["processes"].values()))
+    assert {"running": False} == status(state)
+    client = up(state)
+    nodes = until(client, "/api/v1/nodes", lambda o: len(o) == 4)
+    assert "2" == nodes["node-1"]["status"]["allocatable"]["cpu"]
+    assert before == running(until(client, PODS, lambda o: len(running(o)) == 6))
+    assert 0 == stower("down", "--state", str(state), "--delete")[0]
+    assert not state.exists()
+    assert 0 == stower("down", "--state", str(state))[0], "nothing to stop is no error"
+
+
+def test_ctrl_c_stops_all(state: Path) -> None:
+    command = Command("up", "--state", str(state), "--port", "0", "--nodes", "1")
+    found = status(state)
+    command.process.send_signal(signal.SIGINT)
+    assert 0 == command.process.wait(30)
+    assert not any(map(is_alive, found["processes"].values()))
+    command.stop()
+
+
+@pytest.mark.behaviour("X4")
+@pytest.mark.parametrize(
+    "victims", [("server",), ("scheduler",), ("server", "scheduler", "actors")]
+)
+def test_what_is_killed_comes_back_and_nothing_is_lost(
+    state: Path, victims: tuple[str, ...]
+) -> None:
+    client = up(state, "--nodes", "4")
+    assert 201 == client.call("POST", DEPLOYMENTS, deployment("web", 120))[0]
+    seen = running(until(client, PODS, lambda o: len(running(o)) >= 10))
+    client.close()
+    processes = status(state)["processes"]
+    for name in victims:
+        os.kill(processes[name], signal.SIGKILL)
+    client = _again(state, processes, victims)
+    pods = running(until(client, PODS, lambda o: len(running(o)) == 120, 60))
+    assert 120 == len(pods)
+    assert seen == {name: pods[name] for name in seen}, "what ran has stayed where it was"
+
+
+def _again(state: Path, before: Object, victims: tuple[str, ...]) -> Client:
+    """A client, as soon as all that were killed are there again."""
+    gate = threading.Event()
+    for _ in range(300):
+        record = json.loads((state / "up.json").read_bytes())["processes"]
+        if all(record[name] != before[name] for name in victims):
+            break
+        gate.wait(0.1)
+    return opened(state)
+
+
+def test_a_supervisor_that_is_killed_leaves_nothing_behind(state: Path) -> None:
+    up(state, "--nodes", "1")
+    found = status(state)["processes"]
+    os.kill(found["up"], signal.SIGKILL)
+    client = up(state)
+    assert 201 == client.call("POST", DEPLOYMENTS, deployment("web", 2))[0]
+    until(client, PODS, lambda o: len(running(o)) == 2)
+    assert not any(map(is_alive, found.values()))
+
+
+def test_what_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = ("up", "--state", str(tmp_path / "s"), "--port", str(port))
+        for more in ((), ("--detach",)):
+            code, _, error = stower(*arguments, *more)
+            assert (1, 1) == (code, error.count("\n")), error
+            assert str(port) in error
+            assert "--port" in error
+    file = tmp_path / "file"
+    file.touch()
+    code, _, error = stower("up", "--state", str(file / "below"), "--port", "0")
+    assert (1, 1) == (code, error.count("\n")), error
+    assert str(file) in error
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        ("pools: [{name: a, count: -1}]", "pools[0].count"),
+        ("pools: [{name: a, capacity: {cpu: lots}}]", "pools[0].capacity[cpu]"),
+        ("pools: [{name: a, taints: [{key: k, effect: Never}]}]", "pools[0].taints[0].effect"),
+        ("pools: [{name: a}, {name: a}]", "pools[1].name"),
+        ("pools: [{name: a, colour: red}]", "pools[0]"),
+        ("images: [{name: a}]", "pools"),
+        ("kind: Zoo\npools: [{name: a}]", "kind"),
+        ("kind: Cluster\n", "pools"),
+        ("pools: [{name: a}]\npullBytesPerSecond: '0'", "pullBytesPerSecond"),
+    ],
+)
+def test_a_cluster_file_that_cannot_be(tmp_path: Path, document: str, want: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    head = "apiVersion: stower.dev/v1\n" + ("" if "kind" in document else "kind: Cluster\n")
+    path.write_text(head + document)
+    code, _, error = stower("up", "--state", str(tmp_path / "s"), "--cluster", str(path))
+    assert (2, 1) == (code, error.count("\n")), error
+    assert want in error
+    assert str(path) in error
