@@ -18,7 +18,7 @@ help: ## List the targets
 env: $(STAMP) ## Create .venv with everything in requirements.lock and the project, editable
 	@:
 
-demo: env ## Schedule a generated cluster and show the result
+demo: env ## Start a cluster, run everything on it, break it, clean up
 	@$(BIN)/stower demo $(ARGS)
 
 test: env ## Check style, types and imports, then run the tests

@@ -38,11 +38,39 @@ class Manager(NamedTuple):
     subresource: str = ""
 
 
-class Entry(NamedTuple):
-    """The fields of one manager."""
+class Entry:
+    """The fields of one manager: as paths or as fieldsV1, of which paths are made when needed."""
 
-    time: str
-    fields: Fields
+    __slots__ = ("_fields", "time", "tree")
+
+    def __init__(self, time: str, fields: Fields | None, tree: Object | None = None) -> None:
+        """One of `fields` and `tree` must be there."""
+        self.time = time
+        self.tree = tree
+        self._fields = fields
+
+    @property
+    def fields(self) -> Fields:
+        """Their paths."""
+        if self._fields is None:
+            self._fields = frozenset(from_tree(self.tree or {}))
+        return self._fields
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entry) and (self.time, self.fields) == (other.time, other.fields)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.tree if self.tree is not None else self._fields)
+
+    def has_any(self, paths: Iterable[Path]) -> bool:
+        """Whether one of the paths is among the fields."""
+        if self._fields is not None:
+            return not self._fields.isdisjoint(paths)
+        tree = self.tree or {}
+        return any(_in_tree(tree, path) for path in paths)
 
 
 Managers = dict[Manager, Entry]
@@ -202,6 +230,23 @@ def from_tree(tree: Object, path: Path = ()) -> Iterator[Path]:
             yield from from_tree(inner, (*path, element))
 
 
+def _in_tree(tree: Object, path: Path) -> bool:
+    for element in path:
+        inner = tree.get(element)
+        if inner is None:
+            return False
+        tree = inner
+    return not tree or "." in tree
+
+
+def is_managed(metadata: Object) -> bool:
+    """Whether the object has managers that can be read."""
+    return any(
+        isinstance(entry.get("fieldsV1"), dict) and entry.get("fieldsType") == "FieldsV1"
+        for entry in metadata.get("managedFields") or ()
+    )
+
+
 def read_managers(metadata: Object) -> Managers:
     """The managers of an object; what cannot be read is left out."""
     found: Managers = {}
@@ -215,7 +260,7 @@ def read_managers(metadata: Object) -> Managers:
             entry.get("apiVersion", ""),
             entry.get("subresource", ""),
         )
-        found[manager] = Entry(entry.get("time", ""), frozenset(from_tree(tree)))
+        found[manager] = Entry(entry.get("time", ""), None, tree)
     return found
 
 
@@ -226,7 +271,7 @@ def write_managers(managers: Managers) -> list[Object]:
         managers.items(), key=lambda m: (m[0].operation, m[1].time, m[0].name, m[0].subresource)
     )
     for manager, entry in ordered:
-        if not entry.fields:
+        if not entry:
             continue
         written = {
             "manager": manager.name,
@@ -234,7 +279,7 @@ def write_managers(managers: Managers) -> list[Object]:
             "apiVersion": manager.api_version,
             "time": entry.time,
             "fieldsType": "FieldsV1",
-            "fieldsV1": to_tree(entry.fields),
+            "fieldsV1": to_tree(entry.fields) if entry.tree is None else entry.tree,
         }
         if manager.subresource:
             written["subresource"] = manager.subresource
@@ -355,11 +400,13 @@ def updated(
     own = managers.pop(mine, Entry(now, frozenset()))
     gone = changed | removed
     result: Managers = {
-        other: Entry(entry.time, entry.fields - gone) if entry.fields & gone else entry
+        other: Entry(entry.time, entry.fields - gone) if entry.has_any(gone) else entry
         for other, entry in managers.items()
     }
     fields = (own.fields | changed) - removed
-    result[manager] = Entry(now if fields != own.fields or changed else own.time, fields)
+    same = fields == own.fields
+    tree = own.tree if same else None
+    result[manager] = Entry(own.time if same and not changed else now, fields, tree)
     return write_managers(_capped(result))
 
 
@@ -370,7 +417,7 @@ def _same_manager(one: Manager, other: Manager) -> bool:
 def _capped(managers: Managers) -> Managers:
     """At most MANAGERS_MAX Update entries: the oldest become one. Source: capManagersManager."""
     updates = sorted(
-        (m for m in managers if m.operation == "Update" and managers[m].fields),
+        (m for m in managers if m.operation == "Update" and managers[m]),
         key=lambda m: managers[m].time,
     )
     if len(updates) <= MANAGERS_MAX:

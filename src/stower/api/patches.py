@@ -319,7 +319,10 @@ def _merge_items(
             result[i] = _strategic_map(result[i], item, kind)
         else:
             places[token] = [len(result)]
-            result.append(_clean(_strategic_map({}, item, kind)))
+            if any(type(v) in (dict, list) or k[:1] == "$" for k, v in item.items()):
+                result.append(_clean(_strategic_map({}, item, kind)))
+            else:
+                result.append({k: v for k, v in item.items() if v is not None})
     kept = [item for item in change if DIRECTIVE not in item]
     return _ordered([v for v in result if v is not GONE], kept, old, order, key)
 
@@ -336,6 +339,8 @@ def _ordered(
     An item that the server alone knows comes before one of the patch only where it already did.
     Source: normalizeElementOrder, mergeSortedSlice.
     """
+    if not original and order is None:
+        return items  # all are the patch's own, and in its order
 
     def identity(item: Value) -> str | bytes:
         return _token(item.get(key) if key and isinstance(item, dict) else item)

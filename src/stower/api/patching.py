@@ -9,7 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from stower.api import convert, managed
-from stower.api.bodies import cleaned, duplicate_fields, media_type, parse_json
+from stower.api.bodies import (
+    cleaned,
+    count_keys,
+    duplicate_fields,
+    may_repeat,
+    media_type,
+    parse_json,
+)
 from stower.api.calls import Call
 from stower.api.errors import (
     INVALID,
@@ -129,7 +136,11 @@ def patch_transform(call: Call, form: str, options: WriteOptions) -> tuple[Trans
         try:
             if not strategically:  # which looks at neither
                 _check_patched_kind(call, patched)
-            item, more = _cleaned(call, patched, options, _faults_of(body, change, form, options))
+            faults = _faults_of(body, change, form, options)
+            quick = None if faults else _cleaned_status(call, shown, patched)
+            if quick is not None:
+                return _named(call, quick)
+            item, more = _cleaned(call, patched, options, faults)
         except ApiError as error:
             text = go_text(change) if strategically else _encode(patched).decode()
             fault = FieldError(INVALID, "patch", text, error.message)
@@ -144,7 +155,9 @@ def _faults_of(body: bytes, change: Any, form: str, options: WriteOptions) -> li
     """What a strict reader has against the patch itself."""
     if options.validation == "Ignore":
         return []
-    found = [f'duplicate field "{path}"' for path in duplicate_fields(body)]
+    found = []
+    if may_repeat(body, count_keys(change)):
+        found = [f'duplicate field "{path}"' for path in duplicate_fields(body)]
     if form != JSON_PATCH:
         return found
     for i, operation in enumerate(change):
@@ -162,6 +175,29 @@ def _cleaned(
     if faults and options.validation == "Strict":
         raise bad_request(f"strict decoding error: {', '.join(faults)}")
     return item, faults
+
+
+def _cleaned_status(call: Call, known: Object, patched: Object) -> Object | None:
+    """The same where only metadata and status can have changed: what is stored is clean already.
+
+    None where that is not so, or something is wrong, which the general way can name.
+    """
+    kind = call.resource.type
+    if call.subresource != "status" or call.resource.custom is not None or kind is None:
+        return None
+    if convert.out_of_store(call.resource) is not None:
+        return None
+    made = dict(known)
+    reading = Reading()
+    for name, value in patched.items():
+        if name in ("metadata", "status"):
+            try:
+                made[name] = kind.fields[name].type.clean(value, reading)
+            except (BadValue, KeyError):
+                return None
+        elif name not in ("kind", "apiVersion") and value is not known.get(name):
+            return None
+    return None if reading.unknown or len(patched) != len(known) + 2 else made
 
 
 def _named(call: Call, item: Object) -> Object:

@@ -418,7 +418,7 @@ def _update_managers(
     if managers is not None:
         if fields := managed.write_managers(managers):
             meta["managedFields"] = fields
-    elif kind is not None and managed.read_managers(old["metadata"]):
+    elif kind is not None and managed.is_managed(old["metadata"]):
         version = call.resource.api_version
         manager = managed.Manager(
             options.manager, "Update", version, options.subresource or call.subresource

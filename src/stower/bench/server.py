@@ -126,11 +126,13 @@ class Target:
         _, protocol = await loop.create_connection(Reply, self.host, self.port, ssl=self.context)
         return protocol
 
-    def request(self, method: str, path: str, body: bytes = b"") -> bytes:
+    def request(
+        self, method: str, path: str, body: bytes = b"", kind: str = "application/json"
+    ) -> bytes:
         """The bytes of a request."""
         return (
             f"{method} {path} HTTP/1.1\r\nHost: {self.host}\r\nAuthorization: Bearer {self.token}"
-            f"\r\nContent-Type: application/json\r\nAccept: application/json\r\n"
+            f"\r\nContent-Type: {kind}\r\nAccept: application/json\r\n"
             f"User-Agent: bench/1\r\nContent-Length: {len(body)}\r\n\r\n"
         ).encode() + body
 

@@ -176,20 +176,38 @@ def check_amounts(resources: ResourceList | None, path: str) -> None:
 
 def load(inputs: Sequence[str]) -> Loaded:
     """Read manifests and traces. Raises InputError."""
-    if list(inputs).count(STDIN) > 1:
-        raise InputError("stdin: can be read only once")
     reader = _Reader()
-    for name in inputs:
-        trace_files = _trace_files(name)
-        if trace_files:
-            for path in trace_files:
-                _take_trace(reader, path)
-        else:
-            _take_documents(reader, name)
+    for found in raw_objects(inputs):
+        reader.take(found.where, found.data, found.created_s, found.deleted_s)
     if not reader.nodes and not reader.pods:
         what = f" ({_listed(reader.skipped)} left out)" if reader.skipped else ""
         raise InputError(f"{', '.join(inputs)}: no nodes and no pods{what}")
     return reader.loaded()
+
+
+class RawObject(msgspec.Struct, frozen=True):
+    """An object as it was given, where it stood, and its times in a trace, in seconds."""
+
+    where: str
+    data: bytes
+    created_s: int | None = None
+    deleted_s: int | None = None
+
+
+def raw_objects(inputs: Sequence[str]) -> Iterator[RawObject]:
+    """Objects of any kind, from manifests and traces, in their order. Raises InputError."""
+    if list(inputs).count(STDIN) > 1:
+        raise InputError("stdin: can be read only once")
+    for name in inputs:
+        trace_files = _trace_files(name)
+        for path in trace_files:
+            yield from _trace_objects(path)
+        if not trace_files:
+            try:
+                for document in read_documents([name]):
+                    yield RawObject(_where(document), document.data)
+            except DocumentError as error:
+                raise InputError(str(error)) from None
 
 
 def load_generated(documents: Iterator[bytes]) -> Loaded:
@@ -212,14 +230,6 @@ def read_yaml_document(path: str) -> dict[str, Any]:
     return decoded
 
 
-def _take_documents(reader: _Reader, name: str) -> None:
-    try:
-        for document in read_documents([name]):
-            reader.take(_where(document), document.data)
-    except DocumentError as error:
-        raise InputError(str(error)) from None
-
-
 def _where(document: Document) -> str:
     item = f", item {document.item}" if document.item is not None else ""
     return f"{document.source}: document {document.index}{item}"
@@ -237,11 +247,11 @@ def _trace_files(name: str) -> list[Path]:
     return [path] if name.endswith((".csv", ".csv.gz")) else []
 
 
-def _take_trace(reader: _Reader, path: Path) -> None:
+def _trace_objects(path: Path) -> Iterator[RawObject]:
     try:
         for line in read_trace(_csv_lines(path)):
             where = f"{path}: line {line.number}"
-            reader.take(where, line.data, line.created_s, line.deleted_s)
+            yield RawObject(where, line.data, line.created_s, line.deleted_s)
     except InvalidObject as error:
         raise InputError(f"{path}: {error}") from None
     except (OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error) as error:

@@ -1,6 +1,7 @@
 """A few requests to an API server, for verbs that look at a cluster."""
 
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,17 @@ AGENT = "stower"
 
 class KubeError(Exception):
     """The server does not answer as it should; the text says how, in one line."""
+
+
+def kubeconfig_of(given: Path | None, state: Path) -> Path | None:
+    """The kubeconfig that was given; or KUBECONFIG's; or that of the cluster in the directory.
+
+    None: wherever kubectl would look.
+    """
+    own = state / "kubeconfig"
+    if given is not None or "KUBECONFIG" in os.environ or not own.exists():
+        return given
+    return own
 
 
 class Kube:

@@ -15,6 +15,8 @@ VERBS: Final = (
     "up",
     "down",
     "status",
+    "load",
+    "get",
     "simulate",
     "demo",
     "generate",

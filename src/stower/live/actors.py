@@ -5,18 +5,22 @@ import logging
 import random
 import time
 from collections import deque
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import msgspec
 
+from stower.actors.assembly import build_actors
+from stower.actors.cluster import Cluster
 from stower.actors.namespaces import collections_of
 from stower.actors.objects import RESOURCES
 from stower.actors.runtime import Actors, Call, path_to
-from stower.live.access import AccessError
+from stower.live.access import AccessError, read_access
 from stower.live.client import Answer, Client
 from stower.live.reflect import Changes, Documents, ListRefused, Reflector
-from stower.live.scheduler import Clock, ShellError
+from stower.live.shell import Clock, ShellError
 from stower.live.window import Window
 from stower.live.workers import Workers
 
@@ -27,6 +31,7 @@ KEYS_PER_STEP: Final = 64
 SLICE_SECONDS: Final = 0.004
 CLOSE_SECONDS: Final = 2.0
 TOO_MANY: Final = 429
+USER_AGENT: Final = "stower-actors"
 DELETABLE: Final = "deletecollection"
 
 
@@ -155,3 +160,23 @@ async def _ask(client: Client, path: str) -> Any:
         what = f"{answer.status} {answer.message}" if answer.status else answer.message
         raise ShellError(f"cannot ask {client.access.server} for {path}: {what}")
     return msgspec.json.decode(answer.body)
+
+
+async def run_actors(
+    kubeconfig: Path,
+    context: str,
+    cluster: Cluster,
+    ready: Callable[[str], None],
+    stop: Callable[[], asyncio.Event],
+) -> None:
+    """Kubelets and controllers, until the event is set that `stop` makes. Raises ShellError."""
+    stopped = stop()
+    try:
+        access = await read_access(kubeconfig, context)
+    except AccessError as error:
+        raise ShellError(str(error)) from None
+    async with Client(access, USER_AGENT) as client:
+        actors = build_actors(cluster, await discover(client))
+        shell = ActorShell(client, actors, cluster.seed)
+        ready(access.server)
+        await shell.run(stopped)

@@ -24,6 +24,7 @@ from stower.live.client import Answer, Client
 from stower.live.dispatch import Dispatch
 from stower.live.leader import Candidate, Terms
 from stower.live.reflect import Changes, ListRefused, Reflector, Views
+from stower.live.shell import Clock, ShellError
 from stower.live.window import IN_FLIGHT
 from stower.model.kinds import Node, Pod
 
@@ -38,10 +39,6 @@ SLICE_SECONDS: Final = 0.004
 CLOSE_SECONDS: Final = 5.0
 DECISIONS_KEPT: Final = 1_000
 MINOR_MIN: Final = 30
-
-
-class ShellError(Exception):
-    """The scheduler cannot run; the text says why, in one line."""
 
 
 class Observer(Protocol):
@@ -59,17 +56,6 @@ class Options:
     seed: int = 0
     in_flight: int = IN_FLIGHT
     terms: Terms | None = None
-
-
-class Clock:
-    """Nanoseconds since the epoch that never go back, whatever is done to the wall's clock."""
-
-    def __init__(self) -> None:
-        self._offset_ns = time.time_ns() - time.monotonic_ns()
-
-    def now_ns(self) -> int:
-        """Now."""
-        return time.monotonic_ns() + self._offset_ns
 
 
 class Scheduler:

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 _PLAIN: Final = re.compile(r"\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\dZ\Z")
@@ -32,6 +33,7 @@ def parse_time(text: str) -> datetime | None:
     return moment
 
 
+@lru_cache(1024)
 def seconds_time(text: str) -> str | None:
     """The time in canonical form, cut to seconds; None where it is none."""
     moment = parse_time(text)

@@ -32,12 +32,23 @@ APPS: Final = (
     ("train", 0.06, (4000, 12000), (32768, 98304), 2, 4, 6000),
     ("notebook", 0.04, (500, 4000), (2048, 16384), 0, 25, 2400),
 )
+DATABASE_CLASS: Final[Json] = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "database"},
+    "value": 1000,
+}
 
 
 def cluster(nodes: int, pods: int, seed: int = 0) -> Iterator[bytes]:
-    """The documents of a cluster: nodes first, then pods in the order in which they come."""
+    """The documents of a cluster: nodes first, then pods in the order in which they come,
+    with their PriorityClass before them.
+
+    An API server takes them as they are.
+    """
     draw = random.Random(seed)
-    for document in (*_nodes(nodes, draw), *_pods(pods, draw)):
+    classes = (DATABASE_CLASS,) if pods else ()
+    for document in (*_nodes(nodes, draw), *classes, *_pods(pods, draw)):
         yield msgspec.json.encode(document)
 
 
@@ -110,10 +121,13 @@ def _template(
         ],
     }
     if gpus:
-        requests["nvidia.com/gpu"] = str(draw.randint(1, 2 * gpus))
+        devices = {"nvidia.com/gpu": str(draw.randint(1, 2 * gpus))}
+        requests |= devices
+        spec["containers"][0]["resources"]["limits"] = devices
         spec["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     if name == "database":
-        spec["priority"] = 1000
+        spec["priorityClassName"] = DATABASE_CLASS["metadata"]["name"]
+        spec["priority"] = DATABASE_CLASS["value"]
         spec["nodeSelector"] = {"node.kubernetes.io/instance-type": "large"}
     if name == "web" and draw.random() < 0.3:
         spec["affinity"] = {

@@ -12,7 +12,8 @@ from stower.sim.generate import cluster
 
 def made(nodes: int, pods: int, seed: int = 0) -> list[dict[str, Any]]:
     """The decoded documents of a cluster."""
-    return [msgspec.json.decode(data) for data in cluster(nodes, pods, seed)]
+    documents = [msgspec.json.decode(data) for data in cluster(nodes, pods, seed)]
+    return [document for document in documents if document["kind"] != "PriorityClass"]
 
 
 def test_cluster_has_as_many_nodes_and_pods_as_asked_for_nodes_first() -> None:
@@ -47,7 +48,7 @@ def test_every_document_reads_as_its_kind_with_valid_quantities() -> None:
     """A generated cluster takes the way of a real one."""
     documents = list(cluster(30, 300))
     nodes = [decode(data, Node) for data in documents[:30]]
-    pods = [decode(data, Pod) for data in documents[30:]]
+    pods = [decode(data, Pod) for data in documents[31:]]
     assert all(parse_list(node.status.allocatable)["cpu"].sign > 0 for node in nodes)
     assert all(pod_requests(pod)["memory"].sign > 0 for pod in pods)
 
@@ -61,3 +62,16 @@ def test_gpu_nodes_are_tainted_and_gpu_pods_tolerate_it() -> None:
     for document in documents[60:]:
         resources = document["spec"]["containers"][0]["resources"]
         assert ("nvidia.com/gpu" in resources["requests"]) == ("tolerations" in document["spec"])
+
+
+def test_a_pods_class_comes_before_it() -> None:
+    """As an API server, which resolves priorities, needs it."""
+    kinds = [msgspec.json.decode(data)["kind"] for data in cluster(2, 50)]
+    assert ["Node", "Node", "PriorityClass"] == kinds[:3]
+    assert {"Pod"} == set(kinds[3:])
+    database = [
+        d for d in made(2, 2000) if d["metadata"].get("labels", {}).get("app") == "database"
+    ]
+    assert {("database", 1000)} == {
+        (d["spec"]["priorityClassName"], d["spec"]["priority"]) for d in database
+    }

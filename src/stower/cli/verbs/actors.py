@@ -10,8 +10,8 @@ import typer
 from stower.cli import clusters
 from stower.cli.output import console, failed
 from stower.cli.stopping import WithParent, stop_event
-from stower.live.run import Place, run_actors
-from stower.live.scheduler import ShellError
+from stower.live.actors import run_actors
+from stower.live.shell import ShellError
 
 NAME = "actors"
 EPILOG = """
@@ -50,8 +50,10 @@ def run(
         text = f"Simulating {count} nodes and the controllers of {server}. Stop it with Ctrl-C."
         console().print(text, soft_wrap=True)
 
-    place = Place(kubeconfig, context)
+    def stop() -> asyncio.Event:
+        return stop_event(with_parent)
+
     try:
-        asyncio.run(run_actors(place, described, ready, lambda: stop_event(with_parent)))
+        asyncio.run(run_actors(kubeconfig, context, described, ready, stop))
     except ShellError as error:
         raise failed(str(error)) from None

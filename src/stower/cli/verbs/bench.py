@@ -10,6 +10,7 @@ import typer
 
 from stower.bench.run import Result
 from stower.bench.server import ServerResult
+from stower.bench.up import UpResult
 from stower.bench.workloads import workloads
 from stower.cli.output import Output, bad_input, console, emit, note, table
 
@@ -25,22 +26,20 @@ Examples:
 
   stower bench server --runs 1
 
+  stower bench up --runs 3
+
   stower bench
 """
 
 # One run of the slowest takes some 60 s on a slow machine.
 RUN_SECONDS_MAX = 600
-SERVER: Final = "server"
-SERVER_ABOUT: Final = (
-    "API server, durable: creates, binds, lists, watches of 10,000 pods; only when it is named"
-)
 
 
 class Family(msgspec.Struct, frozen=True):
     """Benchmarks that measure the same things.
 
     best: the field by which the best run is chosen; ratios: what --compare adds, and the field
-    that it divides.
+    that it divides. Those with an `about` are one benchmark, run only when it is named.
     """
 
     module: str
@@ -48,6 +47,7 @@ class Family(msgspec.Struct, frozen=True):
     best: str
     unit: str
     ratios: dict[str, str]
+    about: str = ""
 
 
 SCHEDULER_FAMILY: Final = Family(
@@ -76,7 +76,22 @@ SERVER_FAMILY: Final = Family(
         "ratio_event_cpu_50": "event_cpu_us_50",
         "ratio_event_cpu_200": "event_cpu_us_200",
     },
+    about="API server, durable: creates, binds, lists, watches of 10,000 pods",
 )
+UP_FAMILY: Final = Family(
+    module="stower.bench.up",
+    result=UpResult,
+    best="bound_per_s",
+    unit="pods bound/s",
+    ratios={
+        "ratio_bound_per_s": "bound_per_s",
+        "ratio_running_per_s": "running_per_s",
+        "ratio_server_cpu": "server_cpu_s",
+        "ratio_scheduler_cpu": "scheduler_cpu_s",
+    },
+    about="server and scheduler over HTTP, durable: 10,000 pods on 1,000 nodes until all run",
+)
+NAMED: Final = {"server": SERVER_FAMILY, "up": UP_FAMILY}
 
 # What a benchmark prints: the fields of its best run, the rates of all, ratios.
 Measured = dict[str, Any]
@@ -102,7 +117,7 @@ def run(
     One name with --output json gives one JSON object, several give a list. Progress goes to stderr.
     """
     known = {name: workload.about for name, workload in workloads().items()}
-    known[SERVER] = SERVER_ABOUT
+    known |= {name: f"{family.about}; only when named" for name, family in NAMED.items()}
     if list_:
         listing = table("Benchmarks", "name", "about")
         for name, about in known.items():
@@ -114,7 +129,7 @@ def run(
         raise bad_input(f"no benchmark {unknown[0]!r}: want one of {', '.join(known)}")
     earlier = _earlier(compare) if compare is not None else {}
     results = []
-    for name in names or [name for name in known if name != SERVER]:
+    for name in names or [name for name in known if name not in NAMED]:
         family = _family(name)
         tried = []
         for i in range(runs):
@@ -123,21 +138,23 @@ def run(
             note(f"bench {name}: run {i + 1} of {runs}: {rate:,.0f} {family.unit}")
         results.append(_measured(family, tried, earlier.get(name)))
     if output is Output.TABLE:
-        _print([m for m in results if m["name"] != SERVER])
-        _print_server([m for m in results if m["name"] == SERVER])
+        _print([m for m in results if m["name"] not in NAMED])
+        for m in results:
+            if m["name"] in NAMED:
+                _print_figures(m, NAMED[m["name"]])
     else:
         emit(results[0] if len(results) == 1 else results, output)
 
 
 def _family(name: str) -> Family:
-    return SERVER_FAMILY if name == SERVER else SCHEDULER_FAMILY
+    return NAMED.get(name, SCHEDULER_FAMILY)
 
 
 def _run_once(name: str) -> Any:
     family = _family(name)
     command = [sys.executable, "-m", family.module, name]
-    # The server's benchmark tells its phases on stderr: it takes the better part of a minute.
-    stderr = None if family is SERVER_FAMILY else subprocess.PIPE
+    # Those that take the better part of a minute tell their phases on stderr.
+    stderr = None if name in NAMED else subprocess.PIPE
     try:
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=stderr, timeout=RUN_SECONDS_MAX, check=False
@@ -201,16 +218,15 @@ def _print(results: list[Measured]) -> None:
     console().print(out)
 
 
-def _print_server(results: list[Measured]) -> None:
-    for m in results:
-        ratios = {field: m[name] for name, field in SERVER_FAMILY.ratios.items()}
-        out = table("API server, best run", "figure", "value", "ratio", right=("value", "ratio"))
-        for field in ServerResult.__struct_fields__:
-            if field != "name":
-                value = m[field]
-                text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
-                out.add_row(field, text, _ratio(ratios.get(field)))
-        console().print(out)
+def _print_figures(m: Measured, family: Family) -> None:
+    ratios = {field: m[name] for name, field in family.ratios.items()}
+    out = table(f"{m['name']}, best run", "figure", "value", "ratio", right=("value", "ratio"))
+    for field in family.result.__struct_fields__:
+        if field != "name":
+            value = m[field]
+            text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
+            out.add_row(field, text, _ratio(ratios.get(field)))
+    console().print(out)
 
 
 def _ratio(value: float | None) -> str:

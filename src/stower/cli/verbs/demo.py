@@ -1,15 +1,24 @@
-"""stower demo: the main job, end to end, on a cluster that it makes itself."""
+"""stower demo: a cluster's day in half a minute, in a directory of its own."""
 
-from typing import Annotated
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from stower.cli.inputs import load_generated
-from stower.cli.output import console, progress
-from stower.cli.verbs.simulate import print_reports
-from stower.framework.configuration import API_VERSION, KIND
-from stower.sim.generate import cluster
-from stower.sim.simulate import Options, simulate
+from stower.cli.kube import Kube, KubeError
+from stower.cli.output import console, failed
+from stower.cli.supervisor import read_record
+from stower.cli.verbs.get import look, print_waiting
 
 NAME = "demo"
 EPILOG = """
@@ -17,41 +26,253 @@ Examples:
 
   stower demo
 
-  stower demo --nodes 5000 --pods 40000
+  stower demo --nodes 500
 """
-
-PACK = {
-    "apiVersion": API_VERSION,
-    "kind": KIND,
-    "profiles": [
-        {
-            "pluginConfig": [
-                {
-                    "name": "NodeResourcesFit",
-                    "args": {"scoringStrategy": {"type": "MostAllocated"}},
-                }
-            ]
-        }
-    ],
-}
+ZONE = "topology.kubernetes.io/zone"
+NAMESPACE = "/api/v1/namespaces/default"
+WORKLOADS = "/apis/apps/v1/namespaces/default"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+MERGE = "application/merge-patch+json"
+SECONDS_MAX = 60.0
+REPLICAS = 400
+Object = dict[str, Any]
 
 
 def run(
-    nodes: Annotated[int, typer.Option(min=1, max=100_000, help="Number of nodes.")] = 500,
-    pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of pods.")] = 8_000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    nodes: Annotated[int, typer.Option(min=3, max=5_000, help="Number of nodes.")] = 100,
 ) -> None:
-    """Make a cluster, place its pods under two policies, and show the difference.
+    """Start a cluster, run everything on it, break it, and clean up."""
+    with tempfile.TemporaryDirectory(prefix="stower-demo-") as folder:
+        state = Path(folder) / "state"
+        try:
+            _up(state, nodes)
+            asyncio.run(_Demo(state).play())
+        except (KubeError, TimeoutError) as error:
+            raise failed(str(error) or "it took too long") from None
+        finally:
+            _stower("down", "--state", str(state))
+    console().print("\nStopped, and nothing is left. Next: stower up, stower simulate --help")
 
-    `spread` is kube-scheduler's default; `pack` fills nodes up, so that others stay empty.
-    """
+
+def _stower(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "stower.cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _up(state: Path, nodes: int) -> None:
     out = console()
-    out.print(f"A generated cluster: {nodes:,} nodes in four pools, {pods:,} pods of six kinds.\n")
-    loaded = load_generated(cluster(nodes, pods, seed))
-    reports = []
-    for name, document in (("spread", None), ("pack", PACK)):
-        with progress(f"simulate {name}") as update:
-            options = Options(seed=seed, by="topology.kubernetes.io/zone")
-            reports.append(simulate(loaded.workload, name, document, options, update))
-    print_reports(reports)
-    out.print("\nNext: stower simulate --help, stower bench --help")
+    shown = f"stower up --nodes {nodes} --node-cpu 8 --zones a,b,c --detach"
+    out.print(f"$ {shown}", style="bold")
+    began = time.monotonic()
+    done = _stower(*shown.split()[1:], "--port", "0", "--state", str(state))
+    if done.returncode:
+        raise KubeError(done.stderr.strip().removeprefix("stower: error: "))
+    out.print(
+        f"{done.stdout.splitlines()[0]} An API server, {nodes} simulated nodes, controllers and "
+        f"the scheduler: {time.monotonic() - began:.1f} s from the command on.",
+        soft_wrap=True,
+    )
+
+
+class _Demo:
+    """The scenes, one after the other."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.out = console()
+
+    async def play(self) -> None:
+        """All of them."""
+        async with Kube.open(self.state / "kubeconfig") as kube:
+            self.kube = kube
+            # Half a CPU each, on nodes with eight: there is room for all.
+            self.replicas = min(REPLICAS, await kube.count("/api/v1/nodes") * 12)
+            self.zone_of = {
+                node["metadata"]["name"]: node["metadata"]["labels"][ZONE]
+                for node in await kube.items("/api/v1/nodes")
+            }
+            await self.workloads()
+            await self.pending()
+            await self.drain()
+            await self.restart()
+            await self.end()
+
+    async def workloads(self) -> None:
+        """A Deployment, a StatefulSet and a Job."""
+        self.say("kubectl create deployment web --image=web:1 --replicas=30")
+        began = time.monotonic()
+        await self.create(f"{WORKLOADS}/deployments", _workload("web", replicas=30))
+        pods = await self.until("app=web", lambda pods: len(_running(pods)) == 30)
+        self.tell(
+            f"30 pods run after {time.monotonic() - began:.1f} s; by zone: {self.zones(pods)}"
+        )
+        self.say("kubectl apply -f database.yaml     # a StatefulSet: one pod after the other")
+        spec = _workload("db", replicas=3, serviceName="db")
+        spec["spec"]["template"]["metadata"]["annotations"] = {"stower.dev/start-seconds": "0.5"}
+        await self.create(f"{WORKLOADS}/statefulsets", spec)
+        pods = await self.until("app=db", lambda pods: len(_running(pods)) == 3)
+        placed = ", ".join(f"{n} on {p['spec']['nodeName']}" for n, p in sorted(pods.items()))
+        self.tell(placed)
+        self.say("kubectl apply -f job.yaml          # 12 completions, 4 at a time, 1 s each")
+        await self.create(JOBS, _job("import", 12, 4))
+        self.tell("It runs while we go on.")
+
+    async def pending(self) -> None:
+        """Pods that cannot be placed, and why."""
+        self.say("kubectl apply -f impossible.yaml   # what no node here has")
+        wanted: tuple[tuple[str, Object, Object, int], ...] = (
+            ("train", {"nvidia.com/gpu": "8"}, {}, 3),
+            ("huge", {"cpu": "64"}, {}, 1),
+            ("picky", {"cpu": "1"}, {"nodeSelector": {ZONE: "mars"}}, 2),
+        )
+        for name, asks, more, count in wanted:
+            for number in range(count):
+                pod = _pod(f"{name}-{number}", asks, **more)
+                await self.create(f"{NAMESPACE}/pods", pod)
+        self.say("stower get pending")
+        await self.until(
+            "app=impossible",
+            lambda pods: sum(_told(pod) for pod in pods.values()) == 6,
+        )
+        print_waiting(await look(self.state / "kubeconfig", ""), False)
+
+    async def drain(self) -> None:
+        """A node is emptied; its pods are placed elsewhere."""
+        pods = await self.pods("app=web")
+        node = Counter(p["spec"]["nodeName"] for p in pods.values()).most_common(1)[0][0]
+        mine = sorted(n for n, p in pods.items() if p["spec"]["nodeName"] == node)
+        self.say(f"kubectl drain {node}")
+        await self.change("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+        for name in mine:
+            body = {"metadata": {"name": name, "namespace": "default"}}
+            await self.create(f"{NAMESPACE}/pods/{name}/eviction", body)
+        after = await self.until(
+            "app=web", lambda pods: len(_running(pods)) == 30 and not set(mine) & set(pods)
+        )
+        new = sorted({p["spec"]["nodeName"] for n, p in after.items() if n not in pods})
+        self.tell(
+            f"{len(mine)} evicted from {node}; in their place others run on {', '.join(new)}."
+        )
+
+    async def restart(self) -> None:
+        """The scheduler is killed in mid-flight."""
+        self.say(f"kubectl scale deployment web --replicas={self.replicas}; kill -9 the scheduler")
+        record = read_record(self.state)
+        if record is None:
+            raise KubeError("the cluster has stopped")
+        path = f"{WORKLOADS}/deployments/web"
+        began = time.monotonic()
+        await self.change("PATCH", path, {"spec": {"replicas": self.replicas}})
+        await self.until("app=web", lambda pods: len(_bound(pods)) >= self.replicas // 5)
+        os.kill(record.processes["scheduler"], signal.SIGKILL)
+        at_kill = _bound(await self.pods("app=web"))
+        self.tell(f"Killed with {len(at_kill)} of {self.replicas} pods bound.")
+        pods = await self.until("app=web", lambda pods: len(_running(pods)) == self.replicas)
+        moved = sum(pods[n]["spec"]["nodeName"] != at for n, at in at_kill.items() if n in pods)
+        self.tell(
+            f"It was started again and knew from the objects where it was: all {self.replicas} run "
+            f"{time.monotonic() - began:.1f} s after the command, {moved} moved. By zone: "
+            f"{self.zones(pods)}"
+        )
+
+    async def end(self) -> None:
+        """The Job is done; a last look."""
+        self.say("kubectl get job import")
+        until = time.monotonic() + SECONDS_MAX
+        while True:
+            job = await self.kube.get(f"{JOBS}/import")
+            done = job["status"].get("succeeded", 0)
+            if done == 12 or time.monotonic() > until:
+                break
+            await asyncio.sleep(0.1)
+        self.tell(f"{done} of 12 completions.")
+        self.say("stower status")
+        text = await asyncio.to_thread(_stower, "status", "--state", str(self.state))
+        self.out.print(text.stdout.rstrip(), soft_wrap=True)
+
+    # Telling
+
+    def say(self, command: str) -> None:
+        """A command, as a user would type it."""
+        self.out.print(f"\n$ {command}", style="bold", soft_wrap=True)
+
+    def tell(self, what: str) -> None:
+        """What came of it."""
+        self.out.print(what, soft_wrap=True)
+
+    def zones(self, pods: dict[str, Object]) -> str:
+        """How many pods run in each zone."""
+        count = Counter(self.zone_of[p["spec"]["nodeName"]] for p in pods.values())
+        return ", ".join(f"{zone} {number}" for zone, number in sorted(count.items()))
+
+    # Asking
+
+    async def create(self, path: str, body: Object) -> None:
+        """Make an object."""
+        await self.change("POST", path, body)
+
+    async def change(self, method: str, path: str, body: Object) -> None:
+        """One write that must succeed."""
+        kind = MERGE if method == "PATCH" else "application/json"
+        answer = await self.kube.ask(method, path, msgspec.json.encode(body), kind)
+        if answer.status not in (200, 201):
+            raise KubeError(f"{method} {path}: {answer.status} {answer.message}")
+
+    async def pods(self, selector: str) -> dict[str, Object]:
+        """Pods by name."""
+        found = await self.kube.items(f"{NAMESPACE}/pods?labelSelector={selector}")
+        return {pod["metadata"]["name"]: pod for pod in found}
+
+    async def until(
+        self, selector: str, good: Callable[[dict[str, Object]], bool]
+    ) -> dict[str, Object]:
+        """The pods, as soon as they are as wanted. Raises TimeoutError."""
+        until = time.monotonic() + SECONDS_MAX
+        while True:
+            pods = await self.pods(selector)
+            if good(pods):
+                return pods
+            if time.monotonic() > until:
+                raise TimeoutError(f"pods {selector} are not as wanted after {SECONDS_MAX:.0f} s")
+            await asyncio.sleep(0.05)
+
+
+def _running(pods: dict[str, Object]) -> list[str]:
+    return [
+        name
+        for name, pod in pods.items()
+        if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+    ]
+
+
+def _bound(pods: dict[str, Object]) -> dict[str, str]:
+    return {n: p["spec"]["nodeName"] for n, p in pods.items() if p["spec"].get("nodeName")}
+
+
+def _told(pod: Object) -> bool:
+    return any(c["type"] == "PodScheduled" for c in pod["status"].get("conditions") or ())
+
+
+def _pod(name: str, asks: Object, **spec: Any) -> Object:
+    container = {"name": "main", "image": "app:1", "resources": {"requests": asks, "limits": asks}}
+    meta = {"name": name, "labels": {"app": "impossible"}}
+    return {"metadata": meta, "spec": {"containers": [container], **spec}}
+
+
+def _workload(name: str, **spec: Any) -> Object:
+    labels = {"app": name}
+    container = {"name": "main", "image": f"{name}:1", "resources": {"requests": {"cpu": "500m"}}}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    selector = {"matchLabels": labels}
+    return {
+        "metadata": {"name": name},
+        "spec": {"selector": selector, "template": template, **spec},
+    }
+
+
+def _job(name: str, completions: int, parallelism: int) -> Object:
+    template = _workload(name)["spec"]["template"]
+    template["metadata"]["annotations"] = {"stower.dev/run-seconds": "1"}
+    template["spec"]["restartPolicy"] = "Never"
+    spec = {"completions": completions, "parallelism": parallelism, "template": template}
+    return {"metadata": {"name": name}, "spec": spec}

@@ -15,11 +15,11 @@ from stower.cli.output import bad_input, console, failed
 from stower.cli.stopping import WithParent, stop_event
 from stower.framework.configuration import read_configuration
 from stower.live.election import read_terms
-from stower.live.run import Place
+from stower.live.run import Endpoint, Place
 from stower.live.run import run as run_scheduler
-from stower.live.scheduler import Options, ShellError
+from stower.live.scheduler import Options
+from stower.live.shell import ShellError
 from stower.live.window import IN_FLIGHT
-from stower.metrics.catalogue import Metrics
 from stower.model.errors import InvalidObject
 
 NAME = "run"
@@ -83,7 +83,11 @@ def run(
         raise bad_input(f"{config}: {error}") from None
     if (port is None) != (token_file is None):
         raise bad_input("--port and --token-file: want both or none")
-    token = "" if token_file is None else _token(token_file)
+    telling = None
+    if port is not None and token_file is not None:
+        from stower.metrics.catalogue import Metrics
+
+        telling = Endpoint(port, _token(token_file), Metrics())
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=level)
     instance = f"{socket.gethostname()}_{secrets.token_hex(4)}"
@@ -99,9 +103,9 @@ def run(
         return stop_event(with_parent)
 
     options = Options(instance, seed, in_flight, terms)
-    place = Place(kubeconfig, context, port, token)
+    place = Place(kubeconfig, context)
     try:
-        asyncio.run(run_scheduler(place, build, options, Metrics(), ready, stop))
+        asyncio.run(run_scheduler(place, build, options, telling, ready, stop))
     except ShellError as error:
         raise failed(str(error)) from None
 

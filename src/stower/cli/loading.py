@@ -1,0 +1,182 @@
+"""Objects of files, made on an API server one after the other, at a rate or at a trace's times."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from stower.cli.inputs import RawObject
+from stower.cli.kube import Kube
+from stower.model.raw import TypeMeta, edit
+
+IN_FLIGHT: Final = 32
+MESSAGES_MAX: Final = 5
+OWN_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
+SIMULATED: Final = "stower://"
+RUN: Final = "stower.dev/run-seconds"
+
+
+class Loading(msgspec.Struct, rename="camel"):
+    """What came of it."""
+
+    created: int = 0
+    already_there: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    messages: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """How many were dealt with."""
+        return self.created + self.already_there + self.failed
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Named(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+async def discover(kube: Kube) -> dict[tuple[str, str], tuple[str, bool]]:
+    """Path (`{}` for the namespace) and whether it has one, by apiVersion and kind."""
+    found: dict[tuple[str, str], tuple[str, bool]] = {}
+    groups = await kube.get("/apis")
+    versions = [v["groupVersion"] for g in groups["groups"] for v in g["versions"]]
+    for version in ("v1", *versions):
+        prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        for resource in (await kube.get(prefix))["resources"]:
+            if "/" not in resource["name"] and "create" in resource["verbs"]:
+                within = "/namespaces/{}" if resource["namespaced"] else ""
+                path = f"{prefix}{within}/{resource['name']}"
+                found.setdefault((version, resource["kind"]), (path, resource["namespaced"]))
+    return found
+
+
+class Loader:
+    """Makes objects; pods many at a time, everything else in its order."""
+
+    def __init__(
+        self, kube: Kube, namespace: str, kinds: dict[tuple[str, str], tuple[str, bool]]
+    ) -> None:
+        self.result = Loading()
+        self._kube = kube
+        self._namespace = namespace
+        self._kinds = kinds
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._free = asyncio.Semaphore(IN_FLIGHT)
+
+    async def run(
+        self,
+        objects: Iterable[RawObject],
+        rate: float,
+        speed: float,
+        progress: Callable[[int], None],
+    ) -> None:
+        """All of them. `rate`: pods a second (0: as fast as it goes); `speed`: how much faster than
+        a trace's own times, 0 for regardless of them.
+        """
+        began = time.monotonic()
+        first_s: int | None = None
+        pods = 0
+        for found in objects:
+            try:
+                kind = msgspec.json.decode(found.data, type=TypeMeta)
+                meta = msgspec.json.decode(found.data, type=_Named).metadata
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                self._fail(f"{found.where}: {error}")
+                continue
+            if kind.kind != "Pod":
+                await self._create(found, kind, meta, found.data)
+            else:
+                if speed and found.created_s is not None:
+                    first_s = found.created_s if first_s is None else first_s
+                    await _until(began + (found.created_s - first_s) / speed)
+                elif rate:
+                    await _until(began + pods / rate)
+                pods += 1
+                data = prepared(found, speed) if found.created_s is not None else found.data
+                await self._free.acquire()
+                task = asyncio.create_task(self._pod(found, kind, meta, data))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            progress(self.result.done)
+        if self._tasks:
+            await asyncio.gather(*self._tasks)
+        progress(self.result.done)
+        self.result.seconds = time.monotonic() - began
+
+    async def _pod(self, found: RawObject, kind: TypeMeta, meta: _Meta, data: bytes) -> None:
+        try:
+            await self._create(found, kind, meta, data)
+        finally:
+            self._free.release()
+
+    async def _create(self, found: RawObject, kind: TypeMeta, meta: _Meta, data: bytes) -> None:
+        known = self._kinds.get((kind.api_version, kind.kind))
+        if known is None:
+            self._fail(f"{found.where}: the server has no {kind.kind} of {kind.api_version}")
+            return
+        path, namespaced = known
+        namespace = meta.namespace or self._namespace
+        if kind.kind == "Node" and found.data is data:
+            data = _node(data)
+        path = path.format(namespace) if namespaced else path
+        answer = await self._kube.ask("POST", f"{path}?fieldManager=stower-load", data)
+        if answer.status == 404 and namespaced:
+            body = msgspec.json.encode({"metadata": {"name": namespace}})
+            await self._kube.ask("POST", "/api/v1/namespaces", body)
+            answer = await self._kube.ask("POST", f"{path}?fieldManager=stower-load", data)
+        for _ in range(50):
+            # A new namespace gets its service account a moment later.
+            if answer.status != 403 or "serviceaccount" not in answer.message:
+                break
+            await asyncio.sleep(0.1)
+            answer = await self._kube.ask("POST", f"{path}?fieldManager=stower-load", data)
+        if answer.status == 201:
+            self.result.created += 1
+        elif answer.status == 409:
+            self.result.already_there += 1
+        else:
+            self._fail(f"{found.where}: {answer.status} {answer.message}")
+
+    def _fail(self, message: str) -> None:
+        self.result.failed += 1
+        if len(self.result.messages) < MESSAGES_MAX:
+            self.result.messages.append(message)
+
+
+async def _until(moment: float) -> None:
+    wait = moment - time.monotonic()
+    if wait > 0:
+        await asyncio.sleep(wait)
+
+
+def _node(data: bytes) -> bytes:
+    """A node of a file is simulated, unless it says whose it is."""
+    obj: Any = msgspec.json.decode(data)
+    if (obj.get("spec") or {}).get("providerID"):
+        return data
+    return edit(data, {"spec": {"providerID": SIMULATED + str(obj["metadata"].get("name"))}})
+
+
+def prepared(found: RawObject, speed: float) -> bytes:
+    """A trace's pod as an API server takes it: devices have limits; it ends as it did."""
+    obj: Any = msgspec.json.decode(found.data)
+    for container in obj["spec"]["containers"]:
+        resources = container.get("resources") or {}
+        devices = {
+            k: v for k, v in (resources.get("requests") or {}).items() if k not in OWN_RESOURCES
+        }
+        if devices:
+            resources["limits"] = {**(resources.get("limits") or {}), **devices}
+    obj["spec"].setdefault("restartPolicy", "Never")
+    if found.deleted_s is not None and found.created_s is not None and speed:
+        lasts = (found.deleted_s - found.created_s) / speed
+        notes = obj["metadata"].setdefault("annotations", {})
+        notes.setdefault(RUN, f"{max(0.0, lasts):.3f}")
+    return msgspec.json.encode(obj)

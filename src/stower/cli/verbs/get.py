@@ -1,0 +1,110 @@
+"""stower get: what is going on in a cluster, at a glance."""
+
+import asyncio
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stower.cli.kube import Kube, KubeError, kubeconfig_of
+from stower.cli.output import Output, console, emit, failed, table
+from stower.cli.verbs.up import STATE, State
+from stower.model.times import age, time_ns
+
+NAME = "get"
+EPILOG = """
+Examples:
+
+  stower get pending
+
+  stower get pending --pods --namespace team-1
+
+  stower get pending --output json
+"""
+NOT_TRIED = "not tried yet"
+
+
+class What(StrEnum):
+    """What can be asked for."""
+
+    PENDING = "pending"
+
+
+def run(
+    what: Annotated[What, typer.Argument(help="pending: which pods wait, and for what.")],
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Only this one; default: all.")
+    ] = "",
+    pods: Annotated[bool, typer.Option("--pods", help="Each pod, not only each reason.")] = False,
+    state: State = STATE,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Kubeconfig; default: of the cluster in --state.")
+    ] = None,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print it.")
+    ] = Output.TABLE,
+) -> None:
+    """Show which pods have no node, and what each waits for."""
+    try:
+        waiting = asyncio.run(look(kubeconfig_of(kubeconfig, state), namespace))
+    except KubeError as error:
+        raise failed(str(error)) from None
+    if output is not Output.TABLE:
+        emit(waiting, output)
+    elif not waiting:
+        console().print("No pod waits for a node.")
+    else:
+        print_waiting(waiting, pods)
+
+
+async def look(where: Path | None, namespace: str) -> list[dict[str, Any]]:
+    """Pods without a node, the longest waiting first."""
+    inside = f"/namespaces/{namespace}" if namespace else ""
+    path = f"/api/v1{inside}/pods?fieldSelector=spec.nodeName%3D,status.phase%3DPending"
+    async with Kube.open(where) as kube:
+        found = await kube.items(path)
+    return sorted(map(_described, found), key=lambda pod: (pod["since"], pod["pod"]))
+
+
+def _described(pod: dict[str, Any]) -> dict[str, Any]:
+    meta, spec = pod["metadata"], pod["spec"]
+    conditions = pod.get("status", {}).get("conditions") or ()
+    told: dict[str, Any] = next((c for c in conditions if c["type"] == "PodScheduled"), {})
+    gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
+    why = told.get("message") or NOT_TRIED
+    if gates:
+        why = f"scheduling gates: {', '.join(gates)}"
+    elif "deletionTimestamp" in meta:
+        why = "it is being deleted"
+    return {
+        "pod": f"{meta['namespace']}/{meta['name']}",
+        "since": meta["creationTimestamp"],
+        "priority": spec.get("priority") or 0,
+        "scheduler": spec.get("schedulerName") or "",
+        "reason": told.get("reason") or "",
+        "why": why,
+    }
+
+
+def print_waiting(waiting: list[dict[str, Any]], each: bool) -> None:
+    """As a table: each pod, or one line for each reason."""
+    now_ns = time.time_ns()
+    if each:
+        listed = table("Pending pods", "pod", "waits", "priority", "why", right=("priority",))
+        for pod in waiting:
+            since = age(now_ns, pod["since"])
+            listed.add_row(pod["pod"], since, str(pod["priority"]), pod["why"])
+        console().print(listed)
+        return
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for pod in waiting:
+        groups.setdefault(pod["why"], []).append(pod)
+    title = f"{len(waiting):,} pods wait for a node"
+    listed = table(title, "pods", "longest", "why", "for example", right=("pods",))
+    for why, pods in sorted(groups.items(), key=lambda group: -len(group[1])):
+        oldest = min(pods, key=lambda pod: time_ns(pod["since"]) or 0)
+        since = age(now_ns, oldest["since"])
+        listed.add_row(f"{len(pods):,}", since, why, oldest["pod"])
+    console().print(listed)

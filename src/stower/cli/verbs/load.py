@@ -1,0 +1,97 @@
+"""stower load: feed manifests or a trace to a cluster."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stower.cli.inputs import InputError, RawObject, raw_objects
+from stower.cli.kube import Kube, KubeError, kubeconfig_of
+from stower.cli.loading import Loader, Loading, discover
+from stower.cli.output import Output, bad_input, console, emit, failed, note, progress
+from stower.cli.verbs.up import STATE, State
+
+NAME = "load"
+EPILOG = """
+Examples:
+
+  stower load pods.yaml --rate 50
+
+  stower generate --nodes 0 --pods 2000 | stower load -
+
+  stower load openb/ --speed 10000
+
+  stower load team/ --kubeconfig ~/.kube/config --namespace lab
+
+Objects that are there already are left as they are. Exit code 1 where some could not be made.
+"""
+
+
+def run(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT",
+            help="Manifests (YAML, JSON, lists, .gz, .zst), folders of them, - for stdin, "
+            "or an OpenB trace folder or its CSV files.",
+        ),
+    ],
+    rate: Annotated[
+        float, typer.Option(min=0, help="Pods a second; 0: as fast as the server takes them.")
+    ] = 0.0,
+    speed: Annotated[
+        float,
+        typer.Option(min=0, help="Follow a trace's times, so many times faster; pods end too."),
+    ] = 0.0,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="For objects that name none.")
+    ] = "default",
+    state: State = STATE,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Kubeconfig; default: of the cluster in --state.")
+    ] = None,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print the result.")
+    ] = Output.TABLE,
+) -> None:
+    """Make the objects of files on a cluster, at a rate."""
+    try:
+        objects = list(raw_objects(inputs))
+        if not objects:
+            raise bad_input(f"{', '.join(inputs)}: no objects")
+        where = kubeconfig_of(kubeconfig, state)
+        result = asyncio.run(_load(objects, where, namespace, rate, speed))
+    except InputError as error:
+        raise bad_input(str(error)) from None
+    except KubeError as error:
+        raise failed(str(error)) from None
+    for message in result.messages:
+        note(message)
+    if output is not Output.TABLE:
+        emit(result, output)
+    else:
+        per_s = result.done / result.seconds if result.seconds else 0.0
+        parts = [f"{result.created:,} created"]
+        if result.already_there:
+            parts.append(f"{result.already_there:,} were there already")
+        if result.failed:
+            parts.append(f"{result.failed:,} failed")
+        console().print(f"{', '.join(parts)} in {result.seconds:.1f} s ({per_s:,.0f}/s).")
+    if result.failed:
+        raise typer.Exit(1)
+
+
+async def _load(
+    objects: list[RawObject], where: Path | None, namespace: str, rate: float, speed: float
+) -> Loading:
+    async with Kube.open(where) as kube:
+        loader = Loader(kube, namespace, await discover(kube))
+        with progress("load") as update:
+
+            def tell(done: int) -> None:
+                if update is not None:
+                    update(done, len(objects))
+
+            await loader.run(objects, rate, speed, tell)
+        return loader.result
