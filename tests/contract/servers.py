@@ -152,6 +152,9 @@ class Command:
             self.output += line
             if "Ctrl-C" in line:
                 break
+        else:
+            assert self.process.stderr is not None
+            raise AssertionError(f"it did not start: {self.process.stderr.read()}")
 
     def kill(self) -> None:
         """End it at once, as a power cut would."""

@@ -8,6 +8,7 @@ import pytest
 from tests.contract.test_up import stower
 
 
+@pytest.mark.more
 @pytest.mark.behaviour("X8")
 def test_the_demo_runs_through_and_leaves_nothing() -> None:
     before = set(Path(tempfile.gettempdir()).glob("stower-demo-*"))

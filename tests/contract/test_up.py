@@ -122,7 +122,12 @@ def test_ctrl_c_stops_all(state: Path) -> None:
 
 @pytest.mark.behaviour("X4")
 @pytest.mark.parametrize(
-    "victims", [("server",), ("scheduler",), ("server", "scheduler", "actors")]
+    "victims",
+    [
+        pytest.param(("server",), marks=pytest.mark.more),
+        pytest.param(("scheduler",), marks=pytest.mark.more),
+        ("server", "scheduler", "actors"),
+    ],
 )
 def test_what_is_killed_comes_back_and_nothing_is_lost(
     state: Path, victims: tuple[str, ...]

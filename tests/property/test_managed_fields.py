@@ -5,19 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stower.api.managed import (
-    Manager,
-    applied_fields,
-    apply,
-    compare,
-    created,
-    from_tree,
-    merged_value,
-    read_managers,
-    to_tree,
-    updated,
-    write_managers,
-)
+from stower.api.fields_v1 import Manager, from_tree, read_managers, to_tree, write_managers
+from stower.api.managed import applied_fields, apply, compare, created, merged_value, updated
 from stower.api.schema import Reading, Type, skeleton
 from stower.apiserver.tables import load_registry
 

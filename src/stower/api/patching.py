@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api import convert, managed
+from stower.api import convert, fields_v1, managed
 from stower.api.bodies import (
     cleaned,
     count_keys,
@@ -237,7 +237,7 @@ def apply(call: Call, options: WriteOptions) -> Response:
     sent = config
     config = {k: v for k, v in config.items() if k not in ("kind", "apiVersion")}
     _check_typed(call, kind, config)
-    manager = managed.Manager(options.manager, "Apply", resource.api_version, call.subresource)
+    manager = fields_v1.Manager(options.manager, "Apply", resource.api_version, call.subresource)
     record = call.collection.records.get(call.key())
     strategy = call.strategy
     reset: tuple[str, ...] = ()
@@ -255,7 +255,7 @@ def apply(call: Call, options: WriteOptions) -> Response:
         fields = managed.applied_fields(kind, config)
         wanted = frozenset(p for p in fields if p[0] not in reset) - managed.IGNORED
         return create_object(
-            call, item, options, warnings, {manager: managed.Entry(call.now, wanted)}
+            call, item, options, warnings, {manager: fields_v1.Entry(call.now, wanted)}
         )
     old = record.decode()
     applied = dict(config.items())
@@ -264,11 +264,11 @@ def apply(call: Call, options: WriteOptions) -> Response:
     if meta.pop("managedFields", None):
         raise bad_request("metadata.managedFields must be nil")
     applied["metadata"] = meta
-    if not managed.read_managers(old["metadata"]):
+    if not fields_v1.read_managers(old["metadata"]):
+        first = fields_v1.Manager("before-first-apply", "Update", resource.api_version)
         old["metadata"]["managedFields"] = managed.created(
-            kind, call.api.bones(kind), old,
-            managed.Manager("before-first-apply", "Update", resource.api_version), call.now, reset,
-        )  # fmt: skip
+            kind, call.api.bones(kind), old, first, call.now, reset
+        )
     allowed = _last_applied(kind, old) if options.manager == KUBECTL else frozenset()
     merged, managers = managed.apply(kind, old, applied, manager, options.force, reset, allowed)
     annotations = merged["metadata"].get("annotations") or {}
@@ -276,11 +276,11 @@ def apply(call: Call, options: WriteOptions) -> Response:
         merged = _with_last_applied(merged, sent)
     if sent_version:
         merged = {**merged, "metadata": {**merged["metadata"], "resourceVersion": sent_version}}
-    before = managed.read_managers(old["metadata"])
+    before = fields_v1.read_managers(old["metadata"])
     time = call.now
     if before.get(manager) and before[manager].fields == managers[manager].fields:
         time = before[manager].time
-    managers[manager] = managed.Entry(time, managers[manager].fields)
+    managers[manager] = fields_v1.Entry(time, managers[manager].fields)
     found: list[str] = []
     try:
         item, more = cleaned(call, merged, options, "")
@@ -306,7 +306,7 @@ def _check_typed(call: Call, kind: Type, config: Object) -> None:
         raise ApiError(500, "", text)
 
 
-def _last_applied(kind: Type, live: Object) -> frozenset[managed.Path]:
+def _last_applied(kind: Type, live: Object) -> frozenset[fields_v1.Path]:
     """Fields of the last client-side apply that nobody has changed since.
 
     kubectl may take them over without conflict. Source: lastAppliedManager.

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api import admission, kinds, managed
+from stower.api import admission, fields_v1, kinds, managed
 from stower.api.bodies import read_object
 from stower.api.calls import Call
 from stower.api.errors import (
@@ -58,7 +58,7 @@ def create_object(
     item: Object,
     options: WriteOptions,
     warnings: tuple[str, ...] = (),
-    managers: managed.Managers | None = None,
+    managers: fields_v1.Managers | None = None,
 ) -> Response:
     """Keep a new object."""
     raw, more = add(call, item, options, managers)
@@ -66,7 +66,7 @@ def create_object(
 
 
 def add(
-    call: Call, item: Object, options: WriteOptions, managers: managed.Managers | None = None
+    call: Call, item: Object, options: WriteOptions, managers: fields_v1.Managers | None = None
 ) -> tuple[bytes, list[str]]:
     """Keep a new object; its bytes, and warnings."""
     resource, strategy = call.resource, call.strategy
@@ -145,16 +145,16 @@ def call_invalid(call: Call, name: str, errors: list[FieldError]) -> ApiError:
 
 
 def _set_managers(
-    call: Call, item: Object, options: WriteOptions, managers: managed.Managers | None
+    call: Call, item: Object, options: WriteOptions, managers: fields_v1.Managers | None
 ) -> None:
     meta = item["metadata"]
     meta.pop("managedFields", None)
     kind = call.resource.type
     if managers is not None:
-        if fields := managed.write_managers(managers):
+        if fields := fields_v1.write_managers(managers):
             meta["managedFields"] = fields
     elif kind is not None:
-        manager = managed.Manager(options.manager, "Update", call.resource.api_version)
+        manager = fields_v1.Manager(options.manager, "Update", call.resource.api_version)
         reset = ("f:status",) if call.strategy.status else ()
         fields = managed.created(kind, call.api.bones(kind), item, manager, call.now, reset)
         if fields:
@@ -233,7 +233,7 @@ def change(
     warnings: Sequence[str] = (),
     *,
     put: bool = False,
-    managers: managed.Managers | None = None,
+    managers: fields_v1.Managers | None = None,
 ) -> Response:
     """Change an object, and answer with it."""
     raw, more = alter(call, record, transform, options, put=put, managers=managers)
@@ -247,7 +247,7 @@ def alter(
     options: WriteOptions,
     *,
     put: bool = False,
-    managers: managed.Managers | None = None,
+    managers: fields_v1.Managers | None = None,
 ) -> tuple[bytes, list[str]]:
     """Change an object by a function of its present state; its new bytes, and warnings."""
     old = record.decode()
@@ -411,16 +411,16 @@ def _without(item: Object, *names: str) -> Object:
 
 
 def _update_managers(
-    call: Call, new: Object, old: Object, options: WriteOptions, managers: managed.Managers | None
+    call: Call, new: Object, old: Object, options: WriteOptions, managers: fields_v1.Managers | None
 ) -> None:
     kind = call.resource.type
     meta = new["metadata"]
     if managers is not None:
-        if fields := managed.write_managers(managers):
+        if fields := fields_v1.write_managers(managers):
             meta["managedFields"] = fields
-    elif kind is not None and managed.is_managed(old["metadata"]):
+    elif kind is not None and fields_v1.is_managed(old["metadata"]):
         version = call.resource.api_version
-        manager = managed.Manager(
+        manager = fields_v1.Manager(
             options.manager, "Update", version, options.subresource or call.subresource
         )
         reset: tuple[str, ...] = ()

@@ -411,7 +411,7 @@ async def _lists(target: Target, asker: Reply) -> tuple[float, int]:
 
 def validation_us(count: int = 2000) -> float:
     """CPU for reading, defaulting, validating a pod and recording its fields, in this process."""
-    from stower.api import kinds, managed
+    from stower.api import fields_v1, kinds, managed
     from stower.api.calls import Call
     from stower.api.requests import Request
     from stower.api.schema import Reading, skeleton
@@ -425,7 +425,7 @@ def validation_us(count: int = 2000) -> float:
     assert kind is not None
     hooks = kinds.hooks_of(resource)
     call = Call(api, Request("POST", "", 0), resource, "default")
-    manager = managed.Manager("bench", "Update", "v1")
+    manager = fields_v1.Manager("bench", "Update", "v1")
     bones = skeleton(kind)
     item = json.loads(pod_body("pod-0"))
 

@@ -153,7 +153,7 @@ async def discover(client: Client) -> tuple[str, ...]:
 
 async def _ask(client: Client, path: str) -> Any:
     try:
-        answer = await client.ask("GET", path)
+        answer = await client.get(path)
     except AccessError as error:
         raise ShellError(str(error)) from None
     if answer.status != 200:

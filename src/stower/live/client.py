@@ -1,4 +1,4 @@
-"""One HTTP client of an API server: requests with their answers, and streams of watch events."""
+"""An API server as a client sees it: requests with their answers, and streams of watch events."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,18 +8,19 @@ from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
-from yarl import URL
 
-from stower.live.access import Access
+from stower.live.access import Access, AccessError
+from stower.live.connection import CONNECT_SECONDS, Lost, Pool
 
 JSON: Final = "application/json"
 REQUEST_SECONDS: Final = 30.0
-CONNECT_SECONDS: Final = 10.0
 # A server sends bookmarks every minute: a stream that is silent for longer is dead.
+TRIES: Final = 5
+TRY_AGAIN_SECONDS: Final = 0.1
 UNAUTHORIZED: Final = 401
 SILENCE_SECONDS: Final = 90.0
 READ_BYTES: Final = 1 << 20
-ERRORS: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
+ERRORS: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError, Lost)
 
 
 class Answer(NamedTuple):
@@ -58,12 +59,14 @@ class Client:
         self.access = access
         self._agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+        self._pool = Pool(access.server, access.tls)
+        self._shown: dict[str, str] | None = None
+        self._known_head = ""
 
     async def __aenter__(self) -> "Client":
         connector = aiohttp.TCPConnector(limit=0, ssl=self.access.tls or True)
         self._session = aiohttp.ClientSession(
             connector=connector,
-            timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, connect=CONNECT_SECONDS),
             auto_decompress=True,
             headers={"User-Agent": self._agent},
             read_bufsize=READ_BYTES,
@@ -77,29 +80,50 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         assert self._session is not None
+        self._pool.close()
         await self._session.close()
 
     async def ask(
         self, method: str, path: str, body: bytes | None = None, content_type: str = JSON
     ) -> Answer:
         """One request. Never raises for what the network or the server does."""
-        assert self._session is not None
-        headers = {**await self.access.headers(), "Accept": JSON}
-        if body is not None:
-            headers["Content-Type"] = content_type
+        head = await self._head()
+        sized = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if body else ""
+        request = f"{method} {self._pool.prefix}{path} HTTP/1.1\r\n{head}{sized}\r\n".encode()
         try:
-            url = URL(self.access.server + path, encoded=True)
-            async with self._session.request(method, url, data=body, headers=headers) as response:
-                if response.status == UNAUTHORIZED:
-                    self.access.forget_token()
-                after = response.headers.get("Retry-After", "")
-                data = await response.read()
-                return Answer(response.status, data, float(after) if after.isdecimal() else 0.0)
+            reply = await self._pool.ask(request + body if body else request, REQUEST_SECONDS)
         except ERRORS as error:
             return Answer(0, (str(error) or type(error).__name__).encode())
+        if reply.status == UNAUTHORIZED:
+            self.access.forget_token()
+        after = reply.headers.get(b"retry-after", b"")
+        data = reply.body[0] if len(reply.body) == 1 else b"".join(reply.body)
+        return Answer(reply.status, data, float(after) if after.isdigit() else 0.0)
+
+    async def get(self, path: str) -> Answer:
+        """A first look: a connection that breaks is tried again a few times."""
+        answer = await self.ask("GET", path)
+        for _ in range(TRIES - 1):
+            if answer.status:
+                break
+            await asyncio.sleep(TRY_AGAIN_SECONDS)
+            answer = await self.ask("GET", path)
+        return answer
+
+    async def _head(self) -> str:
+        """The header fields of every request."""
+        headers = await self.access.headers()
+        if headers is not self._shown:
+            self._shown = headers
+            own = {"Host": self._pool.host, "User-Agent": self._agent, "Accept": JSON, **headers}
+            for name, value in own.items():
+                if "\r" in value or "\n" in value:
+                    raise AccessError(f"{name}: a header cannot have line breaks")
+            self._known_head = "".join(f"{name}: {value}\r\n" for name, value in own.items())
+        return self._known_head
 
     async def watch(self, path: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
-        """Lines of a watch as they come, as many at once as there are.
+        """Lines of a watch as they come, as many at once as there are; none when it has begun.
 
         Ends when the server ends the stream. Raises WatchRefused and WatchCut.
         """
@@ -115,6 +139,7 @@ class Client:
                     if response.status == UNAUTHORIZED:
                         self.access.forget_token()
                     raise WatchRefused(Answer(response.status, await response.read()))
+                yield []  # it stands
                 rest = b""
                 async for data in response.content.iter_any():
                     *lines, rest = (rest + data).split(b"\n")

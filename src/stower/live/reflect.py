@@ -172,7 +172,7 @@ class Reflector:
     async def _pause(self) -> None:
         """Longer each time, and never all at once."""
         self._failures += 1
-        longest = min(PAUSE_SECONDS * 2 ** min(self._failures, 10), PAUSE_SECONDS_MAX)
+        longest = min(PAUSE_SECONDS * 2 ** min(self._failures - 1, 10), PAUSE_SECONDS_MAX)
         await asyncio.sleep(self._chance.uniform(longest / 2, longest))
 
     async def _list(self) -> None:
@@ -229,6 +229,7 @@ class Reflector:
         if self._selector:
             query["fieldSelector"] = self._selector
         async for lines in self._client.watch(self.path, query):
+            self._failures = 0  # a stream that stood and was cut is asked for again at once
             changes: Changes = []
             try:
                 for line in lines:
@@ -236,7 +237,6 @@ class Reflector:
             finally:
                 if changes:
                     self._on_changes(changes)
-            self._failures = 0
 
     def _take(self, line: bytes, changes: Changes) -> None:
         try:

@@ -159,7 +159,7 @@ class Scheduler:
         """Ask the server what it is. Raises ShellError where that is nothing to schedule for."""
         server = self._client.access.server
         try:
-            answer = await self._client.ask("GET", "/version")
+            answer = await self._client.get("/version")
         except AccessError as error:
             raise ShellError(str(error)) from None
         if answer.status == 0:
