@@ -27,3 +27,9 @@ def stop_event(with_parent: bool = False) -> asyncio.Event:
 
         loop.add_reader(descriptor, read)
     return stop
+
+
+def wait_for_go(with_parent: bool) -> None:
+    """A parent says when to begin, with a line on standard input."""
+    if with_parent and not os.read(sys.stdin.fileno(), 1):
+        raise SystemExit(0)  # it has gone

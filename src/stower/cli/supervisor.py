@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 READY: Final = b"Stop it with Ctrl-C."
+GO: Final = b"\n"
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 15.0
 PAUSE_SECONDS: Final = 0.2
@@ -94,14 +95,15 @@ class Child:
     process: asyncio.subprocess.Process | None = None
     output: str = ""
     starts: int = 0
+    log_at: int = 0
     drain: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Start it and wait until it is ready. Raises UpError."""
+    async def launch(self) -> None:
+        """Start it; it reads in its code and waits for `ready`."""
         self.starts += 1
         self.log.parent.mkdir(exist_ok=True)
         with self.log.open("ab") as log:
-            at = log.tell()
+            self.log_at = log.tell()
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -114,7 +116,13 @@ class Child:
                 start_new_session=True,  # a Ctrl-C in the terminal is for us
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
+
+    async def ready(self) -> None:
+        """Let it begin, and wait until it is ready. Raises UpError."""
+        assert self.process is not None
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
+        self.process.stdin.write(GO)
         try:
             async with asyncio.timeout(START_SECONDS_MAX):
                 self.output = ""
@@ -127,7 +135,12 @@ class Child:
         except TimeoutError:
             await self.stop()
             raise UpError(f"{self.name} did not start within {START_SECONDS_MAX:.0f} s") from None
-        raise UpError(self._why(at))
+        raise UpError(self._why(self.log_at))
+
+    async def start(self) -> None:
+        """Both. Raises UpError."""
+        await self.launch()
+        await self.ready()
 
     def _why(self, at: int) -> str:
         """The last line that it said."""
@@ -175,8 +188,10 @@ class Supervisor:
     async def start(self) -> None:
         """Start everything. Raises UpError, with nothing left running."""
         try:
+            # The others read in their code while the server starts.
+            await asyncio.gather(*(child.launch() for child in self.others))
             await self._start_server()
-            await asyncio.gather(*(child.start() for child in self.others))
+            await asyncio.gather(*(child.ready() for child in self.others))
         except BaseException:
             await self.stop()
             raise

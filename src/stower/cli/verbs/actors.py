@@ -9,7 +9,7 @@ import typer
 
 from stower.cli import clusters
 from stower.cli.output import console, failed
-from stower.cli.stopping import WithParent, stop_event
+from stower.cli.stopping import WithParent, stop_event, wait_for_go
 from stower.live.actors import run_actors
 from stower.live.shell import ShellError
 
@@ -53,6 +53,7 @@ def run(
     def stop() -> asyncio.Event:
         return stop_event(with_parent)
 
+    wait_for_go(with_parent)
     try:
         asyncio.run(run_actors(kubeconfig, context, described, ready, stop))
     except ShellError as error:

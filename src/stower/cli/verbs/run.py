@@ -12,7 +12,7 @@ import typer
 from stower.assembly import build_engine
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input, console, failed
-from stower.cli.stopping import WithParent, stop_event
+from stower.cli.stopping import WithParent, stop_event, wait_for_go
 from stower.framework.configuration import read_configuration
 from stower.live.election import read_terms
 from stower.live.run import Endpoint, Place
@@ -104,6 +104,7 @@ def run(
 
     options = Options(instance, seed, in_flight, terms)
     place = Place(kubeconfig, context)
+    wait_for_go(with_parent)
     try:
         asyncio.run(run_scheduler(place, build, options, telling, ready, stop))
     except ShellError as error:

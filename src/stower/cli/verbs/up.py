@@ -1,6 +1,7 @@
 """stower up: a whole cluster in one command."""
 
 import asyncio
+import importlib
 import os
 import subprocess
 import sys
@@ -14,7 +15,6 @@ import typer
 
 from stower.cli import clusters
 from stower.cli.inputs import InputError, read_yaml_document
-from stower.cli.kube import Kube, KubeError
 from stower.cli.output import bad_input, console, failed, note
 from stower.cli.stopping import stop_event
 from stower.cli.supervisor import (
@@ -90,7 +90,7 @@ def run(
             except OSError as error:
                 raise UpError(f"--state {state}: {error.strerror}") from None
             asyncio.run(_up(state, port, config, wanted, began))
-    except (UpError, KubeError) as error:
+    except UpError as error:
         raise failed(str(error)) from None
 
 
@@ -131,21 +131,34 @@ async def _up(state: Path, port: int, config: str, wanted: int, began: float) ->
 
 async def _start(supervisor: Supervisor, wanted: int) -> int:
     """Start everything and wait until pods can be made; the number of nodes that are ready."""
-    await supervisor.start()
+    starting = asyncio.create_task(supervisor.start())
+    # Reading in the client takes a while, in which the others start.
     try:
-        async with Kube.open(supervisor.kubeconfig) as kube, asyncio.timeout(READY_SECONDS_MAX):
+        kube_module = await asyncio.to_thread(importlib.import_module, "stower.cli.kube")
+        await starting
+    except BaseException:
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        raise
+    try:
+        async with (
+            kube_module.Kube.open(supervisor.kubeconfig) as kube,
+            asyncio.timeout(READY_SECONDS_MAX),
+        ):
             supervisor.url = kube.server
             while True:
-                nodes = await kube.count("/api/v1/nodes")
+                nodes: int = await kube.count("/api/v1/nodes")
                 path = "/api/v1/namespaces/default/serviceaccounts/default"
                 if nodes >= wanted and await kube.exists(path):
                     break
                 await asyncio.sleep(0.05)
     except TimeoutError:
         await supervisor.stop()
-        raise UpError(
-            f"nodes are not there after {READY_SECONDS_MAX:.0f} s; see the logs"
-        ) from None
+        text = f"nodes are not there after {READY_SECONDS_MAX:.0f} s; see the logs"
+        raise UpError(text) from None
+    except kube_module.KubeError as error:
+        await supervisor.stop()
+        raise UpError(str(error)) from None
     except BaseException:
         await supervisor.stop()
         raise
