@@ -7,6 +7,7 @@ wall time and depend on the machine; the server's CPU time per request hardly do
 
 import asyncio
 import base64
+import itertools
 import json
 import multiprocessing
 import os
@@ -429,7 +430,11 @@ def validation_us(count: int = 2000) -> float:
     bones = skeleton(kind)
     item = json.loads(pod_body("pod-0"))
 
+    variable = item["spec"]["containers"][0]["env"][0]
+    turns = itertools.count()
+
     def once() -> None:
+        variable["value"] = f"value-{next(turns)}"  # no two are alike: nothing is known of it
         made = kind.clean(item, Reading())
         managed.created(kind, bones, made, manager, call.now, ("f:status",))
         if hooks.prepare_create is not None and hooks.validate_create is not None:

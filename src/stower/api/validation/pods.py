@@ -34,10 +34,32 @@ DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "No
 SYSTEMS: Final = ("linux", "windows")
 NAMESERVERS_MAX: Final = 3
 HOSTNAME_MAX: Final = 64
+VALID_MAX: Final = 256
+VALID_BYTES_MAX: Final = 1 << 14
+
+
+_encode = msgspec.json.Encoder().encode
+# What was found valid: pods of one template differ in their names, which other rules look at.
+_valid: dict[bytes, None] = {}
 
 
 def new_pod(item: Object) -> Faults:
-    """A pod that is to be made."""
+    """A pod that is to be made. What was found valid lately is not looked through again."""
+    meta, spec = item["metadata"], item["spec"]
+    if any("ephemeral" in volume for volume in spec.get("volumes") or ()):
+        return _new_pod(item)  # whose claim is named after the pod
+    known = _encode((spec, meta.get("annotations"), meta.get("labels")))
+    if known in _valid:
+        return []
+    faults = _new_pod(item)
+    if not faults and len(known) <= VALID_BYTES_MAX:
+        _valid[known] = None
+        if len(_valid) > VALID_MAX:
+            del _valid[next(iter(_valid))]
+    return faults
+
+
+def _new_pod(item: Object) -> Faults:
     faults = list(pod(item))
     spec = item["spec"]
     if spec.get("ephemeralContainers"):
