@@ -18,9 +18,9 @@ from stower.actors.namespaces import collections_of
 from stower.actors.objects import RESOURCES
 from stower.actors.runtime import Actors, Call, path_to
 from stower.live.access import AccessError, read_access
-from stower.live.client import Answer, Client
-from stower.live.reflect import Changes, Documents, ListRefused, Reflector
-from stower.live.shell import Clock, ShellError
+from stower.live.client import JSON, Client
+from stower.live.reflect import Changes, Documents, Reflector
+from stower.live.shell import Clock, ShellError, ask_within, run_until, sleep_until
 from stower.live.window import Window
 from stower.live.workers import Workers
 
@@ -30,7 +30,6 @@ IN_FLIGHT: Final = 64
 KEYS_PER_STEP: Final = 64
 SLICE_SECONDS: Final = 0.004
 CLOSE_SECONDS: Final = 2.0
-TOO_MANY: Final = 429
 USER_AGENT: Final = "stower-actors"
 DELETABLE: Final = "deletecollection"
 
@@ -72,20 +71,10 @@ class ActorShell:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`. Raises ShellError."""
-        tasks = [asyncio.create_task(r.run()) for r in self.reflectors.values()]
-        tasks.append(asyncio.create_task(self._drive()))
-        waiter = asyncio.create_task(stop.wait())
+        reflecting = [reflector.run() for reflector in self.reflectors.values()]
         try:
-            done, _ = await asyncio.wait((*tasks, waiter), return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if task is not waiter:
-                    task.result()
-        except ListRefused as error:
-            raise ShellError(f"{self._client.access.server} refuses {error}") from None
+            await run_until(stop, self._client.access.server, (*reflecting, self._drive()))
         finally:
-            for task in (*tasks, waiter):
-                task.cancel()
-            await asyncio.gather(*tasks, waiter, return_exceptions=True)
             await self._workers.close(CLOSE_SECONDS)
 
     async def _drive(self) -> None:
@@ -99,20 +88,11 @@ class ActorShell:
                     self._workers.wanted(len(self._calls))
                 due_ns = self.actors.next_wake_ns
                 if due_ns is None or due_ns > self._clock.now_ns():
-                    await self._sleep(due_ns)
+                    await sleep_until(self._awake, due_ns, self._clock)
                     break
                 if time.perf_counter() >= until:
                     await asyncio.sleep(0)
                     break
-
-    async def _sleep(self, due_ns: int | None) -> None:
-        timer = None
-        if due_ns is not None:
-            after_s = max(0, due_ns - self._clock.now_ns()) / 1e9
-            timer = asyncio.get_running_loop().call_later(after_s, self._awake.set)
-        await self._awake.wait()
-        if timer is not None:
-            timer.cancel()
 
     # Calls
 
@@ -123,15 +103,10 @@ class ActorShell:
         path = quote(call.path, safe="/:@!$&'()*+,;=")
         if call.query:
             path = f"{path}?{urlencode(call.query)}"
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        try:
-            answer = await self._client.ask(
-                call.method, path, call.body or None, call.content_type or "application/json"
-            )
-        except AccessError as error:
-            answer = Answer(0, str(error).encode())
-        self.window.answered(clock() - began, clock(), answer.status == TOO_MANY)
+        answer = await ask_within(
+            self.window, self._client, call.method, path, call.body or None,
+            call.content_type or JSON,
+        )  # fmt: skip
         if answer.status >= 400 or not answer.status:
             log.info("%s %s: %s %s", call.method, path, answer.status, answer.message)
         self.actors.answered(call.id, answer.status, answer.body)

@@ -15,15 +15,14 @@ import msgspec
 
 from stower.framework.events import WriteFailed, WriteOk
 from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
-from stower.live.access import AccessError
 from stower.live.client import JSON, Answer, Client
+from stower.live.shell import TOO_MANY, ask_within
 from stower.live.window import Window
 from stower.live.workers import Workers
 from stower.model.kinds import Pod
 from stower.model.times import micro_time_text, time_text
 
 STRATEGIC: Final = "application/strategic-merge-patch+json"
-TOO_MANY: Final = 429
 UNAVAILABLE: Final = 503
 UNKNOWN: Final = 504
 CONFLICT: Final = 409
@@ -115,7 +114,7 @@ class Dispatch:
         request = self._request(write)
         answer = Answer(0, b"")
         for turn in range(TRIES):
-            answer = await self._ask(*request)
+            answer = await ask_within(self.window, self._client, *request)
             if 200 <= answer.status < 300:
                 return WriteOk(write.id)
             if answer.status not in self._curable(write):
@@ -134,17 +133,6 @@ class Dispatch:
             return (TOO_MANY, UNAVAILABLE)
         return (0, TOO_MANY, 500, 502, UNAVAILABLE, UNKNOWN)
 
-    async def _ask(self, path: str, body: bytes, method: str, content_type: str) -> Answer:
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        try:
-            answer = await self._client.ask(method, path, body, content_type)
-        except AccessError as error:
-            return Answer(0, str(error).encode())
-        now = clock()
-        self.window.answered(now - began, now, answer.status == TOO_MANY)
-        return answer
-
     async def _pause(self, turn: int, least_s: float) -> None:
         """Between half and the whole of a time that doubles, and not less than was asked for."""
         longest = min(PAUSE_SECONDS * 2**turn, PAUSE_SECONDS_MAX)
@@ -153,18 +141,18 @@ class Dispatch:
 
     # Requests
 
-    def _request(self, write: Write) -> tuple[str, bytes, str, str]:
-        """Path, body, method and content type."""
+    def _request(self, write: Write) -> tuple[str, str, bytes, str]:
+        """Method, path, body and content type."""
         namespace, name = quote(write.namespace, safe=""), quote(write.name, safe="")
         if isinstance(write, Bind):
             path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
-            return path, encode(_binding(write)), "POST", JSON
+            return "POST", path, encode(_binding(write)), JSON
         if isinstance(write, PatchPodStatus):
             path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
             body = _status_patch(write, self._pod_of(write.uid), time_text(self._wall_ns()))
-            return path, encode(body), "PATCH", STRATEGIC
+            return "PATCH", path, encode(body), STRATEGIC
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
-        return path, encode(_event(write, self._instance)), "POST", JSON
+        return "POST", path, encode(_event(write, self._instance)), JSON
 
 
 def _binding(write: Bind) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from stower.live.access import AccessError
 from stower.live.client import Answer, Client
 from stower.live.dispatch import Dispatch
 from stower.live.leader import Candidate, Terms
-from stower.live.reflect import Changes, ListRefused, Reflector, Views
-from stower.live.shell import Clock, ShellError
+from stower.live.reflect import Changes, Reflector, Views
+from stower.live.shell import Clock, ShellError, run_until, sleep_until
 from stower.live.window import IN_FLIGHT
 from stower.model.kinds import Node, Pod
 
@@ -134,23 +134,10 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`, or until leadership is lost. Raises ShellError."""
-        tasks = [
-            asyncio.create_task(self.nodes.run()),
-            asyncio.create_task(self.pods.run()),
-            asyncio.create_task(self._lead()),
-        ]
-        waiter = asyncio.create_task(stop.wait())
+        work = (self.nodes.run(), self.pods.run(), self._lead())
         try:
-            done, _ = await asyncio.wait((*tasks, waiter), return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if task is not waiter:
-                    task.result()
-        except ListRefused as error:
-            raise ShellError(f"{self._client.access.server} refuses {error}") from None
+            await run_until(stop, self._client.access.server, work)
         finally:
-            for task in (*tasks, waiter):
-                task.cancel()
-            await asyncio.gather(*tasks, waiter, return_exceptions=True)
             await self.dispatch.close(CLOSE_SECONDS)
             if self.candidate is not None:
                 await self.candidate.release()
@@ -227,7 +214,8 @@ class Scheduler:
                 if time.perf_counter() >= until:
                     break
             else:
-                await self._sleep(engine)
+                self._awake.clear()
+                await sleep_until(self._awake, engine.next_wake_ns, self._clock)
                 continue
             await asyncio.sleep(0)
 
@@ -246,18 +234,6 @@ class Scheduler:
                 self._observer.decided(decision)
         if writes:
             self.dispatch.send(writes)
-
-    async def _sleep(self, engine: Engine) -> None:
-        """Until something comes in, or the engine wants to be woken."""
-        self._awake.clear()
-        due_ns = engine.next_wake_ns
-        timer = None
-        if due_ns is not None:
-            after_s = max(0, due_ns - self._clock.now_ns()) / 1e9
-            timer = asyncio.get_running_loop().call_later(after_s, self._awake.set)
-        await self._awake.wait()
-        if timer is not None:
-            timer.cancel()
 
 
 def _version(answer: Answer) -> tuple[int, int] | None:

@@ -1,6 +1,18 @@
-"""What both shells have: a clock that never goes back, and a word for what stops them."""
+"""What both shells have: a clock that never goes back, how they run, sleep, ask, and what stops
+them.
+"""
 
+import asyncio
 import time
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final
+
+from stower.live.access import AccessError
+from stower.live.client import Answer, Client
+from stower.live.reflect import ListRefused
+from stower.live.window import Window
+
+TOO_MANY: Final = 429
 
 
 class ShellError(Exception):
@@ -16,3 +28,48 @@ class Clock:
     def now_ns(self) -> int:
         """Now."""
         return time.monotonic_ns() + self._offset_ns
+
+
+async def run_until(
+    stop: asyncio.Event, server: str, work: Iterable[Coroutine[Any, Any, None]]
+) -> None:
+    """All of the work at once, until `stop` or until one of it ends. Raises ShellError."""
+    tasks = [asyncio.create_task(each) for each in work]
+    waiter = asyncio.create_task(stop.wait())
+    try:
+        done, _ = await asyncio.wait((*tasks, waiter), return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if task is not waiter:
+                task.result()
+    except ListRefused as error:
+        raise ShellError(f"{server} refuses {error}") from None
+    finally:
+        for task in (*tasks, waiter):
+            task.cancel()
+        await asyncio.gather(*tasks, waiter, return_exceptions=True)
+
+
+async def sleep_until(awake: asyncio.Event, due_ns: int | None, clock: Clock) -> None:
+    """Until somebody wakes us, or that time has come."""
+    timer = None
+    if due_ns is not None:
+        after_s = max(0, due_ns - clock.now_ns()) / 1e9
+        timer = asyncio.get_running_loop().call_later(after_s, awake.set)
+    await awake.wait()
+    if timer is not None:
+        timer.cancel()
+
+
+async def ask_within(
+    window: Window, client: Client, method: str, path: str, body: bytes | None, content_type: str
+) -> Answer:
+    """One request, whose answer says how many may be in flight. Never raises."""
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    try:
+        answer = await client.ask(method, path, body, content_type)
+    except AccessError as error:
+        return Answer(0, str(error).encode())
+    now = clock()
+    window.answered(now - began, now, answer.status == TOO_MANY)
+    return answer
