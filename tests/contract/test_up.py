@@ -182,6 +182,16 @@ def test_what_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
     assert str(file) in error
 
 
+def test_a_damaged_description_is_neither_guessed_nor_overwritten(tmp_path: Path) -> None:
+    state = tmp_path / "s"
+    state.mkdir()
+    (state / "cluster.json").write_text('{"pools":')
+    code, _, error = stower("up", "--state", str(state), "--port", "0")
+    assert (1, 1) == (code, error.count("\n")), error
+    assert "cluster.json" in error
+    assert '{"pools":' == (state / "cluster.json").read_text()
+
+
 @pytest.mark.parametrize(
     ("document", "want"),
     [

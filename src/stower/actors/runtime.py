@@ -62,13 +62,11 @@ class Todo:
         """Look at another key of the same controller then."""
         self.others.append((key, when_ns))
 
-    def create(self, kind: str, obj: Object, subresource: str = "") -> None:
-        """Make an object. With a subresource: POST to that of the object named."""
+    def create(self, kind: str, obj: Object) -> None:
+        """Make an object."""
         resource = RESOURCES[kind]
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
-        path = path_to(kind, namespace_of(obj), name_of(obj) if subresource else "")
-        if subresource:
-            path, body = f"{path}/{subresource}", obj
+        path = path_to(kind, namespace_of(obj))
         self.calls.append(_Wanted(kind, "POST", path, encode(body), JSON))
 
     def update(self, kind: str, obj: Object, subresource: str = "") -> None:
@@ -160,7 +158,6 @@ class Actors:
         self.controllers = tuple(controllers)
         self.seen = Objects()
         self.now_ns = 0
-        self.failures = 0
         kinds = dict.fromkeys(k for c in controllers for k in c.kinds)
         self.kinds = tuple(kinds)
         self._listening = {
@@ -216,7 +213,6 @@ class Actors:
         busy = self._busy[work]
         busy.count -= 1
         busy.failed |= failed
-        self.failures += failed
         if busy.count:
             return
         del self._busy[work]

@@ -93,14 +93,11 @@ class Child:
     arguments: list[str]
     log: Path
     process: asyncio.subprocess.Process | None = None
-    output: str = ""
-    starts: int = 0
     log_at: int = 0
     drain: asyncio.Task[None] | None = None
 
     async def launch(self) -> None:
         """Start it; it reads in its code and waits for `ready`."""
-        self.starts += 1
         self.log.parent.mkdir(exist_ok=True)
         with self.log.open("ab") as log:
             self.log_at = log.tell()
@@ -125,9 +122,7 @@ class Child:
         self.process.stdin.write(GO)
         try:
             async with asyncio.timeout(START_SECONDS_MAX):
-                self.output = ""
                 async for line in self.process.stdout:
-                    self.output += line.decode("utf-8", "replace")
                     if READY in line:
                         self.drain = asyncio.create_task(_drain(self.process.stdout))
                         return
@@ -273,8 +268,13 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def read_cluster_document(state: Path) -> dict[str, Any] | None:
-    """The cluster that the directory was made for."""
+    """The cluster that the directory was made for; None where it is new. Raises UpError."""
+    path = state / CLUSTER
     try:
-        return msgspec.json.decode((state / CLUSTER).read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError):
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UpError(
+            f"{path} cannot be read ({error}): give --nodes or --cluster to describe it anew"
+        ) from None

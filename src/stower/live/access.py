@@ -5,6 +5,7 @@ takes 1.4 s, so a file that holds all there is to know (as those of `stower up` 
 """
 
 import base64
+import logging
 import ssl
 import time
 from pathlib import Path
@@ -75,6 +76,8 @@ async def read_access(kubeconfig: Path | None = None, context: str = "") -> Acce
     from kubernetes_asyncio import config
     from kubernetes_asyncio.client import Configuration
 
+    # What it warns of is in the errors that it raises: one line says it.
+    logging.getLogger("kubernetes_asyncio").setLevel(logging.ERROR)
     configuration: Any = Configuration()
     try:
         await config.load_kube_config(

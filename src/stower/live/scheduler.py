@@ -71,7 +71,6 @@ class Scheduler:
         """`build` makes the engine, once there is something to decide."""
         self.engine: Engine | None = None
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
-        self.steps = 0
         self._client = client
         self._build = build
         self._options = options
@@ -227,7 +226,6 @@ class Scheduler:
 
     def _step(self, engine: Engine, event: Event) -> None:
         writes = engine.step(event, self._clock.now_ns())
-        self.steps += 1
         for decision in engine.drain():
             self.decisions.append(decision)
             if self._observer is not None:

@@ -66,7 +66,10 @@ def run(
     ] = False,
 ) -> None:
     """Start a cluster: API server, simulated nodes, controllers, scheduler."""
-    known = read_cluster_document(state) if nodes is None and cluster is None else None
+    try:
+        known = read_cluster_document(state) if nodes is None and cluster is None else None
+    except UpError as error:
+        raise failed(str(error)) from None
     if known is None:
         document, described = clusters.describe(
             nodes, node_cpu, node_memory, node_pods, zones, cluster
