@@ -54,7 +54,7 @@ def test_a_trace_is_followed_at_its_times(lab: tuple[Path, Client], tmp_path: Pa
     pods.write_text(
         head
         + "t-0,1000,1024,1,1000,,LS,Running,0,2000,1\n"
-        + "t-1,1000,1024,1,500,,LS,Running,1000,90000000,1\n"
+        + "t-1,1000,1024,1,500,,LS,Running,2500,90000000,1\n"
     )
     code, said, error = stower("load", str(tmp_path), "--speed", "1000", "--state", str(state))
     assert 0 == code, error

@@ -5,7 +5,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stower.api.fields_v1 import Manager, from_tree, read_managers, to_tree, write_managers
+from stower.api.fields_v1 import (
+    Manager,
+    from_tree,
+    minus,
+    read_managers,
+    to_tree,
+    union,
+    write_managers,
+)
 from stower.api.managed import applied_fields, apply, compare, created, merged_value, updated
 from stower.api.schema import Reading, Type, skeleton
 from stower.apiserver.tables import load_registry
@@ -90,6 +98,21 @@ def test_sets_survive_being_written(item: Object) -> None:
     assert fields == frozenset(from_tree(to_tree(fields)))
     managers = read_managers({"managedFields": updated(pod_type(), {}, item, MANAGER, NOW)})
     assert managers == read_managers({"managedFields": write_managers(managers)})
+
+
+elements = st.sampled_from(["f:a", "f:b", 'k:{"n":1}', 'v:"x"'])
+path_sets = st.frozensets(st.lists(elements, min_size=1, max_size=3).map(tuple), max_size=8)
+
+
+@settings(max_examples=500, deadline=None)
+@given(path_sets, path_sets)
+def test_sums_and_differences_of_trees_are_those_of_the_sets(one: Any, other: Any) -> None:
+    """And written as they would be from the set; what is not touched is the same tree."""
+    trees = to_tree(one), to_tree(other)
+    assert to_tree(one | other) == union(*trees)
+    assert to_tree(one - other) == minus(*trees)
+    assert (minus(*trees) is trees[0]) == one.isdisjoint(other)
+    assert (to_tree(one), to_tree(other)) == trees
 
 
 @settings(max_examples=150, deadline=None)

@@ -9,8 +9,9 @@ import msgspec
 from stower.api import convert
 from stower.api.calls import Call
 from stower.api.errors import ApiError, bad_request
+from stower.api.known import Known, encode
 from stower.api.requests import JSON, WriteOptions
-from stower.api.schema import BadValue, Reading, Type, unknown_fields
+from stower.api.schema import BadValue, Cleaned, Reading, Type, unknown_fields
 
 Object = dict[str, Any]
 DEPTH_MAX: Final = 1_000  # msgspec gives up a little above
@@ -24,6 +25,7 @@ RETIRED: Final = ("extensions/v1beta1", "apps/v1beta1", "apps/v1beta2")
 SCHEME: Final = "pkg/api/legacyscheme/scheme.go:30"
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _decode = msgspec.json.Decoder().decode
+_specs: Final = Known()
 
 
 _APART: Final = re.compile(rb'"\s+:')
@@ -193,7 +195,11 @@ def cleaned(
     assert kind is not None
     reading = Reading()
     try:
-        made = kind.clean(item, reading)
+        if call.strategy.alike and type(item.get("spec")) is dict:
+            known = {**item, "spec": _known_spec(kind, item["spec"], reading)}
+            made = kind.clean(known, reading)
+        else:
+            made = kind.clean(item, reading)
     except BadValue as error:
         raise bad_request(f"{prefix}{error}") from None
     made.pop("kind", None)
@@ -208,6 +214,25 @@ def cleaned(
             raise bad_request(f"{prefix}strict decoding error: {', '.join(found)}")
     converter = convert.into_store(resource)
     return (converter(made) if converter is not None else made), tuple(found)
+
+
+def _known_spec(kind: Type, spec: Object, reading: Reading) -> Object | Cleaned:
+    """The spec as its type reads it, where one like it was read lately; or else itself."""
+    key = encode((kind.name, spec))
+    found = _specs.get(key)
+    if found is None:
+        own = Reading()
+        try:
+            made = kind.fields["spec"].type.clean(spec, own)
+        except BadValue:
+            return spec  # the reader of the whole knows where it is
+        found = encode(made), own.keys, own.unknown
+        if not own.unknown:
+            _specs.put(key, found)
+    raw, keys, unknown = found
+    reading.keys += keys
+    reading.unknown += unknown
+    return Cleaned(_decode(raw))
 
 
 def clean_again(kind: Type, item: Object) -> Object:

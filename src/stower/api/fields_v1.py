@@ -47,13 +47,6 @@ class Entry:
         """Whether there are any."""
         return bool(self.tree if self.tree is not None else self._fields)
 
-    def has_any(self, paths: Iterable[Path]) -> bool:
-        """Whether one of the paths is among the fields."""
-        if self._fields is not None:
-            return not self._fields.isdisjoint(paths)
-        tree = self.tree or {}
-        return any(_in_tree(tree, path) for path in paths)
-
 
 Managers = dict[Manager, Entry]
 
@@ -83,13 +76,52 @@ def from_tree(tree: Object, path: Path = ()) -> Iterator[Path]:
             yield from from_tree(inner, (*path, element))
 
 
-def _in_tree(tree: Object, path: Path) -> bool:
-    for element in path:
-        inner = tree.get(element)
-        if inner is None:
-            return False
-        tree = inner
-    return not tree or "." in tree
+def union(one: Object, other: Object) -> Object:
+    """The fieldsV1 of the paths of both."""
+    if not one or not other:
+        return one or other
+    tree = dict(one)
+    for element, inner in other.items():
+        known = tree.get(element)
+        tree[element] = inner if known is None else _both(known, inner)
+    return tree
+
+
+def _both(one: Object, other: Object) -> Object:
+    """The same below a path, which itself is among those of an empty tree."""
+    if one and other:
+        return union(one, other)
+    whole = one or other
+    return whole if not whole or "." in whole else {".": {}, **whole}
+
+
+def minus(one: Object, other: Object) -> Object:
+    """The fieldsV1 of the paths of one that are not paths of the other; itself where that is so."""
+    tree = one
+    for element, inner in other.items():
+        if element == "." or element not in one:
+            continue
+        known = one[element]
+        left = _less(known, inner)
+        if left is not known:
+            if tree is one:
+                tree = dict(one)
+            if left is None:
+                del tree[element]
+            else:
+                tree[element] = left
+    return tree
+
+
+def _less(one: Object, other: Object) -> Object | None:
+    """The same below a path; None where nothing is left, not even the path itself."""
+    itself = (not one or "." in one) and not (not other or "." in other)
+    left = minus(one, other)
+    if itself:
+        return left if len(left) != 1 or "." not in left else {}
+    if "." in left:
+        left = {e: v for e, v in left.items() if e != "."}
+    return left or None
 
 
 def is_managed(metadata: Object) -> bool:

@@ -19,9 +19,14 @@ from stower.api.fields_v1 import (
     Manager,
     Managers,
     Path,
+    from_tree,
+    minus,
     read_managers,
+    to_tree,
+    union,
     write_managers,
 )
+from stower.api.known import Known, encode
 from stower.api.schema import Type
 
 Value = Any
@@ -34,6 +39,7 @@ _SERVER: Final = ("name", "namespace", "creationTimestamp", "selfLink", "uid", "
 IGNORED: Final = frozenset(
     [("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{n}") for n in _SERVER)]
 )
+IGNORED_TREE: Final = to_tree(IGNORED)
 
 
 # Paths of values
@@ -52,6 +58,7 @@ def key_of(kind: Type, item: Value) -> str | None:
 
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+_known: Final = Known()
 
 
 def _compact(value: Value) -> str:
@@ -108,15 +115,6 @@ def applied_fields(kind: Type | None, value: Value, path: Path = ()) -> Iterator
         yield from applied_fields(inner_kind, inner, below)
 
 
-def _everything(kind: Type | None, value: Value, path: Path, found: set[Path]) -> None:
-    """All paths of a value that is new (or gone) as a whole, itself among them."""
-    found.add(path)
-    if not _is_leaf(kind, value):
-        assert kind is not None
-        for element, inner_kind, inner in _children(kind, value):
-            _everything(inner_kind, inner, (*path, element), found)
-
-
 class Difference:
     """What changed between two values."""
 
@@ -130,15 +128,22 @@ class Difference:
 def compare(kind: Type, old: Object, new: Object) -> Difference:
     """The paths that were added or modified, and those that went."""
     found = Difference()
-    _compare(kind, old, new, (), found)
-    found.changed -= IGNORED
-    found.removed -= IGNORED
+    changed, removed = _differing(kind, old, new)
+    found.changed = set(from_tree(changed)) - IGNORED
+    found.removed = set(from_tree(removed)) - IGNORED
     return found
 
 
-def _compare(kind: Type | None, old: Value, new: Value, path: Path, found: Difference) -> None:
+def _differing(kind: Type, old: Object, new: Object) -> tuple[Object, Object]:
+    """The trees of what was added or modified, and of what went."""
+    changed, removed = _compared(kind, old, new)
+    return changed or {}, removed or {}
+
+
+def _compared(kind: Type | None, old: Value, new: Value) -> tuple[Object | None, Object | None]:
+    """The same of a value; None where nothing was."""
     if old is new or old == new:
-        return
+        return None, None
     if old is None and isinstance(new, dict | list):
         old = type(new)()
     elif new is None and isinstance(old, dict | list):
@@ -147,19 +152,26 @@ def _compare(kind: Type | None, old: Value, new: Value, path: Path, found: Diffe
         isinstance(old, list) and isinstance(new, list)
     )
     if not structured or kind is None or (_is_leaf(kind, old) and _is_leaf(kind, new)):
-        found.changed.add(path)
-        return
-    before = {} if not old else {e: (k, v) for e, k, v in _children(kind, old)}
-    after = {} if not new else {e: (k, v) for e, k, v in _children(kind, new)}
-    for element, (inner_kind, inner) in after.items():
-        below = (*path, element)
-        if element in before:
-            _compare(inner_kind, before[element][1], inner, below, found)
-        else:
-            _everything(inner_kind, inner, below, found.changed)
-    for element, (inner_kind, inner) in before.items():
-        if element not in after:
-            _everything(inner_kind, inner, (*path, element), found.removed)
+        return {}, None
+    before = {} if not old else {e: v for e, _, v in _children(kind, old)}
+    changed: Object = {}
+    removed: Object = {}
+    for element, inner_kind, inner in _children(kind, new) if new else ():
+        if element not in before:
+            changed[element] = _whole(inner_kind, inner)
+            continue
+        was = before.pop(element)
+        if was is not inner and was != inner:
+            more, less = _compared(inner_kind, was, inner)
+            if more is not None:
+                changed[element] = more
+            if less is not None:
+                removed[element] = less
+    if before:
+        for element, inner_kind, inner in _children(kind, old):
+            if element in before:
+                removed[element] = _whole(inner_kind, inner)
+    return changed or None, removed or None
 
 
 def without_managers(item: Object) -> Object:
@@ -179,12 +191,17 @@ def _not_reset(fields: Iterable[Path], reset: tuple[str, ...]) -> Iterator[Path]
 
 
 def created(
-    kind: Type, bones: Object, new: Object, manager: Manager, now: str, reset: tuple[str, ...]
+    kind: Type,
+    bones: Object,
+    new: Object,
+    manager: Manager,
+    now: str,
+    reset: tuple[str, ...],
+    alike: bool = False,
 ) -> list[Object]:
     """managedFields of a new object: as `updated` from what is there anyway, in one pass.
 
-    `bones`: the parts that every object of the type has. 30 µs for a pod, where the general way
-    takes 150.
+    `bones`: the parts that every object of the type has; `alike`: see Strategy.
     """
     tree = {}
     for name, value in new.items():
@@ -193,7 +210,15 @@ def created(
             continue
         if name == "metadata":
             value = {k: v for k, v in value.items() if k not in _SERVER}
-        branch = _grown(kind.fields[name].type if name in kind.fields else None, bones, name, value)
+        inner = kind.fields[name].type if name in kind.fields else None
+        if name == "spec" and alike:
+            key = encode((kind.name, value))
+            branch = _known.get(key)
+            if branch is None:
+                branch = _grown(inner, bones, name, value)
+                _known.put(key, branch)
+        else:
+            branch = _grown(inner, bones, name, value)
         if branch is not None:
             tree[element] = branch
     if not tree:
@@ -264,24 +289,26 @@ def updated(
 
     `reset`: elements at the top that this write cannot set.
     """
-    managers = read_managers(old.get("metadata") or {})
-    difference = compare(kind, without_managers(old), without_managers(new))
-    changed = frozenset(_not_reset(difference.changed, reset))
-    removed = frozenset(_not_reset(difference.removed, reset))
+    meta = old.get("metadata") or {}
+    changed, removed = _differing(kind, without_managers(old), without_managers(new))
+    for tree in (changed, removed):
+        for element in reset:
+            tree.pop(element, None)
+    changed, removed = minus(changed, IGNORED_TREE), minus(removed, IGNORED_TREE)
     if not changed and not removed:
-        return (old.get("metadata") or {}).get("managedFields") or []
+        return meta.get("managedFields") or []
+    managers = read_managers(meta)
     # One manager has one Update entry for each subresource, whatever the version.
     mine = next((m for m in managers if _same_manager(m, manager)), manager)
-    own = managers.pop(mine, Entry(now, frozenset()))
-    gone = changed | removed
-    result: Managers = {
-        other: Entry(entry.time, entry.fields - gone) if entry.has_any(gone) else entry
-        for other, entry in managers.items()
-    }
-    fields = (own.fields | changed) - removed
-    same = fields == own.fields
-    tree = own.tree if same else None
-    result[manager] = Entry(own.time if same and not changed else now, fields, tree)
+    own = managers.pop(mine, Entry(now, frozenset(), {}))
+    gone = union(changed, removed)
+    result: Managers = {}
+    for other, entry in managers.items():
+        left = minus(entry.tree or {}, gone)
+        result[other] = entry if left is entry.tree else Entry(entry.time, None, left)
+    fields = minus(union(own.tree or {}, changed), removed)
+    same = not changed and fields == own.tree
+    result[manager] = Entry(own.time if same else now, None, fields)
     return write_managers(_capped(result))
 
 

@@ -346,23 +346,25 @@ def _ordered(
         return _token(item.get(key) if key and isinstance(item, dict) else item)
 
     def places(values: list[Value]) -> dict[str | bytes, int]:
-        return {identity(v): i for i, v in reversed(list(enumerate(values)))}
+        found: dict[str | bytes, int] = {}
+        for i, value in enumerate(values):
+            found.setdefault(identity(value), i)
+        return found
 
     named = places(patch if order is None else order)
     before = places(original)
-    chosen = [v for v in items if identity(v) in named]
-    right = deque(sorted(chosen, key=lambda v: named[identity(v)]))
-    left = [v for v in items if identity(v) not in named]
+    known = [(identity(v), v) for v in items]
+    right = deque(sorted((t for t in known if t[0] in named), key=lambda t: named[t[0]]))
     result: list[Value] = []
-    for item in left:
-        place = before.get(identity(item), -1)
-        while right:
-            other = before.get(identity(right[0]), -1)
-            if 0 <= place < other:
-                break
-            result.append(right.popleft())
+    for token, item in known:
+        if token in named:
+            continue
+        place = before.get(token, -1)
+        while right and not 0 <= place < before.get(right[0][0], -1):
+            result.append(right.popleft()[1])
         result.append(item)
-    return [*result, *right]
+    result += [item for _, item in right]
+    return result
 
 
 def _clean(value: Value) -> Value:

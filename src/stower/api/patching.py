@@ -187,15 +187,17 @@ def _cleaned_status(call: Call, known: Object, patched: Object) -> Object | None
         return None
     if convert.out_of_store(call.resource) is not None:
         return None
-    made = dict(known)
+    made = {**known, "metadata": dict(known["metadata"])}
     reading = Reading()
     for name, value in patched.items():
+        if value is known.get(name):
+            continue
         if name in ("metadata", "status"):
             try:
                 made[name] = kind.fields[name].type.clean(value, reading)
             except (BadValue, KeyError):
                 return None
-        elif name not in ("kind", "apiVersion") and value is not known.get(name):
+        elif name not in ("kind", "apiVersion"):
             return None
     return None if reading.unknown or len(patched) != len(known) + 2 else made
 

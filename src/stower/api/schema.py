@@ -56,6 +56,15 @@ class Reading:
         self.unknown = 0
 
 
+class Cleaned:
+    """A value of a struct that was read already."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
 Clean = Callable[[Value, Reading], Value]
 
 
@@ -306,6 +315,8 @@ def _struct(kind: Type, short: str, defaults: Callable[[Value], None] | None) ->
 
     def clean(value: Value, reading: Reading) -> Value:
         if type(value) is not dict:
+            if type(value) is Cleaned:
+                return value.value
             raise BadValue(word(value), go_name)
         out = {}
         reading.keys += len(value)

@@ -28,6 +28,7 @@ class Strategy:
     returns_deleted: bool = False
     orphans: bool = False  # dependents are orphaned where the client does not say
     finalizers: tuple[str, ...] = ()
+    alike: bool = False  # specs are written once, in a template, and come by the thousand
 
 
 def _namespace_faults(text: str) -> Iterator[str]:
@@ -48,7 +49,7 @@ STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("", "nodes"): Strategy(status=True, status_on_create=True),
     ("", "persistentvolumeclaims"): Strategy(status=True, returns_deleted=True),
     ("", "persistentvolumes"): Strategy(status=True, returns_deleted=True),
-    ("", "pods"): Strategy(status=True, generation=True, returns_deleted=True),
+    ("", "pods"): Strategy(status=True, generation=True, returns_deleted=True, alike=True),
     ("", "podtemplates"): Strategy(generation=True, returns_deleted=True),
     ("", "replicationcontrollers"): Strategy(status=True, generation=True, orphans=True),
     ("", "resourcequotas"): Strategy(status=True, returns_deleted=True),

@@ -156,7 +156,8 @@ def _set_managers(
     elif kind is not None:
         manager = fields_v1.Manager(options.manager, "Update", call.resource.api_version)
         reset = ("f:status",) if call.strategy.status else ()
-        fields = managed.created(kind, call.api.bones(kind), item, manager, call.now, reset)
+        alike = call.strategy.alike
+        fields = managed.created(kind, call.api.bones(kind), item, manager, call.now, reset, alike)
         if fields:
             meta["managedFields"] = fields
 
@@ -289,7 +290,7 @@ def _store(
 ) -> bytes:
     meta = new["metadata"]
     meta["resourceVersion"] = old["metadata"]["resourceVersion"]
-    if managed_times_aside(new) == managed_times_aside(old):
+    if is_same(new, old):
         return record.raw
     if options.dry_run:
         return _encode(new)
@@ -314,13 +315,19 @@ def _store(
     return raw
 
 
-def managed_times_aside(item: Object) -> Object:
-    """The object without what is no change by itself: when managers last wrote."""
-    meta = item["metadata"]
+def is_same(new: Object, old: Object) -> bool:
+    """Whether nothing changed but what is no change by itself: when managers last wrote."""
+    for name, value in new.items():
+        if name != "metadata" and (name not in old or old[name] != value):
+            return False
+    return len(new) == len(old) and _times_aside(new["metadata"]) == _times_aside(old["metadata"])
+
+
+def _times_aside(meta: Object) -> Object:
     if "managedFields" not in meta:
-        return item
+        return meta
     entries = [{k: v for k, v in e.items() if k != "time"} for e in meta["managedFields"]]
-    return {**item, "metadata": {**meta, "managedFields": entries}}
+    return {**meta, "managedFields": entries}
 
 
 def _check_versions(call: Call, record: Record, old: Object, meta: Object, put: bool) -> None:

@@ -12,6 +12,7 @@ import queue
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -169,7 +170,7 @@ class Committer:
         self._jobs: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._busy = False
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiting: deque[tuple[int, Callable[[str], None]]] = deque()
         self._last_size = 0
         self._last_duration = 0.0
         self._thread: threading.Thread | None = None
@@ -226,11 +227,11 @@ class Committer:
         self._report(failure)
         if failure is None:
             self.store.committed(revision)
-            self._answer(revision, None)
+            self._answer(revision, "")
             self._shown()
         else:
             self.store.undo(batch)
-            self._answer(1 << 62, failure)
+            self._answer(1 << 62, str(failure) or type(failure).__name__)
         if not self.store.pending:
             return
         full = len(self.store.pending) >= self._last_size * 1.5
@@ -250,29 +251,31 @@ class Committer:
 
     _failing = False
 
-    def _answer(self, revision: int, failure: BaseException | None) -> None:
-        left = []
-        for wanted, future in self._waiting:
-            if wanted > revision:
-                left.append((wanted, future))
-            elif not future.done():
-                if failure is None:
-                    future.set_result(None)
-                else:
-                    future.set_exception(WriteFailed(str(failure)))
-        self._waiting = left
+    def _answer(self, revision: int, failure: str) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= revision:
+            waiting.popleft()[1](failure)
 
     def is_durable(self, revision: int) -> bool:
         """Whether everything up to the revision is on disk."""
         return revision <= self.store.visible or not (self._busy or self.store.pending)
 
-    async def durable(self, revision: int) -> None:
-        """Wait until everything up to the revision is on disk. Raises WriteFailed."""
-        if self.is_durable(revision):
+    def when_durable(self, revision: int, told: Callable[[str], None]) -> None:
+        """Call with nothing when all up to this revision is on disk, or with why it never will be.
+
+        Revisions must not go down from one call to the next.
+        """
+        self._waiting.append((revision, told))
+
+    async def flushed(self) -> None:
+        """Wait until all that was written is on disk. Raises WriteFailed."""
+        self.wrote()
+        if self.is_durable(self.store.revision):
             return
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append((revision, future))
-        await future
+        future: asyncio.Future[str] = self._loop.create_future()
+        self.when_durable(self.store.revision, future.set_result)
+        if failure := await future:
+            raise WriteFailed(failure)
 
     async def close(self) -> None:
         """Finish what is queued, then end the writer."""

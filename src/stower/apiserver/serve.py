@@ -18,15 +18,8 @@ import yaml
 from stower.api.server import Api
 from stower.apiserver.certificates import make_certificates, write_private
 from stower.apiserver.database import Committer, Database, StateError, WriteFailed
-from stower.apiserver.http import (
-    HEADER_BYTES_MAX,
-    KEEP_ALIVE_SECONDS,
-    Access,
-    Handler,
-    Server,
-    make_request,
-    server_context,
-)
+from stower.apiserver.handler import Access, Handler, server_context
+from stower.apiserver.http import Listener
 from stower.apiserver.tables import load_registry
 
 create_server: Any = asyncio.BaseEventLoop.create_server
@@ -40,6 +33,7 @@ LOOPBACK: Final = "127.0.0.1"
 HOSTS: Final = (LOOPBACK, "::1", "localhost", "kubernetes", "kubernetes.default.svc")
 TOKEN: Final = "token"
 BACKLOG: Final = 512
+SHUTDOWN_SECONDS: Final = 2.0  # for answers that are owed
 SWEEP_SECONDS: Final = 1.0
 OLDER_SWEEPS: Final = 60  # young objects are looked at each time, older ones each so many times
 ALL_SWEEPS: Final = 900  # and all of them: a pause of some 60 ms with 100,000 pods
@@ -137,25 +131,16 @@ async def running(options: Options) -> AsyncIterator[Running]:
         handler.committer = committer
         api.restore()
         api.bootstrap(time.time_ns())
-        committer.wrote()
         try:
-            await committer.durable(api.store.revision)
+            await committer.flushed()
         except WriteFailed as error:
             raise StateError(f"{folder}: the first write failed: {error}") from None
         sweeper = asyncio.create_task(_sweep())
-        runner = Server(
-            handler,
-            request_factory=make_request,
-            access_log=None,
-            keepalive_timeout=KEEP_ALIVE_SECONDS,
-            max_line_size=HEADER_BYTES_MAX,
-            max_field_size=HEADER_BYTES_MAX,
-            lingering_time=1.0,
-        )
+        listener = Listener(handler)
         loop = asyncio.get_running_loop()
-        listener = await create_server(
+        server = await create_server(
             loop,
-            runner,
+            listener,
             options.host,
             options.port,
             ssl=server_context(folder / "pki"),
@@ -164,17 +149,17 @@ async def running(options: Options) -> AsyncIterator[Running]:
             ssl_shutdown_timeout=2,
         )
         try:
-            port = listener.sockets[0].getsockname()[1]
+            port = server.sockets[0].getsockname()[1]
             shown = f"[{options.host}]" if ":" in options.host else options.host
             url = f"https://{shown}:{port}"
             kubeconfig = options.kubeconfig or folder / "kubeconfig"
             write_kubeconfig(kubeconfig, folder / "pki", url, token)
             yield Running(api, handler, url, kubeconfig, count)
         finally:
-            listener.close()
+            server.close()
             handler.close()
-            await runner.shutdown(2.0)
-            await listener.wait_closed()
+            await listener.shutdown(SHUTDOWN_SECONDS)
+            await server.wait_closed()
     finally:
         if sweeper is not None:
             sweeper.cancel()

@@ -54,7 +54,12 @@ def _text(moment: datetime) -> str:
 
 def time_text(now_ns: int) -> str:
     """The moment as the API writes it."""
-    return _text(_EPOCH + timedelta(seconds=now_ns // SECOND_NS)) + "Z"
+    return _second_text(now_ns // SECOND_NS)
+
+
+@lru_cache(64)
+def _second_text(second: int) -> str:
+    return _text(_EPOCH + timedelta(seconds=second)) + "Z"
 
 
 def micro_time_text(now_ns: int) -> str:

@@ -3,8 +3,13 @@
 import copy
 from typing import Any
 
+import pytest
+
+from stower.api import known
 from stower.api.registry import Registry
+from stower.api.requests import JSON, MERGE_PATCH, Request, Response
 from stower.api.schema import Reading
+from stower.api.server import Api
 from stower.api.validation import pods
 from stower.apiserver.tables import load_registry
 
@@ -36,8 +41,42 @@ def test_a_pod_like_one_before_is_valid_and_a_changed_one_is_looked_at() -> None
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    for number in range(pods.VALID_MAX + 50):
-        pod = made("p")
-        pod["metadata"]["labels"] = {"n": str(number)}
-        assert [] == pods.new_pod(pod)
-    assert pods.VALID_MAX >= len(pods._valid)
+    found = known.Known()
+    for number in range(known.COUNT_MAX + 50):
+        found.put(b"%d" % number, number)
+    assert found.get(b"0") is None
+    assert known.COUNT_MAX + 49 == found.get(b"%d" % (known.COUNT_MAX + 49))
+    found.put(b"x" * (known.BYTES_MAX + 1), 1)
+    assert found.get(b"x" * (known.BYTES_MAX + 1)) is None
+
+
+BODIES: list[Object] = [
+    {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "0.5"}}}]},
+    {"containers": [{"name": "c", "image": "i", "odd": 1}]},  # warned of
+    {"containers": [{"name": "c", "image": "i", "ports": 1}]},  # of the wrong type
+    {"containers": [{"name": "c", "image": ""}]},  # not valid
+    {"containers": [{"name": "c", "image": "i"}], "hostNetwork": True, "nodeSelector": {"a": "b"}},
+]
+
+
+@pytest.mark.parametrize("spec", BODIES)
+def test_the_second_of_a_kind_is_answered_as_the_first(spec: Object) -> None:
+    """Nor does it matter that the first was changed since: what is kept is nobody's to change."""
+    answers: list[Any] = []
+    for _ in range(3):
+        api = Api(REGISTRY, seed=1)
+        api.bootstrap(0)
+        path = "/api/v1/namespaces/default/pods"
+        body = known.encode({"metadata": {"name": "p"}, "spec": spec})
+        response = api.handle(Request("POST", path, 0, body=body, content_type=JSON))
+        assert isinstance(response, Response)
+        answers.append((response.status, response.warnings, response.body))
+        patch = Request("PATCH", f"{path}/p", 0, content_type=MERGE_PATCH,
+                        body=b'{"spec":{"containers":null,"activeDeadlineSeconds":1}}')  # fmt: skip
+        api.handle(patch)
+        twice = body.replace(b'"spec":', b'"spec":1,"spec":')
+        doubled = api.handle(Request("POST", path, 0, body=twice, content_type=JSON))
+        assert isinstance(doubled, Response)
+        answers[-1] += (doubled.status, doubled.warnings)
+    assert answers[0] == answers[1] == answers[2]
+    assert answers[0][0] in (201, 400, 422)

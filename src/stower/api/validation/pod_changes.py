@@ -288,6 +288,10 @@ def _extended_claim(now: Object, spec: Object) -> Iterator[FieldError]:
             yield from named(f"{at}.requestName", request, names.label_faults)
 
 
+_PART: Final = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_PLAIN_ADDRESS: Final = re.compile(rf"{_PART}(?:\.{_PART}){{3}}", re.ASCII)
+
+
 def _addresses(now: Object, before: Object, field: str, single: str) -> Iterator[FieldError]:
     given = now.get(field) or []
     path = f"status.{field}"
@@ -311,6 +315,8 @@ def _addresses(now: Object, before: Object, field: str, single: str) -> Iterator
 
 
 def _address(path: str, text: str) -> Iterator[FieldError]:
+    if _PLAIN_ADDRESS.fullmatch(text):
+        return
     if re.fullmatch(r"\d+(\.\d+){3}", text) and any(
         len(part) > 1 and part.startswith("0") for part in text.split(".")
     ):

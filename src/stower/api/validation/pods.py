@@ -7,6 +7,7 @@ import msgspec
 
 from stower.api import names
 from stower.api.errors import TOO_LONG, FieldError, unsupported
+from stower.api.known import Known, encode
 from stower.api.validation import amounts, containers, scheduling, volumes
 from stower.api.validation.rules import (
     INT32_MAX,
@@ -34,13 +35,8 @@ DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "No
 SYSTEMS: Final = ("linux", "windows")
 NAMESERVERS_MAX: Final = 3
 HOSTNAME_MAX: Final = 64
-VALID_MAX: Final = 256
-VALID_BYTES_MAX: Final = 1 << 14
 
-
-_encode = msgspec.json.Encoder().encode
-# What was found valid: pods of one template differ in their names, which other rules look at.
-_valid: dict[bytes, None] = {}
+_valid: Final = Known()  # names are looked at by other rules
 
 
 def new_pod(item: Object) -> Faults:
@@ -48,14 +44,12 @@ def new_pod(item: Object) -> Faults:
     meta, spec = item["metadata"], item["spec"]
     if any("ephemeral" in volume for volume in spec.get("volumes") or ()):
         return _new_pod(item)  # whose claim is named after the pod
-    known = _encode((spec, meta.get("annotations"), meta.get("labels")))
-    if known in _valid:
+    key = encode((spec, meta.get("annotations"), meta.get("labels")))
+    if _valid.get(key):
         return []
     faults = _new_pod(item)
-    if not faults and len(known) <= VALID_BYTES_MAX:
-        _valid[known] = None
-        if len(_valid) > VALID_MAX:
-            del _valid[next(iter(_valid))]
+    if not faults:
+        _valid.put(key, True)
     return faults
 
 

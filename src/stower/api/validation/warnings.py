@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from stower.api import names
+from stower.api.known import Known, encode
 from stower.model.quantity import quantity_of
 
 Object = dict[str, Any]
@@ -45,12 +46,19 @@ VOLUMES: Final = {
 }
 SECCOMP: Final = "seccomp.security.alpha.kubernetes.io/pod"
 SECCOMP_TEXT: Final = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+_known: Final = Known()
 NO_POD: Final = "a null labelSelector results in matching no pod"
 
 
 def pod(item: Object) -> list[str]:
     """Warnings about a pod."""
-    return [*_hostname(item, "the Pod's hostname"), *_of(item, "")]
+    annotations = item["metadata"].get("annotations")
+    key = encode((item.get("spec"), annotations))
+    found = _known.get(key)
+    if found is None:
+        found = list(_of(item, ""))
+        _known.put(key, found)
+    return [*_hostname(item, "the Pod's hostname"), *found]
 
 
 def workload(item: Object) -> list[str]:

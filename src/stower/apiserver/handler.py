@@ -1,0 +1,415 @@
+"""The API over HTTP: requests as the API wants them, its answers and watches as clients do.
+
+Answers wait until what they tell of is durable. Watch streams are one buffer for all watchers of
+the same selection; one that does not keep up has its position in the history and is served from
+there, or told 410 when that is forgotten.
+"""
+
+import asyncio
+import hmac
+import logging
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote
+
+from stower.api.errors import ApiError, bad_request, internal
+from stower.api.reads import Feed, Watch
+from stower.api.requests import APPLY_PATCH, JSON, Request, Response, refusal
+from stower.api.server import Api
+from stower.apiserver.database import Committer
+from stower.apiserver.documents import from_yaml, to_yaml
+from stower.apiserver.http import Connection, Message
+from stower.apiserver.protobuf import MEDIA_TYPE as PROTOBUF
+from stower.apiserver.protobuf import BadProtobuf, Decoder
+
+QUERY_FIELDS_MAX: Final = 64
+WATCH_SECONDS: Final = 3600  # where the client does not say
+WATCH_SECONDS_MAX: Final = 24 * 3600
+BOOKMARK_SECONDS: Final = 60.0
+BEHIND_BYTES: Final = 512 * 1024  # unsent, from where a watcher is served by its position
+PIECES_MAX: Final = 4  # of an answer that goes out at once; longer ones are streamed
+YAML: Final = "application/yaml"
+NO_CHUNKS: Final = "a watch needs HTTP/1.1"
+ASIDE_BYTES: Final = 16 * 1024  # of YAML, from where it is read and written in a thread
+WARNING_MAX: Final = 256  # characters of one warning where there are too many
+WARNING_COUNT_MAX: Final = 64  # Python's http.client takes 100 headers
+WARNINGS_MAX: Final = 4096  # characters of all warnings of an answer
+REASONS: Final = {400: "BadRequest", 408: "Timeout", 413: "RequestEntityTooLarge"}
+CACHE: Final = b"Cache-Control: no-cache, private\r\n"
+JSON_HEADERS: Final = b"Content-Type: application/json\r\n" + CACHE
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who is let in."""
+
+    token: str
+    user: str = "admin"
+    groups: tuple[str, ...] = ("system:masters", "system:authenticated")
+
+
+class Stream:
+    """One watcher."""
+
+    __slots__ = ("behind", "connection", "wake", "watch")
+
+    def __init__(self, watch: Watch, connection: Connection) -> None:
+        self.watch = watch
+        self.connection = connection
+        self.behind = True  # served by its own task, from its position
+        self.wake = asyncio.Event()
+
+
+def chunk(data: bytes) -> bytes:
+    """A piece of a chunked body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class Handler:
+    """Turns HTTP requests into the API's, and its answers into HTTP."""
+
+    def __init__(self, api: Api, access: Access, clock: Callable[[], int] = time.time_ns) -> None:
+        self.api = api
+        self.access = access
+        self.clock = clock
+        self.decoder = Decoder(api.registry)
+        self.committer: Committer | None = None
+        self.streams: dict[Feed, list[Stream]] = {}
+        self.closing = asyncio.Event()
+        self.requests = 0
+        self.events_sent = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Requests
+
+    def __call__(self, connection: Connection, message: Message) -> None:
+        """Answer one request, now or later."""
+        self.requests += 1
+        if _is_long_yaml(message):
+            self._later(self._read_aside(connection, message))
+        else:
+            self._carry_out(connection, message, b"".join(message.body))
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ConnectionError):
+            log.error("an answer broke off", exc_info=error)
+
+    async def _read_aside(self, connection: Connection, message: Message) -> None:
+        try:
+            self._authenticated(connection, message)
+            body = await asyncio.to_thread(from_yaml, b"".join(message.body))
+        except ApiError as error:
+            self._send(connection, message, refusal(error))
+            return
+        message.headers[b"content-type"] = (
+            APPLY_PATCH if media_type(message) == APPLY_PATCH else JSON
+        ).encode()
+        self._carry_out(connection, message, body)
+
+    def _carry_out(self, connection: Connection, message: Message, body: bytes) -> None:
+        try:
+            request = self._request(connection, message, body)
+        except ApiError as error:
+            self._send(connection, message, refusal(error))
+            return
+        committer = self.committer
+        assert committer is not None
+        try:
+            response = self.api.handle(request)
+        except Exception as error:  # a fault of ours must not take the connection with it
+            log.exception("%s %s", request.method, request.path)
+            response = refusal(internal(f"{type(error).__name__}: {error}"))
+        finally:
+            committer.wrote()
+        if isinstance(response, Watch):
+            if message.version == "1.0":
+                self._send(connection, message, refusal(bad_request(NO_CHUNKS)))
+            else:
+                self._later(self._stream(connection, message, response))
+        elif committer.is_durable(response.revision):
+            self._send(connection, message, response)
+        else:
+            kept = response
+
+            def durable(failure: str) -> None:
+                self._send(connection, message, lost(failure) if failure else kept)
+
+            committer.when_durable(kept.revision, durable)
+
+    def _request(self, connection: Connection, message: Message, body: bytes) -> Request:
+        """The request as the API wants it. Raises ApiError."""
+        if message.fault is not None:
+            status, text = message.fault
+            raise ApiError(status, REASONS[status], text)
+        user, groups = self._authenticated(connection, message)
+        try:
+            target = message.target.decode()
+            path, _, query = target.partition("?")
+            if "%" in path and ("%2f" in path.lower() or "%00" in path):
+                raise bad_request("a name in a path must not contain a slash or a null character")
+            parts = () if not query else tuple(
+                parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX,
+                          errors="strict")
+            )  # fmt: skip
+            decoded = unquote(path, errors="strict") if "%" in path else path
+        except ValueError:
+            raise bad_request("the path or query of the request cannot be read") from None
+        content_type = message.header(b"content-type")
+        if content_type != JSON:
+            media = media_type(message)
+            if media == PROTOBUF:
+                body, content_type = self._from_protobuf(body), JSON
+            elif media in (YAML, APPLY_PATCH):
+                body = from_yaml(body) if body else body
+                content_type = JSON if media == YAML else content_type
+        return Request(
+            message.method,
+            decoded,
+            self.clock(),
+            parts,
+            body,
+            content_type,
+            message.header(b"accept"),
+            user,
+            groups,
+            message.header(b"user-agent"),
+            message.header(b"host"),
+        )
+
+    def _from_protobuf(self, body: bytes) -> bytes:
+        try:
+            return self.decoder.decode(body)
+        except BadProtobuf as error:
+            raise bad_request(f"the body cannot be read as protobuf: {error}") from None
+
+    def _authenticated(
+        self, connection: Connection, message: Message
+    ) -> tuple[str, tuple[str, ...]]:
+        """Name and groups of the client. Raises ApiError 401."""
+        sent = message.headers.get(b"authorization", b"")
+        known, who = connection.known
+        if who is not None and sent == known:
+            return who  # type: ignore[no-any-return]
+        who = self._certified(connection.peer_certificate) or self._by_token(sent)
+        connection.known = (sent, who)
+        return who
+
+    def _certified(self, certificate: Any) -> tuple[str, tuple[str, ...]] | None:
+        """Whom a client's certificate names."""
+        if not certificate:
+            return None
+        subject = [pair for part in certificate.get("subject", ()) for pair in part]
+        names = [value for key, value in subject if key == "commonName"]
+        groups = tuple(value for key, value in subject if key == "organizationName")
+        return (names[0], (*groups, "system:authenticated")) if names else None
+
+    def _by_token(self, header: bytes) -> tuple[str, tuple[str, ...]]:
+        kind, _, token = header.partition(b" ")
+        if kind.lower() == b"bearer" and hmac.compare_digest(
+            token.strip(), self.access.token.encode()
+        ):
+            return self.access.user, self.access.groups
+        raise ApiError(401, "Unauthorized", "Unauthorized")
+
+    # Answers
+
+    def _send(self, connection: Connection, message: Message, response: Response) -> None:
+        long = len(response.parts) > PIECES_MAX
+        headers = JSON_HEADERS
+        yaml = response.content_type == JSON and not long and wants_yaml(message)
+        if yaml or response.content_type != JSON or response.headers or response.warnings:
+            headers = header_lines(response, YAML if yaml else response.content_type)
+        if long:
+            self._later(_send_pieces(connection, message, response, headers))
+            return
+        body = response.body
+        if yaml and len(body) >= ASIDE_BYTES:
+            self._later(_send_aside(connection, message, response.status, headers, body))
+        else:
+            body = to_yaml(body) if yaml and body else body
+            connection.reply(message, response.status, headers, body)
+
+    async def _stream(self, connection: Connection, message: Message, watch: Watch) -> None:
+        """Send what a watch has to say until its time is over."""
+        assert self.committer is not None
+        loop = asyncio.get_running_loop()
+        seconds = watch.timeout_seconds
+        limit = WATCH_SECONDS if not seconds or seconds < 0 else min(seconds, WATCH_SECONDS_MAX)
+        end = loop.time() + limit
+        bookmark_at = loop.time() + BOOKMARK_SECONDS
+        stream = Stream(watch, connection)
+        connection.lost = stream.wake.set
+        connection.start(message, 200, JSON_HEADERS, None)
+        group = self.streams.setdefault(watch.feed, [])
+        group.append(stream)
+        try:
+            while not self.closing.is_set():
+                frames = watch.poll()
+                if frames:
+                    self.events_sent += len(frames)
+                    connection.write(chunk(b"".join(frames)))
+                    await connection.drain()
+                    await asyncio.sleep(0)  # others first
+                    continue
+                if watch.ended:
+                    break
+                now = loop.time()
+                if now >= end:
+                    break
+                if watch.bookmarks and now >= bookmark_at:
+                    bookmark_at = now + BOOKMARK_SECONDS
+                    position = max(watch.position, self.api.store.visible)
+                    connection.write(chunk(watch.bookmark(position)))
+                stream.wake.clear()
+                stream.behind = False
+                pause = min(end, bookmark_at if watch.bookmarks else end) - loop.time()
+                try:
+                    await asyncio.wait_for(stream.wake.wait(), max(0.0, pause))
+                except TimeoutError:
+                    pass
+                finally:
+                    stream.behind = True
+                if connection.transport.is_closing():
+                    return
+            connection.write(b"0\r\n\r\n")
+        finally:
+            connection.lost = None
+            group.remove(stream)
+            if not group:
+                self.streams.pop(watch.feed, None)
+            connection.end(message)
+
+    def show(self) -> None:
+        """Send what has become visible to all watchers that keep up."""
+        visible = self.api.store.visible
+        for feed, streams in self.streams.items():
+            buffers: dict[int, tuple[bytes, int]] = {}
+            for stream in streams:
+                if stream.behind:
+                    continue
+                watch = stream.watch
+                start = watch.position
+                made = buffers.get(start)
+                if made is None:
+                    made = buffers[start] = joined(feed, watch, visible)
+                data, count = made
+                transport = stream.connection.transport
+                gone = transport.is_closing()
+                if gone or count < 0 or transport.get_write_buffer_size() > BEHIND_BYTES:
+                    stream.wake.set()
+                    continue
+                watch.position = visible
+                if data:
+                    transport.write(data)
+                    self.events_sent += count
+
+    def close(self) -> None:
+        """End all streams."""
+        self.closing.set()
+        for streams in self.streams.values():
+            for stream in streams:
+                stream.wake.set()
+
+
+def lost(failure: str) -> Response:
+    """The answer to a write that could not be kept."""
+    text = f"the write could not be made durable and was taken back: {failure}"
+    return refusal(ApiError(500, "InternalError", text, {"causes": [{"message": text}]}))
+
+
+async def _send_pieces(
+    connection: Connection, message: Message, response: Response, headers: bytes
+) -> None:
+    """A long answer, as the client takes it."""
+    try:
+        connection.start(message, response.status, headers, sum(map(len, response.parts)))
+        for part in response.parts:
+            connection.write(part)
+            await connection.drain()
+            await asyncio.sleep(0)  # others first: a long list must not hold up a bind
+    finally:
+        connection.end(message)
+
+
+async def _send_aside(
+    connection: Connection, message: Message, status: int, headers: bytes, body: bytes
+) -> None:
+    """YAML that takes long to write, while others are served."""
+    connection.reply(message, status, headers, await asyncio.to_thread(to_yaml, body))
+
+
+def joined(feed: Feed, watch: Watch, visible: int) -> tuple[bytes, int]:
+    """What a watcher at this position is told now, as one chunk; count -1: let it poll itself."""
+    events = watch.collection.events_after(watch.position)
+    if events is None or feed.form.name or len(events) > 1000:
+        return b"", -1
+    frames = []
+    for event in events:
+        if event.revision > visible:
+            break
+        frame = feed.frame(event)
+        if frame is not None:
+            frames.append(frame)
+    return (chunk(b"".join(frames)) if frames else b""), len(frames)
+
+
+def header_lines(response: Response, content_type: str) -> bytes:
+    """The headers of an answer."""
+    lines = [f"Content-Type: {content_type}\r\n"]
+    lines += [f"{name}: {value}\r\n" for name, value in response.headers.items()]
+    lines += [f"Warning: {text}\r\n" for text in warning_texts(response.warnings)]
+    return "".join(lines).encode() + CACHE
+
+
+def media_type(message: Message) -> str:
+    """What the body is, without parameters."""
+    return message.header(b"content-type").partition(";")[0].strip().lower()
+
+
+def _is_long_yaml(message: Message) -> bool:
+    if message.size < ASIDE_BYTES or message.fault is not None:
+        return False
+    return media_type(message) in (YAML, APPLY_PATCH)
+
+
+def wants_yaml(message: Message) -> bool:
+    """Whether the client asks for YAML first."""
+    accept = message.headers.get(b"accept", b"")
+    return accept.partition(b",")[0].partition(b";")[0].strip() == b"application/yaml"
+
+
+def warning_texts(warnings: Iterable[str]) -> Iterator[str]:
+    """Values of Warning headers: printable, and not too long together, as upstream."""
+    texts = ["".join(c for c in w if c.isprintable()) for w in dict.fromkeys(warnings)]
+    if sum(map(len, texts)) > WARNINGS_MAX:
+        texts = [text[:WARNING_MAX] for text in texts]
+    left = WARNINGS_MAX
+    for text in texts[:WARNING_COUNT_MAX]:
+        left -= len(text)
+        if left < 0:
+            return
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        yield f'299 - "{escaped}"'
+
+
+def server_context(folder: Any) -> ssl.SSLContext:
+    """TLS with the server's certificate; clients may show one of the same authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(folder / "server.crt", folder / "server.key")
+    context.load_verify_locations(folder / "ca.crt")
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.set_alpn_protocols(["http/1.1"])
+    return context
