@@ -11,6 +11,7 @@ from stower.cli.output import bad_input
 from stower.model.errors import InvalidObject
 
 NODES = 3
+DEFAULTS = ("4", "16Gi", 110, "")  # CPU, memory, pods and zones of nodes
 Nodes = Annotated[int | None, typer.Option(min=0, max=100_000, help=f"Nodes ({NODES}).")]
 NodeCpu = Annotated[str, typer.Option(metavar="QUANTITY", help="CPU of each node.")]
 NodeMemory = Annotated[str, typer.Option(metavar="QUANTITY", help="Memory of each node.")]

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from stower.cli.supervisor import STATE
 from stower.live.access import AccessError, read_access
 from stower.live.client import Answer, Client
 
@@ -19,14 +20,19 @@ class KubeError(Exception):
 
 
 def kubeconfig_of(given: Path | None, state: Path) -> Path | None:
-    """The kubeconfig that was given; or KUBECONFIG's; or that of the cluster in the directory.
+    """The kubeconfig that was given; that of the directory that was given; KUBECONFIG's; or that
+    of the cluster that `stower up` makes where nothing is said.
 
-    None: wherever kubectl would look.
+    None: wherever kubectl would look. Raises KubeError.
     """
     own = state / "kubeconfig"
-    if given is not None or "KUBECONFIG" in os.environ or not own.exists():
+    if given is not None:
         return given
-    return own
+    if state != STATE:
+        if not own.exists():
+            raise KubeError(f"--state {state}: there is no cluster; start one with `stower up`")
+        return own
+    return None if "KUBECONFIG" in os.environ or not own.exists() else own
 
 
 class Kube:
@@ -64,7 +70,11 @@ class Kube:
         answer = await self.ask("GET", path)
         if answer.status != 200:
             raise KubeError(f"{self.server}: {answer.status} {answer.message}")
-        return msgspec.json.decode(answer.body)
+        try:
+            return msgspec.json.decode(answer.body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            head = " ".join(answer.body[:60].decode("utf-8", "replace").split())
+            raise KubeError(f"{self.server}{path}: this is no API server: {head}") from None
 
     async def items(self, path: str) -> list[Any]:
         """All objects of a collection."""

@@ -4,15 +4,20 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
 from stower.cli.inputs import RawObject
-from stower.cli.kube import Kube
+from stower.cli.kube import Kube, KubeError
+from stower.live.client import Answer
 from stower.model.raw import TypeMeta, edit
 
 IN_FLIGHT: Final = 32
 MESSAGES_MAX: Final = 5
+PATIENCE_SECONDS: Final = 30.0  # with a server that does not answer, or not now
+PAUSE_SECONDS: Final = 0.1
+PAUSE_SECONDS_MAX: Final = 2.0
 OWN_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 SIMULATED: Final = "stower://"
 RUN: Final = "stower.dev/run-seconds"
@@ -69,6 +74,7 @@ class Loader:
         self._kinds = kinds
         self._tasks: set[asyncio.Task[None]] = set()
         self._free = asyncio.Semaphore(IN_FLIGHT)
+        self._defined = False  # kinds that we do not know yet
 
     async def run(
         self,
@@ -105,8 +111,7 @@ class Loader:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             progress(self.result.done)
-        if self._tasks:
-            await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._tasks)
         progress(self.result.done)
         self.result.seconds = time.monotonic() - began
 
@@ -118,36 +123,67 @@ class Loader:
 
     async def _create(self, found: RawObject, kind: TypeMeta, meta: _Meta, data: bytes) -> None:
         known = self._kinds.get((kind.api_version, kind.kind))
+        if known is None and self._defined:  # of one that we just made, perhaps
+            self._defined = False
+            self._kinds = await discover(self._kube)
+            known = self._kinds.get((kind.api_version, kind.kind))
         if known is None:
             self._fail(f"{found.where}: the server has no {kind.kind} of {kind.api_version}")
             return
         path, namespaced = known
-        namespace = meta.namespace or self._namespace
+        namespace = quote(meta.namespace or self._namespace, safe="")
         if kind.kind == "Node" and found.data is data:
             data = _node(data)
         path = path.format(namespace) if namespaced else path
-        answer = await self._kube.ask("POST", f"{path}?fieldManager=stower-load", data)
-        if answer.status == 404 and namespaced:
-            body = msgspec.json.encode({"metadata": {"name": namespace}})
-            await self._kube.ask("POST", "/api/v1/namespaces", body)
-            answer = await self._kube.ask("POST", f"{path}?fieldManager=stower-load", data)
-        for _ in range(50):
-            # A new namespace gets its service account a moment later.
-            if answer.status != 403 or "serviceaccount" not in answer.message:
-                break
-            await asyncio.sleep(0.1)
-            answer = await self._kube.ask("POST", f"{path}?fieldManager=stower-load", data)
-        if answer.status == 201:
+        path = f"{path}?fieldManager=stower-load"
+        try:
+            status, why = await self._post(path, data, namespace if namespaced else "")
+        except KubeError as error:
+            status, why = 0, str(error)
+        if status == 201:
+            self._defined |= kind.kind == "CustomResourceDefinition"
             self.result.created += 1
-        elif answer.status == 409:
+        elif status == 409:
             self.result.already_there += 1
         else:
-            self._fail(f"{found.where}: {answer.status} {answer.message}")
+            self._fail(f"{found.where}: {status or ''} {why}".replace(":  ", ": "))
+
+    async def _post(self, path: str, data: bytes, namespace: str) -> tuple[int, str]:
+        """Status and text of the last answer; what may pass is asked again. Raises KubeError."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        pause = PAUSE_SECONDS
+        unsure = False  # whether one that was not answered has made it
+        while True:
+            try:
+                answer = await self._kube.ask("POST", path, data)
+            except KubeError:
+                if time.monotonic() >= end:
+                    raise
+                unsure = True
+            else:
+                if answer.status == 409 and unsure:
+                    return 201, ""
+                if answer.status == 404 and namespace:
+                    wanted, namespace = namespace, ""
+                    body = msgspec.json.encode({"metadata": {"name": wanted}})
+                    made = await self._kube.ask("POST", "/api/v1/namespaces", body)
+                    if made.status not in (201, 409):
+                        return made.status, made.message
+                elif not _passes(answer) or time.monotonic() >= end:
+                    return answer.status, answer.message
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, PAUSE_SECONDS_MAX)
 
     def _fail(self, message: str) -> None:
         self.result.failed += 1
         if len(self.result.messages) < MESSAGES_MAX:
             self.result.messages.append(message)
+
+
+def _passes(answer: Answer) -> bool:
+    """Whether it may be taken a moment later; a new namespace has no service account at first."""
+    no_account = answer.status == 403 and "serviceaccount" in answer.message
+    return no_account or answer.status == 429 or answer.status >= 500
 
 
 async def _until(moment: float) -> None:

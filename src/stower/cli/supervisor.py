@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
+STATE: Final = Path(".stower")  # where a cluster is kept if nobody says where
 READY: Final = b"Stop it with Ctrl-C."
 GO: Final = b"\n"
 START_SECONDS_MAX: Final = 60.0
@@ -25,6 +27,8 @@ STOP_SECONDS_MAX: Final = 15.0
 PAUSE_SECONDS: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 5.0
 LOCK: Final = "up.lock"
+LOCK_TRIES: Final = 4
+LOCK_PAUSE_SECONDS: Final = 0.03
 RECORD: Final = "up.json"
 CLUSTER: Final = "cluster.json"
 LOGS: Final = "logs"
@@ -54,7 +58,13 @@ def held(state: Path) -> Iterator[None]:
         raise UpError(f"--state {state}: {error.strerror}") from None
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for _ in range(LOCK_TRIES):  # who only looks whether it is held lets go at once
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(LOCK_PAUSE_SECONDS)
+            else:
+                raise BlockingIOError
         except BlockingIOError:
             raise UpError(
                 f"--state {state}: a cluster runs from it already; stop it with "
@@ -229,9 +239,12 @@ class Supervisor:
                 try:
                     await child.start()
                     break
-                except UpError as error:
+                except (UpError, OSError) as error:
                     self.tell(f"{child.name}: {error}")
-            self.record()
+            try:
+                self.record()
+            except OSError as error:
+                self.tell(f"{self.state / RECORD}: {error}")
 
     async def stop(self) -> None:
         """Stop everything, the server last."""
@@ -241,6 +254,12 @@ class Supervisor:
         await asyncio.gather(*(child.stop() for child in self.others))
         await self.server.stop()
         (self.state / RECORD).unlink(missing_ok=True)
+
+    def is_at(self, url: str) -> None:
+        """The server has told its address, and keeps it when it is started again."""
+        self.url = url
+        at = self.server.arguments.index("--port") + 1
+        self.server.arguments[at] = str(urlsplit(url).port)
 
     def record(self) -> None:
         """Write down where everything is."""

@@ -4,55 +4,84 @@ Contexts, files, tokens that end and exec plugins are the business of kubernetes
 takes 1.4 s, so a file that holds all there is to know (as those of `stower up` do) is read here.
 """
 
+import asyncio
 import base64
 import logging
 import ssl
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
-import yaml
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# How long a token is shown before its file or plugin is asked again, which costs little.
+from stower.live.kubeconfig import AccessError, Way, document_of, way_of
+
+__all__ = ["Access", "AccessError", "read_access"]
+
+# How long a token is shown before its file is read again, which costs little.
 TOKEN_SECONDS: Final = 10.0
+FILE_SECONDS: Final = 60.0  # as client-go, for a tokenFile
+RENEW_SECONDS: Final = 1.0  # between two questions to a plugin, whatever the server says
+PLUGIN_SECONDS: Final = 60.0
 
-
-class AccessError(Exception):
-    """There is no way to the server; the text says what is wrong and with what."""
+Shown = tuple[ssl.SSLContext | None, Any]  # TLS, and kubernetes_asyncio's configuration
 
 
 class Access:
     """A server, and what to show it."""
 
-    def __init__(self, server: str, tls: ssl.SSLContext | None, configuration: Any) -> None:
-        """`configuration` is kubernetes_asyncio's."""
+    def __init__(
+        self,
+        server: str,
+        shown: Shown,
+        again: Callable[[], Awaitable[Shown]] | None = None,
+        *,
+        server_name: str = "",
+        reread_s: float = float("inf"),
+    ) -> None:
+        """`again` asks for everything anew: files, plugins. `server_name`: of its certificate."""
         self.server = server
-        self.tls = tls
-        self._configuration = configuration
+        self.server_name = server_name
+        self.tls, self._configuration = shown
+        self._again = again
+        self._reread_s = reread_s
+        self._read_at_s = time.monotonic()
         self._headers: dict[str, str] = {}
         self._good_until_s = 0.0
+        self._renewing = asyncio.Lock()
 
     async def headers(self) -> dict[str, str]:
-        """The headers that say who we are; an exec plugin is asked again when its token ends.
-
-        Raises AccessError.
-        """
+        """The headers that say who we are. Raises AccessError."""
         now_s = time.monotonic()
+        if now_s >= self._read_at_s + self._reread_s:
+            await self.renew()
         if now_s >= self._good_until_s:
-            self._headers = await self._ask_headers()
+            headers = await self._ask_headers()
+            if headers != self._headers:
+                self._headers = headers
             self._good_until_s = now_s + TOKEN_SECONDS
         return self._headers
 
-    def forget_token(self) -> None:
-        """The server did not take it: ask for a new one."""
+    async def renew(self) -> bool:
+        """The server did not take what we showed: ask files and plugins again. Raises AccessError.
+
+        False where that cannot help.
+        """
         self._good_until_s = 0.0
+        if self._again is None:
+            return False
+        async with self._renewing:  # who waited for another finds it done
+            if time.monotonic() >= self._read_at_s + RENEW_SECONDS:
+                self.tls, self._configuration = await self._again()
+                self._read_at_s = time.monotonic()
+        return True
 
     async def _ask_headers(self) -> dict[str, str]:
         try:
             token = await self._configuration.get_api_key_with_prefix("BearerToken")
-        except Exception as error:  # whatever a plugin or its answer makes of it
+        except Exception as error:  # whatever a file or its content makes of it
             raise AccessError(f"no token: {_line(error)}") from None
         if token:
             return {"Authorization": token}
@@ -67,42 +96,71 @@ async def read_access(kubeconfig: Path | None = None, context: str = "") -> Acce
 
     Raises AccessError.
     """
-    if kubeconfig is not None:
-        if not kubeconfig.is_file():
-            raise AccessError(f"--kubeconfig {kubeconfig}: no such file")
-        known = None if context else _self_contained(kubeconfig)
-        if known is not None:
-            return known
+    document = document_of(kubeconfig)
+    if document is None:
+        if context:
+            raise AccessError(f"--context {context}: there is no kubeconfig")
+        return await _in_cluster()
+    way = way_of(document, context)
+    check_server(way.server, way.where)
+
+    async def again() -> Shown:
+        return await _through_library(way)
+
+    rereads = FILE_SECONDS if "tokenFile" in way.user else float("inf")
+    shown = _self_contained(way) or await again()
+    return Access(way.server, shown, again, server_name=way.server_name, reread_s=rereads)
+
+
+async def _in_cluster() -> Access:
+    from kubernetes_asyncio import config
+    from kubernetes_asyncio.client import Configuration
+
+    configuration: Any = Configuration()
+    try:
+        load: Any = config.load_incluster_config
+        load(client_configuration=configuration)
+    except config.ConfigException:
+        raise AccessError(
+            "no kubeconfig and not in a cluster: give --kubeconfig or set KUBECONFIG"
+        ) from None
+    server = str(configuration.host).rstrip("/")
+    check_server(server, "KUBERNETES_SERVICE_HOST")
+    return Access(server, (_tls(configuration, server), configuration))
+
+
+async def _through_library(way: Way) -> Shown:
+    """What kubernetes_asyncio makes of it. Raises AccessError."""
     from kubernetes_asyncio import config
     from kubernetes_asyncio.client import Configuration
 
     # What it warns of is in the errors that it raises: one line says it.
-    logging.getLogger("kubernetes_asyncio").setLevel(logging.ERROR)
+    logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)
     configuration: Any = Configuration()
+    load: Any = config.load_kube_config_from_dict
     try:
-        await config.load_kube_config(
-            config_file=None if kubeconfig is None else str(kubeconfig),
-            context=context or None,
-            client_configuration=configuration,
-            persist_config=False,
+        await asyncio.wait_for(
+            load(config_dict=way.document(), client_configuration=configuration), PLUGIN_SECONDS
         )
+    except TimeoutError:
+        text = f"{way.where}: its plugin did not answer within {PLUGIN_SECONDS:.0f} s"
+        raise AccessError(text) from None
     except Exception as error:
-        if kubeconfig is not None or context:
-            where = f"kubeconfig {kubeconfig}" if kubeconfig is not None else "kubeconfig"
-            raise AccessError(f"{where}: {_line(error)}") from None
-        try:
-            load: Any = config.load_incluster_config
-            load(client_configuration=configuration)
-        except config.ConfigException:
-            raise AccessError(
-                "no kubeconfig and not in a cluster: give --kubeconfig or set KUBECONFIG"
-            ) from None
-    server = str(configuration.host)
+        raise AccessError(f"{way.where}: {_line(error)}") from None
+    return _tls(configuration, way.server), configuration
+
+
+def check_server(server: str, where: str) -> None:
+    """Raises AccessError where that is no address."""
     try:
-        tls = _tls(configuration) if server.startswith("https") else None
-    except OSError as error:
-        raise AccessError(f"certificates of {server}: {_line(error)}") from None
-    return Access(server.rstrip("/"), tls, configuration)
+        parts = urlsplit(server)
+        _ = parts.port
+        host = parts.hostname or ""
+        host.encode("idna")
+        if parts.scheme not in ("http", "https") or not host:
+            raise ValueError("want http:// or https:// and a host")
+    except ValueError as error:
+        raise AccessError(f"{where}: server {server!r}: {_line(error)}") from None
 
 
 class _Static:
@@ -117,32 +175,37 @@ class _Static:
         return f"Bearer {self._token}"
 
 
-def _self_contained(path: Path) -> Access | None:
-    """The way of a kubeconfig with one cluster, its authority and a token in it; or None."""
+def _self_contained(way: Way) -> Shown | None:
+    """TLS and token, where they stand in the file; None where more must be asked."""
+    cluster, user = dict(way.cluster), dict(way.user)
+    authority, token = cluster.pop("certificate-authority-data", ""), user.pop("token", "")
+    for name in ("server", "tls-server-name"):
+        cluster.pop(name, None)
+    # The token is enough, or else the library is asked for the certificate too.
+    user.pop("client-certificate-data", None)
+    user.pop("client-key-data", None)
+    if cluster or user or not authority or not token or not way.server.startswith("https://"):
+        return None
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-        (cluster,), (user,) = document["clusters"], document["users"]
-        cluster, user = dict(cluster["cluster"]), dict(user["user"])
-        server, authority = cluster.pop("server"), cluster.pop("certificate-authority-data")
-        token = user.pop("token")
-        # The token is enough: the same user's certificate says nothing more.
-        user.pop("client-certificate-data", None)
-        user.pop("client-key-data", None)
-        if cluster or user or len(document["contexts"]) != 1 or not server.startswith("https://"):
-            return None
         tls = ssl.create_default_context(cadata=base64.b64decode(authority).decode("ascii"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+    except (OSError, ValueError, TypeError):
         return None  # whatever is wrong with it, the library says so
-    return Access(server.rstrip("/"), tls, _Static(str(token)))
+    return tls, _Static(str(token))
 
 
-def _tls(configuration: Any) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    if not configuration.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+def _tls(configuration: Any, server: str) -> ssl.SSLContext | None:
+    """How to talk to the server. Raises AccessError."""
+    if not server.startswith("https"):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        if not configuration.verify_ssl:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if configuration.cert_file:
+            context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    except (OSError, ValueError) as error:
+        raise AccessError(f"certificates of {server}: {_line(error)}") from None
     return context
 
 

@@ -20,7 +20,15 @@ from stower.actors.runtime import Actors, Call, path_to
 from stower.live.access import AccessError, read_access
 from stower.live.client import JSON, Client
 from stower.live.reflect import Changes, Documents, Reflector
-from stower.live.shell import Clock, ShellError, ask_within, run_until, sleep_until
+from stower.live.shell import (
+    Clock,
+    ShellError,
+    Stopped,
+    ask_within,
+    run_until,
+    sleep_until,
+    unless,
+)
 from stower.live.window import Window
 from stower.live.workers import Workers
 
@@ -83,6 +91,8 @@ class ActorShell:
             while True:
                 self._awake.clear()
                 calls = self.actors.step(self._clock.now_ns(), KEYS_PER_STEP)
+                while self.actors.faults:
+                    log.error("%s", self.actors.faults.popleft())
                 if calls:
                     self._calls.extend(calls)
                     self._workers.wanted(len(self._calls))
@@ -108,7 +118,9 @@ class ActorShell:
             call.content_type or JSON,
         )  # fmt: skip
         if answer.status >= 400 or not answer.status:
-            log.info("%s %s: %s %s", call.method, path, answer.status, answer.message)
+            # What is refused for good would be asked for again and again in silence.
+            level = logging.WARNING if answer.status in (400, 422) else logging.INFO
+            log.log(level, "%s %s: %s %s", call.method, path, answer.status, answer.message)
         self.actors.answered(call.id, answer.status, answer.body)
         self._awake.set()
 
@@ -147,11 +159,17 @@ async def run_actors(
     """Kubelets and controllers, until the event is set that `stop` makes. Raises ShellError."""
     stopped = stop()
     try:
-        access = await read_access(kubeconfig, context)
+        access = await unless(stopped, read_access(kubeconfig, context))
     except AccessError as error:
         raise ShellError(str(error)) from None
+    except Stopped:
+        return
     async with Client(access, USER_AGENT) as client:
-        actors = build_actors(cluster, await discover(client))
+        try:
+            collections = await unless(stopped, discover(client))
+        except Stopped:
+            return
+        actors = build_actors(cluster, collections)
         shell = ActorShell(client, actors, cluster.seed)
         ready(access.server)
         await shell.run(stopped)

@@ -59,12 +59,12 @@ class Client:
         self.access = access
         self._agent = user_agent
         self._session: aiohttp.ClientSession | None = None
-        self._pool = Pool(access.server, access.tls)
+        self._pool = Pool(access.server, access.tls, access.server_name)
         self._shown: dict[str, str] | None = None
         self._known_head = ""
 
     async def __aenter__(self) -> "Client":
-        connector = aiohttp.TCPConnector(limit=0, ssl=self.access.tls or True)
+        connector = aiohttp.TCPConnector(limit=0)
         self._session = aiohttp.ClientSession(
             connector=connector,
             auto_decompress=True,
@@ -86,25 +86,38 @@ class Client:
     async def ask(
         self, method: str, path: str, body: bytes | None = None, content_type: str = JSON
     ) -> Answer:
-        """One request. Never raises for what the network or the server does."""
+        """One request. Never raises for what the network or the server does.
+
+        What the server does not let in is asked again with what files and plugins say now. Raises
+        AccessError where they say nothing.
+        """
+        answer = await self._ask(method, path, body, content_type)
+        if answer.status == UNAUTHORIZED and await self.access.renew():
+            answer = await self._ask(method, path, body, content_type)
+        return answer
+
+    async def _ask(self, method: str, path: str, body: bytes | None, content_type: str) -> Answer:
         head = await self._head()
+        if self._pool.tls is not self.access.tls:
+            self._pool.close()
+            self._pool = Pool(self.access.server, self.access.tls, self.access.server_name)
         sized = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if body else ""
         request = f"{method} {self._pool.prefix}{path} HTTP/1.1\r\n{head}{sized}\r\n".encode()
         try:
             reply = await self._pool.ask(request + body if body else request, REQUEST_SECONDS)
         except ERRORS as error:
             return Answer(0, (str(error) or type(error).__name__).encode())
-        if reply.status == UNAUTHORIZED:
-            self.access.forget_token()
         after = reply.headers.get(b"retry-after", b"")
         data = reply.body[0] if len(reply.body) == 1 else b"".join(reply.body)
         return Answer(reply.status, data, float(after) if after.isdigit() else 0.0)
 
     async def get(self, path: str) -> Answer:
         """A first look: a connection that breaks is tried again a few times."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + REQUEST_SECONDS
         answer = await self.ask("GET", path)
         for _ in range(TRIES - 1):
-            if answer.status:
+            if answer.status or clock() >= end:
                 break
             await asyncio.sleep(TRY_AGAIN_SECONDS)
             answer = await self.ask("GET", path)
@@ -134,10 +147,16 @@ class Client:
             total=None, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
         )
         try:
-            async with self._session.get(url, headers=headers, timeout=timeout) as response:
+            async with self._session.get(
+                url,
+                headers=headers,
+                timeout=timeout,
+                ssl=self.access.tls or True,
+                server_hostname=self.access.server_name or None,
+            ) as response:
                 if response.status != 200:
                     if response.status == UNAUTHORIZED:
-                        self.access.forget_token()
+                        await self.access.renew()
                     raise WatchRefused(Answer(response.status, await response.read()))
                 yield []  # it stands
                 rest = b""

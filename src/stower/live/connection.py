@@ -48,11 +48,13 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
         self._parser: Any = None
         self._reply = Reply()
+        self._has_head = False
         self._answer: asyncio.Future[Reply] | None = None
 
     def ask(self, request: bytes) -> "asyncio.Future[Reply]":
         """Send a request; its answer, or Lost."""
         self._reply = Reply()
+        self._has_head = False
         self._parser = httptools.HttpResponseParser(self)
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
@@ -82,9 +84,16 @@ class Connection(asyncio.Protocol):
             self.close(f"no HTTP answer: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        headers = self._reply.headers
+        sized = b"content-length" in headers or b"transfer-encoding" in headers
+        if exc is None and self._has_head and not sized and self._answer is not None:
+            self.on_message_complete()  # its end is the end of the connection
         self.close(str(exc) if exc else "the server closed the connection")
 
     # The parser calls
+
+    def on_headers_complete(self) -> None:
+        self._has_head = self._parser.get_status_code() != 100
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._reply.headers[name.lower()] = value
@@ -110,8 +119,11 @@ class Connection(asyncio.Protocol):
 class Pool:
     """Connections to one server."""
 
-    def __init__(self, server: str, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, server: str, tls: ssl.SSLContext | None, server_name: str = "") -> None:
+        """`server_name`: of the server's certificate, where that is not its host."""
         parts = urlsplit(server)
+        self.tls = tls
+        self._server_name = server_name
         self.prefix = parts.path.rstrip("/")
         self.host = parts.netloc
         self._name = parts.hostname or ""
@@ -164,7 +176,7 @@ class Pool:
                 self._name,
                 self._port,
                 ssl=self._tls,
-                server_hostname=self._name if self._tls is not None else None,
+                server_hostname=(self._server_name or self._name) if self._tls else None,
             )
         made: Connection = connection
         return made

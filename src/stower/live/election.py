@@ -146,6 +146,10 @@ class Election:
             self.leads = False
         return self.leads
 
+    def left_ns(self, now_ns: int) -> int:
+        """How long we lead without another renewal."""
+        return max(0, self._renewed_at_ns + self.terms.renew_deadline_ns - now_ns)
+
     def released(self, lease: Mapping[str, Any], wall_ns: int) -> Object | None:
         """The Lease given up, so that another need not wait; None where it is not ours."""
         spec = lease.get("spec") or {}

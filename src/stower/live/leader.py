@@ -17,6 +17,7 @@ __all__ = ["Candidate", "Terms"]
 
 log = logging.getLogger(__name__)
 NOT_FOUND: Final = 404
+CONFLICT: Final = 409
 SECOND_NS: Final = 1_000_000_000
 
 
@@ -30,6 +31,7 @@ class Candidate:
         namespace, name = quote(terms.namespace, safe=""), quote(terms.name, safe="")
         self._all = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._one = f"{self._all}/{name}"
+        self._told = ""
 
     async def acquire(self) -> None:
         """Until the Lease is ours."""
@@ -42,9 +44,14 @@ class Candidate:
 
     async def hold(self) -> None:
         """Renew it, until it is lost."""
-        while self.election.check(time.monotonic_ns()):
-            await asyncio.sleep(self.election.terms.retry_ns / SECOND_NS)
-            await self._try()
+        while self.election.check(now_ns := time.monotonic_ns()):
+            try:
+                # All of a renewal, however slow the server: others count on it.
+                async with asyncio.timeout(self.election.left_ns(now_ns) / SECOND_NS):
+                    await asyncio.sleep(self.election.terms.retry_ns / SECOND_NS)
+                    await self._try()
+            except TimeoutError:
+                log.warning("the Lease %s was not renewed in time", self._one)
 
     async def release(self) -> None:
         """Give it up, so that nobody waits for it to run out."""
@@ -60,7 +67,7 @@ class Candidate:
         asked_at_ns = time.monotonic_ns()
         answer, lease = await self._read()
         if lease is None and answer.status != NOT_FOUND:
-            log.warning("the Lease %s: %s", self._one, answer.message or answer.status)
+            self._tell(f"cannot be read: {answer.message or answer.status}")
             return
         wanted = self.election.next(lease, time.monotonic_ns(), time.time_ns())
         if wanted is None:
@@ -72,8 +79,17 @@ class Candidate:
             answer = await self._ask("PUT", self._one, wanted)
         if answer.status in (200, 201):
             self.election.wrote(asked_at_ns)
-        else:
+            self._told = ""
+        elif answer.status == CONFLICT:
             log.info("the Lease %s was not written: %s", self._one, answer.message)
+        else:
+            self._tell(f"cannot be written: {answer.message or answer.status}")
+
+    def _tell(self, what: str) -> None:
+        """Say what goes wrong, once: who waits for leadership must not wait in silence."""
+        if what != self._told:
+            self._told = what
+            log.warning("the Lease %s %s", self._one, what)
 
     async def _read(self) -> tuple[Answer, Object | None]:
         answer = await self._ask("GET", self._one)

@@ -25,6 +25,7 @@ PAGE: Final = 500
 GONE: Final = 410
 REFUSALS: Final = (401, 403, 404)
 WATCH_SECONDS: Final = (300, 600)  # between these, so that not all streams end at once
+SHORT_SECONDS: Final = 1.0  # a stream that ends sooner, and without a word, is a failure
 PAUSE_SECONDS: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 30.0
 
@@ -150,11 +151,12 @@ class Reflector:
     async def run(self) -> None:
         """Until cancelled. Raises ListRefused where the server refuses the first list for good."""
         while True:
-            if not self._version:
-                await self._list()
             try:
-                await self._watch()
-                self._failures = 0
+                if not self._version:
+                    await self._list()
+                began_s = asyncio.get_running_loop().time()
+                if not await self._watch(began_s):
+                    await self._pause()  # a server that ends each at once would be asked for ever
             except WatchCut as error:
                 self.cuts += 1
                 log.info("watch of %s was cut: %s", self.path, error)
@@ -164,7 +166,7 @@ class Reflector:
                     self._version = ""
                 else:
                     log.warning("watch of %s: %s %s", self.path, error.status, error)
-                    await self._pause()
+                await self._pause()
             except AccessError as error:
                 log.warning("%s", error)
                 await self._pause()
@@ -186,7 +188,6 @@ class Reflector:
             await self._pause()
         self.relists += self.listed
         self.objects, self._version, self.listed = objects, version, True
-        self._failures = 0
         self._on_list()
 
     async def _pages(self) -> tuple[Answer, dict[str, Any], str]:
@@ -220,7 +221,9 @@ class Reflector:
             log.warning("an object of %s cannot be read: %s", self.path, error)
             return None
 
-    async def _watch(self) -> None:
+    async def _watch(self, began_s: float) -> bool:
+        """Until the stream ends; whether it was of any use."""
+        useful = False
         query = {
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
@@ -229,7 +232,8 @@ class Reflector:
         if self._selector:
             query["fieldSelector"] = self._selector
         async for lines in self._client.watch(self.path, query):
-            self._failures = 0  # a stream that stood and was cut is asked for again at once
+            if lines:  # a stream that told something and was cut is asked for again at once
+                self._failures, useful = 0, True
             changes: Changes = []
             try:
                 for line in lines:
@@ -237,6 +241,9 @@ class Reflector:
             finally:
                 if changes:
                     self._on_changes(changes)
+        if asyncio.get_running_loop().time() >= began_s + SHORT_SECONDS:
+            self._failures, useful = 0, True
+        return useful
 
     def _take(self, line: bytes, changes: Changes) -> None:
         try:

@@ -11,7 +11,7 @@ from stower.engine.step import Engine
 from stower.live.access import AccessError, read_access
 from stower.live.client import Client
 from stower.live.scheduler import Observer, Options, Scheduler
-from stower.live.shell import ShellError
+from stower.live.shell import ShellError, Stopped, unless
 
 USER_AGENT = "stower-scheduler"
 
@@ -54,13 +54,18 @@ async def run(
     """
     stopped = stop()
     try:
-        access = await read_access(place.kubeconfig, place.context)
+        access = await unless(stopped, read_access(place.kubeconfig, place.context))
     except AccessError as error:
         raise ShellError(str(error)) from None
+    except Stopped:
+        return
     async with Client(access, USER_AGENT) as client, contextlib.AsyncExitStack() as stack:
         observer = telling.metrics if telling is not None else None
         scheduler = Scheduler(client, build, options, observer)
-        await scheduler.check_version()
+        try:
+            await unless(stopped, scheduler.check_version())
+        except Stopped:
+            return
         port = None
         if telling is not None:
             from stower.live.endpoint import endpoint

@@ -137,7 +137,9 @@ class Scheduler:
         try:
             await run_until(stop, self._client.access.server, work)
         finally:
-            await self.dispatch.close(CLOSE_SECONDS)
+            # Another leads already: what was not sent is no longer ours to send.
+            leads = self.candidate is None or self.candidate.election.leads
+            await self.dispatch.close(CLOSE_SECONDS if leads else 0.0)
             if self.candidate is not None:
                 await self.candidate.release()
 

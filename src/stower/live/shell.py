@@ -5,7 +5,7 @@ them.
 import asyncio
 import time
 from collections.abc import Coroutine, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from stower.live.access import AccessError
 from stower.live.client import Answer, Client
@@ -13,10 +13,15 @@ from stower.live.reflect import ListRefused
 from stower.live.window import Window
 
 TOO_MANY: Final = 429
+T = TypeVar("T")
 
 
 class ShellError(Exception):
     """A shell cannot run; the text says why, in one line."""
+
+
+class Stopped(Exception):
+    """Told to stop before there was anything to stop."""
 
 
 class Clock:
@@ -47,6 +52,20 @@ async def run_until(
         for task in (*tasks, waiter):
             task.cancel()
         await asyncio.gather(*tasks, waiter, return_exceptions=True)
+
+
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work. Raises Stopped where `stop` is set before there is one."""
+    working, waiting = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise Stopped
+    finally:
+        for task in (working, waiting):
+            task.cancel()
+        await asyncio.gather(working, waiting, return_exceptions=True)
 
 
 async def sleep_until(awake: asyncio.Event, due_ns: int | None, clock: Clock) -> None:

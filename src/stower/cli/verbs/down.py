@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from stower.cli.output import console, failed
-from stower.cli.supervisor import CLUSTER, is_held, read_record
-from stower.cli.verbs.up import STATE, State
+from stower.cli.supervisor import CLUSTER, STATE, is_held, read_record
+from stower.cli.verbs.up import State
 
 NAME = "down"
 EPILOG = """

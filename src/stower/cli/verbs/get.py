@@ -5,12 +5,14 @@ import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from stower.cli.kube import Kube, KubeError, kubeconfig_of
 from stower.cli.output import Output, console, emit, failed, table
-from stower.cli.verbs.up import STATE, State
+from stower.cli.supervisor import STATE
+from stower.cli.verbs.up import State
 from stower.model.times import age, time_ns
 
 NAME = "get"
@@ -61,7 +63,7 @@ def run(
 
 async def look(where: Path | None, namespace: str) -> list[dict[str, Any]]:
     """Pods without a node, the longest waiting first."""
-    inside = f"/namespaces/{namespace}" if namespace else ""
+    inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     path = f"/api/v1{inside}/pods?fieldSelector=spec.nodeName%3D,status.phase%3DPending"
     async with Kube.open(where) as kube:
         found = await kube.items(path)

@@ -10,7 +10,8 @@ from stower.cli.inputs import InputError, RawObject, raw_objects
 from stower.cli.kube import Kube, KubeError, kubeconfig_of
 from stower.cli.loading import Loader, Loading, discover
 from stower.cli.output import Output, bad_input, console, emit, failed, note, progress
-from stower.cli.verbs.up import STATE, State
+from stower.cli.supervisor import STATE
+from stower.cli.verbs.up import State
 
 NAME = "load"
 EPILOG = """

@@ -7,8 +7,8 @@ import typer
 
 from stower.cli.kube import Kube, KubeError
 from stower.cli.output import Output, console, emit, failed, table
-from stower.cli.supervisor import Record, read_record
-from stower.cli.verbs.up import STATE, State
+from stower.cli.supervisor import STATE, Record, read_record
+from stower.cli.verbs.up import State
 
 NAME = "status"
 EPILOG = """
@@ -55,7 +55,10 @@ async def _look(record: Record) -> dict[str, Any]:
         nodes = await kube.items("/api/v1/nodes")
         pods = await kube.items("/api/v1/pods")
     ready = sum(
-        any(c["type"] == "Ready" and c["status"] == "True" for c in n["status"]["conditions"])
+        any(
+            c["type"] == "Ready" and c["status"] == "True"
+            for c in (n.get("status") or {}).get("conditions") or ()
+        )
         for n in nodes
     )
     phases: dict[str, int] = {}

@@ -20,6 +20,7 @@ from stower.cli.stopping import stop_event
 from stower.cli.supervisor import (
     CLUSTER,
     LOGS,
+    STATE,
     Child,
     Supervisor,
     UpError,
@@ -43,7 +44,6 @@ Examples:
 An API server, simulated nodes and controllers, and the scheduler, each a process of its own. The
 state directory keeps everything: the next `up` goes on from there.
 """
-STATE = Path(".stower")
 READY_SECONDS_MAX = 60.0
 DETACH_SECONDS_MAX = 120.0
 State = Annotated[Path, typer.Option(help="Directory of the cluster.")]
@@ -51,10 +51,10 @@ State = Annotated[Path, typer.Option(help="Directory of the cluster.")]
 
 def run(
     nodes: clusters.Nodes = None,
-    node_cpu: clusters.NodeCpu = "4",
-    node_memory: clusters.NodeMemory = "16Gi",
-    node_pods: clusters.NodePods = 110,
-    zones: clusters.Zones = "",
+    node_cpu: clusters.NodeCpu = clusters.DEFAULTS[0],
+    node_memory: clusters.NodeMemory = clusters.DEFAULTS[1],
+    node_pods: clusters.NodePods = clusters.DEFAULTS[2],
+    zones: clusters.Zones = clusters.DEFAULTS[3],
     cluster: clusters.ClusterFile = None,
     config: Annotated[str, typer.Option(metavar="FILE", help="A KubeSchedulerConfiguration.")] = "",
     state: State = STATE,
@@ -76,6 +76,14 @@ def run(
         )
     else:
         document, described = known, clusters.checked(known, str(state / CLUSTER))
+        given = (node_cpu, node_memory, node_pods, zones)
+        if given != clusters.DEFAULTS:
+            raise bad_input(
+                f"{state / CLUSTER} says what the nodes are: --node-cpu and its like would change "
+                "nothing; give --nodes too, to describe the cluster anew"
+            )
+    if detach and str(cluster) == "-":
+        raise bad_input("--cluster - with --detach: the background has no input; give a file")
     if config:
         try:
             read_yaml_document(config)
@@ -148,7 +156,7 @@ async def _start(supervisor: Supervisor, wanted: int) -> int:
             kube_module.Kube.open(supervisor.kubeconfig) as kube,
             asyncio.timeout(READY_SECONDS_MAX),
         ):
-            supervisor.url = kube.server
+            supervisor.is_at(kube.server)
             while True:
                 nodes: int = await kube.count("/api/v1/nodes")
                 path = "/api/v1/namespaces/default/serviceaccounts/default"
@@ -185,9 +193,13 @@ def _detach(state: Path) -> None:
     """The same command in the background; returns when it is up."""
     arguments = [a for a in sys.argv[1:] if a not in ("--detach", "-d")]
     try:
-        (state / LOGS).mkdir(parents=True, exist_ok=True)
-        path = state / LOGS / "up.log"
-        log = path.open("wb")
+        with held(state):  # a log of one that runs is not ours to begin anew
+            (state / LOGS).mkdir(parents=True, exist_ok=True)
+            path = state / LOGS / "up.log"
+            path.write_bytes(b"")
+        log = path.open("ab")
+    except UpError as error:
+        raise failed(str(error)) from None
     except OSError as error:
         raise failed(f"--state {state}: {error.strerror}") from None
     with log:
