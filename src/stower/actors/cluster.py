@@ -12,18 +12,20 @@ images:
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from stower.actors.objects import Object
+from stower.api.names import label_value_faults, qualified_name_faults, subdomain_faults
 from stower.framework.args import Args, convert
 from stower.model.errors import InvalidObject
 from stower.model.quantity import QuantityError, parse_quantity
 
 API_VERSION: Final = "stower.dev/v1"
 NODES_MAX: Final = 100_000
+SECONDS_MAX: Final = 1_000_000_000
 ZONE: Final = "topology.kubernetes.io/zone"
 POOL: Final = "stower.dev/pool"
 
@@ -48,7 +50,7 @@ class Pool(Args, frozen=True, rename="camel"):
 
     name: str
     count: int = 1
-    capacity: dict[str, str] = msgspec.field(default_factory=dict)
+    capacity: dict[str, str | int | float] = msgspec.field(default_factory=dict)
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
@@ -105,7 +107,7 @@ class Cluster(Args, frozen=True, rename="camel"):
                 {"key": t.key, "effect": t.effect, **({"value": t.value} if t.value else {})}
                 for t in pool.taints
             ]
-        capacity = {**DEFAULT_CAPACITY, **pool.capacity}
+        capacity = {**DEFAULT_CAPACITY, **{k: str(v) for k, v in pool.capacity.items()}}
         images = [{"names": [i], "sizeBytes": self.image_bytes(i)} for i in pool.images]
         address = address_of(name)
         status: Object = {
@@ -156,14 +158,15 @@ def read_cluster(document: Mapping[str, Any]) -> Cluster:
         if pool.name in names or not pool.name:
             raise InvalidObject(f"pools[{i}].name", pool.name, "a name of its own")
         names.add(pool.name)
-        if pool.count < 0:
-            raise InvalidObject(f"pools[{i}].count", pool.count, "0 or more")
-        for resource, amount in pool.capacity.items():
-            _check_amount(f"pools[{i}].capacity[{resource}]", amount)
+        _check_pool(f"pools[{i}]", pool)
         for j, taint in enumerate(pool.taints):
+            _refuse(f"pools[{i}].taints[{j}].key", taint.key, qualified_name_faults(taint.key))
+            _refuse(f"pools[{i}].taints[{j}].value", taint.value, label_value_faults(taint.value))
             if taint.effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
                 raise InvalidObject(f"pools[{i}].taints[{j}].effect", taint.effect,
                                     "NoSchedule, PreferNoSchedule or NoExecute")  # fmt: skip
+    if not 0 <= cluster.start_seconds < SECONDS_MAX:
+        raise InvalidObject("startSeconds", cluster.start_seconds, f"0 to {SECONDS_MAX}")
     for i, image in enumerate(cluster.images):
         _check_amount(f"images[{i}].size", image.size)
     _check_amount("imageSize", cluster.image_size)
@@ -173,9 +176,37 @@ def read_cluster(document: Mapping[str, Any]) -> Cluster:
     return cluster
 
 
-def _check_amount(path: str, text: str) -> None:
+def _check_pool(path: str, pool: Pool) -> None:
+    if pool.count < 0:
+        raise InvalidObject(f"{path}.count", pool.count, "0 or more")
+    # The names of its nodes begin with it, and a label holds it.
+    _refuse(f"{path}.name", pool.name, subdomain_faults(f"{pool.name}-1"))
+    _refuse(f"{path}.name", pool.name, label_value_faults(f"{pool.name}-{pool.count}"))
+    if not 0 <= pool.boot_seconds < SECONDS_MAX:
+        raise InvalidObject(f"{path}.bootSeconds", pool.boot_seconds, f"0 to {SECONDS_MAX}")
+    for resource, amount in pool.capacity.items():
+        _refuse(f"{path}.capacity", resource, qualified_name_faults(resource))
+        _check_amount(f"{path}.capacity[{resource}]", amount)
+        whole = resource == "pods" or "/" in resource
+        if whole and parse_quantity(str(amount)).milli_value() % 1000:
+            raise InvalidObject(f"{path}.capacity[{resource}]", amount, "a whole number")
+    for key, value in pool.labels.items():
+        _refuse(f"{path}.labels", key, qualified_name_faults(key))
+        _refuse(f"{path}.labels[{key}]", value, label_value_faults(value))
+    for key in pool.annotations:
+        _refuse(f"{path}.annotations", key, qualified_name_faults(key.lower()))
+    for number, zone in enumerate(pool.zones):
+        _refuse(f"{path}.zones[{number}]", zone, label_value_faults(zone))
+
+
+def _refuse(path: str, value: str, faults: Iterable[str]) -> None:
+    for fault in faults:
+        raise InvalidObject(path, value, fault)
+
+
+def _check_amount(path: str, text: str | int | float) -> None:
     try:
-        good = parse_quantity(text).sign >= 0
+        good = parse_quantity(str(text)).sign >= 0
     except QuantityError:
         good = False
     if not good:

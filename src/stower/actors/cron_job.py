@@ -1,92 +1,19 @@
 """CronJobs: a Job whenever the schedule says so. Source: pkg/controller/cronjob.
 
-Schedules are five fields in UTC (or `spec.timeZone`, where it is UTC by another name).
+Schedules are in UTC (or `spec.timeZone`, where it is UTC by another name).
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from stower.actors.job import is_over
 from stower.actors.objects import Object, Objects, is_ending, name_of, namespace_of, uid_of
 from stower.actors.pods import changed, condition, reference_to
 from stower.actors.runtime import Owners, Todo
+from stower.model.cron import Schedule
 from stower.model.times import SECOND_NS, time_ns, time_text
 
 MINUTE_NS: Final = 60 * SECOND_NS
-NAMED: Final = {
-    "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
-}  # fmt: skip
-BOUNDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
-MONTHS: Final = "jan feb mar apr may jun jul aug sep oct nov dec"
-DAYS: Final = "sun mon tue wed thu fri sat"
-WORDS: Final[tuple[dict[str, int], ...]] = (
-    {},
-    {},
-    {},
-    {month: number for number, month in enumerate(MONTHS.split(), 1)},
-    {day: number for number, day in enumerate(DAYS.split())},
-)
-DAYS_AHEAD: Final = 366 * 5
-
-
-class Schedule:
-    """When a cron line is due."""
-
-    def __init__(self, line: str) -> None:
-        """Raises ValueError."""
-        fields = NAMED.get(line.strip().lower(), line).split()
-        if len(fields) != len(BOUNDS):
-            raise ValueError(f"{line!r}: {len(fields)} fields, want 5")
-        parts = [_field(*each) for each in zip(fields, BOUNDS, WORDS)]
-        self.minutes, self.hours, self.days, self.months, self.weekdays = parts
-        self._any_day = fields[2] in ("*", "?"), fields[4] in ("*", "?")
-
-    def next_ns(self, after_ns: int) -> int | None:
-        """The first moment after that one, None where there is none within five years."""
-        start = datetime.fromtimestamp(after_ns // SECOND_NS // 60 * 60, UTC) + timedelta(minutes=1)
-        day = start.replace(hour=0, minute=0)
-        for _ in range(DAYS_AHEAD):
-            if self._on(day):
-                for hour in sorted(self.hours):
-                    for minute in sorted(self.minutes):
-                        moment = day.replace(hour=hour, minute=minute)
-                        if moment >= start:
-                            return int(moment.timestamp()) * SECOND_NS
-            day += timedelta(days=1)
-        return None
-
-    def _on(self, day: datetime) -> bool:
-        if day.month not in self.months:
-            return False
-        in_month, in_week = day.day in self.days, (day.weekday() + 1) % 7 in self.weekdays
-        # Where both are given, either will do.
-        return in_month and in_week if any(self._any_day) else in_month or in_week
-
-
-def _field(text: str, bounds: tuple[int, int], words: dict[str, int]) -> frozenset[int]:
-    low, high = bounds
-    found: set[int] = set()
-
-    def number(word: str) -> int:
-        value = words.get(word.lower())
-        if value is None:
-            value = int(word)
-        return 0 if bounds == (0, 6) and value == 7 else value
-
-    for part in text.split(","):
-        span, _, step = part.partition("/")
-        if span in ("*", "?"):
-            first, last = low, high
-        else:
-            one, dash, other = span.partition("-")
-            first = number(one)
-            last = number(other) if dash else high if step else first
-        if not (low <= first <= last <= high) or int(step or 1) < 1:
-            raise ValueError(f"{text!r}: out of {low}-{high}")
-        found |= set(range(first, last + 1, int(step or 1)))
-    return frozenset(found)
 
 
 class CronJobs(Owners):
@@ -118,7 +45,7 @@ class CronJobs(Owners):
         try:
             schedule = Schedule(spec["schedule"])
         except ValueError:
-            return None  # the API server takes any text
+            return None  # it was there before the API server looked at schedules
         since_ns = max(
             time_ns(status.get("lastScheduleTime")) or 0,
             time_ns(obj["metadata"]["creationTimestamp"]) or 0,

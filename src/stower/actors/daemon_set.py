@@ -35,6 +35,10 @@ TOLERATIONS: Final = tuple(
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
+def _revision(pod: Object) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(REVISION_HASH) or "")
+
+
 def node_of(pod: Object) -> str:
     """The node that a pod is bound to or made for."""
     if pod["spec"].get("nodeName"):
@@ -70,10 +74,13 @@ class DaemonSets(Owners):
         for pod in seen.owned(uid_of(obj), "pods"):
             on.setdefault(node_of(pod), []).append(pod)
         fits = _fits(obj)
-        wanted = {name_of(node) for node in seen.all("nodes") if fits(node)}
+        wanted = set()  # where a pod is to be, or may stay
         for node in seen.all("nodes"):
             name = name_of(node)
-            if name in wanted and name not in on:
+            may_start, may_stay = fits(node)
+            if may_start or (may_stay and name in on):
+                wanted.add(name)
+            if may_start and name not in on:
                 self._create(obj, name, revision, todo)
         for name, pods in on.items():
             for extra in pods[1:] if name in wanted else pods:
@@ -110,7 +117,7 @@ class DaemonSets(Owners):
         for pod in pods:
             if spare <= 0:
                 return
-            old = pod["metadata"].get("labels", {}).get(REVISION_HASH) != revision
+            old = _revision(pod) != revision
             if old and not is_ending(pod):
                 todo.delete("pods", pod)
                 spare -= is_ready(pod)
@@ -138,9 +145,7 @@ class DaemonSets(Owners):
             "numberReady": sum(map(is_ready, pods)),
             "numberAvailable": available,
             "numberUnavailable": wanted - available,
-            "updatedNumberScheduled": sum(
-                p["metadata"].get("labels", {}).get(REVISION_HASH) == revision for p in pods
-            ),
+            "updatedNumberScheduled": sum(_revision(p) == revision for p in pods),
             "observedGeneration": obj["metadata"].get("generation", 0),
         }
         known = obj.get("status") or {}
@@ -154,8 +159,8 @@ def _asked(node: Object) -> tuple[object, ...]:
     return node["metadata"].get("labels"), node["spec"].get("taints")
 
 
-def _fits(obj: Object) -> Callable[[Object], bool]:
-    """Whether the template's pods may run on a node."""
+def _fits(obj: Object) -> Callable[[Object], tuple[bool, bool]]:
+    """Whether the template's pods may start on a node, and whether they may stay there."""
     spec = obj["spec"]["template"]["spec"]
     affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
     selector = None if affinity is None else msgspec.convert(affinity, NodeSelector)
@@ -163,17 +168,18 @@ def _fits(obj: Object) -> Callable[[Object], bool]:
         msgspec.convert(t, Toleration) for t in (*(spec.get("tolerations") or ()), *TOLERATIONS)
     )
 
-    def fits(node: Object) -> bool:
+    def fits(node: Object) -> tuple[bool, bool]:
         labels, name = node["metadata"].get("labels") or {}, name_of(node)
         if spec.get("nodeName") not in (None, "", name):
-            return False
+            return False, False
         if any(labels.get(k) != v for k, v in (spec.get("nodeSelector") or {}).items()):
-            return False
+            return False, False
         if selector is not None and not node_selector_matches(selector, labels, name):
-            return False
-        taints = (msgspec.convert(t, Taint) for t in node["spec"].get("taints") or ())
-        return all(
-            t.effect not in ("NoSchedule", "NoExecute") or tolerated(tolerations, t) for t in taints
-        )
+            return False, False
+        taints = [msgspec.convert(t, Taint) for t in node["spec"].get("taints") or ()]
+        borne = dict.fromkeys(("NoSchedule", "PreferNoSchedule", "NoExecute"), True)
+        for taint in taints:
+            borne[taint.effect] &= tolerated(tolerations, taint)
+        return borne["NoSchedule"] and borne["NoExecute"], borne["NoExecute"]
 
     return fits

@@ -5,13 +5,23 @@ Source: pkg/controller/deployment.
 
 from typing import Any, Final
 
-from stower.actors.objects import Object, Objects, is_ending, name_of, namespace_of, uid_of
+from stower.actors.adoption import Adoption
+from stower.actors.objects import (
+    Object,
+    Objects,
+    is_ending,
+    name_of,
+    namespace_of,
+    owner_of,
+    uid_of,
+)
 from stower.actors.pods import (
     TEMPLATE_HASH,
     absolute,
     changed,
     condition,
     hash_of,
+    is_finished,
     reference_to,
 )
 from stower.actors.runtime import Owners, Todo
@@ -43,21 +53,38 @@ class Deployments(Owners):
     """One Deployment is one key."""
 
     name = "deployment-controller"
-    kinds = ("deployments", "replicasets")
+    kinds = ("deployments", "replicasets", "pods")
     own = "deployments"
+
+    def __init__(self) -> None:
+        self._adoption = Adoption(self.own, "replicasets")
+
+    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> tuple[str, ...]:
+        """A pod that is gone or has ended may be what Recreate waits for."""
+        if kind != "pods":
+            more = self._adoption.keys(seen, kind, old, obj)
+            return (*super().keys(seen, kind, old, obj), *more)
+        owner = owner_of(obj) if old is obj or is_finished(obj) else None
+        if owner is None or owner["kind"] != "ReplicaSet":
+            return ()
+        one = seen.get("replicasets", f"{namespace_of(obj)}/{owner['name']}")
+        return self._owners(seen, one)
 
     def look(self, seen: Objects, obj: Object, todo: Todo) -> None:
         """One step of the rollout, and the status."""
         if is_ending(obj):
             return
         sets = sorted(seen.owned(uid_of(obj), "replicasets"), key=revision)
+        if self._adoption.settle(seen, obj, sets, todo):
+            return  # counted when that is done
         template = _bare(obj["spec"]["template"])
         new = next((s for s in sets if _bare(s["spec"]["template"]) == template), None)
         old = [s for s in sets if s is not new]
-        if new is None:
-            if not obj["spec"].get("paused"):
-                self._create(obj, old, todo)
-        elif not obj["spec"].get("paused"):
+        if obj["spec"].get("paused"):
+            self._scale_paused(obj, sets, todo)
+        elif new is None:
+            self._create(obj, old, todo)
+        else:
             self._name_revision(obj, new, old, todo)
             if obj["spec"]["strategy"]["type"] == "Recreate":
                 self._recreate(seen, obj, new, old, todo)
@@ -103,8 +130,15 @@ class Deployments(Owners):
         if old and revision(new) > max(map(revision, old)):
             number = revision(new)
         number = max(1, number)
-        if revision(new) != number:
-            patch = {"metadata": {"annotations": {REVISION: str(number)}}}
+        notes = {**_annotations(obj), REVISION: str(number)}
+        known = new["metadata"].get("annotations") or {}
+        patch: Object = {}
+        if any(known.get(k) != v for k, v in notes.items()):
+            patch["metadata"] = {"annotations": notes}
+        ready_s = obj["spec"].get("minReadySeconds") or 0
+        if (new["spec"].get("minReadySeconds") or 0) != ready_s:
+            patch["spec"] = {"minReadySeconds": ready_s}
+        if patch:
             todo.patch("replicasets", new, patch)
         if revision(obj) != number:
             todo.patch("deployments", obj, {"metadata": {"annotations": {REVISION: str(number)}}})
@@ -114,7 +148,8 @@ class Deployments(Owners):
     ) -> None:
         for one in old:
             self._scale(one, 0, todo)
-        if not any(replicas(s) or seen.owned(uid_of(s), "pods") for s in old):
+        running = (p for s in old for p in seen.owned(uid_of(s), "pods") if not is_finished(p))
+        if not any(map(replicas, old)) and not any(running):
             self._scale(new, replicas(obj), todo)
 
     def _roll(self, obj: Object, new: Object, old: list[Object], todo: Todo) -> None:
@@ -145,6 +180,13 @@ class Deployments(Owners):
             if less > 0:
                 self._scale(one, replicas(one) - less, todo)
                 spare -= less
+
+    def _scale_paused(self, obj: Object, sets: list[Object], todo: Todo) -> None:
+        """Paused is the rollout, not the scale: what is more or less is so of the newest."""
+        active = [s for s in sets if replicas(s)] or sets[-1:]
+        if active:
+            others = sum(map(replicas, active[:-1]))
+            self._scale(active[-1], max(0, replicas(obj) - others), todo)
 
     def _scale(self, one: Object, count: int, todo: Todo) -> None:
         if replicas(one) != count:

@@ -14,8 +14,9 @@ from stower.actors.pods import (
     selects,
 )
 from stower.actors.runtime import Base, Todo
-from stower.model.times import time_text
+from stower.model.times import SECOND_NS, time_ns, time_text
 
+DELETION_NS: Final = 120 * SECOND_NS  # DeletionTimeout
 SCALED: Final = ("replicasets", "deployments", "statefulsets", "jobs")
 
 
@@ -62,7 +63,7 @@ class Disruptions(Base):
         disrupted = {
             name: at
             for name, at in (known.get("disruptedPods") or {}).items()
-            if name in names and name not in ending
+            if name in names and name not in ending and self._is_fresh(at, todo)
         }
         allowed = max(0, healthy - len(disrupted) - desired) if expected else 0
         status: Any = {
@@ -94,6 +95,13 @@ class Disruptions(Base):
             status["disruptedPods"] = {**dict.fromkeys(sorted(gone)), **disrupted}
         meta = {"resourceVersion": budget["metadata"]["resourceVersion"]}
         todo.patch("poddisruptionbudgets", budget, {"metadata": meta, "status": status}, "status")
+
+    def _is_fresh(self, at: Any, todo: Todo) -> bool:
+        """Whether it may yet be seen to end; after two minutes it was not deleted after all."""
+        until_ns = (time_ns(at if isinstance(at, str) else None) or 0) + DELETION_NS
+        if until_ns > todo.now_ns:
+            todo.at(until_ns)
+        return until_ns > todo.now_ns
 
     def _wanted(self, seen: Objects, spec: Object, pods: list[Object]) -> tuple[int, int]:
         """Pods that there should be, and how many of them must stay healthy."""

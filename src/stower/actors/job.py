@@ -1,18 +1,21 @@
 """Jobs: pods until enough have succeeded. Source: pkg/controller/job.
 
-Pods that have ended are counted while they are there; a number that was reached is not taken back.
+A finalizer keeps each pod until it is counted: first its uid and the new sum are written into the
+status, then the finalizer goes (KEP-2307).
 """
 
 from typing import Any, Final
 
-from stower.actors.objects import Object, Objects, is_ending, name_of, uid_of
-from stower.actors.pods import is_active, is_ready, phase, pod_of
+from stower.actors.objects import Object, Objects, is_ending, name_of, owner_of, uid_of
+from stower.actors.pods import condition, is_active, is_ready, phase, pod_of
 from stower.actors.runtime import Owners, Todo
 from stower.model.times import SECOND_NS, time_ns, time_text
 
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 LABELS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
 NAMES: Final = ("batch.kubernetes.io/job-name", "job-name")
+TRACKING: Final = "batch.kubernetes.io/job-tracking"
+COMPLETIONS_MAX: Final = 1_000_000
 BACKOFF_NS: Final = 10 * SECOND_NS
 BACKOFF_NS_MAX: Final = 600 * SECOND_NS
 
@@ -42,23 +45,31 @@ class Jobs(Owners):
         """Make the pods that are still needed, and say how far it is."""
         spec, known = obj["spec"], obj.get("status") or {}
         pods = seen.owned(uid_of(obj), "pods")
-        if is_over(obj):
-            self._after(obj, todo)
+        if is_over(obj) or is_ending(obj):
+            _let_go([p for p in pods if not is_active(p)], todo)
+            if is_over(obj):
+                self._say(obj, {"uncountedTerminatedPods": _uncounted(pods)}, [], todo)
+                self._after(obj, todo)
             return
-        if is_ending(obj):
-            return
+        counted = _counted(known)
+        # Of one that is deleted while it runs, nobody will ever say how it ended.
+        _let_go([p for p in pods if uid_of(p) in counted or _is_leaving(p)], todo)
         active = [p for p in pods if is_active(p)]
         if spec.get("suspend"):
             for pod in active:
                 todo.delete("pods", pod)
-            self._say(obj, {"active": 0, "startTime": None}, [], todo)
+            resting: Object = {"active": 0, "ready": 0, "startTime": None}
+            self._say(obj, resting, _suspended(obj, True, todo.now_ns), todo)
             return
-        failed = max(known.get("failed") or 0, sum(phase(p) == "Failed" for p in pods))
-        done, indexed = self._done(obj, pods)
+        new = [p for p in pods if TRACKING in _finalizers(p) and uid_of(p) not in counted]
+        bad = [p for p in new if phase(p) == "Failed"]
+        failed = (known.get("failed") or 0) + len(bad)
+        done, indexed = self._done(obj, pods, sum(phase(p) == "Succeeded" for p in new))
         status: Object = {
             "startTime": known.get("startTime") or time_text(todo.now_ns),
             "succeeded": done,
             "failed": failed,
+            "uncountedTerminatedPods": _uncounted(pods),
         }
         if indexed is not None:
             status["completedIndexes"] = _ranges(indexed)
@@ -67,6 +78,8 @@ class Jobs(Owners):
             for pod in active:
                 todo.delete("pods", pod)
             more = {"active": 0, "ready": 0, "terminating": 0}
+            if why[0] == "Failed":
+                more["failed"] = failed + len(active)
             if why[0] == "Complete":
                 more["completionTime"] = time_text(todo.now_ns)  # type: ignore[assignment]
             self._say(obj, {**status, **more}, _verdict_conditions(why, todo.now_ns), todo)
@@ -74,13 +87,26 @@ class Jobs(Owners):
         made = self._make(obj, pods, active, done, indexed, failed, todo)
         status["active"] = len(active) + made
         status["ready"] = sum(map(is_ready, active))
-        self._say(obj, status, [], todo)
+        resumed = [] if condition(obj, "Suspended") is None else _suspended(obj, False, todo.now_ns)
+        self._say(obj, status, resumed, todo)
 
-    def _done(self, obj: Object, pods: list[Object]) -> tuple[int, set[int] | None]:
+    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+        """Also of a job that is gone: nothing keeps its pods."""
+        super().reconcile(seen, key, todo)
+        if seen.get("jobs", key) is None:
+            namespace, _, name = key.partition("/")
+            own = []
+            for pod in seen.within("pods", namespace):
+                owner = owner_of(pod) or {}
+                if owner.get("kind") == "Job" and owner["name"] == name:
+                    own.append(pod)
+            _let_go(own, todo)
+
+    def _done(self, obj: Object, pods: list[Object], new: int) -> tuple[int, set[int] | None]:
         known = obj.get("status") or {}
         good = [p for p in pods if phase(p) == "Succeeded"]
         if obj["spec"].get("completionMode") != "Indexed":
-            return max(known.get("succeeded") or 0, len(good)), None
+            return (known.get("succeeded") or 0) + new, None
         total = obj["spec"].get("completions") or 0
         indexed = _read_ranges(known.get("completedIndexes") or "")
         indexed |= {i for i in map(index_of, good) if 0 <= i < total}
@@ -100,9 +126,10 @@ class Jobs(Owners):
             c.get("restartCount", 0)
             for p in pods
             for c in (p.get("status") or {}).get("containerStatuses") or ()
-            if spec["template"]["spec"].get("restartPolicy") == "OnFailure"
+            if is_active(p) and spec["template"]["spec"].get("restartPolicy") == "OnFailure"
         )
-        if failed + restarts > spec.get("backoffLimit", 6):
+        most = spec.get("backoffLimit", 6)
+        if failed > most or restarts >= max(1, most):
             text = "Job has reached the specified backoff limit"
             return "Failed", "BackoffLimitExceeded", text
         completions = spec.get("completions")
@@ -150,7 +177,7 @@ class Jobs(Owners):
 
     def _say(self, obj: Object, status: Object, conditions: list[Object], todo: Todo) -> None:
         known = obj.get("status") or {}
-        news = any((known.get(k) or None) != (v or None) for k, v in status.items())
+        news = any(_bare(known.get(k)) != _bare(v) for k, v in status.items())
         wanted: Any = dict(status)
         if conditions:
             wanted["conditions"] = conditions
@@ -168,6 +195,51 @@ class Jobs(Owners):
             todo.delete("jobs", obj, policy="Foreground")
         else:
             todo.at(due_ns)
+
+
+def _finalizers(pod: Object) -> list[str]:
+    return pod["metadata"].get("finalizers") or []
+
+
+def _let_go(pods: list[Object], todo: Todo) -> None:
+    for pod in pods:
+        if TRACKING in _finalizers(pod):
+            gone = {"metadata": {"$deleteFromPrimitiveList/finalizers": [TRACKING]}}
+            todo.patch("pods", pod, gone)
+
+
+def _counted(status: Object) -> set[str]:
+    """Uids of pods that the status has counted."""
+    lists = status.get("uncountedTerminatedPods") or {}
+    return {uid for field in ("succeeded", "failed") for uid in lists.get(field) or ()}
+
+
+def _uncounted(pods: list[Object]) -> Object:
+    """Those that have ended and are kept; counted with this very write."""
+    made: Object = {}
+    for field, end in (("succeeded", "Succeeded"), ("failed", "Failed")):
+        kept = [uid_of(p) for p in pods if TRACKING in _finalizers(p) and phase(p) == end]
+        made[field] = sorted(kept) or None
+    return made
+
+
+def _suspended(obj: Object, on: bool, now_ns: int) -> list[Object]:
+    """The condition that says so, where it is news."""
+    known = condition(obj, "Suspended")
+    if known is not None and (known.get("status") == "True") == on:
+        return []
+    now = time_text(now_ns)
+    return [{"type": "Suspended", "status": str(on),
+             "reason": "JobSuspended" if on else "JobResumed",
+             "message": "Job suspended" if on else "Job resumed",
+             "lastProbeTime": now, "lastTransitionTime": now}]  # fmt: skip
+
+
+def _bare(value: Any) -> Any:
+    """Nothing, where it says nothing."""
+    if isinstance(value, dict):
+        value = {k: v for k, v in value.items() if v}
+    return value or None
 
 
 def _is_leaving(pod: Object) -> bool:
@@ -191,9 +263,10 @@ def _pod(job: Object, index: int | None) -> Object:
     if index is not None:
         labels[INDEX] = str(index)
     pod = pod_of(job["spec"]["template"], job, "jobs", "", labels)
-    if index is None:
-        return pod
     meta = dict(pod["metadata"])
+    meta["finalizers"] = [*_finalizers(pod), TRACKING]
+    if index is None:
+        return {**pod, "metadata": meta}
     meta["annotations"] = {**(meta.get("annotations") or {}), INDEX: str(index)}
     meta["generateName"] = f"{name_of(job)[:50]}-{index}-"
     env = {"name": "JOB_COMPLETION_INDEX", "value": str(index)}
@@ -230,5 +303,6 @@ def _read_ranges(text: str) -> set[int]:
     found: set[int] = set()
     for part in text.split(",") if text else ():
         low, _, high = part.partition("-")
-        found |= set(range(int(low), int(high or low) + 1))
+        if low.isdecimal() and (high or low).isdecimal():
+            found |= set(range(int(low), min(int(high or low), COMPLETIONS_MAX) + 1))
     return found

@@ -14,13 +14,26 @@ Source: pkg/kubelet (kubelet_node_status.go, status/generate.go, lifecycle/predi
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from stower.actors.cluster import Cluster, Pool, address_of
+from stower.actors.cluster import Cluster, Pool
 from stower.actors.objects import Object, Objects, is_ending, key_of, name_of, namespace_of, uid_of
-from stower.actors.pods import condition, hash_of, is_finished, phase
+from stower.actors.pod_status import (
+    backoff_until_ns,
+    begun_again,
+    pod_condition,
+    readiness,
+    resized,
+    resources,
+    running,
+    since_ns,
+    terminated,
+    waited,
+    waiting,
+)
+from stower.actors.pods import claims_of, condition, is_finished, phase
 from stower.actors.runtime import Base, Todo
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
@@ -31,6 +44,7 @@ PROVIDER: Final = "stower://"
 LEASES: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40
 RENEW_NS: Final = 10 * SECOND_NS
+REPORT_NS: Final = 300 * SECOND_NS  # nodeStatusReportFrequency
 RUN: Final = "stower.dev/run-seconds"
 EXIT: Final = "stower.dev/exit-code"
 START: Final = "stower.dev/start-seconds"
@@ -75,7 +89,7 @@ class Kubelets(Base):
     """Keys: `register`, node/NAME and pod/NAMESPACE/NAME."""
 
     name = "kubelet"
-    kinds = ("nodes", "pods", "leases")
+    kinds = ("nodes", "pods", "leases", "persistentvolumeclaims")
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -92,6 +106,9 @@ class Kubelets(Base):
             if namespace_of(obj) != LEASES:
                 return ()
             return (f"node/{name_of(obj)}",)
+        if kind == "persistentvolumeclaims":
+            users = seen.within("pods", namespace_of(obj))
+            return tuple(f"pod/{key_of(p)}" for p in users if key_of(obj) in claims_of(p))
         if kind == "nodes":
             return self._of_node(seen, old, obj)
         if old is obj:
@@ -161,6 +178,17 @@ class Kubelets(Base):
                 todo.at(up_ns)
                 if not ready:
                     status["conditions"] = _conditions(BOOTING, todo.now_ns)
+        else:
+            beat = (condition(node, "Ready") or {}).get("lastHeartbeatTime")
+            due_ns = (time_ns(beat) or 0) + REPORT_NS
+            if due_ns <= todo.now_ns:
+                now = time_text(todo.now_ns)
+                status["conditions"] = [
+                    {"type": c["type"], "lastHeartbeatTime": now}
+                    for c in node["status"].get("conditions") or ()
+                ]
+                due_ns = todo.now_ns + REPORT_NS
+            todo.at(due_ns)
         images = self._images(node, todo)
         if images is not None:
             status["images"] = images
@@ -240,17 +268,19 @@ class Kubelets(Base):
                 todo.patch("pods", pod, {"status": status}, "status")
                 return
             admitted[uid] = None
+        if not all(_is_bound(seen.get("persistentvolumeclaims", c)) for c in claims_of(pod)):
+            return  # its volumes are not there; the claim wakes us
         pulled_ns = self._pull(node, pod, todo)
         takes_s = seconds_of(pod, START)
         takes_s = self._cluster.start_seconds if takes_s is None else takes_s
         due_ns = max(pulled_ns, since_ns) + round(takes_s * SECOND_NS)
         if due_ns <= todo.now_ns:
             self._seen_since.pop(uid, None)
-            todo.patch("pods", pod, {"status": _running(pod, node, todo.now_ns)}, "status")
+            todo.patch("pods", pod, {"status": running(pod, node, todo.now_ns)}, "status")
             return
         todo.at(due_ns)
         if due_ns - todo.now_ns > SHOW_WAITING_NS and "startTime" not in pod["status"]:
-            todo.patch("pods", pod, {"status": _waiting(pod, node, todo.now_ns)}, "status")
+            todo.patch("pods", pod, {"status": waiting(pod, node, todo.now_ns)}, "status")
 
     def _pull(self, node: Object, pod: Object, todo: Todo) -> int:
         """When its last image is on the node; pulls go one after the other."""
@@ -295,51 +325,66 @@ class Kubelets(Base):
         return known
 
     def _run(self, seen: Objects, node: Object, pod: Object, todo: Todo) -> None:
+        limit_s = pod["spec"].get("activeDeadlineSeconds")
+        if limit_s is not None:
+            due_ns = (time_ns(pod["status"].get("startTime")) or 0) + limit_s * SECOND_NS
+            if due_ns <= todo.now_ns:
+                self._end(pod, todo, late=True)
+                return
+            todo.at(due_ns)
+        again_ns = backoff_until_ns(pod)
+        if again_ns is not None:
+            if again_ns <= todo.now_ns:
+                todo.patch("pods", pod, {"status": waited(pod, todo.now_ns)}, "status")
+            else:
+                todo.at(again_ns)
+            return
         runs_s = seconds_of(pod, RUN)
         if runs_s is not None:
-            due_ns = _since_ns(pod) + round(runs_s * SECOND_NS)
+            due_ns = since_ns(pod) + round(runs_s * SECOND_NS)
             if due_ns <= todo.now_ns:
                 self._end(pod, todo)
                 return
             todo.at(due_ns)
+        ready = readiness(pod, time_text(todo.now_ns))
+        if ready["status"] != (condition(pod, "Ready") or {}).get("status"):
+            todo.patch("pods", pod, {"status": {"conditions": [ready]}}, "status")
+            return
         self._resize(seen, node, pod, todo)
 
-    def _end(self, pod: Object, todo: Todo) -> None:
+    def _end(self, pod: Object, todo: Todo, late: bool = False) -> None:
         """The containers end; the restart policy says whether they begin again."""
-        code = int(seconds_of(pod, EXIT) or 0)
+        code = 137 if late else int(seconds_of(pod, EXIT) or 0)
         policy = pod["spec"].get("restartPolicy") or "Always"
         statuses = pod["status"].get("containerStatuses") or ()
         now = time_text(todo.now_ns)
-        if policy == "Always" or (policy == "OnFailure" and code):
-            again = [
-                {
-                    **c,
-                    "restartCount": c.get("restartCount", 0) + 1,
-                    "lastState": {"terminated": _terminated(c, code, now)},
-                    "state": {"running": {"startedAt": now}},
-                }
-                for c in statuses
-            ]
-            todo.patch("pods", pod, {"status": {"containerStatuses": again}}, "status")
+        if not late and (policy == "Always" or (policy == "OnFailure" and code)):
+            todo.patch("pods", pod, {"status": begun_again(pod, code, todo.now_ns)}, "status")
             return
         ended = [
             {
                 **c,
                 "ready": False,
                 "started": False,
-                "state": {"running": None, "terminated": _terminated(c, code, now)},
+                "state": {"running": None, "terminated": terminated(c, code, now)},
             }
             for c in statuses
         ]
         good = "PodCompleted" if not code else "PodFailed"
         conditions = [
-            _pod_condition(pod, type, "False", now, good) for type in ("Ready", "ContainersReady")
+            pod_condition(pod, type, "False", now, good) for type in ("Ready", "ContainersReady")
         ]
         status = {
             "phase": "Failed" if code else "Succeeded",
             "conditions": conditions,
             "containerStatuses": ended,
         }
+        if late:
+            status["reason"] = "DeadlineExceeded"
+            status["message"] = "Pod was active on the node longer than the specified deadline"
+        inits = pod["status"].get("initContainerStatuses") or ()
+        if any((c.get("state") or {}).get("running") for c in inits):
+            status["initContainerStatuses"] = [_stopped(c, now) for c in inits]  # the sidecars
         todo.patch("pods", pod, {"status": status}, "status")
 
     # In-place resize (KEP-1287)
@@ -350,7 +395,7 @@ class Kubelets(Base):
             c
             for c in pod["spec"]["containers"]
             if c["name"] in statuses
-            and _resources(c) != (statuses[c["name"]].get("resources") or {})
+            and resources(c) != (statuses[c["name"]].get("resources") or {})
         ]
         pending = condition(pod, "PodResizePending")
         generation = pod["metadata"].get("generation", 0)
@@ -359,6 +404,7 @@ class Kubelets(Base):
                 gone = {"$patch": "delete", "type": "PodResizePending"}
                 todo.patch("pods", pod, {"status": {"conditions": [gone]}}, "status")
             return
+        wanted = {c["name"]: c for c in differ}
         self._asked.pop(uid_of(pod), None)
         why = self._cannot_resize(seen, node, pod)
         if why:
@@ -369,13 +415,12 @@ class Kubelets(Base):
                 todo.patch("pods", pod, {"status": {"conditions": [made]}}, "status")
             todo.at(todo.now_ns + RENEW_NS)  # room may have come
             return
+        # The list is one value: what is not in it is gone.
         new = [
-            {
-                "name": c["name"],
-                "resources": _resources(c),
-                "allocatedResources": _resources(c).get("requests"),
-            }
-            for c in differ
+            resized(status, wanted[status["name"]], todo.now_ns)
+            if status["name"] in wanted
+            else status
+            for status in pod["status"]["containerStatuses"]
         ]
         status: Object = {"containerStatuses": new, "observedGeneration": generation}
         if pending is not None:
@@ -402,17 +447,15 @@ def requests_of(pod: Object) -> Amounts:
     return {**amounts(pod_requests(view)), PODS: 1}
 
 
-def _resources(container: Object) -> Object:
-    return {k: v for k, v in (container.get("resources") or {}).items() if v and k != "claims"}
+def _is_bound(claim: Object | None) -> bool:
+    return ((claim or {}).get("status") or {}).get("phase") == "Bound"
 
 
-def _since_ns(pod: Object) -> int:
-    """When its containers began, the last time."""
-    for status in pod["status"].get("containerStatuses") or ():
-        started = ((status.get("state") or {}).get("running") or {}).get("startedAt")
-        if started:
-            return time_ns(started) or 0
-    return time_ns(pod["status"].get("startTime")) or 0
+def _stopped(status: Object, now: str) -> Object:
+    if not (status.get("state") or {}).get("running"):
+        return status
+    ended = {"running": None, "terminated": terminated(status, 0, now)}
+    return {**status, "ready": False, "started": False, "state": ended}
 
 
 def _conditions(ready: Object, now_ns: int) -> list[Object]:
@@ -423,99 +466,3 @@ def _conditions(ready: Object, now_ns: int) -> list[Object]:
     ]
     times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
     return [{**c, **times} for c in (*made, ready)]
-
-
-def _pod_condition(pod: Object, type: str, status: str, now: str, reason: str = "") -> Object:
-    before = condition(pod, type)
-    made: Any = {"type": type, "status": status}
-    if reason:
-        made["reason"] = reason
-    if before is None or before.get("status") != status:
-        made["lastTransitionTime"] = now
-    return dict(made)
-
-
-def _terminated(status: Object, code: int, now: str) -> Object:
-    started = ((status.get("state") or {}).get("running") or {}).get("startedAt") or now
-    return {"exitCode": code, "reason": "Error" if code else "Completed", "startedAt": started,
-            "finishedAt": now}  # fmt: skip
-
-
-def _addresses(node: Object, pod: Object) -> Object:
-    host = next(
-        (
-            a["address"]
-            for a in (node.get("status") or {}).get("addresses") or ()
-            if a["type"] == "InternalIP"
-        ),
-        address_of(name_of(node)),
-    )
-    own = host if pod["spec"].get("hostNetwork") else address_of(uid_of(pod))
-    return {"hostIP": host, "hostIPs": [{"ip": host}], "podIP": own, "podIPs": [{"ip": own}]}
-
-
-def _container_status(container: Object, state: Object, ready: bool) -> Object:
-    made: Object = {
-        "name": container["name"],
-        "image": container.get("image") or "",
-        "imageID": container.get("image") or "",
-        "ready": ready,
-        "started": ready,
-        "restartCount": 0,
-        "state": state,
-    }
-    resources = _resources(container)
-    if ready and resources:
-        made["resources"] = resources
-        if resources.get("requests"):
-            made["allocatedResources"] = resources["requests"]
-    return made
-
-
-def _running(pod: Object, node: Object, now_ns: int) -> Object:
-    now = time_text(now_ns)
-    types = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
-    state = {"running": {"startedAt": now}, "waiting": None}
-    status: Object = {
-        "phase": "Running",
-        "observedGeneration": pod["metadata"].get("generation", 0),
-        "startTime": pod["status"].get("startTime") or now,
-        "conditions": [_pod_condition(pod, type, "True", now) for type in types],
-        "containerStatuses": [
-            {
-                **_container_status(c, state, True),
-                "containerID": f"stower://{hash_of([uid_of(pod), c['name']])}",
-            }
-            for c in pod["spec"]["containers"]
-        ],
-        **_addresses(node, pod),
-    }
-    inits = pod["spec"].get("initContainers") or ()
-    if inits:
-        done = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now,
-                               "finishedAt": now}, "waiting": None}  # fmt: skip
-        status["initContainerStatuses"] = [
-            _container_status(c, state, True)
-            if c.get("restartPolicy") == "Always"
-            else _container_status(c, done, False)
-            for c in inits
-        ]
-    return status
-
-
-def _waiting(pod: Object, node: Object, now_ns: int) -> Object:
-    now = time_text(now_ns)
-    state = {"waiting": {"reason": "ContainerCreating"}}
-    return {
-        "startTime": now,
-        "conditions": [
-            _pod_condition(pod, "PodReadyToStartContainers", "False", now),
-            _pod_condition(pod, "Initialized", "True", now),
-            _pod_condition(pod, "Ready", "False", now, "ContainersNotReady"),
-            _pod_condition(pod, "ContainersReady", "False", now, "ContainersNotReady"),
-        ],
-        "containerStatuses": [
-            _container_status(c, state, False) for c in pod["spec"]["containers"]
-        ],
-        **{k: v for k, v in _addresses(node, pod).items() if k.startswith("host")},
-    }

@@ -9,6 +9,7 @@ from stower.actors.objects import Object, Objects, is_ending, name_of, namespace
 from stower.actors.runtime import Base, Todo
 from stower.model.times import SECOND_NS
 
+LEASES: Final = "kube-node-lease"
 FINALIZER: Final = "kubernetes"
 NOT_SERVED: Final = (404, 405)
 AGAIN_NS: Final = SECOND_NS
@@ -29,6 +30,7 @@ class Namespaces(Base):
         self._collections = tuple(collections)
         self._left: dict[str, dict[str, None]] = {}  # what is not yet known to be empty
         self._emptied: dict[str, dict[str, None]] = {}
+        self._due_ns: dict[str, int] = {}  # when to look again
 
     def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The namespace itself, or that of a pod that is gone."""
@@ -44,6 +46,9 @@ class Namespaces(Base):
         if obj is None or not is_ending(obj):
             self._left.pop(key, None)
             self._emptied.pop(key, None)
+            self._due_ns.pop(key, None)
+            if obj is None and key == LEASES:
+                todo.create("namespaces", {"metadata": {"name": key}})  # nodes live by it
             return
         if FINALIZER not in (obj["spec"].get("finalizers") or ()):
             return
@@ -63,9 +68,12 @@ class Namespaces(Base):
             return
         if any(seen.within("pods", key)):
             return  # their end wakes this
-        for path in left:
-            todo.ask("GET", path, limit="1")
-        todo.at(todo.now_ns + AGAIN_NS)
+        due_ns = self._due_ns.get(key, 0)
+        if due_ns <= todo.now_ns:  # not at once after each answer
+            for path in left:
+                todo.ask("GET", path, limit="1")
+            due_ns = self._due_ns[key] = todo.now_ns + AGAIN_NS
+        todo.at(due_ns)
 
     def _paths(self, seen: Objects, namespace: str) -> Iterable[str]:
         for collection in self._collections:

@@ -10,7 +10,15 @@ from typing import Any, Final
 import msgspec
 
 from stower.actors.kubelet import LEASES
-from stower.actors.objects import Object, Objects, is_ending, key_of, name_of, namespace_of
+from stower.actors.objects import (
+    Object,
+    Objects,
+    is_ending,
+    key_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 from stower.actors.pods import condition, is_finished
 from stower.actors.runtime import Base, Todo
 from stower.model.taints import Taint, Toleration, tolerates
@@ -35,6 +43,7 @@ class NodeLifecycle(Base):
 
     def __init__(self) -> None:
         self._alive: dict[str, tuple[str, int]] = {}  # renewTime, and when it was seen
+        self._tainted: dict[tuple[str, str, str], int] = {}  # seen since, of those without a time
         self._missing: dict[str, int] = {}  # nodes that pods name and nobody knows, and since when
 
     def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
@@ -45,7 +54,8 @@ class NodeLifecycle(Base):
             return (f"pod/{key_of(obj)}",) if obj["spec"].get("nodeName") else ()
         keys = [f"node/{name_of(obj)}"]
         taints = _no_execute(obj)
-        if old is None or old is obj or taints != _no_execute(old):
+        lost = _is_lost(obj)
+        if old is None or old is obj or taints != _no_execute(old) or lost != _is_lost(old):
             keys += [f"pod/{key_of(pod)}" for pod in seen.pods_on(name_of(obj))]
         return keys
 
@@ -60,6 +70,9 @@ class NodeLifecycle(Base):
         node = seen.get("nodes", name)
         if node is not None:
             self._missing.pop(name, None)
+            there = {_taint_key(node, taint) for taint in _no_execute(node)}
+            for known in [k for k in self._tainted if k[0] == name and k not in there]:
+                del self._tainted[known]
             self._node(seen, node, todo)
 
     def _node(self, seen: Objects, node: Object, todo: Todo) -> None:
@@ -122,7 +135,13 @@ class NodeLifecycle(Base):
             return
         if is_finished(pod) or is_ending(pod):
             return
-        evicted_ns = _evicted_at(pod, node)
+        ready = condition(pod, "Ready")
+        if _is_lost(node) and ready is not None and ready.get("status") == "True":
+            unknown = {"type": "Ready", "status": "False",
+                       "lastTransitionTime": time_text(todo.now_ns)}  # fmt: skip
+            todo.patch("pods", pod, {"status": {"conditions": [unknown]}}, "status")
+            return
+        evicted_ns = self._evicted_at(pod, node, todo.now_ns)
         if evicted_ns is None:
             return
         if evicted_ns > todo.now_ns:
@@ -137,22 +156,31 @@ class NodeLifecycle(Base):
             return
         todo.delete("pods", pod)
 
+    def _evicted_at(self, pod: Object, node: Object, now_ns: int) -> int | None:
+        """When the node's NoExecute taints end the pod; None: never."""
+        tolerations = [msgspec.convert(t, Toleration) for t in pod["spec"].get("tolerations") or ()]
+        lasts: list[int] = []
+        for given in _no_execute(node):
+            taint = msgspec.convert(given, Taint)
+            mine = [t for t in tolerations if tolerates(t, taint)]
+            if not mine:
+                return 0
+            seconds = [t.toleration_seconds for t in mine if t.toleration_seconds is not None]
+            if seconds:
+                added_ns = time_ns(given.get("timeAdded"))
+                if added_ns is None:  # put there by hand: from when we first saw it
+                    added_ns = self._tainted.setdefault(_taint_key(node, given), now_ns)
+                lasts.append(added_ns + max(0, min(seconds)) * SECOND_NS)
+        return min(lasts) if lasts else None
+
+
+def _is_lost(node: Object) -> bool:
+    return (condition(node, "Ready") or {}).get("status") == "Unknown"
+
+
+def _taint_key(node: Object, taint: Object) -> tuple[str, str, str]:
+    return name_of(node), uid_of(node), str(taint.get("key"))
+
 
 def _no_execute(node: Object) -> list[Object]:
     return [t for t in node["spec"].get("taints") or () if t.get("effect") == "NoExecute"]
-
-
-def _evicted_at(pod: Object, node: Object) -> int | None:
-    """When the node's NoExecute taints end the pod; None: never."""
-    tolerations = [msgspec.convert(t, Toleration) for t in pod["spec"].get("tolerations") or ()]
-    lasts: list[int] = []
-    for given in _no_execute(node):
-        taint = msgspec.convert(given, Taint)
-        mine = [t for t in tolerations if tolerates(t, taint)]
-        if not mine:
-            return 0
-        seconds = [t.toleration_seconds for t in mine if t.toleration_seconds is not None]
-        if seconds:
-            added_ns = time_ns(given.get("timeAdded")) or 0
-            lasts.append(added_ns + max(0, min(seconds)) * SECOND_NS)
-    return min(lasts) if lasts else None

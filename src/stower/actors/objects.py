@@ -42,6 +42,22 @@ RESOURCES: Final = {
         Resource("cronjobs", "CronJob", "batch/v1"),
         Resource("poddisruptionbudgets", "PodDisruptionBudget", "policy/v1"),
         Resource("leases", "Lease", "coordination.k8s.io/v1"),
+        # The rest for garbage collection alone.
+        Resource("controllerrevisions", "ControllerRevision", "apps/v1"),
+        Resource("replicationcontrollers", "ReplicationController", "v1"),
+        Resource("endpoints", "Endpoints", "v1"),
+        Resource("endpointslices", "EndpointSlice", "discovery.k8s.io/v1"),
+        Resource("ingresses", "Ingress", "networking.k8s.io/v1"),
+        Resource("networkpolicies", "NetworkPolicy", "networking.k8s.io/v1"),
+        Resource("horizontalpodautoscalers", "HorizontalPodAutoscaler", "autoscaling/v2"),
+        Resource("roles", "Role", "rbac.authorization.k8s.io/v1"),
+        Resource("rolebindings", "RoleBinding", "rbac.authorization.k8s.io/v1"),
+        Resource("clusterroles", "ClusterRole", "rbac.authorization.k8s.io/v1", False),
+        Resource("clusterrolebindings", "ClusterRoleBinding", "rbac.authorization.k8s.io/v1",
+                 False),
+        Resource("resourceclaims", "ResourceClaim", "resource.k8s.io/v1"),
+        Resource("resourceclaimtemplates", "ResourceClaimTemplate", "resource.k8s.io/v1"),
+        Resource("resourceslices", "ResourceSlice", "resource.k8s.io/v1", False),
         Resource(
             "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io/v1",
             False,
@@ -99,6 +115,7 @@ class Objects:
         self._owned: dict[str, dict[str, dict[str, Object]]] = {}
         self._on_node: dict[str, dict[str, Object]] = {}
         self._in_namespace: dict[tuple[str, str], dict[str, Object]] = {}
+        self._orphans: dict[tuple[str, str], dict[str, Object]] = {}
         self._gone: dict[str, int] = {}  # uids that a late answer must not bring back
 
     def get(self, kind: str, key: str) -> Object | None:
@@ -120,6 +137,10 @@ class Objects:
     def within(self, kind: str, namespace: str) -> list[Object]:
         """Those of a namespace."""
         return list(self._in_namespace.get((kind, namespace), {}).values())
+
+    def orphans(self, kind: str, namespace: str) -> list[Object]:
+        """Those of a namespace that have no controller."""
+        return list(self._orphans.get((kind, namespace), {}).values())
 
     def put(self, kind: str, obj: Object) -> tuple[bool, Object | None]:
         """Take in what was seen: whether it is news, and what was known before."""
@@ -158,6 +179,8 @@ class Objects:
         if owner is not None:
             yield self._owned.setdefault(owner["uid"], {}).setdefault(kind, {})
         namespace = namespace_of(obj)
+        if namespace and owner is None:
+            yield self._orphans.setdefault((kind, namespace), {})
         if namespace:
             yield self._in_namespace.setdefault((kind, namespace), {})
         if kind == "pods" and obj["spec"].get("nodeName"):

@@ -14,6 +14,18 @@ TEMPLATE_HASH: Final = "pod-template-hash"
 REVISION_HASH: Final = "controller-revision-hash"
 
 
+def claims_of(pod: Object) -> tuple[str, ...]:
+    """Keys of the claims that a pod mounts."""
+    namespace, found = namespace_of(pod), []
+    for volume in pod["spec"].get("volumes") or ():
+        name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        if volume.get("ephemeral") is not None:
+            name = f"{name_of(pod)}-{volume['name']}"
+        if name:
+            found.append(f"{namespace}/{name}")
+    return tuple(found)
+
+
 def condition(obj: Object, type: str) -> Object | None:
     """The condition of that type, or None."""
     for found in (obj.get("status") or {}).get("conditions") or ():

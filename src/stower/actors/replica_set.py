@@ -1,5 +1,6 @@
 """ReplicaSets: as many pods as wanted. Source: pkg/controller/replicaset."""
 
+from stower.actors.adoption import Adoption
 from stower.actors.objects import Object, Objects, is_ending, uid_of
 from stower.actors.pods import (
     changed,
@@ -21,10 +22,21 @@ class ReplicaSets(Owners):
     kinds = ("replicasets", "pods")
     own = "replicasets"
 
+    def __init__(self) -> None:
+        self._adoption = Adoption(self.own, "pods")
+
+    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> tuple[str, ...]:
+        """Those that would take a pod that nobody owns, too."""
+        more = self._adoption.keys(seen, kind, old, obj)
+        return (*super().keys(seen, kind, old, obj), *more)
+
     def look(self, seen: Objects, obj: Object, todo: Todo) -> None:
         """Make what is missing, delete what is too many, say how many there are."""
         spec = obj["spec"]
         pods = [pod for pod in seen.owned(uid_of(obj), "pods") if is_active(pod)]
+        if not is_ending(obj):
+            if self._adoption.settle(seen, obj, pods, todo):
+                return  # counted when that is done
         missing = spec.get("replicas", 1) - len(pods)
         if not is_ending(obj):
             for _ in range(min(missing, BURST)):

@@ -5,6 +5,7 @@ and not while one of its requests is unanswered: what the answer says is taken i
 nobody acts on what is no longer so.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final, Protocol
@@ -21,6 +22,7 @@ PAUSE_NS: Final = SECOND_NS // 10
 PAUSE_NS_MAX: Final = 30 * SECOND_NS
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
+FAULTS_MAX: Final = 100
 encode = msgspec.json.Encoder().encode
 
 
@@ -172,6 +174,7 @@ class Actors:
         self._timer_of: dict[tuple[int, str], int] = {}
         self._unanswered: dict[int, _Unanswered] = {}
         self._next_id = 1
+        self.faults: deque[str] = deque(maxlen=FAULTS_MAX)  # what went wrong within
 
     # In
 
@@ -201,12 +204,16 @@ class Actors:
         call = self._unanswered.pop(id)
         controller = self.controllers[call.work[0]]
         if not call.kind:
-            controller.answered(call.work[1], call.method, call.path, status, body)
+            try:
+                controller.answered(call.work[1], call.method, call.path, status, body)
+            except Exception as error:
+                self._fault(controller, call.work[1], error)
         elif 200 <= status < 300:
             self._take(call, body)
         elif status == NOT_FOUND and call.target is not None:
             self._gone(call.kind, call.target)
-        failed = not (200 <= status < 300 or status == NOT_FOUND)
+        gone = status == NOT_FOUND and call.method != "POST"
+        failed = not (200 <= status < 300 or gone)
         self._answered(call.work, failed)
 
     def _answered(self, work: tuple[int, str], failed: bool) -> None:
@@ -220,9 +227,17 @@ class Actors:
             self._failed.pop(work, None)
             self._due[work] = None
             return
-        self._failed[work] = failures = self._failed.get(work, 0) + 1
         self._due.pop(work, None)
+        self._later(work)
+
+    def _later(self, work: tuple[int, str]) -> None:
+        """It did not work: look at it again after a while, which grows."""
+        self._failed[work] = failures = self._failed.get(work, 0) + 1
         self._wake(work, self.now_ns + min(PAUSE_NS << min(failures, 9), PAUSE_NS_MAX))
+
+    def _fault(self, controller: Controller, what: str, error: Exception) -> None:
+        """One odd object must not stop the others."""
+        self.faults.append(f"{controller.name}: {what}: {type(error).__name__}: {error}")
 
     def _take(self, call: _Unanswered, body: bytes) -> None:
         try:
@@ -250,7 +265,12 @@ class Actors:
 
     def _tell(self, kind: str, old: Object | None, obj: Object) -> None:
         for index, controller in self._listening.get(kind, ()):
-            for key in controller.keys(self.seen, kind, old, obj):
+            try:
+                keys = tuple(controller.keys(self.seen, kind, old, obj))
+            except Exception as error:
+                self._fault(controller, f"{kind} {key_of(obj)}", error)
+                continue
+            for key in keys:
                 self._due[(index, key)] = None
 
     # Out
@@ -281,7 +301,12 @@ class Actors:
             if work in self._busy:
                 continue  # it comes back when its answers are here
             todo = Todo(self.now_ns)
-            self.controllers[work[0]].reconcile(self.seen, work[1], todo)
+            try:
+                self.controllers[work[0]].reconcile(self.seen, work[1], todo)
+            except Exception as error:
+                self._fault(self.controllers[work[0]], work[1], error)
+                self._later(work)
+                continue
             if todo.wake_ns is not None:
                 self._wake(work, todo.wake_ns)
             for key, when_ns in todo.others:

@@ -23,6 +23,10 @@ def ordinal(pod: Object) -> int:
     return int(text) if text.isdecimal() else -1
 
 
+def _revision(pod: Object) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(REVISION_HASH) or "")
+
+
 class StatefulSets(Owners):
     """One StatefulSet is one key."""
 
@@ -107,7 +111,7 @@ class StatefulSets(Owners):
                 continue
             if is_ending(pod) or not is_ready(pod):
                 return
-            if pod["metadata"].get("labels", {}).get(REVISION_HASH) != revision:
+            if _revision(pod) != revision:
                 todo.delete("pods", pod)
                 return
 
@@ -116,7 +120,7 @@ class StatefulSets(Owners):
     ) -> None:
         known = obj.get("status") or {}
         active = [pod for pod in pods if is_active(pod)]
-        updated = [p for p in active if p["metadata"]["labels"].get(REVISION_HASH) == revision]
+        updated = [p for p in active if _revision(p) == revision]
         current = known.get("currentRevision") or revision
         if len(updated) == wanted and len(active) == wanted and all(map(is_ready, active)):
             current = revision
@@ -132,9 +136,7 @@ class StatefulSets(Owners):
             "readyReplicas": sum(map(is_ready, active)),
             "availableReplicas": available,
             "updatedReplicas": len(updated),
-            "currentReplicas": sum(
-                p["metadata"]["labels"].get(REVISION_HASH) == current for p in active
-            ),
+            "currentReplicas": sum(_revision(p) == current for p in active),
             "currentRevision": current,
             "updateRevision": revision,
         }

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from stower.actors.objects import Object, Objects, is_ending, key_of, name_of, namespace_of, uid_of
-from stower.actors.pods import is_finished
+from stower.actors.pods import claims_of, is_finished, selects
 from stower.actors.runtime import Base, Todo
+from stower.model.quantity import QuantityError, parse_quantity
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 CLAIM_PROTECTION: Final = "kubernetes.io/pvc-protection"
@@ -29,12 +30,14 @@ class Volumes(Base):
             volume = obj["spec"].get("volumeName")
             return (key_of(obj), f"pv/{volume}") if volume and old is obj else (key_of(obj),)
         if kind == "pods":
-            return _claims(obj) if old is obj or is_finished(obj) else ()
+            return claims_of(obj) if old is obj or is_finished(obj) else ()
         if kind == "persistentvolumes":
             if is_ending(obj):
                 return (f"pv/{name_of(obj)}",)
             claim = obj["spec"].get("claimRef")
-            return () if claim is None else (f"{claim['namespace']}/{claim['name']}",)
+            if claim is None:
+                return tuple(key_of(c) for c in seen.all("persistentvolumeclaims") if _waits(c))
+            return (f"{claim.get('namespace') or 'default'}/{claim.get('name')}",)
         return tuple(map(key_of, seen.all("persistentvolumeclaims")))
 
     def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
@@ -47,15 +50,21 @@ class Volumes(Base):
             return
         if is_ending(claim):
             pods = seen.within("pods", namespace_of(claim))
-            if not any(key in _claims(pod) and not is_finished(pod) for pod in pods):
+            if not any(key in claims_of(pod) and not is_finished(pod) for pod in pods):
                 _unprotect("persistentvolumeclaims", claim, CLAIM_PROTECTION, todo)
             return
         bound = claim["spec"].get("volumeName")
         name = bound or f"pvc-{uid_of(claim)}"
         volume = seen.get("persistentvolumes", name)
-        if volume is None:
-            if not bound:
+        if volume is None and not bound:
+            volume = _fitting(seen, claim)
+            if volume is None:
                 self._provision(seen, claim, name, todo)
+                return
+            name = name_of(volume)
+            if "uid" not in (volume["spec"].get("claimRef") or {}):
+                todo.patch("persistentvolumes", volume, {"spec": {"claimRef": _reference(claim)}})
+        if volume is None:
             return
         if not bound:
             todo.patch("persistentvolumeclaims", claim, {"spec": {"volumeName": name}})
@@ -83,13 +92,7 @@ class Volumes(Base):
             "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy") or "Delete",
             "storageClassName": class_name,
             "csi": {"driver": PROVISIONER, "volumeHandle": name},
-            "claimRef": {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "name": name_of(claim),
-                "namespace": namespace_of(claim),
-                "uid": uid_of(claim),
-            },
+            "claimRef": _reference(claim),
         }
         if claim["spec"].get("volumeMode"):
             spec["volumeMode"] = claim["spec"]["volumeMode"]
@@ -115,16 +118,62 @@ class Volumes(Base):
             todo.patch("persistentvolumes", volume, {"status": {"phase": "Released"}}, "status")
 
 
-def _claims(pod: Object) -> tuple[str, ...]:
-    """Keys of the claims that a pod mounts."""
-    namespace, found = namespace_of(pod), []
-    for volume in pod["spec"].get("volumes") or ():
-        name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
-        if volume.get("ephemeral") is not None:
-            name = f"{name_of(pod)}-{volume['name']}"
-        if name:
-            found.append(f"{namespace}/{name}")
-    return tuple(found)
+def _reference(claim: Object) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "name": name_of(claim),
+        "namespace": namespace_of(claim),
+        "uid": uid_of(claim),
+    }
+
+
+def _waits(claim: Object) -> bool:
+    return not claim["spec"].get("volumeName") and not is_ending(claim)
+
+
+def _fitting(seen: Objects, claim: Object) -> Object | None:
+    """The smallest volume that is free and large enough, one that names the claim before all.
+
+    Source: pkg/controller/volume/persistentvolume/index.go. Where the class waits for a pod, only
+    the latter: the scheduler chooses.
+    """
+    spec = claim["spec"]
+    storage_class = seen.get("storageclasses", spec.get("storageClassName") or "")
+    waits = (storage_class or {}).get("volumeBindingMode") == "WaitForFirstConsumer"
+    wanted = _bytes((spec.get("resources") or {}).get("requests"))
+    found: tuple[bool, int, str] | None = None
+    for volume in seen.all("persistentvolumes"):
+        own = volume["spec"]
+        meant = own.get("claimRef")
+        if is_ending(volume) or (meant and not _is_meant(meant, claim)) or (waits and not meant):
+            continue
+        if (own.get("storageClassName") or "") != (spec.get("storageClassName") or ""):
+            continue
+        if not set(spec.get("accessModes") or ()) <= set(own.get("accessModes") or ()):
+            continue
+        if (own.get("volumeMode") or "Filesystem") != (spec.get("volumeMode") or "Filesystem"):
+            continue
+        if spec.get("selector") is not None and not selects(spec["selector"], volume):
+            continue
+        size = _bytes(own.get("capacity"))
+        if size >= wanted:
+            rank = (not meant, size, name_of(volume))
+            found = rank if found is None else min(found, rank)
+    return None if found is None else seen.get("persistentvolumes", found[2])
+
+
+def _is_meant(reference: Object, claim: Object) -> bool:
+    named = reference.get("name") == name_of(claim)
+    placed = (reference.get("namespace") or "default") == namespace_of(claim)
+    return named and placed and reference.get("uid", uid_of(claim)) == uid_of(claim)
+
+
+def _bytes(amounts: Object | None) -> int:
+    try:
+        return parse_quantity(str((amounts or {}).get("storage") or "0")).value()
+    except QuantityError:
+        return 0
 
 
 def _unprotect(kind: str, obj: Object, finalizer: str, todo: Todo) -> None:

@@ -24,6 +24,7 @@ from stower.model.times import time_ns, time_text
 
 Object = dict[str, Any]
 NOW_NS = 1_000_000_000
+GRACE_SECONDS_MAX = 100 * 365 * 86400  # as far as dates are looked ahead
 DEPENDENTS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 
@@ -156,11 +157,12 @@ def remove(call: Call, record: Record, options: DeleteOptions) -> tuple[bytes, b
 
 def _begin(call: Call, meta: Object, grace: int, begun: bool) -> None:
     """Mark the object as on its way out, or shorten that way."""
-    end = time_text(call.request.now_ns + grace * NOW_NS)
+    end = time_text(call.request.now_ns + min(grace, GRACE_SECONDS_MAX) * NOW_NS)
     if begun:  # what is left gets shorter by the difference
         before = time_ns(meta["deletionTimestamp"]) or call.request.now_ns
         shorter = (meta.get("deletionGracePeriodSeconds") or 0) - grace
-        end = time_text(before - shorter * NOW_NS)
+        shorter = max(-GRACE_SECONDS_MAX, min(shorter, GRACE_SECONDS_MAX))
+        end = time_text(max(0, before - shorter * NOW_NS))
     meta["deletionTimestamp"] = end
     if call.resource.key != ("", "namespaces"):
         meta["deletionGracePeriodSeconds"] = grace

@@ -315,8 +315,14 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         validate_update=_change(others.runtime_class_update),
     ),
     ("apps", "replicasets"): _WORKLOAD,
-    ("apps", "statefulsets"): replace(
-        _WORKLOAD, warnings=lambda call, item: warnings.templated(item)
+    ("apps", "statefulsets"): Hooks(
+        validate_create=_rule(others.stateful_set),
+        validate_update=_change(others.stateful_set_update),
+        warnings=lambda call, item: warnings.templated(item),
+    ),
+    ("batch", "cronjobs"): Hooks(
+        validate_create=_rule(others.cron_job),
+        validate_update=lambda call, new, old: others.cron_job(new, old),
     ),
     ("coordination.k8s.io", "leases"): Hooks(
         prepare_create=lambda call, item: _without_strategy(item),

@@ -78,7 +78,7 @@ def test_a_pod_ends_after_its_time(policy: str, code: str, phase: str, restarts:
     cluster.create("pods", pod("p", annotations=how, restartPolicy=policy))
     cluster.advance(55)
     assert {"p": "Running"} == cluster.phases()
-    cluster.advance(70)
+    cluster.advance(80)  # the second time it waits for 10 s
     status = cluster.one("pods", "p")["status"]
     assert phase == status["phase"]
     container = status["containerStatuses"][0]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stower.actors.cron_job import Schedule
+from stower.model.cron import Schedule
 from tests.unit.actors.cluster import Cluster, Object, S, pools
 
 MINUTE = 60

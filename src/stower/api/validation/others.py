@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from stower.api import names
@@ -26,6 +26,7 @@ from stower.api.validation.rules import (
     one_of,
     required,
 )
+from stower.model.cron import Schedule
 from stower.model.quantity import Quantity
 
 SYSTEM_CLASSES: Final = {
@@ -34,6 +35,7 @@ SYSTEM_CLASSES: Final = {
 }
 USER_PRIORITY_MAX: Final = 1_000_000_000
 DATA_BYTES_MAX: Final = 1024 * 1024  # of a ConfigMap or Secret
+CRON_NAME_MAX: Final = 52  # 11 less than a label's, for what is added to it
 FEATURE: Final = re.compile(r"[A-Z][A-Za-z0-9]*(/[A-Z][A-Za-z0-9]*)*\Z")
 EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
@@ -255,8 +257,11 @@ def lease_update(new: Object, old: Object) -> Faults:
 # Workloads
 
 
-def template(path: str, given: Object | None) -> Iterator[FieldError]:
-    """A pod template."""
+Template = Callable[[str, Object | None], Iterator[FieldError]]
+
+
+def _outside(path: str, given: Object | None) -> Iterator[FieldError]:
+    """A pod template's labels and annotations."""
     if given is None:
         yield required(path)
         return
@@ -264,13 +269,30 @@ def template(path: str, given: Object | None) -> Iterator[FieldError]:
     yield from labels(f"{path}.labels", meta.get("labels"))
     for fault in pods.annotations(meta.get("annotations") or {}, given.get("spec") or {}):
         yield fault._replace(field=f"{path}.{fault.field.removeprefix('metadata.')}")
+
+
+def template(path: str, given: Object | None) -> Iterator[FieldError]:
+    """A pod template."""
+    yield from _outside(path, given)
+    if given is None:
+        return
     yield from pods.pod_spec(f"{path}.spec", given)
     if (given.get("spec") or {}).get("ephemeralContainers"):
         text = "ephemeral containers not allowed in pod template"
         yield forbidden(f"{path}.spec.ephemeralContainers", text)
 
 
-def workload(item: Object) -> Faults:
+def stateful_set(item: Object) -> Faults:
+    """A StatefulSet: its claims become volumes of the pods, whose spec is not looked at before."""
+    return workload(item, _outside)
+
+
+def stateful_set_update(new: Object, old: Object) -> Faults:
+    """A change of one; the selector stays."""
+    return workload_update(new, old, _outside)
+
+
+def workload(item: Object, of_template: Template = template) -> Faults:
     """What Deployment, ReplicaSet, StatefulSet and DaemonSet have in common."""
     spec = item["spec"]
     faults = not_negative("spec.replicas", spec.get("replicas"))
@@ -287,7 +309,7 @@ def workload(item: Object) -> Faults:
     if selector and any(found.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
         text = "`selector` does not match template `labels`"
         faults.append(invalid("spec.template.metadata.labels", found, text))
-    faults += template("spec.template", own)
+    faults += of_template("spec.template", own)
     policy = ((own or {}).get("spec") or {}).get("restartPolicy", "Always")
     if policy != "Always":
         faults.append(unsupported("spec.template.spec.restartPolicy", policy, ("Always",)))
@@ -296,9 +318,9 @@ def workload(item: Object) -> Faults:
     return faults
 
 
-def workload_update(new: Object, old: Object) -> Faults:
+def workload_update(new: Object, old: Object, of_template: Template = template) -> Faults:
     """A change of one of them: the selector stays."""
-    faults = workload(new)
+    faults = workload(new, of_template)
     if new["spec"].get("selector") != old["spec"].get("selector"):
         faults.append(invalid("spec.selector", new["spec"].get("selector"), IMMUTABLE))
     return faults
@@ -322,6 +344,30 @@ def controller(item: Object) -> Faults:
 def controller_update(new: Object, old: Object) -> Faults:
     """A change of a ReplicationController."""
     return controller(new)
+
+
+def cron_job(item: Object, old: Object | None = None) -> Faults:
+    """A CronJob; a schedule that stays is not looked at again."""
+    spec = item["spec"]
+    schedule, faults = spec.get("schedule", ""), list[FieldError]()
+    if not schedule:
+        faults.append(required("spec.schedule"))
+    elif old is None or old["spec"].get("schedule") != schedule:
+        try:
+            Schedule(schedule)
+        except ValueError as error:
+            faults.append(invalid("spec.schedule", schedule, str(error)))
+    name = item["metadata"].get("name") or ""
+    if old is None and len(name) > CRON_NAME_MAX:
+        text = f"must be no more than {CRON_NAME_MAX} characters"
+        faults.append(FieldError(TOO_LONG, "metadata.name", name, text))
+    for field in ("startingDeadlineSeconds", "successfulJobsHistoryLimit",
+                  "failedJobsHistoryLimit"):  # fmt: skip
+        faults += not_negative(f"spec.{field}", spec.get(field))
+    inner = (spec.get("jobTemplate") or {}).get("spec") or {}
+    for fault in job({"spec": inner}):
+        faults.append(fault._replace(field=f"spec.jobTemplate.{fault.field}"))
+    return faults
 
 
 def job(item: Object) -> Faults:
