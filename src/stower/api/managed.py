@@ -8,6 +8,7 @@ Source: KEP-555; sigs.k8s.io/structured-merge-diff, apimachinery pkg/util/manage
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -49,6 +50,8 @@ def key_of(kind: Type, item: Value) -> str | None:
     """The element that names an item of a map-like list."""
     if not isinstance(item, dict):
         return None
+    if len(kind.map_keys) == 1 and type(value := item.get(kind.map_keys[0])) is str:
+        return _text_key(kind.map_keys[0], value)
     found = {}
     for name in kind.map_keys:
         value = item.get(name, _KEY_DEFAULTS.get(name))
@@ -59,6 +62,12 @@ def key_of(kind: Type, item: Value) -> str | None:
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 _known: Final = Known()
+_MISSING: Final = object()
+
+
+@lru_cache(4096)
+def _text_key(name: str, value: str) -> str:
+    return "k:" + _compact({name: value})
 
 
 def _compact(value: Value) -> str:
@@ -153,9 +162,12 @@ def _compared(kind: Type | None, old: Value, new: Value) -> tuple[Object | None,
     )
     if not structured or kind is None or (_is_leaf(kind, old) and _is_leaf(kind, new)):
         return {}, None
-    before = {} if not old else {e: v for e, _, v in _children(kind, old)}
     changed: Object = {}
     removed: Object = {}
+    if isinstance(new, dict):
+        _compare_maps(kind, old, new, changed, removed)
+        return changed or None, removed or None
+    before = {} if not old else {e: v for e, _, v in _children(kind, old)}
     for element, inner_kind, inner in _children(kind, new) if new else ():
         if element not in before:
             changed[element] = _whole(inner_kind, inner)
@@ -172,6 +184,30 @@ def _compared(kind: Type | None, old: Value, new: Value) -> tuple[Object | None,
             if element in before:
                 removed[element] = _whole(inner_kind, inner)
     return changed or None, removed or None
+
+
+def _compare_maps(kind: Type, old: Object, new: Object, changed: Object, removed: Object) -> None:
+    """The same of structs and maps, whose elements need no keys made."""
+    fields = kind.fields if kind.form == "struct" else None
+    for name, inner in new.items():
+        was = old.get(name, _MISSING)
+        if was is inner or was == inner:
+            continue
+        field = fields.get(name) if fields is not None else None
+        inner_kind = kind.items if fields is None else field.type if field is not None else None
+        if was is _MISSING:
+            changed[f"f:{name}"] = _whole(inner_kind, inner)
+            continue
+        more, less = _compared(inner_kind, was, inner)
+        if more is not None:
+            changed[f"f:{name}"] = more
+        if less is not None:
+            removed[f"f:{name}"] = less
+    for name, inner in old.items():
+        if name not in new:
+            field = fields.get(name) if fields is not None else None
+            inner_kind = kind.items if fields is None else field.type if field is not None else None
+            removed[f"f:{name}"] = _whole(inner_kind, inner)
 
 
 def without_managers(item: Object) -> Object:

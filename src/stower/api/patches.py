@@ -199,6 +199,22 @@ def strategic(original: Value, patch: Value, kind: Type | None) -> Value:
 
 
 def _strategic_map(original: Object, patch: Object, kind: Type | None) -> Object:
+    result = dict(original)
+    for name, change in patch.items():
+        if name[:1] == "$":
+            return _directed_map(original, patch, kind)
+        if change is None:
+            result.pop(name, None)
+        elif type(change) is dict or type(change) is list:
+            field, inner = _below(kind, name)
+            result[name] = _strategic_value(result.get(name), change, field, inner, None)
+        else:
+            result[name] = change
+    return result
+
+
+def _directed_map(original: Object, patch: Object, kind: Type | None) -> Object:
+    """The same of a patch that says how."""
     directive = patch.get(DIRECTIVE)
     if directive == "replace":
         replaced: Object = _clean({k: v for k, v in patch.items() if k != DIRECTIVE})

@@ -27,6 +27,10 @@ class Subresource:
         self.verbs: tuple[str, ...] = tuple(entry["verbs"])
 
 
+# Two names of one thing, converted at the edge.
+_STORED_AS: Final = {("events.k8s.io", "events"): ("", "events")}
+
+
 class Resource:
     """One resource of one version."""
 
@@ -43,25 +47,11 @@ class Resource:
         self.type = kind
         self.columns: list[Object] = []
         self.custom: Any = None  # the version of a CustomResourceDefinition, for its kinds
-
-    @property
-    def api_version(self) -> str:
-        """As objects of this resource say it."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Where its objects are kept; versions of one resource share it."""
-        return _STORED_AS.get((self.group, self.plural), (self.group, self.plural))
-
-    @property
-    def stored(self) -> bool:
-        """Whether there are objects of it, or only answers."""
-        return "list" in self.verbs and self.plural != "componentstatuses"
-
-
-# Two names of one thing, converted at the edge.
-_STORED_AS: Final = {("events.k8s.io", "events"): ("", "events")}
+        # As its objects say it, and where they are kept: versions of one resource share that.
+        self.api_version = f"{group}/{version}" if group else version
+        self.key: tuple[str, str] = _STORED_AS.get((group, self.plural), (group, self.plural))
+        # Whether there are objects of it, or only answers.
+        self.stored = "list" in self.verbs and self.plural != "componentstatuses"
 
 
 class Registry:

@@ -53,10 +53,14 @@ class Request:
 
     def value(self, name: str) -> str:
         """The first value of a parameter, or empty."""
+        if not self.query:
+            return ""
         return next((value for key, value in self.query if key == name), "")
 
     def values(self, name: str) -> list[str]:
         """All values of a parameter."""
+        if not self.query:
+            return []
         return [value for key, value in self.query if key == name]
 
 

@@ -7,6 +7,7 @@ requests give the same answers, byte for byte.
 import base64
 import hashlib
 import hmac
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +38,20 @@ HEALTH: Final = ("/healthz", "/livez", "/readyz")
 NOTHING_HERE: Final = Response(
     404, [b"404 page not found\n"], content_type="text/plain; charset=utf-8"
 )
+
+
+Verb = tuple[str, Callable[[Call], Response | Watch]]
+OF_ONE: Final[dict[str, Verb]] = {
+    "GET": ("get", reads.get_or_list),
+    "PUT": ("update", writes.update),
+    "PATCH": ("patch", patching.patch),
+    "DELETE": ("delete", deletion.delete),
+}
+OF_ALL: Final[dict[str, Verb]] = {
+    "GET": ("list", reads.get_or_list),
+    "POST": ("create", writes.create),
+    "DELETE": ("deletecollection", deletion.delete_collection),
+}
 
 
 def _only_get(request: Request) -> None:
@@ -258,24 +273,14 @@ class Api:
 
     def _verb(self, call: Call) -> Response | Watch:
         method = call.request.method
-        if call.name:
-            verbs = {
-                "GET": ("get", reads.get_or_list),
-                "PUT": ("update", writes.update),
-                "PATCH": ("patch", patching.patch),
-                "DELETE": ("delete", deletion.delete),
-            }
-        else:
-            verbs = {
-                "GET": ("list", reads.get_or_list),
-                "POST": ("create", writes.create),
-                "DELETE": ("deletecollection", deletion.delete_collection),
-            }
+        verbs = OF_ONE if call.name else OF_ALL
+        if not call.name:
             if call.resource.namespaced and not call.namespace and method != "GET":
                 raise method_not_allowed()
-        verb, function = verbs.get(method, ("", None))
-        if function is None or verb not in call.resource.verbs:
+        found = verbs.get(method)
+        if found is None or found[0] not in call.resource.verbs:
             raise method_not_allowed()
+        verb, function = found
         if method != "GET":  # before anything is written
             target = negotiate.OBJECT if verb != "deletecollection" else negotiate.LIST
             negotiate.choose_format(call.request, target, call.resource)

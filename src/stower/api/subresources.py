@@ -13,11 +13,14 @@ Object = dict[str, Any]
 Handler = Callable[[Call], Response | Watch]
 
 
+VERBS: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "POST": "create",
+                "DELETE": "delete"}  # fmt: skip
+
+
 def handle(call: Call) -> Response | Watch:
     """A request for a part of an object."""
     sub = call.resource.subresources[call.subresource]
-    verb = {"GET": "get", "PUT": "update", "PATCH": "patch", "POST": "create", "DELETE": "delete"}
-    if verb.get(call.request.method, "") not in sub.verbs:
+    if VERBS.get(call.request.method, "") not in sub.verbs:
         raise method_not_allowed()
     if call.resource.namespaced and not call.namespace:
         raise no_such_path()

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -47,7 +48,14 @@ class Message:
 
     def header(self, name: bytes) -> str:
         """A header's value, or empty."""
-        return self.headers.get(name, b"").decode("utf-8", "replace")
+        value = self.headers.get(name)
+        return "" if value is None else _text(value)
+
+
+@lru_cache(1024)
+def _text(value: bytes) -> str:
+    """The text of a header: most are the same with each request."""
+    return value.decode("utf-8", "replace")
 
 
 Answer = Callable[["Connection", Message], None]
@@ -74,6 +82,7 @@ class Connection(asyncio.Protocol):
         self._deaf = False  # what still comes is not read
         self._paused = False  # nothing comes
         self._streaming = False  # an answer goes out in pieces
+        self._waits_for: tuple[Message, bool] | None = None  # whose rest, and if of its head
         self._writable: asyncio.Future[None] | None = None  # while the client takes no more
         self._deadline = NEVER
 
@@ -131,6 +140,16 @@ class Connection(asyncio.Protocol):
         if len(self._queue) > QUEUE_MAX:
             self._pause()
         self._serve()
+        if self._in_head or self._in_body:  # it came in part
+            self._wait_for_rest()
+
+    def _wait_for_rest(self) -> None:
+        """Give the rest of a request its time, from its first byte or the end of its headers."""
+        state = (self._message, self._in_head)
+        if self._answering is None and state != self._waits_for:
+            self._waits_for = state
+            seconds = HEADER_SECONDS if self._in_head else BODY_SECONDS
+            self._deadline = self._loop.time() + seconds
 
     # The parser calls
 
@@ -138,8 +157,6 @@ class Connection(asyncio.Protocol):
         self._message = Message()
         self._in_head = True
         self._head_bytes = 0
-        if self._answering is None:
-            self._deadline = self._loop.time() + HEADER_SECONDS
 
     def on_url(self, url: bytes) -> None:
         message = self._message
@@ -163,10 +180,8 @@ class Connection(asyncio.Protocol):
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > BODY_BYTES_MAX:
             self._too_large(message)
-        if self._answering is None:
-            self._deadline = self._loop.time() + BODY_SECONDS
-            waits = b"100-continue" in headers.get(b"expect", b"").lower()
-            if waits and message.fault is None:
+        if b"expect" in headers and self._answering is None and message.fault is None:
+            if b"100-continue" in headers[b"expect"].lower():
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
@@ -204,10 +219,10 @@ class Connection(asyncio.Protocol):
                 self.transport.close()
             return
         if self._writable is None:
-            self._deadline = self._loop.time() + (
-                HEADER_SECONDS if self._in_head else BODY_SECONDS if self._in_body
-                else KEEP_ALIVE_SECONDS
-            )  # fmt: skip
+            if self._in_head or self._in_body:
+                self._wait_for_rest()
+            else:
+                self._deadline = self._listener.swept_s + KEEP_ALIVE_SECONDS + SWEEP_SECONDS
             self._listen()
         self._serve()
 
@@ -312,6 +327,7 @@ class Listener:
         self.loop = asyncio.get_running_loop()
         self.connections: dict[Connection, None] = {}
         self.closing = False
+        self.swept_s = self.loop.time()
         self._date = b""
         self._date_second = 0
         self._sweeper = self.loop.create_task(self._sweep())
@@ -330,7 +346,7 @@ class Listener:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            now_s = self.loop.time()
+            now_s = self.swept_s = self.loop.time()
             for connection in list(self.connections):
                 connection.sweep(now_s)
 
