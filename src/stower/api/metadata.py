@@ -153,10 +153,17 @@ _CALLS: Final = {
 }
 
 
+_FIXED: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp",
+                 "deletionGracePeriodSeconds")  # fmt: skip
+_LOOKED_AT: Final = ("labels", "annotations", "ownerReferences", "finalizers", *_FIXED)
+
+
 def update_metadata_errors(
     meta: Object, old: Object, key: tuple[str, str], subresource: str
 ) -> list[FieldError]:
     """What a change of metadata may not do, as often as the real server says it."""
+    if all(meta.get(name) == old.get(name) for name in _LOOKED_AT):
+        return []  # it was right when it came
     updates, wholes = (1, 0) if subresource == "status" else _CALLS.get(key, (1, 0))
     common = _named_errors(meta)
     names = list(meta.get("finalizers") or ())
@@ -182,8 +189,7 @@ def _fixed_errors(meta: Object, old: Object) -> list[FieldError]:
                 f"finalizers []string{{{listed}}}"
             )
             errors.append(FieldError(FORBIDDEN, "metadata.finalizers", None, text))
-    for name in ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp",
-                 "deletionGracePeriodSeconds"):  # fmt: skip
+    for name in _FIXED:
         if meta.get(name) != old.get(name):
             errors.append(FieldError(INVALID, f"metadata.{name}", meta.get(name), IMMUTABLE))
     return errors

@@ -3,6 +3,7 @@
 Source: pkg/registry/core/pod/strategy.go and storage, Kubernetes 1.36.
 """
 
+from functools import lru_cache
 from typing import Any, Final
 
 from stower.api.calls import Call
@@ -101,6 +102,11 @@ def _resized(containers: list[Object], wanted: list[Object]) -> list[Object]:
     return made
 
 
+@lru_cache(4096)
+def _is_zero(text: str) -> bool:
+    return quantity_of(text).is_zero
+
+
 def qos_class(spec: Object) -> str:
     """Guaranteed, Burstable or BestEffort. Source: pkg/apis/core/helper/qos."""
     own = spec.get("resources")
@@ -113,14 +119,16 @@ def qos_class(spec: Object) -> str:
     guaranteed = True
     for part in parts:
         requests, limits = part.get("requests") or {}, part.get("limits") or {}
-        asked = {n: v for n in QOS if (v := requests.get(n)) and not quantity_of(v).is_zero}
-        bound = {n: v for n in QOS if (v := limits.get(n)) and not quantity_of(v).is_zero}
+        asked = {n: v for n in QOS if (v := requests.get(n)) and not _is_zero(v)}
+        bound = {n: v for n in QOS if (v := limits.get(n)) and not _is_zero(v)}
         requested |= bool(asked)
         limited |= bool(bound)
         if len(bound) < len(QOS):
             guaranteed = False
         for name, limit in bound.items():
-            if name not in asked or quantity_of(asked[name]).cmp(quantity_of(limit)) != 0:
+            if name not in asked or (
+                asked[name] != limit and quantity_of(asked[name]).cmp(quantity_of(limit)) != 0
+            ):
                 guaranteed = False
     if not requested and not limited:
         return "BestEffort"

@@ -136,9 +136,11 @@ class WriteOptions:
 
 def write_options(request: Request, kind: str) -> WriteOptions:
     """The options of a write. `kind`: CreateOptions, UpdateOptions or PatchOptions."""
+    apply = request.content_type == APPLY_PATCH
+    if not request.query and not apply:
+        return WriteOptions(False, agent_name(request), "Warn", False)
     errors = []
     manager = request.value("fieldManager")
-    apply = request.content_type == APPLY_PATCH
     if apply and not manager:
         errors.append(FieldError(REQUIRED, "fieldManager", "", "is required for apply patch"))
     if kind == "PatchOptions" and not apply and request.value("force"):
