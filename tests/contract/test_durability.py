@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from socket import create_connection
+from typing import Any
 
 import pytest
 
@@ -152,13 +154,15 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open, self.entered = threading.Event(), threading.Event()
         self.open.set()
-        self.failing = False
+        self.failing = self.fails_every_other = False
+        self.turn = 0
         commit = Database.commit
 
         def gated(database: Database, batch: Batch) -> None:
             self.entered.set()
             assert self.open.wait(30)
-            if self.failing:
+            self.turn += 1
+            if self.failing or (self.fails_every_other and self.turn % 2):
                 raise sqlite3.OperationalError("database or disk is full")
             commit(database, batch)
 
@@ -192,6 +196,43 @@ def test_watch_shows_nothing_that_is_not_on_disk(tmp_path: Path, gate: Gate) -> 
         writer.join()
         other.close()
         assert [("ADDED", "a")] == watched(client)
+
+
+def test_writes_in_a_row_are_answered_by_their_own_commit(tmp_path: Path, gate: Gate) -> None:
+    """A connection whose write failed has its next one carried out while others are told."""
+    with in_thread(Options(tmp_path)) as (_, client):
+        gate.fails_every_other = True
+        raw = create_connection((client.host, int(client.port)), timeout=20)
+        with client.context.wrap_socket(raw, server_hostname="127.0.0.1") as connection:
+            sent = b""
+            for i in range(40):
+                body = json.dumps(make_map(f"m{i}")).encode()
+                head = f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+                head += f"{client.token}\r\nContent-Length: {len(body)}\r\n\r\n"
+                sent += head.encode() + body
+            connection.sendall(sent)
+            answers = HTTPAnswers(connection)
+            statuses = [answers.next() for _ in range(40)]
+        gate.fails_every_other = False
+        _, listed = client.call("GET", CONFIG_MAPS)
+        there = {item["metadata"]["name"] for item in listed["items"]}
+        assert {201, 500} == set(statuses)
+        assert {f"m{i}" for i, status in enumerate(statuses) if status == 201} == there
+
+
+class HTTPAnswers:
+    """The statuses of answers that come one after the other."""
+
+    def __init__(self, connection: Any) -> None:
+        self._file = connection.makefile("rb")
+
+    def next(self) -> int:
+        status, size = int(self._file.readline().split()[1]), 0
+        while (line := self._file.readline().strip().lower()) != b"":
+            if line.startswith(b"content-length:"):
+                size = int(line.split(b":")[1])
+        self._file.read(size)
+        return status
 
 
 def test_revisions_of_failed_writes_hide_no_later_event(tmp_path: Path, gate: Gate) -> None:

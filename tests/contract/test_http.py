@@ -2,6 +2,7 @@
 
 import json
 import ssl
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -152,6 +153,9 @@ NO_HTTP = (
     b"\x00\x01\x02\r\n\r\n",
     b"GET\r\n\r\n",
     b"GET / HTTP/9.9\r\n\r\n",
+    b"GET / HTTP/2.0\r\nHost: x\r\nConnection: close\r\n\r\n",
+    b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + b"X: y\r\n" * 500 + b"\r\n",
     b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
 )
 
@@ -179,6 +183,81 @@ def test_a_connection_that_is_not_used(client: Client, monkeypatch: pytest.Monke
         one.send("GET /version HTTP/1.1\r\n")
         assert 200 == one.answer()[0]
         assert one.ended()
+
+
+def test_a_slow_client_gets_all_of_an_answer_after_which_it_closes(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "LINGER_SECONDS", 0.1)
+    for i in range(14):
+        body = {"metadata": {"name": f"big-{i}"}, "data": {"x": "y" * 900_000}}
+        assert 201 == client.call("POST", CONFIG_MAPS, body)[0]
+    with wire(client) as one:
+        one.send(f"GET {CONFIG_MAPS} HTTP/1.1\r\nConnection: close\r\n")
+        one._more()
+        threading.Event().wait(1.5)  # several looks for connections whose time is over
+        assert len(one.answer()[2]) > 14 * 900_000
+        assert one.ended()
+
+
+def test_trailers_are_no_headers_and_not_endless(client: Client) -> None:
+    body = config_map("trailed")
+    chunked = b"%x\r\n%b\r\n0\r\n" % (len(body), body)
+    head = f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    with wire(client) as one:
+        trailer = f"Authorization: Bearer {client.token}\r\n\r\n".encode()
+        one.connection.sendall(head + chunked + trailer)
+        assert 401 == one.answer()[0]
+    with wire(client) as one:
+        one.connection.sendall(head + chunked + b"X: ")
+        for _ in range(20):
+            one.connection.sendall(b"a" * 16_384)
+        assert 400 == one.answer()[0]
+
+
+def test_a_bad_request_behind_a_watch_waits_for_its_end(client: Client) -> None:
+    with wire(client) as one:
+        one.send(f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=3 HTTP/1.1\r\n")
+        one.send(f"POST {CONFIG_MAPS} HTTP/1.1\r\nContent-Length: 99999999\r\n")
+        status, headers, _ = one.answer()
+        assert (200, "chunked") == (status, headers["transfer-encoding"])
+        while b"0\r\n\r\n" not in one._rest:
+            one._more()
+        one._rest = one._rest.partition(b"0\r\n\r\n")[2]
+        assert 413 == one.answer()[0]
+
+
+def test_whoever_asks_to_send_is_answered_in_turn(client: Client) -> None:
+    body = config_map("turn")
+    expect = f"Expect: 100-continue\r\nContent-Length: {len(body)}\r\n"
+    with wire(client) as one:
+        first = one.request("GET /version HTTP/1.1\r\n")
+        one.connection.sendall(first + one.request(f"POST {CONFIG_MAPS} HTTP/1.1\r\n{expect}"))
+        assert [200, 100] == [one.answer()[0], one.answer()[0]]
+        one.connection.sendall(body)
+        assert 201 == one.answer()[0]
+
+
+def test_a_target_may_be_a_whole_url(client: Client) -> None:
+    with wire(client) as one:
+        one.send("GET https://x:1/healthz HTTP/1.1\r\n")
+        assert (200, b"ok") == one.answer()[::2]
+
+
+@pytest.mark.parametrize("text", ["!!bool foo", '!!int ""', '!!float ""', "!!timestamp foo"])
+@pytest.mark.parametrize("size", [1, 20_000])
+def test_yaml_that_breaks_its_reader_is_a_bad_request(client: Client, text: str, size: int) -> None:
+    """And nobody else waits for an answer."""
+    bad = f"data: {{k: {text}}}\n# {'x' * size}\n".encode()
+    body = config_map("good")
+    with wire(client) as one, wire(client) as other:
+        kind = "Content-Type: application/yaml\r\n"
+        good = f"POST {CONFIG_MAPS} HTTP/1.1\r\nContent-Length: {len(body)}\r\n"
+        yaml = f"POST {CONFIG_MAPS} HTTP/1.1\r\n{kind}Content-Length: {len(bad)}\r\n"
+        one.connection.sendall(one.request(good, body) + one.request(yaml, bad))
+        other.send("GET /version HTTP/1.1\r\n")
+        assert [201, 400] == [one.answer()[0], one.answer()[0]]
+        assert 200 == other.answer()[0]
 
 
 def test_a_client_that_takes_no_answers(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

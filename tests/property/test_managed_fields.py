@@ -100,6 +100,25 @@ def test_sets_survive_being_written(item: Object) -> None:
     assert managers == read_managers({"managedFields": write_managers(managers)})
 
 
+def test_items_with_the_same_key_keep_their_manager() -> None:
+    """Of two that are there already, none is new when a third comes."""
+    env = [{"name": "A", "value": "1"}, {"name": "A", "value": "1"}]
+
+    def pod(*more: Object) -> Object:
+        container = {"name": "c", "image": "i", "env": [*env, *more]}
+        return clean({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+
+    old = pod()
+    first = created(pod_type(), skeleton(pod_type()), old, MANAGER, NOW, RESET)
+    old["metadata"]["managedFields"] = first
+    new = pod({"name": "B", "value": "2"})
+    other = Manager("other", "Update", "v1")
+    entries = {e["manager"]: e for e in updated(pod_type(), old, new, other, NOW, RESET)}
+    assert first[0]["fieldsV1"] == entries["m"]["fieldsV1"]
+    (paths,) = [sorted(from_tree(entries["other"]["fieldsV1"]))]
+    assert all('k:{"name":"B"}' in path for path in paths)
+
+
 elements = st.sampled_from(["f:a", "f:b", 'k:{"n":1}', 'v:"x"'])
 path_sets = st.frozensets(st.lists(elements, min_size=1, max_size=3).map(tuple), max_size=8)
 

@@ -168,21 +168,22 @@ def _compared(kind: Type | None, old: Value, new: Value) -> tuple[Object | None,
         _compare_maps(kind, old, new, changed, removed)
         return changed or None, removed or None
     before = {} if not old else {e: v for e, _, v in _children(kind, old)}
-    for element, inner_kind, inner in _children(kind, new) if new else ():
+    # Of items with the same keys, the last counts.
+    after = {e: (k, v) for e, k, v in _children(kind, new)} if new else {}
+    for element, (inner_kind, inner) in after.items():
         if element not in before:
             changed[element] = _whole(inner_kind, inner)
             continue
-        was = before.pop(element)
+        was = before[element]
         if was is not inner and was != inner:
             more, less = _compared(inner_kind, was, inner)
             if more is not None:
                 changed[element] = more
             if less is not None:
                 removed[element] = less
-    if before:
-        for element, inner_kind, inner in _children(kind, old):
-            if element in before:
-                removed[element] = _whole(inner_kind, inner)
+    for element, inner in before.items():
+        if element not in after:
+            removed[element] = _whole(kind.items, inner)
     return changed or None, removed or None
 
 

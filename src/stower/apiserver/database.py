@@ -252,9 +252,15 @@ class Committer:
     _failing = False
 
     def _answer(self, revision: int, failure: str) -> None:
-        waiting = self._waiting
+        waiting, due = self._waiting, []
         while waiting and waiting[0][0] <= revision:
-            waiting.popleft()[1](failure)
+            due.append(waiting.popleft()[1])
+        # Whoever is told may write at once, and waits for another commit than this.
+        for told in due:
+            try:
+                told(failure)
+            except Exception:  # the others must hear of it all the same
+                log.exception("an answer failed")
 
     def is_durable(self, revision: int) -> bool:
         """Whether everything up to the revision is on disk."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from stower.api.errors import bad_request
+from stower.api.errors import ApiError, bad_request
 
 YAML_DEPTH_MAX: Final = 100
 # What go-yaml reads as something else than text, beyond what PyYAML does.
@@ -39,8 +39,10 @@ def from_yaml(body: bytes) -> bytes:
             if depth > YAML_DEPTH_MAX:
                 raise bad_request("error converting YAML to JSON: nested too deep")
         return msgspec.json.encode(yaml.load(body, Loader=yaml.CSafeLoader))
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError) as error:
-        text = str(error).replace("\n", " ")
+    except ApiError:
+        raise
+    except Exception as error:  # PyYAML lets through whatever a constructor stumbles over
+        text = (str(error) or type(error).__name__).replace("\n", " ")
         raise bad_request(f"error converting YAML to JSON: {text}") from None
 
 

@@ -91,20 +91,24 @@ class Handler:
         """Answer one request, now or later."""
         self.requests += 1
         if _is_long_yaml(message):
-            self._later(self._read_aside(connection, message))
+            self._later(connection, self._read_aside(connection, message))
         else:
             self._carry_out(connection, message, b"".join(message.body))
 
-    def _later(self, work: Any) -> None:
+    def _later(self, connection: Connection, work: Any) -> None:
+        """An answer that takes time; where it breaks off, so does the connection."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                connection.abort()
+                if not isinstance(error, ConnectionError):
+                    log.error("an answer broke off", exc_info=error)
+
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, ConnectionError):
-            log.error("an answer broke off", exc_info=error)
+        task.add_done_callback(ended)
 
     async def _read_aside(self, connection: Connection, message: Message) -> None:
         try:
@@ -137,7 +141,7 @@ class Handler:
             if message.version == "1.0":
                 self._send(connection, message, refusal(bad_request(NO_CHUNKS)))
             else:
-                self._later(self._stream(connection, message, response))
+                self._later(connection, self._stream(connection, message, response))
         elif committer.is_durable(response.revision):
             self._send(connection, message, response)
         else:
@@ -156,6 +160,10 @@ class Handler:
         user, groups = self._authenticated(connection, message)
         try:
             target = message.target.decode()
+            if not target.startswith("/"):  # a whole URL, as to a proxy
+                scheme, _, rest = target.partition("://")
+                if scheme in ("http", "https"):
+                    target = "/" + rest.partition("/")[2]
             path, _, query = target.partition("?")
             if "%" in path and ("%2f" in path.lower() or "%00" in path):
                 raise bad_request("a name in a path must not contain a slash or a null character")
@@ -232,11 +240,12 @@ class Handler:
         if yaml or response.content_type != JSON or response.headers or response.warnings:
             headers = header_lines(response, YAML if yaml else response.content_type)
         if long:
-            self._later(_send_pieces(connection, message, response, headers))
+            self._later(connection, _send_pieces(connection, message, response, headers))
             return
         body = response.body
         if yaml and len(body) >= ASIDE_BYTES:
-            self._later(_send_aside(connection, message, response.status, headers, body))
+            aside = _send_aside(connection, message, response.status, headers, body)
+            self._later(connection, aside)
         else:
             body = to_yaml(body) if yaml and body else body
             connection.reply(message, response.status, headers, body)

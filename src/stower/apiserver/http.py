@@ -5,6 +5,7 @@ task, no timer and no stream for each; httptools reads them. Knows nothing of wh
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +20,7 @@ BODY_BYTES_MAX: Final = 3 * 1024 * 1024  # as upstream
 HEADER_BYTES_MAX: Final = 16 * 1024  # of one header field, and of the request line
 HEAD_BYTES_MAX: Final = 64 * 1024  # of all of them, beside what comes in one piece with the end
 HEADERS_MAX: Final = 128
+OVERHEAD_FACTOR: Final = 8  # a chunk of one byte takes six
 QUEUE_MAX: Final = 8  # requests that wait for the answer before theirs, until no more are read
 HEADER_SECONDS: Final = 10.0  # from the first byte of a request to the end of its headers
 BODY_SECONDS: Final = 30.0
@@ -28,13 +30,17 @@ LINGER_SECONDS: Final = 1.0  # for a client that still sends to read why it is r
 SWEEP_SECONDS: Final = 0.5  # between looks for connections whose time is over
 NEVER: Final = float("inf")
 
+log = logging.getLogger(__name__)
 _STARTS: Final = {s.value: f" {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
 
 class Message:
     """One request as it came."""
 
-    __slots__ = ("body", "fault", "headers", "keep", "method", "size", "target", "version")
+    __slots__ = (
+        "body", "fault", "headers", "keep", "lines", "method", "overhead", "size", "target",
+        "version", "waits",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.method = ""
@@ -45,6 +51,9 @@ class Message:
         self.size = 0
         self.keep = True  # the connection, after the answer
         self.fault: tuple[int, str] | None = None  # refuse it: status and why
+        self.waits = False  # for 100 Continue, before it sends its body
+        self.lines = 0  # of its head
+        self.overhead = 0  # bytes that came after its head and are no body
 
     def header(self, name: bytes) -> str:
         """A header's value, or empty."""
@@ -121,7 +130,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        message = self._message
+        message, was_in_body, size = self._message, self._in_body, self._message.size
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -130,18 +139,30 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._broken(str(error))
         else:
-            if self._in_head and self._message is message:
-                self._head_bytes += len(data)
-                if self._head_bytes > HEAD_BYTES_MAX:
-                    self._broken("headers too large")
+            if self._message is message:
+                if self._in_head:
+                    self._head_bytes += len(data)
+                    if self._head_bytes > HEAD_BYTES_MAX:
+                        self._broken("headers too large")
+                elif was_in_body and self._in_body:
+                    self._count_overhead(message, len(data) - (message.size - size))
         if self._message.fault is not None and (self._in_head or self._in_body):
             self._queue.append(self._message)  # the rest of it is not read
             self._deafen()
         if len(self._queue) > QUEUE_MAX:
+            if self._streaming:  # which may take hours, and only reading tells that the client left
+                self.transport.abort()
+                return
             self._pause()
         self._serve()
         if self._in_head or self._in_body:  # it came in part
             self._wait_for_rest()
+
+    def _count_overhead(self, message: Message, size: int) -> None:
+        """What is sent around a body in chunks: their sizes and extensions, and trailers."""
+        message.overhead += size
+        if message.overhead > HEAD_BYTES_MAX + OVERHEAD_FACTOR * message.size:
+            self._broken("too much around the body's chunks")
 
     def _wait_for_rest(self) -> None:
         """Give the rest of a request its time, from its first byte or the end of its headers."""
@@ -165,9 +186,12 @@ class Connection(asyncio.Protocol):
             message.fault = (400, "the request line is too long")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # a trailer says nothing of who asks for what
         message = self._message
         message.headers.setdefault(name.lower(), value)
-        if len(name) + len(value) > HEADER_BYTES_MAX or len(message.headers) > HEADERS_MAX:
+        message.lines += 1
+        if len(name) + len(value) > HEADER_BYTES_MAX or message.lines > HEADERS_MAX:
             message.fault = (400, "the headers are too long or too many")
 
     def on_headers_complete(self) -> None:
@@ -180,9 +204,11 @@ class Connection(asyncio.Protocol):
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > BODY_BYTES_MAX:
             self._too_large(message)
-        if b"expect" in headers and self._answering is None and message.fault is None:
-            if b"100-continue" in headers[b"expect"].lower():
-                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        message.waits = b"100-continue" in headers.get(b"expect", b"").lower()
+        if message.version not in ("1.0", "1.1"):
+            message.fault = (400, f"HTTP/{message.version} is not spoken here")
+        elif message.version == "1.1" and b"host" not in headers:
+            message.fault = (400, "a request without Host")
 
     def on_body(self, body: bytes) -> None:
         message = self._message
@@ -206,8 +232,17 @@ class Connection(asyncio.Protocol):
         while self._queue and self._answering is None and self._writable is None:
             message = self._answering = self._queue.popleft()
             self._deadline = NEVER
-            self._listener.answer(self, message)
+            try:
+                self._listener.answer(self, message)
+            except Exception:  # a fault of ours must not take others with it
+                log.exception("%s %s", message.method, message.target)
+                self.transport.abort()
         self._serving = False
+        coming = self._message
+        if coming.waits and self._in_body and self._answering is None and not self._queue:
+            coming.waits = False
+            if coming.fault is None and not self.transport.is_closing():
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _done(self, message: Message) -> None:
         """The message is answered."""
@@ -215,10 +250,14 @@ class Connection(asyncio.Protocol):
         if not message.keep or self._listener.closing:
             self._queue.clear()
             self._deafen()
+            lingers = message.fault is not None and not self.transport.get_write_buffer_size()
+            self._deadline = self._loop.time() + (LINGER_SECONDS if lingers else SEND_SECONDS)
             if message.fault is None:
-                self.transport.close()
+                self.transport.close()  # when all is sent
             return
-        if self._writable is None:
+        if self._writable is not None:
+            self._deadline = self._loop.time() + SEND_SECONDS
+        else:
             if self._in_head or self._in_body:
                 self._wait_for_rest()
             else:
@@ -249,11 +288,10 @@ class Connection(asyncio.Protocol):
         self._message.fault = (400, why)
 
     def _deafen(self) -> None:
-        """Read nothing more; close soon, when the client has seen its answer."""
+        """Read nothing more."""
         self._deaf = True
         self._in_head = self._in_body = False
         self._message.keep = False
-        self._deadline = self._loop.time() + LINGER_SECONDS
 
     def sweep(self, now_s: float) -> None:
         """Cut the connection if its time is over."""

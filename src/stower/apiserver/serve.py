@@ -159,7 +159,8 @@ async def running(options: Options) -> AsyncIterator[Running]:
             server.close()
             handler.close()
             await listener.shutdown(SHUTDOWN_SECONDS)
-            await server.wait_closed()
+            with contextlib.suppress(TimeoutError):  # of clients that never said a word
+                await asyncio.wait_for(server.wait_closed(), SHUTDOWN_SECONDS)
     finally:
         if sweeper is not None:
             sweeper.cancel()
