@@ -15,13 +15,13 @@ from typing import Any
 
 from stower.assembly import build_profiles
 from stower.engine import plain
-from stower.engine.evaluation import Evaluation
+from stower.engine.cycle import Cycle
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.profile import Profile
-from stower.model.kinds import Node, Pod
+from stower.model.kinds import KIND_BY_NAME, SELECTING, Node, Pod
 from stower.model.raw import decode
-from stower.state.cluster import ClusterState
+from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 
 if not __package__:  # run as a file, from any folder: `tests` is found beside the sources
@@ -46,6 +46,9 @@ class World:
         for data in case["objects"]:
             if data["kind"] == "Node":
                 self.state.set_node(view(data, Node))
+            kind = KIND_BY_NAME.get((data["apiVersion"], data["kind"]))
+            if kind is not None and kind.view in SELECTING:
+                self.state.related.put(view(data, kind.view))
         for data in case["objects"]:
             if data["kind"] == "Pod":
                 self.add(view(data, Pod))
@@ -72,7 +75,7 @@ class Judged:
     def __init__(self, world: World, pod: Pod, shape: Shape) -> None:
         state, profile = world.state, world.profile
         self.world = world
-        verdict = plain.judge(profile, state, shape, pod.priority, pod.metadata.uid)
+        verdict = plain.judge(profile, state, shape, pod)
         feasible = verdict.feasible
         refused = verdict.pre_filter
         self.prefilter = None
@@ -86,7 +89,7 @@ class Judged:
             }
         self.nodes: dict[str, Case] = {}
         self.scores: dict[str, dict[str, int]] = {}
-        parts = plain.scores(profile, state, shape, feasible)
+        parts = plain.scores(profile, state, shape, pod, feasible)
         total = plain.total(parts, len(feasible))
         for row in state.present_rows():
             name = state.names[row]
@@ -99,12 +102,13 @@ class Judged:
         self.best = sorted(n for n, s in self.scores.items() if s["total"] == highest)
         self.message = verdict.diagnosis(state.node_count).message()
         if not state.nominated:
-            self._check_cache(shape)
+            self._check_cache(pod, shape)
 
-    def _check_cache(self, shape: Shape) -> None:
+    def _check_cache(self, pod: Pod, shape: Shape) -> None:
         """The cached cycle must find the same best nodes."""
         state = self.world.state
-        best = Evaluation(self.world.profile, state, shape).best[: state.row_limit]
+        entry = PodEntry(pod, shape)
+        best = Cycle(state, 0).standing(self.world.profile, entry)
         highest = best.max(initial=-1)
         rows = [r for r in state.present_rows() if highest >= 0 and best[r] == highest]
         names = sorted(state.names[row] for row in rows)

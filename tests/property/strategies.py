@@ -101,12 +101,99 @@ node_affinity = st.fixed_dictionaries(
 )
 
 
+_NOT_DB = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["db"]}]}
+_WEB, _DB = ({"matchLabels": {"app": app}} for app in ("web", "db"))
+_selector = st.sampled_from((_WEB, _WEB, _WEB, _DB, _NOT_DB, _NOT_DB, {}, None))
+_keys = st.sampled_from(
+    ("zone", "zone", "zone", "kubernetes.io/hostname", "kubernetes.io/hostname", "disk", "nowhere")
+)
+
+
+@st.composite
+def _pod_term(draw: Any) -> dict[str, Any]:
+    """A term about other pods."""
+    term: dict[str, Any] = {"topologyKey": draw(_keys), "labelSelector": draw(_selector)}
+    if draw(st.integers(0, 3)) == 0:
+        term["namespaces"] = draw(st.lists(st.sampled_from(("default", "other")), max_size=2))
+    if draw(st.integers(0, 3)) == 0:
+        term["namespaceSelector"] = draw(st.sampled_from(({}, {"matchLabels": {"team": "a"}})))
+    return term
+
+
+_pod_terms = st.fixed_dictionaries(
+    {},
+    optional={
+        "requiredDuringSchedulingIgnoredDuringExecution": st.lists(_pod_term(), max_size=2),
+        "preferredDuringSchedulingIgnoredDuringExecution": st.lists(
+            st.builds(
+                lambda weight, term: {"weight": weight, "podAffinityTerm": term},
+                st.integers(1, 9),
+                _pod_term(),
+            ),
+            max_size=2,
+        ),
+    },
+)
+
+
+_ACTIONS = ("DoNotSchedule", "DoNotSchedule", "ScheduleAnyway")
+
+
+@st.composite
+def _spread(draw: Any) -> dict[str, Any]:
+    """A topology spread constraint."""
+    made: dict[str, Any] = {
+        "maxSkew": draw(st.sampled_from((1, 1, 2, 3))),
+        "topologyKey": draw(_keys),
+        "whenUnsatisfiable": draw(st.sampled_from(_ACTIONS)),
+        "labelSelector": draw(_selector),
+    }
+    if draw(st.booleans()):
+        made["minDomains"] = draw(st.integers(1, 4))
+    for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+        if draw(st.integers(0, 3)) == 0:
+            made[field] = draw(st.sampled_from(("Honor", "Ignore")))
+    if draw(st.integers(0, 3)) == 0:
+        made["matchLabelKeys"] = ["app"]
+    return made
+
+
+@st.composite
+def social_pods(draw: Any, name: str, node: str = "") -> Pod:
+    """A pod with much to say about others."""
+    affinity = {}
+    for field in ("podAffinity", "podAntiAffinity"):
+        if draw(st.booleans()):
+            affinity[field] = draw(_pod_terms)
+    extra: dict[str, Any] = {"topologySpreadConstraints": draw(st.lists(_spread(), max_size=2))}
+    if draw(st.integers(0, 3)) == 0:
+        extra["nodeSelector"] = {"zone": draw(st.sampled_from(ZONES))}
+    apps = st.sampled_from(("web", "web", "db"))
+    namespace = draw(st.sampled_from(("default", "default", "other")))
+    return make_pod(
+        name,
+        node=node,
+        namespace=namespace,
+        labels={"app": draw(apps)},
+        deletion=draw(st.sampled_from((None, None, "2026-01-01T00:00:00Z"))),
+        tolerations=draw(tolerations),
+        affinity=affinity,
+        **extra,
+    )
+
+
 @st.composite
 def pods(draw: Any, name: str, node: str = "") -> Pod:
     """A pod of one of few shapes."""
     extra: dict[str, Any] = {}
     if draw(st.integers(0, 2)) == 0:
         extra["affinity"] = {"nodeAffinity": draw(node_affinity)}
+    if draw(st.integers(0, 2)) == 0:
+        extra.setdefault("affinity", {})["podAffinity"] = draw(_pod_terms)
+    if draw(st.integers(0, 2)) == 0:
+        extra.setdefault("affinity", {})["podAntiAffinity"] = draw(_pod_terms)
+    if draw(st.integers(0, 2)) == 0:
+        extra["topologySpreadConstraints"] = draw(st.lists(_spread(), max_size=2))
     if draw(st.integers(0, 4)) == 0:
         extra["nodeSelector"] = {"zone": draw(st.sampled_from(ZONES))}
     if draw(st.integers(0, 5)) == 0:

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from stower.assembly import build_profiles
 from stower.engine import plain
-from stower.engine.evaluation import SCALAR_ROWS_MAX, Evaluations
+from stower.engine.cycle import Cycle
+from stower.engine.evaluation import SCALAR_ROWS_MAX
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features, Scope
 from stower.framework.profile import Profile
-from stower.state.cluster import ClusterState
-from stower.state.shapes import Shape
+from stower.state.cluster import ClusterState, PodEntry
 from tests.property.strategies import NODE_NAMES, nodes, pods
 from tests.property.worlds import Model, apply, operations
 
@@ -56,21 +56,23 @@ PROFILES = (
 )
 
 
-def plain_best(state: ClusterState, profile: Profile, shape: Shape) -> dict[str, int]:
+def plain_best(state: ClusterState, profile: Profile, entry: PodEntry) -> dict[str, int]:
     """Totals of the feasible nodes by name, from scratch."""
-    verdict = plain.judge(profile, state, shape)
+    verdict = plain.judge(profile, state, entry.shape, entry.pod)
     if verdict.pre_filter is not None:
         return {}
     feasible = verdict.feasible
-    totals = plain.total(plain.scores(profile, state, shape, feasible), len(feasible))
+    totals = plain.total(
+        plain.scores(profile, state, entry.shape, entry.pod, feasible), len(feasible)
+    )
     return {state.names[row]: int(totals[row]) for row in np.flatnonzero(feasible)}
 
 
 def cached_best(
-    state: ClusterState, evaluations: Evaluations, profile: Profile, shape: Shape
+    state: ClusterState, cycle: Cycle, profile: Profile, entry: PodEntry
 ) -> dict[str, int]:
     """The same from the cache, but for scores that are equal on all nodes."""
-    best = evaluations.get(profile, shape).best
+    best = cycle.standing(profile, entry)
     return {state.names[row]: int(best[row]) for row in np.flatnonzero(best >= 0)}
 
 
@@ -91,14 +93,14 @@ def test_cached_cycle_equals_plain_cycle(
 ) -> None:
     """Whatever happens between two questions, the cache answers as if it had none."""
     state, model = ClusterState(), Model()
-    evaluations = Evaluations(state)
-    shapes = [state.shapes.intern(pod) for pod in candidates]
+    cycle = Cycle(state, 0)
+    entries = [PodEntry(pod, state.shapes.intern(pod)) for pod in candidates]
     for step in steps:
         for operation in step:
             apply(state, model, operation)
-        for shape in shapes:
-            expected = plain_best(state, profile, shape)
-            assert gaps(expected) == gaps(cached_best(state, evaluations, profile, shape))
+        for entry in entries:
+            expected = plain_best(state, profile, entry)
+            assert gaps(expected) == gaps(cached_best(state, cycle, profile, entry))
 
 
 placements = st.tuples(st.integers(0, 79), pods("x"))
@@ -126,15 +128,15 @@ def test_cache_follows_many_changed_rows(
     for i in range(80):
         node = kinds[i % len(kinds)]
         state.set_node(replace(node, metadata=replace(node.metadata, name=f"n{i}", uid=f"n{i}")))
-    evaluations, shape = Evaluations(state), state.shapes.intern(candidate)
+    cycle, entry = Cycle(state, 0), PodEntry(candidate, state.shapes.intern(candidate))
     number = 0
     for placed in rounds:
         for row, pod in placed:
             number += 1
             own = replace(pod, metadata=replace(pod.metadata, uid=f"pod-{number}"))
             state.assume(state.add_pending(own), row)
-        expected = plain_best(state, profile, shape)
-        assert gaps(expected) == gaps(cached_best(state, evaluations, profile, shape))
+        expected = plain_best(state, profile, entry)
+        assert gaps(expected) == gaps(cached_best(state, cycle, profile, entry))
 
 
 @settings(max_examples=200)
@@ -147,7 +149,7 @@ def test_scalar_functions_equal_their_vectorised_twins(
     for operation in history:
         apply(state, model, operation)
     shape = state.shapes.intern(candidate)
-    for plugin in profile.filters:
+    for plugin in (*profile.node_filters, *profile.use_filters):
         codes = plugin.filter(shape, state, state.all_rows)
         passes = plugin.passes(shape, state, state.all_rows)
         assert (codes is None) == (passes is None)
@@ -158,7 +160,7 @@ def test_scalar_functions_equal_their_vectorised_twins(
             if plugin.scope is Scope.USE:
                 check = plugin.filter_row(shape, state)
                 assert expected == (check(row) if check is not None else 0)
-    for plugin, _ in profile.scores:
+    for plugin, _ in (*profile.node_scores, *profile.use_scores, *profile.normalized):
         scores = plugin.score(shape, state, state.all_rows)
         if plugin.scope is Scope.USE:
             scalar = plugin.score_row(shape, state)
@@ -172,8 +174,6 @@ def test_scalar_functions_equal_their_vectorised_twins(
 @given(st.permutations(NODE_NAMES), st.data(), pods("candidate"))
 def test_order_of_nodes_changes_nothing(order: list[str], data: Any, candidate: Any) -> None:
     """The same nodes in another order: same totals, and the same node is chosen among equals."""
-    from stower.engine.cycle import Cycle
-
     made = {name: data.draw(nodes(name)) for name in NODE_NAMES}
     chosen, totals = [], []
     for names in (NODE_NAMES, order):
@@ -183,6 +183,6 @@ def test_order_of_nodes_changes_nothing(order: list[str], data: Any, candidate: 
         entry = state.add_pending(candidate)
         row = Cycle(state, seed=7).choose(PROFILES[0], entry)
         chosen.append(state.names[row] if row >= 0 else "")
-        totals.append(plain_best(state, PROFILES[0], entry.shape))
+        totals.append(plain_best(state, PROFILES[0], entry))
     assert chosen[0] == chosen[1]
     assert totals[0] == totals[1]

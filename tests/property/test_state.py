@@ -82,5 +82,5 @@ def test_a_tally_registered_late_counts_what_is_there(history: list[tuple[Any, .
     for operation in history:
         apply(late, model, operation)
     for namespaces, selector in TALLIES:
-        late.tallies.domain_counts(late.tally(namespaces, selector), "zone")
+        late.tally((namespaces, selector)).domain_counts("zone")
     assert by_node(early) == by_node(late)

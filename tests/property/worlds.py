@@ -28,7 +28,7 @@ class Model:
         """A fresh state of the same objects."""
         state = ClusterState()
         for namespaces, selector in TALLIES:
-            state.tallies.domain_counts(state.tally(namespaces, selector), "zone")
+            state.tally((namespaces, selector)).domain_counts("zone")
         for node in self.nodes.values():
             state.set_node(node)
         for pod, node_name in self.pods.values():
@@ -136,10 +136,10 @@ def by_node(state: ClusterState) -> dict[str, Any]:
     }
     tallies = {}
     for namespaces, selector in TALLIES:
-        tally = state.tally(namespaces, selector)
+        tally = state.tally((namespaces, selector))
         counts = {name: int(tally.counts[row]) for name, row in rows.items() if tally.counts[row]}
         zones = state.labels.column("zone")
-        sums = state.tallies.domain_counts(tally, "zone")
+        sums = tally.domain_counts("zone")
         by_zone = {z: int(sums[c]) for z, c in zones.code_of.items()}
         tallies[repr((namespaces, selector))] = (counts, by_zone)
     columns = (*state.columns.values(), state.non_zero_cpu, state.non_zero_memory)

@@ -18,7 +18,9 @@ from stower.engine.step import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
 from stower.framework.writes import Bind, Write
 from stower.model.errors import InvariantError
-from stower.model.kinds import Node, Pod
+from stower.model.kinds import Node, Pod, Service
+from stower.model.kinds.service import ServiceSpec
+from stower.model.meta import ObjectMeta
 from stower.model.raw import decode, edit
 
 SECOND_NS = 1_000_000_000
@@ -46,9 +48,17 @@ def _existing(workload: BenchWorkload) -> list[Pod]:
 
 def _ready(workload: BenchWorkload) -> Engine:
     engine = build_engine()
-    engine.step(Listed((*_nodes(workload), *_existing(workload))), 0)
+    engine.step(Listed((*_related(workload), *_nodes(workload), *_existing(workload))), 0)
     _settle_memory()
     return engine
+
+
+def _related(workload: BenchWorkload) -> tuple[Service, ...]:
+    """A service that selects all pods, where there is one."""
+    if not workload.service:
+        return ()
+    meta = ObjectMeta(name="bench", namespace="default", uid="service")
+    return (Service(metadata=meta, spec=ServiceSpec(selector={"app": "bench"})),)
 
 
 def _settle_memory() -> None:

@@ -1,5 +1,7 @@
 """Objects of the benchmarks, as the JSON that an API server would send."""
 
+from typing import Any
+
 import msgspec
 
 from stower.bench.workloads import BenchWorkload
@@ -35,6 +37,45 @@ def node_bytes(i: int, workload: BenchWorkload) -> bytes:
     )
 
 
+def _about_others(spec: dict[str, Any], workload: BenchWorkload, selector: dict[str, Any]) -> None:
+    """What the pods of a group want of each other."""
+    spread = [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": action,
+            "labelSelector": selector,
+        }
+        for keys, action in (
+            (workload.hard_spread, "DoNotSchedule"),
+            (workload.soft_spread, "ScheduleAnyway"),
+        )
+        for key in keys
+    ]
+    if spread:
+        spec["topologySpreadConstraints"] = spread
+    affinity: dict[str, Any] = spec.get("affinity", {})
+    required, preferred = (f"{w}DuringSchedulingIgnoredDuringExecution"
+                           for w in ("required", "preferred"))  # fmt: skip
+
+    def terms(keys: tuple[str, ...]) -> list[dict[str, Any]]:
+        return [{"topologyKey": key, "labelSelector": selector} for key in keys]
+
+    near: dict[str, Any] = {}
+    if workload.near:
+        near[required] = terms(workload.near)
+    if workload.near_preferred:
+        near[preferred] = [
+            {"weight": 10, "podAffinityTerm": term} for term in terms(workload.near_preferred)
+        ]
+    if near:
+        affinity["podAffinity"] = near
+    if workload.away:
+        affinity["podAntiAffinity"] = {required: terms(workload.away)}
+    if affinity:
+        spec["affinity"] = affinity
+
+
 def pod_bytes(i: int, workload: BenchWorkload, node_name: str = "", cpu_milli: int = 0) -> bytes:
     """Pod i, with what a real pod carries along: some 2 kB of it."""
     shape = i % workload.shapes
@@ -42,7 +83,7 @@ def pod_bytes(i: int, workload: BenchWorkload, node_name: str = "", cpu_milli: i
     if workload.label_each:
         labels["index"] = str(i)
     milli = cpu_milli or 100 + shape
-    spec = {
+    spec: dict[str, Any] = {
         "schedulerName": "default-scheduler",
         "serviceAccountName": "default",
         "restartPolicy": "Always",
@@ -96,8 +137,11 @@ def pod_bytes(i: int, workload: BenchWorkload, node_name: str = "", cpu_milli: i
             for what in ("not-ready", "unreachable")
         ],
     }
+    group = f"group-{i % workload.groups}"
+    labels["group"] = group
     if workload.affinity:
         spec["affinity"] = {"nodeAffinity": _ZONE_AFFINITY}
+    _about_others(spec, workload, {"matchLabels": {"group": group}})
     status: dict[str, object] = {"phase": "Pending", "qosClass": "Burstable"}
     if node_name:
         spec["nodeName"] = node_name

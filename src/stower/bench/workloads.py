@@ -19,7 +19,10 @@ class BenchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes: nodes at the start; existing: pods placed before the clock runs; arriving: pods that
     are timed; shapes: how many different requests they have; label_each: a label value of its own
     on every pod; affinity: every pod requires one of two zones and prefers one; soft_tainted,
-    tainted: shares of the nodes; drift: share of the rows that change between two pods.
+    tainted: shares of the nodes; drift: share of the rows that change between two pods; groups:
+    how many labels the pods are dealt out to; hard_spread, soft_spread, near (required and
+    preferred affinity) and away (required anti-affinity): topology keys, each about the pods of the
+    own group; service: one selects them all, and spreads them by the defaults.
     """
 
     name: str
@@ -34,6 +37,13 @@ class BenchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     soft_tainted: float = 0.0
     tainted: float = 0.0
     drift: float = 0.0
+    groups: int = 1
+    hard_spread: tuple[str, ...] = ()
+    soft_spread: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
+    near_preferred: tuple[str, ...] = ()
+    away: tuple[str, ...] = ()
+    service: bool = False
 
 
 def workloads() -> dict[str, BenchWorkload]:

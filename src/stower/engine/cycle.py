@@ -31,12 +31,45 @@ class Cycle:
         """
         state = self._state
         evaluation = self._evaluations.get(profile, entry.shape)
-        best = evaluation.best[: state.row_limit]
-        if not len(best):
+        own = evaluation.best[: state.row_limit]
+        if not len(own):
             return -1
+        best = self._with_pods(profile, entry, evaluation, own)
         if state.nominated or entry.pod.status.nominated_node_name:
-            return self._choose_beside_nominated(profile, entry, evaluation, best)
+            relative = evaluation.is_normalized or best is not own
+            return self._choose_beside_nominated(profile, entry, best, relative)
         return self._pick(best, entry)
+
+    def standing(self, profile: Profile, entry: PodEntry) -> Ints:
+        """int64[row_limit]: each row's total score, below 0 where the pod may not go. Read only."""
+        evaluation = self._evaluations.get(profile, entry.shape)
+        own = evaluation.best[: self._state.row_limit]
+        return self._with_pods(profile, entry, evaluation, own)
+
+    def _with_pods(
+        self, profile: Profile, entry: PodEntry, evaluation: Evaluation, best: Ints
+    ) -> Ints:
+        """`best` with what the plugins of scope PODS say of this very pod."""
+        state, shape, pod = self._state, entry.shape, entry.pod
+        refusals = [
+            codes
+            for plugin in profile.pod_filters
+            if (codes := plugin.filter_pod(pod, shape, state)) is not None
+        ]
+        speaking = [(p, w) for p, w in profile.pod_scores if p.speaks(pod, state)]
+        if not refusals and not speaking:
+            return best
+        feasible = best >= 0
+        for codes in refusals:
+            feasible &= codes == 0
+        if not feasible.any():
+            return np.full(len(best), INFEASIBLE)
+        total = evaluation.among(feasible) if refusals and evaluation.is_normalized else best
+        for plugin, weight in speaking:
+            part = plugin.score_pod(pod, shape, state, feasible)
+            if part is not None:
+                total = total + part * weight
+        return np.where(feasible, total, INFEASIBLE)
 
     def _pick(self, best: Ints, entry: PodEntry) -> int:
         """The best row, or -1 where none is feasible."""
@@ -47,7 +80,7 @@ class Cycle:
         return pick(best == highest, hashes, pod_hash(self._seed, entry.uid))
 
     def _choose_beside_nominated(
-        self, profile: Profile, entry: PodEntry, evaluation: Evaluation, best: Ints
+        self, profile: Profile, entry: PodEntry, best: Ints, relative: bool
     ) -> int:
         """Where room was promised to pods of this priority or above, a row must do with them too.
 
@@ -58,10 +91,10 @@ class Cycle:
         promised = state.row_of(entry.pod.status.nominated_node_name)
         if promised >= 0 and best[promised] >= 0 and self._has_room(profile, entry, promised):
             return promised
-        if evaluation.is_normalized:
-            verdict = plain.judge(profile, state, shape, entry.pod.priority, entry.uid)
+        if relative:
+            verdict = plain.judge(profile, state, shape, entry.pod)
             feasible = verdict.feasible
-            parts = plain.scores(profile, state, shape, feasible)
+            parts = plain.scores(profile, state, shape, entry.pod, feasible)
             total = plain.total(parts, len(feasible))
             return self._pick(np.where(feasible, total, INFEASIBLE), entry)
         own = best
@@ -77,7 +110,9 @@ class Cycle:
         """Whether a feasible row does with the pods nominated to it as well."""
         state = self._state
         pods = plain.nominated_on(state, state.names[row], entry.pod.priority, entry.uid)
-        return not pods or plain.refused_with(profile, state, entry.shape, row, pods) is None
+        return not pods or (
+            plain.refused_with(profile, state, entry.shape, entry.pod, row, pods) is None
+        )
 
     def diagnose(self, profile: Profile, entry: PodEntry) -> Diagnosis:
         """Why no node will do. Equal pods share one answer while the cluster stays as it is."""
@@ -85,10 +120,14 @@ class Cycle:
         position = (state.use_log.position, state.node_log.position)
         key = (profile.scheduler_name, entry.shape.serial)
         known = self._diagnoses.get(key)
+        about_pods = any(
+            p.filter_pod(entry.pod, entry.shape, state) is not None for p in profile.pod_filters
+        )
+        if about_pods:  # labels and terms about others are not in the shape
+            return plain.judge(profile, state, entry.shape, entry.pod).diagnosis(state.node_count)
         if known is not None and known[0] == position and not state.nominated:
             return known[1]
-        pod = entry.pod
-        verdict = plain.judge(profile, state, entry.shape, pod.priority, entry.uid)
+        verdict = plain.judge(profile, state, entry.shape, entry.pod)
         diagnosis = verdict.diagnosis(state.node_count)
         if not state.nominated:
             if len(self._diagnoses) >= Evaluations.ENTRIES_MAX:

@@ -109,6 +109,14 @@ class Evaluation:
         """Whether a row's score depends on which other rows are feasible."""
         return bool(self._normalized)
 
+    def among(self, feasible: Bools) -> Ints:
+        """int64[rows]: `best` were only these of the feasible rows feasible."""
+        count = len(feasible)
+        total = self.base[:count].copy()
+        for column in self._normalized:
+            total += normalized(column.raw[:count], feasible, column.how) * column.weight
+        return np.where(feasible, total, INFEASIBLE)
+
     # Whole columns
 
     def _generations(self) -> int:

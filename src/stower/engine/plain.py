@@ -6,9 +6,10 @@ not pay: diagnosis of pods that fit nowhere, nominated pods, explanation.
 
 import numpy as np
 
-from stower.framework.plugin import MAX_NODE_SCORE, Normalize, Plugin
+from stower.framework.plugin import MAX_NODE_SCORE, Normalize, Plugin, Scope
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis, Refused, Rejection
+from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
@@ -77,11 +78,9 @@ class Verdict:
         return Rejection((f"node(s) didn't satisfy plugin(s) [{names}]",))
 
 
-def judge(
-    profile: Profile, state: ClusterState, shape: Shape, priority: int = 0, uid: str = ""
-) -> Verdict:
+def judge(profile: Profile, state: ClusterState, shape: Shape, pod: Pod) -> Verdict:
     """Filter all rows for a pod of this shape, counting the room promised to nominated pods of its
-    priority or above (other than the pod of this uid itself)."""
+    priority or above (other than itself)."""
     verdict = Verdict(profile, shape, state.row_limit)
     verdict.refused_by[~state.present[state.all_rows]] = ABSENT
     if not state.node_count:
@@ -94,19 +93,26 @@ def judge(
         outside[state.rows_of(allowed)] = False
         verdict.refused_by[outside] = PRE_FILTER
     for i, plugin in enumerate(profile.filters):
-        codes = plugin.filter(shape, state, state.all_rows)
+        codes = filtered(plugin, pod, shape, state)
         if codes is not None:
             hit = (codes != 0) & (verdict.refused_by == NOBODY)
             verdict.refused_by[hit] = i
             verdict.codes[hit] = codes[hit]
     for name in sorted(state.nominated):
         row = state.row_of(name)
-        pods = nominated_on(state, name, priority, uid)
+        pods = nominated_on(state, name, pod.priority, pod.metadata.uid)
         if row >= 0 and pods and verdict.refused_by[row] not in (ABSENT, PRE_FILTER):
-            refused = refused_with(profile, state, shape, row, pods)
+            refused = refused_with(profile, state, shape, pod, row, pods)
             if refused is not None:
                 verdict.refused_by[row], verdict.codes[row] = refused
     return verdict
+
+
+def filtered(plugin: Plugin, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
+    """What a filter says of all rows."""
+    if plugin.scope is Scope.PODS:
+        return plugin.filter_pod(pod, shape, state)
+    return plugin.filter(shape, state, state.all_rows)
 
 
 def pre_filter(verdict: Verdict, state: ClusterState) -> frozenset[str] | None:
@@ -143,7 +149,12 @@ def nominated_on(state: ClusterState, name: str, priority: int, uid: str) -> lis
 
 
 def refused_with(
-    profile: Profile, state: ClusterState, shape: Shape, row: int, pods: list[PodEntry]
+    profile: Profile,
+    state: ClusterState,
+    shape: Shape,
+    pod: Pod,
+    row: int,
+    pods: list[PodEntry],
 ) -> tuple[int, int] | None:
     """(filter's index, code) that refuses the row once these pods are on it; None if all pass.
 
@@ -153,19 +164,30 @@ def refused_with(
         for entry in pods:
             state.assume(entry, row)
         for i, plugin in enumerate(profile.filters):
-            codes = plugin.filter(shape, state, slice(row, row + 1))
+            if plugin.scope is Scope.PODS:
+                codes = plugin.filter_pod(pod, shape, state)
+                codes = None if codes is None else codes[row : row + 1]
+            else:
+                codes = plugin.filter(shape, state, slice(row, row + 1))
             if codes is not None and codes[0]:
                 return i, int(codes[0])
     return None
 
 
-def scores(profile: Profile, state: ClusterState, shape: Shape, feasible: Bools) -> dict[str, Ints]:
+def scores(
+    profile: Profile, state: ClusterState, shape: Shape, pod: Pod, feasible: Bools
+) -> dict[str, Ints]:
     """int64[row_limit] per score plugin, normalised and weighted; only feasible rows mean anything.
 
     A plugin that says 0 for all rows is left out, unless its scores are reversed.
     """
     result = {}
     for plugin, weight in profile.scores:
+        if plugin.scope is Scope.PODS:
+            part = plugin.score_pod(pod, shape, state, feasible)
+            if part is not None:
+                result[plugin.name] = part * weight
+            continue
         raw = plugin.score(shape, state, state.all_rows)
         if raw is not None or plugin.normalize is Normalize.BY_MAXIMUM_REVERSED:
             if raw is None:

@@ -260,6 +260,8 @@ def helps(pod: QueuedPod, happened: Happened) -> bool:
         return True
     for name in sorted(pod.refused_by):
         plugin = pod.profile.plugins[name]
-        if plugin.wakes_on & happened.change and plugin.hint(pod.entry.shape, happened):
+        if plugin.wakes_on & happened.change and plugin.hint_pod(
+            pod.entry.pod, pod.entry.shape, happened
+        ):
             return True
     return False

@@ -35,7 +35,7 @@ from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis
 from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
 from stower.model.errors import InvalidObject, InvariantError
-from stower.model.kinds import ApiObject, Node, Pod
+from stower.model.kinds import SELECTING, ApiObject, Node, Pod
 from stower.model.kinds.pod import PodCondition
 from stower.state.cluster import ClusterState, PodEntry
 
@@ -110,6 +110,11 @@ class Engine:
                 self._node_gone(obj.metadata.name)
             else:
                 self._node(obj)
+        elif isinstance(obj, SELECTING):
+            if gone:
+                self.state.related.drop(obj)
+            else:
+                self.state.related.put(obj)  # upstream wakes nobody for it either
 
     def _on_listed(self, event: Listed) -> None:
         uids = {o.metadata.uid: None for o in event.objects if isinstance(o, Pod)}
@@ -121,6 +126,10 @@ class Engine:
         for row in self.state.present_rows():
             if self.state.names[row] not in names:
                 self._node_gone(self.state.names[row])
+        self.state.related.clear()
+        for obj in event.objects:
+            if isinstance(obj, SELECTING):
+                self.state.related.put(obj)
         _each(event.objects, Node, self._node)
         _each(event.objects, Pod, self._pod)
         self._take_back_lost()
@@ -206,7 +215,10 @@ class Engine:
             self.queue.wake(node_happened(change, old, node), self.now_ns)
 
     def _node_gone(self, name: str) -> None:
-        self.state.remove_node(name)
+        row = self.state.row_of(name)
+        old = self.state.nodes[row] if row >= 0 else None
+        if self.state.remove_node(name) and self.queue.is_waiting:
+            self.queue.wake(Happened(Change.NODE_DELETED, old_node=old), self.now_ns)
 
     def _pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
@@ -240,6 +252,8 @@ class Engine:
     def _pod_on_node(self, entry: PodEntry | None, pod: Pod) -> None:
         if entry is None:
             self.state.add_placed(pod)
+            if self.queue.is_waiting:
+                self._came(pod)
             return
         old, was_on = entry.pod, entry.row
         self.state.confirm(entry, pod)
@@ -247,9 +261,20 @@ class Engine:
         self.state.nominate(entry, "")
         if was_on >= 0 and was_on != entry.row:
             self._freed(old)  # it was assumed elsewhere
-        elif was_on >= 0 and self.queue.is_waiting and is_scaled_down(old, pod):
-            happened = Happened(Change.PLACED_POD_SCALED_DOWN, old_pod=old, pod=pod)
-            self.queue.wake(happened, self.now_ns)
+        elif was_on >= 0 and self.queue.is_waiting:
+            change = Change.NONE
+            if is_scaled_down(old, pod):
+                change |= Change.PLACED_POD_SCALED_DOWN
+            if (old.metadata.labels or {}) != (pod.metadata.labels or {}):
+                change |= Change.PLACED_POD_LABELS
+            if change:
+                self.queue.wake(Happened(change, old_pod=old, pod=pod), self.now_ns)
+        if was_on < 0 and self.queue.is_waiting:
+            self._came(pod)
+
+    def _came(self, pod: Pod) -> None:
+        """A pod holds room that did not before: others may wait for its company."""
+        self.queue.wake(Happened(Change.PLACED_POD_ADDED, pod=pod), self.now_ns)
 
     def _pod_waiting(self, entry: PodEntry, pod: Pod) -> None:
         old = entry.pod
@@ -322,6 +347,8 @@ class Engine:
         self.state.assume(entry, row)
         self.state.nominate(entry, "")
         queued.error_count = 0
+        if self.queue.is_waiting:
+            self._came(entry.pod)
         node_name = self.state.names[row]
         self._bind(queued, node_name)
         self._decide(queued, Outcome.PLACED, node_name=node_name)

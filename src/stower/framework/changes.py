@@ -19,9 +19,13 @@ class Change(Flag):
     NODE_ALLOCATABLE = auto()
     NODE_LABELS = auto()
     NODE_TAINTS = auto()
+    NODE_DELETED = auto()
+    PLACED_POD_ADDED = auto()
+    PLACED_POD_LABELS = auto()
     PLACED_POD_DELETED = auto()
     PLACED_POD_SCALED_DOWN = auto()
     OWN_TOLERATIONS = auto()
+    OWN_LABELS = auto()
     OWN_SCALED_DOWN = auto()
     OWN_GATES_REMOVED = auto()
 
@@ -69,6 +73,8 @@ def own_change(old: Pod, new: Pod) -> Change:
     change = Change.NONE
     if len(old.spec.tolerations or ()) != len(new.spec.tolerations or ()):
         change |= Change.OWN_TOLERATIONS
+    if (old.metadata.labels or {}) != (new.metadata.labels or {}):
+        change |= Change.OWN_LABELS
     if old.spec.scheduling_gates and not new.spec.scheduling_gates:
         change |= Change.OWN_GATES_REMOVED
     if is_scaled_down(old, new):

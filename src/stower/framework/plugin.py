@@ -7,6 +7,8 @@ changed). It answers with a small integer per row: 0 passes, anything else is a 
 `scope` says what an answer depends on, and so what it may be cached by:
   NODE  the node object alone (labels, taints, images); asked again for rows whose node changed
   USE   the node and what is placed on it; asked again for every row on which a pod came or went
+  PODS  the pod itself, and what is placed anywhere; asked for each pod, about all rows at once, by
+        `filter_pod` and `score_pod`
 
 A method that a plugin does not override is not one of its extension points.
 """
@@ -52,6 +54,7 @@ class Scope(Enum):
 
     NODE = auto()
     USE = auto()
+    PODS = auto()
 
 
 class Normalize(Enum):
@@ -138,6 +141,21 @@ class Plugin:
         """For scope NODE: changes whenever a node's change may alter the answers of other rows."""
         return 0
 
+    def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
+        """Filter, for scope PODS: int64[row_limit] as `filter`; None where it may go anywhere."""
+        raise NotImplementedError
+
+    def speaks(self, pod: Pod, state: ClusterState) -> bool:
+        """Whether `score_pod` may have something to say; worth overriding where that is cheap."""
+        return True
+
+    def score_pod(
+        self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
+    ) -> Ints | None:
+        """Score, for scope PODS: int64[row_limit], 0 to 100, of which only the feasible rows mean
+        anything; None where it has nothing to say."""
+        raise NotImplementedError
+
     def bind(self, pod: Pod) -> bool:
         """Bind: whether this plugin binds the pod."""
         raise NotImplementedError
@@ -145,6 +163,10 @@ class Plugin:
     def hint(self, shape: Shape, happened: Happened) -> bool:
         """Queueing hint: might this change, one of `wakes_on`, let a refused pod in?"""
         return True
+
+    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+        """The same, for plugins to which the pod's labels and terms about others matter."""
+        return self.hint(shape, happened)
 
 
 class Point(Enum):
@@ -166,9 +188,12 @@ _METHODS: Final = {
     Point.SCORE: "score",
     Point.BIND: "bind",
 }
+_POD_METHODS: Final = {Point.FILTER: "filter_pod", Point.SCORE: "score_pod"}
 
 
 def implements(plugin: type[Plugin], point: Point) -> bool:
     """Whether the plugin takes part at this extension point."""
     method = _METHODS[point]
+    if plugin.scope is Scope.PODS:
+        method = _POD_METHODS.get(point, method)
     return getattr(plugin, method) is not getattr(Plugin, method)

@@ -32,12 +32,15 @@ class Profile:
         self.plugins = {p.name: p for plugins in points.values() for p in plugins}
         self.node_filters = tuple(p for p in self.filters if p.scope is Scope.NODE)
         self.use_filters = tuple(p for p in self.filters if p.scope is Scope.USE)
-        plain = [(p, w) for p, w in self.scores if p.normalize is Normalize.NONE]
+        self.pod_filters = tuple(p for p in self.filters if p.scope is Scope.PODS)
+        self.pod_scores = tuple((p, w) for p, w in self.scores if p.scope is Scope.PODS)
+        own = [(p, w) for p, w in self.scores if p.scope is not Scope.PODS]
+        plain = [(p, w) for p, w in own if p.normalize is Normalize.NONE]
         self.node_scores = tuple((p, w) for p, w in plain if p.scope is Scope.NODE)
         self.use_scores = tuple((p, w) for p, w in plain if p.scope is Scope.USE)
         static = (*self.node_filters, *(p for p, _ in self.node_scores))
         self.generational = tuple(p for p in static if type(p).generation is not Plugin.generation)
-        self.normalized = tuple((p, w) for p, w in self.scores if p.normalize is not Normalize.NONE)
+        self.normalized = tuple((p, w) for p, w in own if p.normalize is not Normalize.NONE)
         for plugin, _ in self.normalized:
             if plugin.scope is not Scope.NODE:
                 raise InvariantError(f"{plugin.name}: a normalised score must be of scope NODE")

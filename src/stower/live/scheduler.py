@@ -26,7 +26,7 @@ from stower.live.leader import Candidate, Terms
 from stower.live.reflect import Changes, Reflector, Views
 from stower.live.shell import Clock, ShellError, run_until, sleep_until
 from stower.live.window import IN_FLIGHT
-from stower.model.kinds import Node, Pod
+from stower.model.kinds import KINDS, SELECTING, Kind, Node, Pod
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +93,8 @@ class Scheduler:
 
         self.nodes = reflect(NODES, Node)
         self.pods = reflect(PODS, Pod, LIVE_PODS)
+        # What pods are selected by, and what namespaces are called.
+        self.related = [reflect(_path(kind), kind.view) for kind in KINDS if kind.view in SELECTING]
         self.dispatch = Dispatch(
             client,
             chance,
@@ -109,7 +111,7 @@ class Scheduler:
     @property
     def is_ready(self) -> bool:
         """All there is has been listed."""
-        return self.nodes.listed and self.pods.listed
+        return all(r.listed for r in (self.nodes, self.pods, *self.related))
 
     def stats(self) -> dict[str, float]:
         """What metrics ask for, counted now."""
@@ -126,14 +128,15 @@ class Scheduler:
             "writes_retried": self.dispatch.retried,
             "writes_in_flight_max": self.dispatch.window.size,
             "events_dropped": self.dispatch.dropped_events,
-            "watch_cuts": self.nodes.cuts + self.pods.cuts,
-            "relists": self.nodes.relists + self.pods.relists,
+            "watch_cuts": sum(r.cuts for r in (self.nodes, self.pods, *self.related)),
+            "relists": sum(r.relists for r in (self.nodes, self.pods, *self.related)),
             "leading": self.candidate is None or self.candidate.election.leads,
         }
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`, or until leadership is lost. Raises ShellError."""
-        work = (self.nodes.run(), self.pods.run(), self._lead())
+        reflecting = [r.run() for r in (self.nodes, self.pods, *self.related)]
+        work = (*reflecting, self._lead())
         try:
             await run_until(stop, self._client.access.server, work)
         finally:
@@ -198,7 +201,8 @@ class Scheduler:
         self._awake.set()
 
     def _everything(self) -> Listed:
-        return Listed((*self.nodes.objects.values(), *self.pods.objects.values()))
+        related = (obj for r in self.related for obj in r.objects.values())
+        return Listed((*related, *self.nodes.objects.values(), *self.pods.objects.values()))
 
     # Steps
 
@@ -234,6 +238,11 @@ class Scheduler:
                 self._observer.decided(decision)
         if writes:
             self.dispatch.send(writes)
+
+
+def _path(kind: Kind) -> str:
+    group = "/apis/" if "/" in kind.api_version else "/api/"
+    return f"{group}{kind.api_version}/{kind.plural}"
 
 
 def _version(answer: Answer) -> tuple[int, int] | None:

@@ -5,12 +5,14 @@ from typing import Final
 from stower.framework.plugin import Plugin
 from stower.plugins.default_binder import DefaultBinder
 from stower.plugins.image_locality import ImageLocality
+from stower.plugins.inter_pod_affinity import InterPodAffinity
 from stower.plugins.node_affinity import NodeAffinity
 from stower.plugins.node_name import NodeName
 from stower.plugins.node_ports import NodePorts
 from stower.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from stower.plugins.node_resources_fit import NodeResourcesFit
 from stower.plugins.node_unschedulable import NodeUnschedulable
+from stower.plugins.pod_topology_spread import PodTopologySpread
 from stower.plugins.priority_sort import PrioritySort
 from stower.plugins.scheduling_gates import SchedulingGates
 from stower.plugins.taint_toleration import TaintToleration
@@ -24,6 +26,8 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     NodeAffinity,
     NodePorts,
     NodeResourcesFit,
+    PodTopologySpread,
+    InterPodAffinity,
     NodeResourcesBalancedAllocation,
     ImageLocality,
     DefaultBinder,

@@ -34,6 +34,12 @@ NOT_MATCHED: Final = 1
 NOT_ENFORCED: Final = 2
 
 
+def required_rows(shape: Shape, state: ClusterState) -> Bools | None:
+    """bool[row_limit]: nodes that the pod's own selector and terms admit; None: all of them."""
+    codes = NodeAffinity().filter(shape, state, state.all_rows)
+    return None if codes is None else codes == 0
+
+
 class NodeAffinityArgs(Args, frozen=True, rename="camel"):
     """Arguments of the plugin in a KubeSchedulerConfiguration."""
 

@@ -11,9 +11,15 @@ import numpy as np
 from stower.framework.changes import Change, Happened
 from stower.framework.plugin import Features, Normalize, Plugin
 from stower.model.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, tolerated
-from stower.state.arrays import Ints, Rows
+from stower.state.arrays import Bools, Ints, Rows
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
+
+
+def untolerated_rows(shape: Shape, state: ClusterState, comparisons: bool) -> Bools | None:
+    """bool[row_limit]: nodes with a hard taint that is not tolerated; None: there are none."""
+    codes = TaintToleration(comparisons).filter(shape, state, state.all_rows)
+    return None if codes is None else codes != 0
 
 
 class TaintToleration(Plugin):

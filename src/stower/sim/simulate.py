@@ -134,13 +134,14 @@ def simulate(
 
     started = time.perf_counter()
     if workload.at_once:
-        world.start(workload.nodes, (*workload.placed, *(a.pod for a in workload.arrivals)))
+        pods = (*workload.placed, *(a.pod for a in workload.arrivals))
+        world.start(workload.nodes, pods, workload.related)
         world.settle()
         arrived(total)
     elif options.timed:
         _run_timed(world, workload, arrived)
     else:
-        world.start(workload.nodes, workload.placed)
+        world.start(workload.nodes, workload.placed, workload.related)
         for number, arrival in enumerate(workload.arrivals, 1):
             world.add_pod(arrival.pod)
             arrived(number)
@@ -151,7 +152,7 @@ def simulate(
 
 def _run_timed(world: World, workload: Workload, arrived: Callable[[int], None]) -> None:
     """Arrivals and ends at their own times; ends come first where both are due."""
-    world.start(workload.nodes, workload.placed)
+    world.start(workload.nodes, workload.placed, workload.related)
     moments = []
     for i, arrival in enumerate(workload.arrivals):
         moments.append((arrival.at_ns, 1, i))
@@ -278,7 +279,7 @@ def _domains(state: ClusterState, options: Options) -> tuple[Domain, ...]:
     cpu = state.column("cpu")
     counts = state.columns[PODS].requested[rows]
     if options.match is not None:
-        counts = state.tally(None, options.match).counts[rows]
+        counts = state.tally((None, options.match)).counts[rows]
     nodes = domain_sums(state, options.by, np.ones(state.row_limit, np.int64))
     pods = domain_sums(state, options.by, counts)
     used = domain_sums(state, options.by, cpu.requested[rows])

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from stower.model.kinds import Node, Pod
+from stower.model.kinds import Node, Pod, Selecting
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):
@@ -24,3 +24,5 @@ class Workload(msgspec.Struct, frozen=True):
     placed: tuple[Pod, ...]
     arrivals: tuple[Arrival, ...]
     at_once: bool = True
+    # Namespaces, services and controllers, by which pods are selected.
+    related: tuple[Selecting, ...] = ()

@@ -13,7 +13,7 @@ from stower.engine.decisions import Decision
 from stower.engine.step import Engine
 from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteOk
 from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
-from stower.model.kinds import Node, Pod
+from stower.model.kinds import Node, Pod, Selecting
 from stower.model.kinds.pod import PodCondition, PodStatus
 
 # Ticks in a row that may find nothing to do before the world is taken to stand still.
@@ -34,11 +34,13 @@ class World:
         self._inbox: deque[Event] = deque()
         self._on_decision = on_decision
 
-    def start(self, nodes: Iterable[Node], pods: Iterable[Pod]) -> None:
+    def start(
+        self, nodes: Iterable[Node], pods: Iterable[Pod], related: Iterable[Selecting] = ()
+    ) -> None:
         """All there is at the start."""
         known = tuple(pods)
         self.pods.update((pod.metadata.uid, pod) for pod in known)
-        self._send(Listed((*nodes, *known)))
+        self._send(Listed((*related, *nodes, *known)))
 
     def add_pod(self, pod: Pod) -> None:
         """A pod is created."""

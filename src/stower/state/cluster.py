@@ -18,15 +18,16 @@ import numpy as np
 from stower.model.errors import InvariantError
 from stower.model.kinds import Node, Pod
 from stower.model.resources import PODS, node_room
-from stower.model.selectors import LabelSelector
 from stower.model.taints import Taint
 from stower.state.arrays import CAPACITY_FIRST, Bools, DirtyLog, ResourceColumn, grown
+from stower.state.carried import Carried
 from stower.state.images import Images
 from stower.state.journal import Journal, Trial
 from stower.state.labels import CodeColumn, LabelColumns
 from stower.state.ports import HostPorts
+from stower.state.related import Related
 from stower.state.shapes import Shape, ShapeTable
-from stower.state.tallies import Tallies, Tally
+from stower.state.tallies import Condition, Tallies, Tally
 from stower.state.ties import name_hash
 
 # Real clusters have some dozens of resources; many more are names that somebody makes up.
@@ -80,6 +81,8 @@ class ClusterState:
         self.images = Images()
         self.ports = HostPorts()
         self.tallies = Tallies(self.labels, self.capacity)
+        self.carried = Carried(self.labels, self.capacity)
+        self.related = Related()
         self.shapes = ShapeTable(self.column, (self.non_zero_cpu, self.non_zero_memory))
         self.pods: dict[str, PodEntry] = {}
         self.uid_by_key: dict[str, str] = {}
@@ -123,9 +126,10 @@ class ClusterState:
         """All pods that hold room."""
         return (entry for entry in self.pods.values() if entry.row >= 0)
 
-    def tally(self, namespaces: frozenset[str] | None, selector: LabelSelector) -> Tally:
-        """The kept count of pods per row that match; None stands for all namespaces."""
-        return self.tallies.register(namespaces, selector, self.placed())
+    def tally(self, *conditions: Condition, live: bool = False) -> Tally:
+        """The kept count of pods per row that meet all conditions: (namespaces or None for all,
+        selector). `live`: without those that are being deleted."""
+        return self.tallies.register(conditions, live, self.placed())
 
     def trial(self) -> Trial:
         """`with state.trial():` undoes all that is done inside."""
@@ -253,9 +257,12 @@ class ClusterState:
     def _set_view(self, entry: PodEntry, pod: Pod, shape: Shape) -> None:
         if self.journal.recording:
             self.journal.log(self._set_view, entry, entry.pod, entry.shape)
-        if self.tallies and entry.row >= 0:
-            self.tallies.bump(entry.pod, entry.row, -1)
-            self.tallies.bump(pod, entry.row, 1)
+        if entry.row >= 0:
+            if self.tallies:
+                self.tallies.go(entry, entry.pod, entry.row)
+                self.tallies.come(entry, pod, entry.row)
+            self.carried.bump(entry.pod, entry.row, -1)
+            self.carried.bump(pod, entry.row, 1)
         entry.pod = pod
         entry.shape = shape
 
@@ -268,7 +275,9 @@ class ClusterState:
         if shape.ports:
             self.ports.add(row, shape.ports, 1)
         if self.tallies:
-            self.tallies.bump(entry.pod, row, 1)
+            self.tallies.come(entry, entry.pod, row)
+        if entry.pod.spec.affinity is not None:
+            self.carried.bump(entry.pod, row, 1)
         self.use_log.add(row)
         if self.journal.recording:
             self.journal.log(self._unplace, entry)
@@ -282,7 +291,9 @@ class ClusterState:
         if shape.ports:
             self.ports.add(row, shape.ports, -1)
         if self.tallies:
-            self.tallies.bump(entry.pod, row, -1)
+            self.tallies.go(entry, entry.pod, row)
+        if entry.pod.spec.affinity is not None:
+            self.carried.bump(entry.pod, row, -1)
         self.use_log.add(row)
         if self.journal.recording:
             self.journal.log(self._place, entry, row)
@@ -409,3 +420,4 @@ class ClusterState:
             column.grow(new)
         self.labels.grow(new)
         self.tallies.grow(new)
+        self.carried.grow(new)

@@ -22,13 +22,14 @@ class CodeColumn(Generic[V]):
     taints with a time in them) do not grow it for ever.
     """
 
-    __slots__ = ("_free", "_users", "code_of", "codes", "values")
+    __slots__ = ("_free", "_users", "_users_array", "code_of", "codes", "values")
 
     def __init__(self, capacity: int) -> None:
         self.codes: Ints = np.zeros(capacity, np.int64)
         self.code_of: dict[V, int] = {}
         self.values: list[V | None] = [None]
         self._users = [0]
+        self._users_array: Bools | None = None
         self._free: list[int] = []
 
     @property
@@ -36,8 +37,17 @@ class CodeColumn(Generic[V]):
         """One more than the highest code in use: the length of an array indexed by code."""
         return len(self.values)
 
+    @property
+    def in_use(self) -> Bools:
+        """bool[code_count]: codes that some row has. Read only."""
+        known = self._users_array
+        if known is None:
+            known = self._users_array = np.array(self._users) > 0
+        return known
+
     def set(self, row: int, value: V | None) -> None:
         """Give the row a value, or none."""
+        self._users_array = None
         old = int(self.codes[row])
         new = 0 if value is None else self._take(value)
         self.codes[row] = new
@@ -75,13 +85,14 @@ LabelColumn = CodeColumn[str]
 class LabelColumns:
     """All label keys that some node has."""
 
-    __slots__ = ("_capacity", "columns", "on_change")
+    __slots__ = ("_capacity", "_nothing", "columns", "followers")
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
+        self._nothing: Ints = np.zeros(capacity, np.int64)
         self.columns: dict[str, LabelColumn] = {}
         # Called as (key, row, old code, new code): whoever sums over a key's domains follows it.
-        self.on_change: Callable[[str, int, int, int], None] | None = None
+        self.followers: list[Callable[[str, int, int, int], None]] = []
 
     def column(self, key: str) -> LabelColumn:
         """The key's column, made if no node has the key."""
@@ -89,6 +100,16 @@ class LabelColumns:
         if column is None:
             column = self.columns[key] = CodeColumn(self._capacity)
         return column
+
+    def codes(self, key: str, rows: slice) -> Ints:
+        """int64[rows]: the value code of each, all 0 where no node has the key. Read only."""
+        column = self.columns.get(key)
+        return self._nothing[rows] if column is None else column.codes[rows]
+
+    def code_count(self, key: str) -> int:
+        """The length of an array indexed by the key's codes."""
+        column = self.columns.get(key)
+        return 1 if column is None else column.code_count
 
     def set(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         """Replace the row's labels."""
@@ -103,14 +124,15 @@ class LabelColumns:
         column = self.column(key)
         before = int(column.codes[row])
         column.set(row, value)
-        if self.on_change is not None:
-            self.on_change(key, row, before, int(column.codes[row]))
+        for follow in self.followers:
+            follow(key, row, before, int(column.codes[row]))
         if not column.code_of:
             del self.columns[key]
 
     def grow(self, capacity: int) -> None:
         """Extend all columns."""
         self._capacity = capacity
+        self._nothing = np.zeros(capacity, np.int64)
         for column in self.columns.values():
             column.grow(capacity)
 

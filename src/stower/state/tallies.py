@@ -1,126 +1,168 @@
-"""Tallies: how many pods per node match a (namespaces, selector) pair, kept up to date.
+"""Tallies: how many pods per node meet some conditions, kept up to date.
 
-Registered by whoever needs one; no one ever walks over all pods in a cycle. Each tally can also
-keep its sums per topology domain.
+Registered by whoever needs one; no one ever walks over all pods in a cycle. Pods with the same
+namespace and labels are one class: what a tally thinks of one, it thinks of all.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from stower.model.kinds import Pod
 from stower.model.selectors import LabelSelector
-from stower.state.arrays import Ints, grown
+from stower.state.rowcounts import RowCounts, SelectorIndex, wanted_pair
 
 if TYPE_CHECKING:
     from stower.state.cluster import PodEntry
     from stower.state.labels import LabelColumns
 
-# Distinct (namespace, labels) remembered; pods with a label value each would grow it for ever.
-CLASSES_MAX: Final = 65_536
+# In one of the namespaces (None: in any), and selected (None: never).
+Condition = tuple[frozenset[str] | None, LabelSelector | None]
+ClassKey = tuple[str, frozenset[tuple[str, str]], bool]
 
-_NO_LABELS: Mapping[str, str] = {}
+_NO_LABELS: Final[Mapping[str, str]] = {}
 
 
-class Tally:
-    """Pods per row that lie in one of the namespaces (None: in any) and match the selector."""
+class Tally(RowCounts):
+    """Pods per row that meet all conditions; `live`: those being deleted do not count."""
 
-    __slots__ = ("counts", "namespaces", "selector", "sums")
+    __slots__ = ("conditions", "live")
 
     def __init__(
-        self, namespaces: frozenset[str] | None, selector: LabelSelector, capacity: int
+        self, conditions: tuple[Condition, ...], live: bool, labels: "LabelColumns", capacity: int
     ) -> None:
-        self.namespaces = namespaces
-        self.selector = selector
-        self.counts: Ints = np.zeros(capacity, np.int64)
-        # Label key -> count per value code of that key; code 0 is for nodes without it.
-        self.sums: dict[str, Ints] = {}
+        super().__init__(labels, capacity)
+        self.conditions = conditions
+        self.live = live
 
     def matches(self, pod: Pod) -> bool:
         """Whether the pod counts."""
-        if self.namespaces is not None and pod.metadata.namespace not in self.namespaces:
-            return False
-        return self.selector.matches(pod.metadata.labels or _NO_LABELS)
+        return not (self.live and pod.metadata.deletion_timestamp is not None) and meets(
+            pod, self.conditions
+        )
+
+
+def meets(pod: Pod, conditions: Iterable[Condition]) -> bool:
+    """Whether the pod meets all of the conditions."""
+    namespace, labels = pod.metadata.namespace, pod.metadata.labels or _NO_LABELS
+    return all(
+        (namespaces is None or namespace in namespaces)
+        and selector is not None
+        and selector.matches(labels)
+        for namespaces, selector in conditions
+    )
+
+
+class _Class:
+    """Placed pods that are alike, and the tallies that count them, as far as was looked."""
+
+    __slots__ = ("members", "seen", "tallies")
+
+    def __init__(self) -> None:
+        self.members: dict[str, PodEntry] = {}
+        self.tallies: list[Tally] = []
+        self.seen = 0
 
 
 class Tallies:
     """All registered tallies, and which of them each kind of pod counts in."""
 
-    __slots__ = ("_by_class", "_capacity", "_labels", "_tallies")
+    __slots__ = ("_by_pair", "_capacity", "_classes", "_index", "_labels", "_tallies")
 
     def __init__(self, labels: "LabelColumns", capacity: int) -> None:
         self._labels = labels
         self._capacity = capacity
-        self._tallies: dict[tuple[frozenset[str] | None, str], Tally] = {}
-        self._by_class: dict[tuple[str, frozenset[tuple[str, str]]], tuple[Tally, ...]] = {}
+        self._tallies: dict[tuple[object, ...], Tally] = {}
+        self._index: SelectorIndex[Tally] = SelectorIndex()
+        self._classes: dict[ClassKey, _Class] = {}
+        self._by_pair: dict[tuple[str, str], dict[ClassKey, _Class]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._tallies)
 
     def register(
         self,
-        namespaces: frozenset[str] | None,
-        selector: LabelSelector,
+        conditions: tuple[Condition, ...],
+        live: bool,
         placed: Iterable["PodEntry"],
     ) -> Tally:
-        """The tally of this pair; a new one counts the pods that are placed already."""
-        key = (namespaces, _canonical(selector))
+        """The tally of these; a new one counts the pods that are placed already."""
+        key = (live, *((namespaces, _canonical(s)) for namespaces, s in conditions))
         tally = self._tallies.get(key)
         if tally is None:
-            tally = Tally(namespaces, selector, self._capacity)
+            if not self._tallies:
+                self._labels.followers.append(self._move)
+                for entry in placed:
+                    self._class_of(entry.pod).members[entry.uid] = entry
+            tally = Tally(conditions, live, self._labels, self._capacity)
             self._tallies[key] = tally
-            self._by_class.clear()
-            self._labels.on_change = self._move
-            for entry in placed:
-                if tally.matches(entry.pod):
-                    tally.counts[entry.row] += 1
+            self._index.add(conditions[0][1] if conditions else None, tally)
+            pair = wanted_pair(conditions[0][1]) if conditions else None
+            classes = self._classes if pair is None else self._by_pair.get(pair, {})
+            for found in classes.values():
+                one = next(iter(found.members.values()))
+                if tally.matches(one.pod):
+                    for entry in found.members.values():
+                        tally.counts[entry.row] += 1
         return tally
 
-    def domain_counts(self, tally: Tally, key: str) -> Ints:
-        """int64[value codes of the key]: the tally per domain, kept up to date. Read only."""
-        column = self._labels.column(key)
-        sums = tally.sums.get(key)
-        if sums is None:
-            sums = np.zeros(column.code_count, np.int64)
-            np.add.at(sums, column.codes, tally.counts)
-            tally.sums[key] = sums
-        elif len(sums) < column.code_count:
-            sums = tally.sums[key] = grown(sums, column.code_count)
-        return sums
+    def come(self, entry: "PodEntry", pod: Pod, row: int) -> None:
+        """A pod, seen so, is on the row now."""
+        found = self._class_of(pod)
+        found.members[entry.uid] = entry
+        self._count(found, pod, row, 1)
 
-    def bump(self, pod: Pod, row: int, by: int) -> None:
-        """A pod came to the row (1) or left it (-1)."""
-        labels = pod.metadata.labels
-        key = (pod.metadata.namespace, frozenset(labels.items()) if labels else frozenset())
-        hits = self._by_class.get(key)
-        if hits is None:
-            if len(self._by_class) >= CLASSES_MAX:
-                self._by_class.clear()
-            hits = tuple(t for t in self._tallies.values() if t.matches(pod))
-            self._by_class[key] = hits
-        for tally in hits:
-            tally.counts[row] += by
-            for label in tally.sums:
-                code = self._labels.column(label).codes[row]
-                self.domain_counts(tally, label)[code] += by
+    def go(self, entry: "PodEntry", pod: Pod, row: int) -> None:
+        """It is no longer there, or no longer seen so."""
+        found = self._class_of(pod)
+        self._count(found, pod, row, -1)
+        found.members.pop(entry.uid, None)
+        if not found.members:
+            key = _key(pod)
+            del self._classes[key]
+            for pair in key[1]:
+                of_pair = self._by_pair[pair]
+                del of_pair[key]
+                if not of_pair:
+                    del self._by_pair[pair]
 
     def grow(self, capacity: int) -> None:
         """Extend the counts to more rows."""
         self._capacity = capacity
         for tally in self._tallies.values():
-            tally.counts = grown(tally.counts, capacity)
+            tally.grow(capacity)
+
+    def _count(self, found: _Class, pod: Pod, row: int, by: int) -> None:
+        if found.seen < self._index.count:
+            labels = pod.metadata.labels or _NO_LABELS
+            new = self._index.candidates(labels, found.seen)
+            found.tallies += [tally for tally in new if tally.matches(pod)]
+            found.seen = self._index.count
+        for tally in found.tallies:
+            tally.bump(row, by)
+
+    def _class_of(self, pod: Pod) -> _Class:
+        key = _key(pod)
+        found = self._classes.get(key)
+        if found is None:
+            found = self._classes[key] = _Class()
+            for pair in key[1]:
+                self._by_pair.setdefault(pair, {})[key] = found
+        return found
 
     def _move(self, key: str, row: int, old: int, new: int) -> None:
-        """The row's node changed its value of the key: its pods change domain."""
         for tally in self._tallies.values():
-            if key in tally.sums:
-                sums = self.domain_counts(tally, key)
-                sums[old] -= tally.counts[row]
-                sums[new] += tally.counts[row]
+            tally.move(key, row, old, new)
 
 
-def _canonical(selector: LabelSelector) -> str:
+def _key(pod: Pod) -> ClassKey:
+    meta = pod.metadata
+    labels = frozenset(meta.labels.items()) if meta.labels else frozenset()
+    return meta.namespace, labels, meta.deletion_timestamp is not None
+
+
+def _canonical(selector: LabelSelector | None) -> object:
+    if selector is None:
+        return None
     labels = sorted((selector.match_labels or {}).items())
     terms = sorted(
         (r.key, r.operator, sorted(r.values or ())) for r in selector.match_expressions or ()

@@ -29,11 +29,15 @@ FILTERS = [
     "NodeAffinity",
     "NodePorts",
     "NodeResourcesFit",
+    "PodTopologySpread",
+    "InterPodAffinity",
 ]
 SCORES = [
     ("TaintToleration", 3),
     ("NodeAffinity", 2),
     ("NodeResourcesFit", 1),
+    ("PodTopologySpread", 2),
+    ("InterPodAffinity", 2),
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
 ]
@@ -374,3 +378,43 @@ def test_fields_that_are_other_parts_business_are_kept() -> None:
     config = read_configuration({"leaderElection": election, "enableProfiling": False})
     assert election == config.leader_election
     assert config.enable_profiling is False
+
+
+# Arguments of the plugins that are about other pods
+
+
+def spreading(**args: Any) -> dict[str, Any]:
+    return {"pluginConfig": [{"name": "PodTopologySpread", "args": args}]}
+
+
+@pytest.mark.parametrize(
+    ("args", "field"),
+    [
+        ({"defaultingType": "Other"}, "defaultingType"),
+        ({"defaultConstraints": [{"maxSkew": 1}]}, "defaultConstraints"),
+        ({"defaultConstraints": [{"topologyKey": "a"}], "defaultingType": "List"},
+         "defaultConstraints[0].maxSkew"),
+        ({"defaultConstraints": [{"maxSkew": 1}], "defaultingType": "List"},
+         "defaultConstraints[0].topologyKey"),
+        ({"defaultConstraints": [{"maxSkew": 1, "topologyKey": "a"}], "defaultingType": "List"},
+         "defaultConstraints[0].whenUnsatisfiable"),
+    ],
+)  # fmt: skip
+def test_spreading_by_default_is_checked(args: dict[str, Any], field: str) -> None:
+    assert f"profiles[0].pluginConfig[0].args.{field}" == profile_fault(spreading(**args)).path
+
+
+def test_each_default_of_spreading_comes_once_and_selects_nobody_itself() -> None:
+    one = {"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "ScheduleAnyway"}
+    at = "profiles[0].pluginConfig[0].args.defaultConstraints"
+    twice = spreading(defaultConstraints=[one, one], defaultingType="List")
+    assert f"{at}[1]" == profile_fault(twice).path
+    selecting = spreading(defaultConstraints=[{**one, "labelSelector": {}}], defaultingType="List")
+    assert f"{at}[0].labelSelector" == profile_fault(selecting).path
+
+
+@pytest.mark.parametrize("weight", [-1, 101])
+def test_the_weight_of_required_affinity_is_bounded(weight: int) -> None:
+    args = {"hardPodAffinityWeight": weight}
+    fault = profile_fault({"pluginConfig": [{"name": "InterPodAffinity", "args": args}]})
+    assert "profiles[0].pluginConfig[0].args.hardPodAffinityWeight" == fault.path

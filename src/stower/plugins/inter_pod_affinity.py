@@ -1,0 +1,256 @@
+"""InterPodAffinity: near some pods, away from others, as both the pod and those there want it.
+
+Source: kube-scheduler plugins/interpodaffinity; KEP-2249 (namespaceSelector). matchLabelKeys and
+mismatchLabelKeys (KEP-3633) are merged into the selector by the API server.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from stower.framework.args import Args, convert_args
+from stower.framework.changes import Change, Happened
+from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
+from stower.framework.reasons import Rejection
+from stower.model.errors import InvalidObject
+from stower.model.kinds import Pod
+from stower.model.kinds.pod import PodAffinity, PodAffinityTerm
+from stower.model.selectors import LabelSelector
+from stower.state.arrays import Bools, Ints
+from stower.state.carried import Role, namespaces_of
+from stower.state.cluster import ClusterState
+from stower.state.related import Related
+from stower.state.shapes import Shape
+from stower.state.tallies import Condition, meets
+
+NOT_NEAR: Final = 1
+NOT_AWAY: Final = 2
+NOT_WELCOME: Final = 3
+WEIGHT_MAX: Final = 100
+
+
+class InterPodAffinityArgs(Args, frozen=True, rename="camel"):
+    """Arguments of the plugin in a KubeSchedulerConfiguration."""
+
+    hard_pod_affinity_weight: int = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+
+
+class InterPodAffinity(Plugin):
+    """Refuse nodes whose domains have the wrong pods, or not the right ones; score by the rest.
+
+    What pods are where is in tallies, and what the pods there want in state.carried; both know
+    their sums per domain, so that each term costs one look-up per node.
+    """
+
+    name = "InterPodAffinity"
+    scope = Scope.PODS
+    wakes_on = (
+        Change.NODE_ADDED | Change.NODE_LABELS | Change.PLACED_POD_ADDED
+        | Change.PLACED_POD_DELETED | Change.PLACED_POD_LABELS | Change.OWN_LABELS
+    )  # fmt: skip
+
+    def __init__(self, hard_weight: int = 1, ignores_preferred: bool = False) -> None:
+        """`hard_weight` of what pods there require; `ignores_preferred`: what they prefer does not
+        count for a pod that prefers nothing itself."""
+        self.hard_weight = hard_weight
+        self.ignores_preferred = ignores_preferred
+
+    @classmethod
+    def from_args(
+        cls, args: Mapping[str, Any] | None, path: str, features: Features
+    ) -> "InterPodAffinity":
+        """InterPodAffinityArgs: hardPodAffinityWeight, ignorePreferredTermsOfExistingPods."""
+        read = convert_args(args, InterPodAffinityArgs, path)
+        if not 0 <= read.hard_pod_affinity_weight <= WEIGHT_MAX:
+            raise InvalidObject(
+                f"{path}.hardPodAffinityWeight", read.hard_pod_affinity_weight, f"0-{WEIGHT_MAX}"
+            )
+        return cls(read.hard_pod_affinity_weight, read.ignore_preferred_terms_of_existing_pods)
+
+    # Filter
+
+    def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
+        """1 where required pods are not near, 2 where avoided ones are, 3 where it is avoided."""
+        if pod.spec.affinity is None and not state.carried:
+            return None
+        near, away = _required(pod)
+        unwelcome = self._unwelcome(pod, state)
+        if not near and not away and unwelcome is None:
+            return None
+        codes = np.zeros(state.row_limit, np.int64)
+        if near:
+            codes[~self._near(pod, state, near)] = NOT_NEAR
+        for term in away:
+            tally = state.tally(condition(term, pod, state.related))
+            taken = tally.domain_counts(term.topology_key) > 0
+            taken[0] = False
+            hit = taken[state.labels.codes(term.topology_key, state.all_rows)]
+            codes[hit & (codes == 0)] = NOT_AWAY
+        if unwelcome is not None:
+            codes[unwelcome & (codes == 0)] = NOT_WELCOME
+        return codes
+
+    def _near(self, pod: Pod, state: ClusterState, terms: tuple[PodAffinityTerm, ...]) -> Bools:
+        """bool[row_limit]: nodes with all keys in whose domains are pods that all terms take."""
+        conditions = tuple(condition(term, pod, state.related) for term in terms)
+        tally = state.tally(*conditions)
+        keyed = np.ones(state.row_limit, np.bool_)
+        near = np.ones(state.row_limit, np.bool_)
+        anywhere = False
+        for term in terms:
+            values = state.labels.codes(term.topology_key, state.all_rows)
+            found = tally.domain_counts(term.topology_key) > 0
+            found[0] = False
+            anywhere = anywhere or bool(found.any())
+            keyed &= values > 0
+            near &= found[values]
+        if not anywhere and meets(pod, conditions):
+            return keyed  # the first of a series that want to be together
+        return keyed & near
+
+    def _unwelcome(self, pod: Pod, state: ClusterState) -> Bools | None:
+        """bool[row_limit]: nodes in domains of pods that avoid this one; None: there are none."""
+        if not state.carried:
+            return None
+        found: Bools | None = None
+        labels = state.related.labels_of(pod.metadata.namespace)
+        for term in state.carried.about(pod, labels):
+            if term.role is not Role.AVOIDS or not term.users:
+                continue
+            taken = term.domain_counts(term.key) > 0
+            taken[0] = False
+            hit = taken[state.labels.codes(term.key, state.all_rows)]
+            found = hit if found is None else found | hit
+        return found
+
+    def rejection(self, shape: Shape, code: int) -> Rejection:
+        """Only pods that are avoided can be made to leave."""
+        if code == NOT_NEAR:
+            return Rejection(("node(s) didn't match pod affinity rules",))
+        if code == NOT_AWAY:
+            return Rejection(("node(s) didn't match pod anti-affinity rules",), True)
+        return Rejection(("node(s) didn't satisfy existing pods anti-affinity rules",), True)
+
+    # Score
+
+    def speaks(self, pod: Pod, state: ClusterState) -> bool:
+        """Where somebody wants or is wanted."""
+        return bool(state.carried) or pod.spec.affinity is not None
+
+    def score_pod(
+        self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
+    ) -> Ints | None:
+        """Weights of the terms that are met, the pod's and those of the pods there."""
+        own = list(_preferred(pod))
+        if self.ignores_preferred and not own:
+            return None
+        total = np.zeros(state.row_limit, np.int64)
+        any_found = False
+        for term, weight in own:
+            tally = state.tally(condition(term, pod, state.related))
+            sums = tally.domain_counts(term.topology_key)
+            any_found |= _add(total, sums, weight, term.topology_key, state)
+        if state.carried:
+            labels = state.related.labels_of(pod.metadata.namespace)
+            for carried in state.carried.about(pod, labels):
+                if not carried.users or carried.role is Role.AVOIDS:
+                    continue
+                weight = self.hard_weight if carried.role is Role.NEEDS else 1
+                sums = carried.domain_counts(carried.key)
+                any_found |= _add(total, sums, weight, carried.key, state)
+        if not any_found:
+            return None
+        among = total[feasible]
+        if not len(among):
+            return None
+        lowest, span = int(among.min()), int(among.max() - among.min())
+        if not span:
+            return np.zeros(state.row_limit, np.int64)
+        # In float64 and cut off, as upstream: 100 * (share), not (100 * part) / whole.
+        return (MAX_NODE_SCORE * ((total - lowest) / span)).astype(np.int64)
+
+    # Hints
+
+    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+        """Nodes that come to or leave a domain, pods that are wanted or no longer avoided."""
+        near, away = _required(pod)
+        node = happened.node
+        if node is not None:
+            labels = node.metadata.labels or {}
+            if happened.old_node is None:
+                return bool(away) or any(t.topology_key in labels for t in near)
+            before = happened.old_node.metadata.labels or {}
+            came = (t.topology_key in labels and labels[t.topology_key] != before.get(
+                t.topology_key) for t in near)  # fmt: skip
+            left = (t.topology_key in before and labels.get(t.topology_key) != before[
+                t.topology_key] for t in away)  # fmt: skip
+            return any(came) or any(left)
+        if happened.change & Change.OWN_LABELS:
+            return True
+        old, new = happened.old_pod, happened.pod
+        if near and new is not None and _all_take(near, pod, new):
+            return old is None or not _all_take(near, pod, old)
+        if old is not None and (new is None or not _all_take(away, pod, new)):
+            if away and _all_take(away, pod, old):
+                return True
+        if old is not None and new is None:
+            theirs = _required(old)[1]
+            return bool(theirs) and _all_take(theirs, old, pod)
+        return False
+
+
+def condition(term: PodAffinityTerm, pod: Pod, related: Related) -> Condition:
+    """Whom a term of the pod is about, namespaces of its selector by name."""
+    namespaces = namespaces_of(term, pod.metadata.namespace)
+    selector = term.namespace_selector
+    if selector is None:
+        return namespaces, term.label_selector
+    if not selector.match_labels and not selector.match_expressions:
+        return None, term.label_selector
+    return namespaces | related.selected(selector), term.label_selector
+
+
+def _required(pod: Pod) -> tuple[tuple[PodAffinityTerm, ...], tuple[PodAffinityTerm, ...]]:
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return (), ()
+
+    def of(part: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
+        return (part.required if part is not None else None) or ()
+
+    return of(affinity.pod_affinity), of(affinity.pod_anti_affinity)
+
+
+def _preferred(pod: Pod) -> Iterable[tuple[PodAffinityTerm, int]]:
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return
+    for part, sign in ((affinity.pod_affinity, 1), (affinity.pod_anti_affinity, -1)):
+        for weighted in (part.preferred if part is not None else None) or ():
+            yield weighted.pod_affinity_term, sign * weighted.weight
+
+
+def _add(total: Ints, sums: Ints, weight: int, key: str, state: ClusterState) -> bool:
+    """Add each node's share of a term; whether there is any domain with some."""
+    if not weight or not sums[1:].any():
+        return False
+    points = sums * weight
+    points[0] = 0
+    total += points[state.labels.codes(key, state.all_rows)]
+    return True
+
+
+def _all_take(terms: tuple[PodAffinityTerm, ...], owner: Pod, pod: Pod) -> bool:
+    """Whether all terms of the owner take the pod, as far as can be said without namespaces."""
+    return all(
+        (term.namespace_selector is not None
+         or pod.metadata.namespace in namespaces_of(term, owner.metadata.namespace))
+        and (term.label_selector or _NONE).matches(pod.metadata.labels or {})
+        and term.label_selector is not None
+        for term in terms
+    )  # fmt: skip
+
+
+_NONE: Final = LabelSelector()

@@ -1,0 +1,358 @@
+"""PodTopologySpread: pods that are alike lie evenly over the domains of a topology.
+
+Source: kube-scheduler plugins/podtopologyspread; KEP-895, 3022 (minDomains), 3094 (node inclusion
+policies), 3243 (matchLabelKeys).
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from stower.framework.args import Args, convert_args
+from stower.framework.changes import Change, Happened
+from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
+from stower.framework.reasons import Rejection
+from stower.model.errors import InvalidObject
+from stower.model.kinds import Node, Pod
+from stower.model.kinds.pod import TopologySpreadConstraint
+from stower.model.selectors import IN, LabelSelector, Requirement
+from stower.plugins.node_affinity import required_rows
+from stower.plugins.taint_toleration import untolerated_rows
+from stower.state.arrays import Bools, Ints
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
+
+HARD: Final = "DoNotSchedule"
+SOFT: Final = "ScheduleAnyway"
+HONOR: Final = "Honor"
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+SYSTEM: Final = (
+    TopologySpreadConstraint(topology_key=HOSTNAME, when_unsatisfiable=SOFT, max_skew=3),
+    TopologySpreadConstraint(topology_key=ZONE, when_unsatisfiable=SOFT, max_skew=5),
+)
+NO_LABEL: Final = 1
+NOT_EVEN: Final = 2
+REASON: Final = "node(s) didn't match pod topology spread constraints"
+_NO_LABELS: Final[Mapping[str, str]] = {}
+
+
+class PodTopologySpreadArgs(Args, frozen=True, rename="camel"):
+    """Arguments of the plugin in a KubeSchedulerConfiguration."""
+
+    default_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    defaulting_type: str = ""
+
+
+class _Term(NamedTuple):
+    """A constraint as it applies to one pod."""
+
+    max_skew: int
+    key: str
+    selector: LabelSelector | None  # None: takes no pod
+    min_domains: int
+    honors_affinity: bool
+    honors_taints: bool
+
+    def takes(self, pod: Pod) -> bool:
+        """Whether the selector takes the pod."""
+        return self.selector is not None and self.selector.matches(pod.metadata.labels or {})
+
+
+class PodTopologySpread(Plugin):
+    """Refuse nodes whose domain has too many already; prefer domains with few.
+
+    Counts per node are tallies; what is worked out for each pod is one sum per domain, where not
+    all nodes count, and one look-up per node.
+    """
+
+    name = "PodTopologySpread"
+    scope = Scope.PODS
+    wakes_on = (
+        Change.NODE_ADDED | Change.NODE_DELETED | Change.NODE_LABELS | Change.NODE_TAINTS
+        | Change.PLACED_POD_ADDED | Change.PLACED_POD_DELETED | Change.PLACED_POD_LABELS
+        | Change.OWN_TOLERATIONS | Change.OWN_LABELS
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        defaults: tuple[TopologySpreadConstraint, ...] = SYSTEM,
+        system: bool = True,
+        comparisons: bool = False,
+    ) -> None:
+        """`defaults` for pods without constraints of their own; `system`: they are upstream's."""
+        self.defaults = defaults
+        self.system = system
+        self._prefers = any(c.when_unsatisfiable == SOFT for c in defaults)
+        self._requires = any(c.when_unsatisfiable == HARD for c in defaults)
+        self.comparisons = comparisons
+
+    @classmethod
+    def from_args(
+        cls, args: Mapping[str, Any] | None, path: str, features: Features
+    ) -> "PodTopologySpread":
+        """PodTopologySpreadArgs: defaultConstraints, defaultingType."""
+        read = convert_args(args, PodTopologySpreadArgs, path)
+        _check_args(read, path)
+        comparisons = features.taint_toleration_comparison_operators
+        if read.defaulting_type != "List":
+            return cls(comparisons=comparisons)
+        return cls(read.default_constraints, False, comparisons)
+
+    # Filter
+
+    def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
+        """1 where a node lacks a constraint's key, 2 where its domain would have too many."""
+        if not pod.spec.topology_spread_constraints and not self._requires:
+            return None
+        terms = self._terms(pod, state, HARD)
+        if not terms:
+            return None
+        codes = np.zeros(state.row_limit, np.int64)
+        for term, counts, domains in self._counted(pod, shape, state, terms, True):
+            values = state.labels.codes(term.key, state.all_rows)
+            least = 0
+            if np.count_nonzero(domains) >= max(1, term.min_domains):
+                least = int(counts[domains].min())
+            too_many = counts + int(term.takes(pod)) - least > term.max_skew
+            verdict = np.where(values == 0, NO_LABEL, np.where(too_many[values], NOT_EVEN, 0))
+            codes = np.where(codes == 0, verdict, codes)
+        return codes
+
+    def rejection(self, shape: Shape, code: int) -> Rejection:
+        """Only what pods have filled can pods leave again."""
+        if code == NO_LABEL:
+            return Rejection((f"{REASON} (missing required label)",))
+        return Rejection((REASON,), resolvable=True)
+
+    # Score
+
+    def speaks(self, pod: Pod, state: ClusterState) -> bool:
+        """Where the pod says how, or somebody selects it."""
+        own = pod.spec.topology_spread_constraints
+        if own:
+            return any(c.when_unsatisfiable == SOFT for c in own)
+        return self._prefers and state.related.default_selector(pod) is not None
+
+    def score_pod(
+        self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
+    ) -> Ints | None:
+        """The fewer in its domains, the more; nodes that lack a key get nothing."""
+        terms = self._terms(pod, state, SOFT)
+        if not terms:
+            return None
+        rows, every = state.all_rows, self._needs_every_key(pod)
+        ignored = np.zeros(state.row_limit, np.bool_)
+        if every:
+            for term in terms:
+                ignored |= state.labels.codes(term.key, rows) == 0
+        judged = feasible & ~ignored
+        total = np.zeros(state.row_limit, np.float64)
+        wide = tuple(term for term in terms if term.key != HOSTNAME)
+        counted = self._counted(pod, shape, state, wide, every, terms)
+        for term in terms:
+            values = state.labels.codes(term.key, rows)
+            if term.key == HOSTNAME:
+                size = int(np.count_nonzero(judged))
+                own = self._tally(pod, state, term)
+                found = own[rows] if own is not None else np.zeros(state.row_limit, np.int64)
+                part = found * _weight(size) + (term.max_skew - 1)
+            else:
+                size = int(np.count_nonzero(np.bincount(values[judged])))
+                _, sums, _ = next(counted)  # in the order of the terms
+                part = (sums * _weight(size) + (term.max_skew - 1))[values]
+            total += part if every else np.where(values > 0, part, 0.0)
+        scores: Ints = np.floor(total + 0.5).astype(np.int64)
+        among = scores[judged]
+        if not len(among):
+            return np.zeros(state.row_limit, np.int64)
+        highest, lowest = int(among.max()), int(among.min())
+        if highest == 0:
+            return np.where(ignored, 0, MAX_NODE_SCORE)
+        return np.where(ignored, 0, MAX_NODE_SCORE * (highest + lowest - scores) // highest)
+
+    # What is counted
+
+    def _terms(self, pod: Pod, state: ClusterState, action: str) -> tuple[_Term, ...]:
+        own = pod.spec.topology_spread_constraints
+        if own:
+            return tuple(_term(c, pod) for c in own if c.when_unsatisfiable == action)
+        chosen = [c for c in self.defaults if c.when_unsatisfiable == action]
+        selector = state.related.default_selector(pod) if chosen else None
+        if selector is None:
+            return ()
+        return tuple(_term(c, pod)._replace(selector=selector) for c in chosen)
+
+    def _needs_every_key(self, pod: Pod) -> bool:
+        return bool(pod.spec.topology_spread_constraints) or not self.system
+
+    def _tally(self, pod: Pod, state: ClusterState, term: _Term) -> Ints | None:
+        """int64[capacity]: pods per node that the selector takes; None where it takes none."""
+        if term.selector is None or not (
+            term.selector.match_labels or term.selector.match_expressions
+        ):
+            return None
+        where = frozenset((pod.metadata.namespace,))
+        return state.tally((where, term.selector), live=True).counts
+
+    def _sums(self, pod: Pod, state: ClusterState, term: _Term, size: int) -> Ints:
+        selector = term.selector
+        if selector is None or not (selector.match_labels or selector.match_expressions):
+            return np.zeros(size, np.int64)
+        where = frozenset((pod.metadata.namespace,))
+        return state.tally((where, selector), live=True).domain_counts(term.key)
+
+    @staticmethod
+    def _domains(state: ClusterState, key: str, size: int) -> Bools:
+        """bool[size]: value codes that some node has."""
+        column = state.labels.columns.get(key)
+        return np.zeros(size, np.bool_) if column is None else column.in_use
+
+    def _counted(
+        self,
+        pod: Pod,
+        shape: Shape,
+        state: ClusterState,
+        terms: tuple[_Term, ...],
+        every: bool,
+        keyed: tuple[_Term, ...] = (),
+    ) -> Iterator[tuple[_Term, Ints, Bools]]:
+        """Each term with the pods per domain, and which domains there are (both by value code).
+
+        `every`: nodes that lack a key of one of these terms, or of `keyed`, do not count.
+        """
+        rows = state.all_rows
+        eligible = state.present[rows]
+        if every:
+            for term in keyed or terms:
+                eligible = eligible & (state.labels.codes(term.key, rows) > 0)
+        affine: Bools | None = None
+        untolerated: Bools | None = None
+        if any(t.honors_affinity for t in terms):
+            affine = required_rows(shape, state)
+        if any(t.honors_taints for t in terms):
+            untolerated = untolerated_rows(shape, state, self.comparisons)
+        full = bool(eligible.all())
+        for term in terms:
+            mask = eligible
+            size = state.labels.code_count(term.key)
+            bare = not (term.honors_affinity and affine is not None) and not (
+                term.honors_taints and untolerated is not None
+            )
+            if full and bare:  # all nodes count: their sums are kept
+                sums = self._sums(pod, state, term, size)
+                yield term, sums, self._domains(state, term.key, size)
+                continue
+            if term.honors_affinity and affine is not None:
+                mask = mask & affine
+            if term.honors_taints and untolerated is not None:
+                mask = mask & ~untolerated
+            codes = state.labels.codes(term.key, rows)[mask]
+            domains = np.bincount(codes, minlength=size) > 0
+            tally = self._tally(pod, state, term)
+            if tally is None:
+                yield term, np.zeros(size, np.int64), domains
+                continue
+            # Pods are far fewer than the 2^53 that float64 counts exactly.
+            counts = np.bincount(codes, weights=tally[rows][mask], minlength=size)
+            yield term, counts.astype(np.int64), domains
+
+    # Hints
+
+    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+        """Nodes with the keys, and pods that the constraints count."""
+        constraints = pod.spec.topology_spread_constraints
+        if not constraints:
+            return True  # by defaults: who is counted is known to the state alone
+        terms = tuple(_term(c, pod) for c in constraints if c.when_unsatisfiable == HARD)
+        if happened.node is not None or happened.old_node is not None:
+            return _node_matters(terms, happened.old_node, happened.node)
+        if happened.change & (Change.OWN_TOLERATIONS | Change.OWN_LABELS):
+            honors = any(t.honors_taints for t in terms)
+            return bool(happened.change & Change.OWN_LABELS) or honors
+        old, new = happened.old_pod, happened.pod
+        for other in (old, new):
+            if other is not None and other.metadata.namespace != pod.metadata.namespace:
+                return False
+        if old is not None and new is not None:
+            return any(t.takes(old) != t.takes(new) for t in terms)
+        other = new or old
+        return other is not None and any(t.takes(other) for t in terms)
+
+
+def _term(constraint: TopologySpreadConstraint, pod: Pod) -> _Term:
+    return _Term(
+        constraint.max_skew,
+        constraint.topology_key,
+        _selector(constraint, pod),
+        1 if constraint.min_domains is None else constraint.min_domains,
+        constraint.node_affinity_policy in (None, HONOR),
+        constraint.node_taints_policy == HONOR,
+    )
+
+
+def _selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector | None:
+    """With the pod's own values of matchLabelKeys."""
+    selector = constraint.label_selector
+    if selector is None or not constraint.match_label_keys:
+        return selector
+    labels = pod.metadata.labels or _NO_LABELS
+    more = tuple(
+        Requirement(key, IN, (labels[key],)) for key in constraint.match_label_keys if key in labels
+    )
+    if not more:
+        return selector
+    expressions = (*(selector.match_expressions or ()), *more)
+    return msgspec.structs.replace(selector, match_expressions=expressions)
+
+
+def _node_matters(terms: tuple[_Term, ...], old: Node | None, new: Node | None) -> bool:
+    def labels(node: Node | None) -> Mapping[str, str]:
+        return (node.metadata.labels if node is not None else None) or _NO_LABELS
+
+    before = old is not None and all(t.key in labels(old) for t in terms)
+    after = new is not None and all(t.key in labels(new) for t in terms)
+    if old is None or new is None:
+        return before or after
+    if before != after:
+        return True
+    moved = any(labels(old).get(t.key) != labels(new).get(t.key) for t in terms)
+    return after and (moved or (old.spec.taints or ()) != (new.spec.taints or ()))
+
+
+@lru_cache(4096)
+def _weight(size: int) -> float:
+    """The logarithm that keeps small topologies from being drowned by large ones."""
+    return math.log(size + 2)
+
+
+def _check_args(args: PodTopologySpreadArgs, path: str) -> None:
+    """Source: apis/config/validation/validation_pluginargs.go."""
+    at = f"{path}.defaultConstraints"
+    if args.defaulting_type not in ("", "System", "List"):
+        raise InvalidObject(f"{path}.defaultingType", args.defaulting_type, "System or List")
+    if args.defaulting_type != "List" and args.default_constraints:
+        text = "none when defaultingType is System"
+        raise InvalidObject(at, list(args.default_constraints), text)
+    known = set()
+    for i, constraint in enumerate(args.default_constraints):
+        where = f"{at}[{i}]"
+        if constraint.max_skew <= 0:
+            raise InvalidObject(f"{where}.maxSkew", constraint.max_skew, "more than 0")
+        if not constraint.topology_key:
+            raise InvalidObject(f"{where}.topologyKey", "", "a label key")
+        if constraint.when_unsatisfiable not in (HARD, SOFT):
+            raise InvalidObject(
+                f"{where}.whenUnsatisfiable", constraint.when_unsatisfiable, f"{HARD} or {SOFT}"
+            )
+        if constraint.label_selector is not None:
+            text = "none: it is deduced for each pod"
+            raise InvalidObject(f"{where}.labelSelector", constraint.label_selector, text)
+        pair = (constraint.topology_key, constraint.when_unsatisfiable)
+        if pair in known:
+            raise InvalidObject(where, pair, "each topologyKey and whenUnsatisfiable once")
+        known.add(pair)
