@@ -6,6 +6,7 @@ import contextlib
 import gc
 import hmac
 import itertools
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
@@ -22,6 +23,7 @@ from stower.apiserver.handler import Access, Handler, server_context
 from stower.apiserver.http import Listener
 from stower.apiserver.tables import load_registry
 
+log = logging.getLogger(__name__)
 create_server: Any = asyncio.BaseEventLoop.create_server
 try:
     # The extra `fast`: the same at half the CPU of TLS.
@@ -108,6 +110,16 @@ async def _sweep() -> None:
         gc.collect(2 if turn % ALL_SWEEPS == 0 else 1 if turn % OLDER_SWEEPS == 0 else 0)
 
 
+def _lost_clients_aside(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Clients that vanish in mid-handshake are no fault of ours, and not worth a traceback."""
+    error = context.get("exception")
+    kind = error if isinstance(error, type) else type(error)
+    if error is not None and issubclass(kind, OSError):  # as TLS errors are
+        log.info("a connection was lost: %s", error)
+    else:
+        loop.default_exception_handler(context)
+
+
 @contextlib.asynccontextmanager
 async def running(options: Options) -> AsyncIterator[Running]:
     """A server for as long as the block lasts. Raises StateError and OSError."""
@@ -138,6 +150,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         sweeper = asyncio.create_task(_sweep())
         listener = Listener(handler)
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_lost_clients_aside)
         server = await create_server(
             loop,
             listener,

@@ -7,18 +7,23 @@ gated         kept out by a PreEnqueue plugin
 in flight     placed, its binding not yet answered
 
 Unschedulable pods of equal shape that were refused by the same plugins form a group: a plugin is
-asked once per group whether an event helps, however many pods wait.
+asked once per group whether an event helps, however many pods wait. Where one of the plugins is
+about other pods, they must be equal in that as well.
 
 Source: kube-scheduler backend/queue.
 """
 
 from enum import Enum, auto
 
+import msgspec
+
 from stower.engine.heap import LazyHeap
 from stower.engine.limits import Limits
 from stower.framework.changes import Happened
+from stower.framework.plugin import Scope
 from stower.framework.profile import Profile
 from stower.model.errors import InvariantError
+from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodCondition
 from stower.state.cluster import PodEntry
 
@@ -58,7 +63,8 @@ class QueuedPod:
         self.condition: PodCondition | None = None  # as last written
 
 
-_GroupKey = tuple[str, int, frozenset[str]]
+_GroupKey = tuple[str, int, frozenset[str], bytes]
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Queue:
@@ -228,7 +234,10 @@ class Queue:
         return pod.profile.queue_sort.sort_key(pod.entry.pod, pod.added_ns)
 
     def _group_of(self, pod: QueuedPod) -> _GroupKey:
-        return (pod.profile.scheduler_name, pod.entry.shape.serial, pod.refused_by)
+        plugins = pod.profile.plugins
+        about_pods = any(plugins[name].scope is Scope.PODS for name in pod.refused_by)
+        others = _about_others(pod.entry.pod) if about_pods else b""
+        return (pod.profile.scheduler_name, pod.entry.shape.serial, pod.refused_by, others)
 
     def _join_group(self, pod: QueuedPod) -> None:
         pod.group = self._group_of(pod)
@@ -252,6 +261,19 @@ class Queue:
             return 0
         doubled = self._limits.backoff_initial_ns << min(failures - 1, 40)
         return min(doubled, self._limits.backoff_max_ns)
+
+
+def _about_others(pod: Pod) -> bytes:
+    """All by which plugins of scope PODS tell pods of one shape apart."""
+    affinity = pod.spec.affinity
+    return _encode(
+        (
+            pod.metadata.namespace,
+            sorted((pod.metadata.labels or {}).items()),
+            pod.spec.topology_spread_constraints,
+            (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else None,
+        )
+    )
 
 
 def helps(pod: QueuedPod, happened: Happened) -> bool:

@@ -112,18 +112,19 @@ class Dispatch:
 
     async def _carry_out(self, write: Write) -> WriteOk | WriteFailed:
         request = self._request(write)
-        answer = Answer(0, b"")
+        answer, failed = Answer(0, b""), False
         for turn in range(TRIES):
             answer = await ask_within(self.window, self._client, *request)
             if 200 <= answer.status < 300:
                 return WriteOk(write.id)
             if answer.status not in self._curable(write):
                 break
+            failed |= answer.status >= 500
             if turn + 1 < TRIES:
                 self.retried += 1
                 await self._pause(turn, answer.retry_after_s)
         code = answer.status
-        if code >= 500 and isinstance(write, Bind):
+        if isinstance(write, Bind) and (code >= 500 or (code == CONFLICT and failed)):
             code = UNKNOWN  # a server that failed may have written it before
         return WriteFailed(write.id, code, answer.message)
 

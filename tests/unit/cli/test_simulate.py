@@ -169,6 +169,25 @@ def test_kinds_that_no_decision_depends_on_are_counted() -> None:
     assert "left out, as no decision depends on them yet: 2 ConfigMap (v1)" in err
 
 
+def test_services_spread_the_pods_that_they_select() -> None:
+    """By upstream's defaults, in the namespace that a file leaves out as well."""
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+               "spec": {"selector": {"app": "web"}}}  # fmt: skip
+    nodes = []
+    for name, zone in (("a1", "a"), ("a2", "a"), ("b1", "b")):
+        made = node(name)
+        labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone}
+        nodes.append({**made, "metadata": {**made["metadata"], "labels": labels}})
+    pods = []
+    for name, on in (("x", "a1"), ("y", "a2"), ("p", "")):
+        made = pod(name)
+        made["metadata"]["labels"] = {"app": "web"}
+        if on:
+            made["spec"]["nodeName"] = on
+        pods.append(made)
+    assert "b1" == report(service, *nodes, *pods)["assignments"]["default/p"]
+
+
 def test_unicode_names_are_kept() -> None:
     """Names are text; only the API server wants them to be DNS labels."""
     found = report(node("knoten-☃"), pod("πόδι"))

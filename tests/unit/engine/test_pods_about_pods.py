@@ -155,6 +155,19 @@ def test_refusals_are_said_in_kube_schedulers_words() -> None:
 
 # What wakes
 
+
+def test_pods_of_one_shape_are_woken_by_their_own_company() -> None:
+    """Shape and refusing plugin are the same; whom they wait for is not."""
+    engine = engine_with(node("a1", "a"))
+    waits_for_web = make_pod("p", affinity=near())
+    waits_for_db = make_pod("q", affinity=near(labelSelector={"matchLabels": {"app": "db"}}))
+    add(engine, waits_for_db)
+    add(engine, waits_for_web)
+    send(engine, WatchType.ADDED, web("x", "a1"))
+    assert not waiting(engine, waits_for_web)
+    assert waiting(engine, waits_for_db)
+
+
 TAINTED = [{"key": "k", "effect": "NoSchedule"}]
 LONELY = make_pod("p", affinity=near())
 SHY = web("p", affinity=away("kubernetes.io/hostname"))

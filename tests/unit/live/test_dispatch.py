@@ -96,6 +96,13 @@ def test_a_binding_that_may_have_been_made_is_left_to_the_engine(
     assert tried == len(server.asked)
 
 
+def test_a_conflict_after_a_server_failed_says_nothing_of_who_made_it() -> None:
+    """The first try may have bound the pod before its server said that it could not."""
+    server = Server(lambda path, tries: Answer(503 if tries == 1 else 409, b'{"message":"why"}'))
+    assert [WriteFailed(1, 504, "why")] == carry_out(server, [bind(1)])
+    assert 2 == len(server.asked)
+
+
 def test_events_that_are_too_many_are_dropped_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "EVENTS_MAX", 3)
     server = Server(lambda path, tries: Answer(201, b""))
