@@ -59,17 +59,21 @@ class Cycle:
         speaking = [(p, w) for p, w in profile.pod_scores if p.speaks(pod, state)]
         if not refusals and not speaking:
             return best
-        feasible = best >= 0
-        for codes in refusals:
-            feasible &= codes == 0
-        if not feasible.any():
-            return np.full(len(best), INFEASIBLE)
-        total = evaluation.among(feasible) if refusals and evaluation.is_normalized else best
+        feasible, total = best >= 0, best
+        if refusals:
+            for codes in refusals:
+                feasible &= codes == 0
+            if not feasible.any():
+                return np.full(len(best), INFEASIBLE)
+            if evaluation.is_normalized:
+                total = evaluation.among(feasible)
+            else:
+                total = np.where(feasible, best, INFEASIBLE)
         for plugin, weight in speaking:
             part = plugin.score_pod(pod, shape, state, feasible)
             if part is not None:
-                total = total + part * weight
-        return np.where(feasible, total, INFEASIBLE)
+                total = total + part * weight  # what is infeasible stays far below 0
+        return total
 
     def _pick(self, best: Ints, entry: PodEntry) -> int:
         """The best row, or -1 where none is feasible."""

@@ -146,6 +146,8 @@ class PodTopologySpread(Plugin):
         if not terms:
             return None
         rows, every = state.all_rows, self._needs_every_key(pod)
+        if every and len(terms) == 1 and terms[0].key != HOSTNAME:
+            return self._score_domains(pod, shape, state, terms[0], feasible)
         ignored = np.zeros(state.row_limit, np.bool_)
         if every:
             for term in terms:
@@ -174,6 +176,29 @@ class PodTopologySpread(Plugin):
         if highest == 0:
             return np.where(ignored, 0, MAX_NODE_SCORE)
         return np.where(ignored, 0, MAX_NODE_SCORE * (highest + lowest - scores) // highest)
+
+    def _score_domains(
+        self, pod: Pod, shape: Shape, state: ClusterState, term: _Term, feasible: Bools
+    ) -> Ints:
+        """The same for one constraint: worked out once per domain, then looked up."""
+        values = state.labels.codes(term.key, state.all_rows)
+        size = state.labels.code_count(term.key)
+        if term.honors_taints or shape.node_selector or shape.node_affinity is not None:
+            ((_, sums, _),) = self._counted(pod, shape, state, (term,), True)
+        else:
+            sums = self._sums(pod, state, term, size)  # of all nodes that have the key
+        found = np.bincount(values if feasible.all() else values[feasible], minlength=size)
+        found[0] = 0  # nodes without the key are not judged
+        codes = np.flatnonzero(found).tolist()
+        weight, counts = _weight(len(codes)), sums.tolist()
+        scores = {c: math.floor(counts[c] * weight + (term.max_skew - 1) + 0.5) for c in codes}
+        highest, lowest = max(scores.values(), default=0), min(scores.values(), default=0)
+        points = np.zeros(size, np.int64)
+        for code, score in scores.items():
+            share = MAX_NODE_SCORE * (highest + lowest - score) // highest if highest else 0
+            points[code] = share if highest else MAX_NODE_SCORE
+        result: Ints = points[values]
+        return result
 
     # What is counted
 

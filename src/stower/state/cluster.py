@@ -27,7 +27,7 @@ from stower.state.labels import CodeColumn, LabelColumns
 from stower.state.ports import HostPorts
 from stower.state.related import Related
 from stower.state.shapes import Shape, ShapeTable
-from stower.state.tallies import Condition, Tallies, Tally
+from stower.state.tallies import Condition, Tallies, Tally, counts_alike
 from stower.state.ties import name_hash
 
 # Real clusters have some dozens of resources; many more are names that somebody makes up.
@@ -258,11 +258,13 @@ class ClusterState:
         if self.journal.recording:
             self.journal.log(self._set_view, entry, entry.pod, entry.shape)
         if entry.row >= 0:
-            if self.tallies:
-                self.tallies.go(entry, entry.pod, entry.row)
+            old = entry.pod
+            if self.tallies and not counts_alike(old, pod):
+                self.tallies.go(entry, old, entry.row)
                 self.tallies.come(entry, pod, entry.row)
-            self.carried.bump(entry.pod, entry.row, -1)
-            self.carried.bump(pod, entry.row, 1)
+            if old.spec.affinity != pod.spec.affinity:
+                self.carried.bump(old, entry.row, -1)
+                self.carried.bump(pod, entry.row, 1)
         entry.pod = pod
         entry.shape = shape
 

@@ -7,6 +7,8 @@ namespace and labels are one class: what a tally thinks of one, it thinks of all
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from stower.model.kinds import Pod
 from stower.model.selectors import LabelSelector
 from stower.state.rowcounts import RowCounts, SelectorIndex, wanted_pair
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 Condition = tuple[frozenset[str] | None, LabelSelector | None]
 ClassKey = tuple[str, frozenset[tuple[str, str]], bool]
 
+TEXTS_MAX: Final = 65_536
+_encode = msgspec.msgpack.Encoder().encode
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
@@ -52,6 +56,16 @@ def meets(pod: Pod, conditions: Iterable[Condition]) -> bool:
     )
 
 
+def counts_alike(one: Pod, other: Pod) -> bool:
+    """Whether every tally thinks the same of both."""
+    a, b = one.metadata, other.metadata
+    return (
+        a.labels == b.labels
+        and a.namespace == b.namespace
+        and (a.deletion_timestamp is None) == (b.deletion_timestamp is None)
+    )
+
+
 class _Class:
     """Placed pods that are alike, and the tallies that count them, as far as was looked."""
 
@@ -66,7 +80,7 @@ class _Class:
 class Tallies:
     """All registered tallies, and which of them each kind of pod counts in."""
 
-    __slots__ = ("_by_pair", "_capacity", "_classes", "_index", "_labels", "_tallies")
+    __slots__ = ("_by_pair", "_by_text", "_capacity", "_classes", "_index", "_labels", "_tallies")
 
     def __init__(self, labels: "LabelColumns", capacity: int) -> None:
         self._labels = labels
@@ -75,6 +89,7 @@ class Tallies:
         self._index: SelectorIndex[Tally] = SelectorIndex()
         self._classes: dict[ClassKey, _Class] = {}
         self._by_pair: dict[tuple[str, str], dict[ClassKey, _Class]] = {}
+        self._by_text: dict[bytes, Tally] = {}
 
     def __bool__(self) -> bool:
         return bool(self._tallies)
@@ -86,6 +101,11 @@ class Tallies:
         placed: Iterable["PodEntry"],
     ) -> Tally:
         """The tally of these; a new one counts the pods that are placed already."""
+        # By the text first, which takes 1 µs, then by what it means.
+        text = _encode((live, [(sorted(n) if n is not None else n, s) for n, s in conditions]))
+        tally = self._by_text.get(text)
+        if tally is not None:
+            return tally
         key = (live, *((namespaces, _canonical(s)) for namespaces, s in conditions))
         tally = self._tallies.get(key)
         if tally is None:
@@ -103,6 +123,9 @@ class Tallies:
                 if tally.matches(one.pod):
                     for entry in found.members.values():
                         tally.counts[entry.row] += 1
+        if len(self._by_text) >= TEXTS_MAX:
+            self._by_text.clear()
+        self._by_text[text] = tally
         return tally
 
     def come(self, entry: "PodEntry", pod: Pod, row: int) -> None:
