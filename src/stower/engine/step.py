@@ -156,9 +156,9 @@ class Engine:
     def _on_write_ok(self, event: WriteOk) -> None:
         self._reported.pop(event.id, None)
         queued, node_name = self._waiting.pop(event.id, (None, ""))
-        if queued is None or self.state.pods.get(queued.entry.uid) is not queued.entry:
+        if queued is None:
             return
-        # Bound. The entry stays assumed until the watch says so as well.
+        # Bound, even where it is gone by now. The entry stays assumed until the watch says so too.
         entry = queued.entry
         if entry.row >= 0 and self.queue.get(entry.uid) is queued:
             self.queue.remove(entry.uid)

@@ -96,6 +96,17 @@ def test_scheduled_event_comes_even_if_the_watch_was_faster_than_the_answer() ->
     assert 0 == len(engine.queue)
 
 
+def test_scheduled_event_comes_even_if_the_pod_is_gone_before_the_answer() -> None:
+    engine = engine_with(make_node())
+    pod = make_pod("p1")
+    (bind,) = add(engine, pod)
+    engine.step(Observed(MODIFIED, make_pod("p1", node="n1")), 1)
+    engine.step(Observed(DELETED, make_pod("p1", node="n1")), 2)
+    (told,) = engine.step(WriteOk(bind.id), 3)
+    assert isinstance(told, CreateEvent)
+    assert "Scheduled" == told.reason
+
+
 def test_confirmed_pod_keeps_its_room_once() -> None:
     engine = engine_with(make_node(cpu="1"))
     (bind,) = add(engine, make_pod("p1", cpu="600m"))
