@@ -93,7 +93,7 @@ def judge(profile: Profile, state: ClusterState, shape: Shape, pod: Pod) -> Verd
         outside[state.rows_of(allowed)] = False
         verdict.refused_by[outside] = PRE_FILTER
     for i, plugin in enumerate(profile.filters):
-        codes = filtered(plugin, pod, shape, state)
+        codes = filtered(plugin, pod, shape, state, state.all_rows)
         if codes is not None:
             hit = (codes != 0) & (verdict.refused_by == NOBODY)
             verdict.refused_by[hit] = i
@@ -108,11 +108,14 @@ def judge(profile: Profile, state: ClusterState, shape: Shape, pod: Pod) -> Verd
     return verdict
 
 
-def filtered(plugin: Plugin, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-    """What a filter says of all rows."""
-    if plugin.scope is Scope.PODS:
-        return plugin.filter_pod(pod, shape, state)
-    return plugin.filter(shape, state, state.all_rows)
+def filtered(
+    plugin: Plugin, pod: Pod, shape: Shape, state: ClusterState, rows: slice
+) -> Ints | None:
+    """What a filter of any scope says of these rows."""
+    if plugin.scope is not Scope.PODS:
+        return plugin.filter(shape, state, rows)
+    codes = plugin.filter_pod(pod, shape, state)
+    return None if codes is None else codes[rows]
 
 
 def pre_filter(verdict: Verdict, state: ClusterState) -> frozenset[str] | None:
@@ -164,11 +167,7 @@ def refused_with(
         for entry in pods:
             state.assume(entry, row)
         for i, plugin in enumerate(profile.filters):
-            if plugin.scope is Scope.PODS:
-                codes = plugin.filter_pod(pod, shape, state)
-                codes = None if codes is None else codes[row : row + 1]
-            else:
-                codes = plugin.filter(shape, state, slice(row, row + 1))
+            codes = filtered(plugin, pod, shape, state, slice(row, row + 1))
             if codes is not None and codes[0]:
                 return i, int(codes[0])
     return None

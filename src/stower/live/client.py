@@ -14,10 +14,10 @@ from stower.live.connection import CONNECT_SECONDS, Lost, Pool
 
 JSON: Final = "application/json"
 REQUEST_SECONDS: Final = 30.0
-# A server sends bookmarks every minute: a stream that is silent for longer is dead.
 TRIES: Final = 5
 TRY_AGAIN_SECONDS: Final = 0.1
 UNAUTHORIZED: Final = 401
+# A server sends bookmarks every minute: a stream that is silent for longer is dead.
 SILENCE_SECONDS: Final = 90.0
 READ_BYTES: Final = 1 << 20
 ERRORS: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError, Lost)

@@ -25,6 +25,7 @@ from stower.plugins.taint_toleration import untolerated_rows
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
+from stower.state.tallies import Tally
 
 HARD: Final = "DoNotSchedule"
 SOFT: Final = "ScheduleAnyway"
@@ -160,8 +161,8 @@ class PodTopologySpread(Plugin):
             values = state.labels.codes(term.key, rows)
             if term.key == HOSTNAME:
                 size = int(np.count_nonzero(judged))
-                own = self._tally(pod, state, term)
-                found = own[rows] if own is not None else np.zeros(state.row_limit, np.int64)
+                tally = self._tally(pod, state, term)
+                found = np.zeros(state.row_limit, np.int64) if tally is None else tally.counts[rows]
                 part = found * _weight(size) + (term.max_skew - 1)
             else:
                 size = int(np.count_nonzero(np.bincount(values[judged])))
@@ -186,7 +187,7 @@ class PodTopologySpread(Plugin):
         if term.honors_taints or shape.node_selector or shape.node_affinity is not None:
             ((_, sums, _),) = self._counted(pod, shape, state, (term,), True)
         else:
-            sums = self._sums(pod, state, term, size)  # of all nodes that have the key
+            sums = self._sums(pod, state, term)  # of all nodes that have the key
         found = np.bincount(values if feasible.all() else values[feasible], minlength=size)
         found[0] = 0  # nodes without the key are not judged
         codes = np.flatnonzero(found).tolist()
@@ -215,21 +216,21 @@ class PodTopologySpread(Plugin):
     def _needs_every_key(self, pod: Pod) -> bool:
         return bool(pod.spec.topology_spread_constraints) or not self.system
 
-    def _tally(self, pod: Pod, state: ClusterState, term: _Term) -> Ints | None:
-        """int64[capacity]: pods per node that the selector takes; None where it takes none."""
+    def _tally(self, pod: Pod, state: ClusterState, term: _Term) -> Tally | None:
+        """The pods that the selector takes; None where it takes none."""
         if term.selector is None or not (
             term.selector.match_labels or term.selector.match_expressions
         ):
             return None
         where = frozenset((pod.metadata.namespace,))
-        return state.tally((where, term.selector), live=True).counts
+        return state.tally((where, term.selector), live=True)
 
-    def _sums(self, pod: Pod, state: ClusterState, term: _Term, size: int) -> Ints:
-        selector = term.selector
-        if selector is None or not (selector.match_labels or selector.match_expressions):
-            return np.zeros(size, np.int64)
-        where = frozenset((pod.metadata.namespace,))
-        return state.tally((where, selector), live=True).domain_counts(term.key)
+    def _sums(self, pod: Pod, state: ClusterState, term: _Term) -> Ints:
+        """int64[value codes of the key]: pods per domain, of all nodes."""
+        tally = self._tally(pod, state, term)
+        if tally is None:
+            return np.zeros(state.labels.code_count(term.key), np.int64)
+        return tally.domain_counts(term.key)
 
     @staticmethod
     def _domains(state: ClusterState, key: str, size: int) -> Bools:
@@ -269,7 +270,7 @@ class PodTopologySpread(Plugin):
                 term.honors_taints and untolerated is not None
             )
             if full and bare:  # all nodes count: their sums are kept
-                sums = self._sums(pod, state, term, size)
+                sums = self._sums(pod, state, term)
                 yield term, sums, self._domains(state, term.key, size)
                 continue
             if term.honors_affinity and affine is not None:
@@ -283,7 +284,7 @@ class PodTopologySpread(Plugin):
                 yield term, np.zeros(size, np.int64), domains
                 continue
             # Pods are far fewer than the 2^53 that float64 counts exactly.
-            counts = np.bincount(codes, weights=tally[rows][mask], minlength=size)
+            counts = np.bincount(codes, weights=tally.counts[rows][mask], minlength=size)
             yield term, counts.astype(np.int64), domains
 
     # Hints

@@ -39,7 +39,8 @@ class RowCounts:
             self.sums[key] = sums
         elif len(sums) < size:
             sums = self.sums[key] = grown(sums, size)
-        return sums
+        # All nodes may have lost the key and some have it again, with fewer values than before.
+        return sums[:size]
 
     def bump(self, row: int, by: int) -> None:
         """Count more (or less) on a row."""

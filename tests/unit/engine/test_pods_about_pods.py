@@ -168,6 +168,18 @@ def test_pods_of_one_shape_are_woken_by_their_own_company() -> None:
     assert waiting(engine, waits_for_db)
 
 
+def test_a_key_that_all_nodes_lose_and_have_again_with_fewer_values() -> None:
+    """What was summed for the values that are gone is in nobody's way."""
+    engine = engine_with(node("a1", "a"), node("b1", "b"), node("c1", "c"))
+    add(engine, web("p0", topologySpreadConstraints=spread()))
+    add(engine, make_pod("p1", affinity=near()))
+    for zone in ("", "z"):
+        for name in ("a1", "b1", "c1"):
+            send(engine, MODIFIED, node(name, zone))
+    assert binds(add(engine, web("p2", topologySpreadConstraints=spread())))
+    assert binds(add(engine, make_pod("p3", affinity=near())))
+
+
 TAINTED = [{"key": "k", "effect": "NoSchedule"}]
 LONELY = make_pod("p", affinity=near())
 SHY = web("p", affinity=away("kubernetes.io/hostname"))
