@@ -35,7 +35,8 @@ behaviours: env ## Show which tests show which behaviour of docs/behaviours.md
 	@$(BIN)/python tools/behaviours.py
 
 # file:suite of the recorded answers that tests/golden/run.py knows how to compare.
-GOLDEN := filter_score:filter_score filter_score_gates:filter_score sequence:sequence
+GOLDEN := filter_score:filter_score filter_score_gates:filter_score sequence:sequence \
+    preemption:preemption
 # Recordings of the API server, where the folder has them: all files of DIR/api.
 GOLDEN_API = $(wildcard $(DIR)/api/*.ndjson.gz)
 

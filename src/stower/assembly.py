@@ -19,20 +19,14 @@ from stower.framework.profile import DEFAULT_SCHEDULER_NAME, Profile
 from stower.model.errors import InvalidObject
 from stower.plugins import PLUGINS
 
-# In kube-scheduler's default configuration or registry, and not built here yet: a configuration may
-# name them, and is told that they do nothing.
+# In kube-scheduler's default configuration or registry, and not built here yet, or not as a whole:
+# a configuration may name them, and is told so.
 NOT_BUILT = frozenset(
     (
-        "DefaultPreemption",
         "DynamicResources",
         "GangScheduling",
-        "NodeDeclaredFeatures",
-        "NodeVolumeLimits",
         "PodGroupPodsCount",
         "TopologyPlacementGenerator",
-        "VolumeBinding",
-        "VolumeRestrictions",
-        "VolumeZone",
     )
 )
 
@@ -93,12 +87,16 @@ def _profile(config: ProfileConfiguration, path: str, features: Features) -> Pro
         here = [
             ref
             for ref in multi_point
-            if ref.name in NOT_BUILT or implements(known[ref.name], point)
+            if ref.name not in known or implements(known[ref.name], point)
         ]
         chosen = expanded(tuple(here), own)
         _check_point(own.enabled, point, known, f"{path}.plugins.{point.value}.enabled")
         missing |= {ref.name for ref in own.enabled if ref.name in NOT_BUILT}
-        points[point] = tuple(built[ref.name] for ref in chosen if ref.name in built)
+        points[point] = tuple(
+            built[ref.name]
+            for ref in chosen
+            if ref.name in built and implements(known[ref.name], point)
+        )
         if point is Point.SCORE:
             # A weight of 0 stands for one that was not given.
             weights = {ref.name: ref.weight or 1 for ref in chosen}
@@ -139,7 +137,9 @@ def _check_point(
     """Each plugin once, and only such as take part at the point (None: no built one does)."""
     _check_once(chosen, path)
     for i, ref in enumerate(chosen):
-        if ref.name in known and (point is None or not implements(known[ref.name], point)):
+        if ref.name not in known or ref.name in NOT_BUILT:
+            continue
+        if point is None or not implements(known[ref.name], point):
             raise InvalidObject(f"{path}[{i}].name", ref.name, "a plugin that takes part there")
 
 

@@ -16,11 +16,14 @@ from typing import Any
 from stower.assembly import build_profiles
 from stower.engine import plain
 from stower.engine.cycle import Cycle
+from stower.engine.preemption import Preemption
+from stower.framework.changes import STORAGE_CHANGES
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.profile import Profile
-from stower.model.kinds import KIND_BY_NAME, SELECTING, Node, Pod
+from stower.model.kinds import KIND_BY_NAME, SELECTING, Node, Pod, PodDisruptionBudget
 from stower.model.raw import decode
+from stower.plugins.default_preemption import best
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 
@@ -49,6 +52,10 @@ class World:
             kind = KIND_BY_NAME.get((data["apiVersion"], data["kind"]))
             if kind is not None and kind.view in SELECTING:
                 self.state.related.put(view(data, kind.view))
+            if kind is not None and kind.view in STORAGE_CHANGES:
+                self.state.volumes.put(view(data, kind.view))
+            if kind is not None and kind.view is PodDisruptionBudget:
+                self.state.budgets.put(view(data, kind.view))
         for data in case["objects"]:
             if data["kind"] == "Pod":
                 self.add(view(data, Pod))
@@ -101,8 +108,15 @@ class Judged:
         highest = max((s["total"] for s in self.scores.values()), default=0)
         self.best = sorted(n for n, s in self.scores.items() if s["total"] == highest)
         self.message = verdict.diagnosis(state.node_count).message()
+        self.verdict = verdict
+        self.entry = PodEntry(pod, shape)
         if not state.nominated:
             self._check_cache(pod, shape)
+
+    def whole_message(self) -> str:
+        """The condition's text, with what the PostFilter plugins append."""
+        diagnosis, remedy = Cycle(self.world.state, 0).fail(self.world.profile, self.entry)
+        return diagnosis.message(remedy.message)
 
     def _check_cache(self, pod: Pod, shape: Shape) -> None:
         """The cached cycle must find the same best nodes."""
@@ -190,7 +204,43 @@ def sequence(case: Case) -> Iterator[str]:
                 placed[bound.key] = bound.metadata.uid
             else:
                 yield from differs(f"steps[{i}].fitError", ours.message, step["fitError"])
-                yield from differs(f"steps[{i}].unschedulable", ours.message, step["unschedulable"])
+                whole = ours.whole_message()
+                yield from differs(f"steps[{i}].unschedulable", whole, step["unschedulable"])
+
+
+def preemption(case: Case) -> Iterator[str]:
+    """Differences of one preemption: every candidate, the one that is chosen, the message."""
+    world, expect = World(case), case["expect"]
+    pod = view(case["pod"], Pod)
+    ours = world.judge(pod)
+    state, profile = world.state, world.profile
+    diagnosis, remedy = Cycle(state, 0).fail(profile, ours.entry)
+    if expect.get("none"):
+        yield from differs("victims", [v.pod.key for v in remedy.victims], [])
+        yield from differs("reason", remedy.message, expect["reason"])
+        yield from differs("message", diagnosis.message(remedy.message), expect["message"])
+        return
+    search = Preemption(state, b"").failure(profile, ours.entry, ours.verdict)
+    found = search.candidates()
+    candidates = [
+        {
+            "node": state.names[row],
+            "victims": sorted(v.pod.key for v in search.victims(row)),
+            "numPDBViolations": violations,
+        }
+        for row, violations in zip(found.rows.tolist(), found.violations.tolist(), strict=True)
+    ]
+    theirs = [{**c, "victims": sorted(c["victims"])} for c in expect["candidates"]]
+    for node in sorted({c["node"] for c in (*candidates, *theirs)}):
+        mine = next((c for c in candidates if c["node"] == node), None)
+        recorded = next((c for c in theirs if c["node"] == node), None)
+        yield from differs(f"candidates.{node}", mine, recorded)
+    chosen = (remedy.nominate, sorted(v.pod.key for v in remedy.victims))
+    acceptable = [(c["node"], sorted(c["victims"])) for c in expect["acceptable"]]
+    if chosen not in acceptable:
+        yield f"chosen: ours {chosen}, theirs one of {acceptable}"
+    tied = sorted(state.names[row] for row in best(found).tolist()) if candidates else []
+    yield from differs("acceptable", tied, sorted(c["node"] for c in expect["acceptable"]))
 
 
 def uid_of(state: ClusterState, key: str) -> str:
@@ -212,6 +262,7 @@ SUITES: dict[str, Callable[[Case], Iterator[str]]] = {
     "api": api,
     "api_memory": api_memory,
     "filter_score": filter_score,
+    "preemption": preemption,
     "sequence": sequence,
     "validation": validation,
 }

@@ -11,6 +11,8 @@ from stower.actors.pods import claims_of, is_finished, selects
 from stower.actors.runtime import Base, Todo
 from stower.model.quantity import QuantityError, parse_quantity
 
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 CLAIM_PROTECTION: Final = "kubernetes.io/pvc-protection"
 VOLUME_PROTECTION: Final = "kubernetes.io/pv-protection"
@@ -67,7 +69,8 @@ class Volumes(Base):
         if volume is None:
             return
         if not bound:
-            todo.patch("persistentvolumeclaims", claim, {"spec": {"volumeName": name}})
+            done = {"metadata": {"annotations": {BIND_COMPLETED: "yes", BY_CONTROLLER: "yes"}}}
+            todo.patch("persistentvolumeclaims", claim, {**done, "spec": {"volumeName": name}})
         elif (claim.get("status") or {}).get("phase") != "Bound":
             status = {
                 "phase": "Bound",

@@ -16,7 +16,7 @@ from stower.bench.objects import node_bytes, pod_bytes
 from stower.bench.workloads import BenchWorkload
 from stower.engine.step import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
-from stower.framework.writes import Bind, Write
+from stower.framework.writes import Bind, DeletePod, PatchPodStatus, Write
 from stower.model.errors import InvariantError
 from stower.model.kinds import Node, Pod, Service
 from stower.model.kinds.service import ServiceSpec
@@ -76,7 +76,10 @@ def _one_bind(writes: list[Write]) -> Bind:
 
 def arrive(workload: BenchWorkload) -> Times:
     """Pods come one after another: from the decoded object to the emitted bind."""
-    engine = _ready(workload)
+    return _arriving(_ready(workload), workload)
+
+
+def _arriving(engine: Engine, workload: BenchWorkload) -> Times:
     pods = [decode(pod_bytes(i, workload), Pod) for i in range(workload.arriving)]
     drift = _Drift(engine, workload)
     pieces = []
@@ -220,6 +223,75 @@ def churn(workload: BenchWorkload) -> Times:
     return Times(pieces, len(pods))
 
 
+def preempt(workload: BenchWorkload) -> Times:
+    """Every pod that comes must evict others: until it is bound, all answers and deletions."""
+    engine = _ready(workload)
+    there = {pod.metadata.uid: pod for pod in _existing(workload)}
+    pods = [decode(pod_bytes(i, workload), Pod) for i in range(workload.arriving)]
+    pieces = []
+    for pod in pods:
+        start = perf_counter_ns()
+        todo = engine.step(Observed(WatchType.ADDED, pod), 1)
+        bound = False
+        while todo:
+            more: list[Write] = []
+            for write in todo:
+                bound |= isinstance(write, Bind)
+                more += engine.step(WriteOk(write.id), 1)
+                if isinstance(write, DeletePod):
+                    more += engine.step(Observed(WatchType.DELETED, there.pop(write.uid)), 1)
+            todo = more
+        pieces.append(perf_counter_ns() - start)
+        if not bound:
+            raise InvariantError("a pod of a benchmark was not placed")
+    return Times(pieces, len(pods))
+
+
+def preempt_one(workload: BenchWorkload) -> Times:
+    """One decision at a time, each by an engine that has never made one."""
+    engine = _ready(workload)
+    pieces = []
+    for i in range(workload.arriving):
+        # Requests of their own, so that nothing is known of them.
+        pod = decode(pod_bytes(i, workload, cpu_milli=workload.arriving_milli + i), Pod)
+        start = perf_counter_ns()
+        writes = engine.step(Observed(WatchType.ADDED, pod), 1)
+        pieces.append(perf_counter_ns() - start)
+        if not any(isinstance(write, PatchPodStatus) and write.uid != pod.metadata.uid
+                   for write in writes):  # fmt: skip
+            raise InvariantError("a pod of a benchmark has evicted nobody")
+    return Times(pieces, len(pieces))
+
+
+def relabel(workload: BenchWorkload) -> Times:
+    """A node's label changes when many shapes are known; then one pod of each shape comes."""
+    engine = _ready(workload)
+    count = workload.shapes
+    for i in range(count):
+        _one_bind(engine.step(Observed(WatchType.ADDED, decode(pod_bytes(i, workload), Pod)), 1))
+    pieces = []
+    for turn in range(1, workload.arriving // count):
+        data = msgspec.json.decode(node_bytes(turn, workload))
+        data["metadata"]["labels"]["bench/turn"] = str(turn)
+        node = msgspec.convert(data, Node)
+        pods = [decode(pod_bytes(turn * count + i, workload), Pod) for i in range(count)]
+        start = perf_counter_ns()
+        engine.step(Observed(WatchType.MODIFIED, node), 1)
+        for pod in pods:
+            engine.step(Observed(WatchType.ADDED, pod), 1)
+        pieces.append(perf_counter_ns() - start)
+    return Times(pieces, len(pieces))
+
+
+def waiting(workload: BenchWorkload) -> Times:
+    """Pods that fit nowhere wait while others come that do (upstream's Unschedulable)."""
+    engine = _ready(workload)
+    for i in range(workload.existing_waiting):
+        pod = decode(pod_bytes(workload.arriving + i, workload, cpu_milli=99_000), Pod)
+        engine.step(Observed(WatchType.ADDED, pod), 1)
+    return _arriving(engine, workload)
+
+
 DRIVE: dict[str, Callable[[BenchWorkload], Times]] = {
     "arrive": arrive,
     "bytes": bytes_to_confirmed,
@@ -227,4 +299,8 @@ DRIVE: dict[str, Callable[[BenchWorkload], Times]] = {
     "hold": hold,
     "wake": wake,
     "churn": churn,
+    "preempt": preempt,
+    "preempt-one": preempt_one,
+    "relabel": relabel,
+    "waiting": waiting,
 }

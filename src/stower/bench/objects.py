@@ -82,14 +82,16 @@ def pod_bytes(i: int, workload: BenchWorkload, node_name: str = "", cpu_milli: i
     labels = {"app": "bench", "pod-template-hash": f"{shape:010}"}
     if workload.label_each:
         labels["index"] = str(i)
-    milli = cpu_milli or 100 + shape
+    is_there = bool(node_name)
+    milli = cpu_milli or (workload.existing_milli if is_there else workload.arriving_milli)
+    milli = milli or 100 + shape
     spec: dict[str, Any] = {
         "schedulerName": "default-scheduler",
         "serviceAccountName": "default",
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 30,
         "dnsPolicy": "ClusterFirst",
-        "priority": 0,
+        "priority": 0 if is_there else workload.priority,
         "preemptionPolicy": "PreemptLowerPriority",
         "enableServiceLinks": True,
         "securityContext": {},

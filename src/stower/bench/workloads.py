@@ -10,7 +10,10 @@ from stower.framework.args import convert
 from stower.model.errors import InvalidObject
 
 # How a workload drives the engine; see drivers.py.
-DRIVERS: Final = ("arrive", "bytes", "restart", "hold", "wake", "churn")
+DRIVERS: Final = (
+    "arrive", "bytes", "restart", "hold", "wake", "churn", "preempt", "preempt-one", "relabel",
+    "waiting",
+)  # fmt: skip
 
 
 class BenchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,7 +25,10 @@ class BenchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tainted: shares of the nodes; drift: share of the rows that change between two pods; groups:
     how many labels the pods are dealt out to; hard_spread, soft_spread, near (required and
     preferred affinity) and away (required anti-affinity): topology keys, each about the pods of the
-    own group; service: one selects them all, and spreads them by the defaults.
+    own group; service: one selects them all, and spreads them by the defaults; existing_milli,
+    arriving_milli: cpu that the pods ask for, where it is not 100 and more; priority: of the
+    arriving pods; existing_waiting: pods that fit nowhere; claims: each has a volume of its own,
+    there already ("bound") or to be made ("made").
     """
 
     name: str
@@ -44,6 +50,11 @@ class BenchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     near_preferred: tuple[str, ...] = ()
     away: tuple[str, ...] = ()
     service: bool = False
+    existing_milli: int = 0
+    arriving_milli: int = 0
+    priority: int = 0
+    claims: str = ""
+    existing_waiting: int = 0
 
 
 def workloads() -> dict[str, BenchWorkload]:

@@ -18,7 +18,7 @@ from stower.cli.documents import STDIN, Document, DocumentError, read_documents
 from stower.engine.limits import SECOND_NS
 from stower.model.defaults import with_node_defaults, with_pod_defaults
 from stower.model.errors import InvalidObject
-from stower.model.kinds import KIND_BY_NAME, Node, Pod, PriorityClass, Selecting
+from stower.model.kinds import KIND_BY_NAME, Background, Node, Pod, PriorityClass
 from stower.model.kinds.pod import ResourceList
 from stower.model.raw import TypeMeta, decode, edit
 from stower.model.resources import parse_list, pod_requests
@@ -61,7 +61,7 @@ class _Reader:
         self.nodes: list[Node] = []
         self.pods: list[tuple[Pod, int | None, int | None, str]] = []
         self.classes: dict[str, PriorityClass] = {}
-        self.related: list[Selecting] = []
+        self.related: list[Background] = []
         self.documents: list[tuple[str, bytes]] = []
         self.skipped: dict[str, int] = {}
         self.sources: dict[tuple[str, str], str] = {}
@@ -106,11 +106,10 @@ class _Reader:
             self.pods.append((obj, created_s, deleted_s, where))
         elif isinstance(obj, PriorityClass):
             self.classes[name] = obj
-        elif kind.namespaced and not obj.metadata.namespace:
-            meta = msgspec.structs.replace(obj.metadata, namespace=namespace)
-            self.related.append(msgspec.structs.replace(obj, metadata=meta))
         else:
-            self.related.append(obj)
+            uid = obj.metadata.uid or f"{kind.name}/{key[1]}"
+            meta = msgspec.structs.replace(obj.metadata, namespace=namespace, uid=uid)
+            self.related.append(msgspec.structs.replace(obj, metadata=meta))
 
     def loaded(self) -> Loaded:
         """Everything together, defaults filled in."""

@@ -7,6 +7,8 @@ import numpy as np
 
 from stower.engine import plain
 from stower.engine.evaluation import INFEASIBLE, Evaluation, Evaluations
+from stower.engine.preemption import Preemption
+from stower.framework.post_filter import Remedy
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis
 from stower.state.arrays import Ints
@@ -21,7 +23,8 @@ class Cycle:
         self._state = state
         self._seed = seed.to_bytes(8, "little", signed=True)
         self._evaluations = Evaluations(state)
-        self._diagnoses: dict[tuple[str, int], tuple[tuple[int, int], Diagnosis]] = {}
+        self._preemption = Preemption(state, self._seed)
+        self._failures: dict[_FailureKey, tuple[tuple[int, ...], Diagnosis, Remedy]] = {}
 
     def choose(self, profile: Profile, entry: PodEntry) -> int:
         """The row for the pod, or -1 where no node will do.
@@ -30,6 +33,7 @@ class Cycle:
         asked about; see engine/evaluation.py for the rest.
         """
         state = self._state
+        state.look()
         evaluation = self._evaluations.get(profile, entry.shape)
         own = evaluation.best[: state.row_limit]
         if not len(own):
@@ -42,6 +46,7 @@ class Cycle:
 
     def standing(self, profile: Profile, entry: PodEntry) -> Ints:
         """int64[row_limit]: each row's total score, below 0 where the pod may not go. Read only."""
+        self._state.look()
         evaluation = self._evaluations.get(profile, entry.shape)
         own = evaluation.best[: self._state.row_limit]
         return self._with_pods(profile, entry, evaluation, own)
@@ -51,6 +56,9 @@ class Cycle:
     ) -> Ints:
         """`best` with what the plugins of scope PODS say of this very pod."""
         state, shape, pod = self._state, entry.shape, entry.pod
+        for pre_filter in profile.pod_pre_filters:
+            if pre_filter.pre_filter_pod(pod, shape, state) is not None:
+                return np.full(len(best), INFEASIBLE)
         refusals = [
             codes
             for plugin in profile.pod_filters
@@ -118,23 +126,47 @@ class Cycle:
             plain.refused_with(profile, state, entry.shape, entry.pod, row, pods) is None
         )
 
-    def diagnose(self, profile: Profile, entry: PodEntry) -> Diagnosis:
-        """Why no node will do. Equal pods share one answer while the cluster stays as it is."""
-        state = self._state
-        position = (state.use_log.position, state.node_log.position)
-        key = (profile.scheduler_name, entry.shape.serial)
-        known = self._diagnoses.get(key)
+    def fail(self, profile: Profile, entry: PodEntry) -> tuple[Diagnosis, Remedy]:
+        """Why no node will do, and what the PostFilter plugins would do about it.
+
+        Equal pods share one answer while the cluster stays as it is.
+        """
+        state, pod = self._state, entry.pod
         about_pods = any(
-            p.filter_pod(entry.pod, entry.shape, state) is not None for p in profile.pod_filters
-        )
-        if about_pods:  # labels and terms about others are not in the shape
-            return plain.judge(profile, state, entry.shape, entry.pod).diagnosis(state.node_count)
-        if known is not None and known[0] == position and not state.nominated:
-            return known[1]
-        verdict = plain.judge(profile, state, entry.shape, entry.pod)
+            p.filter_pod(pod, entry.shape, state) is not None for p in profile.pod_filters
+        ) or (entry.shape.storage and bool(profile.pod_pre_filters))
+        # Labels and terms about others are not in the shape, nor is what a pod was promised.
+        shared = not (about_pods or state.nominated or pod.status.nominated_node_name)
+        key = (
+            profile.scheduler_name, entry.shape.serial, pod.priority, pod.spec.preemption_policy
+        )  # fmt: skip
+        position = (state.use_log.position, state.node_log.position, state.budgets.generation)
+        known = self._failures.get(key)
+        if shared and known is not None and known[0] == position:
+            return known[1], known[2]
+        verdict = plain.judge(profile, state, entry.shape, pod)
         diagnosis = verdict.diagnosis(state.node_count)
-        if not state.nominated:
-            if len(self._diagnoses) >= Evaluations.ENTRIES_MAX:
-                self._diagnoses.clear()
-            self._diagnoses[key] = (position, diagnosis)
-        return diagnosis
+        remedy = self._remedy(profile, entry, verdict)
+        if shared and not remedy.victims:
+            if len(self._failures) >= Evaluations.ENTRIES_MAX:
+                self._failures.clear()
+            self._failures[key] = (position, diagnosis, remedy)
+        return diagnosis, remedy
+
+    def _remedy(self, profile: Profile, entry: PodEntry, verdict: plain.Verdict) -> Remedy:
+        """Source: framework/runtime RunPostFilterPlugins."""
+        if not self._state.node_count or not profile.post_filters:
+            return Remedy(nominate="")
+        failure = self._preemption.failure(profile, entry, verdict)
+        messages = []
+        nominate = None
+        for plugin in profile.post_filters:
+            remedy = plugin.post_filter(failure)
+            if not remedy.message:
+                return remedy
+            messages.append(remedy.message)
+            nominate = nominate if remedy.nominate is None else remedy.nominate
+        return Remedy(", ".join(messages), nominate)
+
+
+_FailureKey = tuple[str, int, int, str | None]

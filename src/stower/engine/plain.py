@@ -42,6 +42,32 @@ class Verdict:
         free: Bools = self.refused_by == NOBODY
         return free
 
+    def refusals(self) -> list[tuple[int, int, Bools]]:
+        """(filter's index or PRE_FILTER, code, bool[row_limit]: which rows), by index and code."""
+        found = []
+        present = np.bincount(self.refused_by - ABSENT)
+        for i in (np.flatnonzero(present) + ABSENT).tolist():
+            if i in (ABSENT, NOBODY):
+                continue
+            rows = self.refused_by == i
+            codes = self.codes[rows]
+            if (codes == codes[0]).all():
+                found.append((i, int(codes[0]), rows))
+                continue
+            found += [(i, c, rows & (self.codes == c)) for c in np.unique(codes).tolist()]
+        return found
+
+    def resolvable(self) -> Bools:
+        """bool[row_limit]: rows that were refused for what evictions might change."""
+        if self.pre_filter is not None:
+            there: Bools = self.refused_by != ABSENT
+            return there & self.pre_filter[1].resolvable
+        result = np.zeros(len(self.refused_by), np.bool_)
+        for i, code, rows in self.refusals():
+            if i >= 0 and self.profile.filters[i].rejection(self.shape, code).resolvable:
+                result |= rows
+        return result
+
     def rejection(self, row: int) -> tuple[str, Rejection] | None:
         """The plugin that refused the row ("" for PreFilter's nodes) and why; None if it passed."""
         refused_by = int(self.refused_by[row])
@@ -60,11 +86,8 @@ class Verdict:
             return Diagnosis(node_count, (), refused, frozenset((plugin.name,)))
         entries = []
         names = set(self.restricted_by)
-        refusing = self.refused_by != NOBODY
-        refusing &= self.refused_by != ABSENT
-        pairs = np.stack((self.refused_by[refusing], self.codes[refusing]))
-        unique, counts = np.unique(pairs, axis=1, return_counts=True)
-        for (refused_by, code), count in zip(unique.T.tolist(), counts.tolist(), strict=True):
+        for refused_by, code, rows in self.refusals():
+            count = int(np.count_nonzero(rows))
             if refused_by == PRE_FILTER:
                 entries.append(Refused("", self._outside(), count))
             else:
@@ -81,11 +104,12 @@ class Verdict:
 def judge(profile: Profile, state: ClusterState, shape: Shape, pod: Pod) -> Verdict:
     """Filter all rows for a pod of this shape, counting the room promised to nominated pods of its
     priority or above (other than itself)."""
+    state.look()
     verdict = Verdict(profile, shape, state.row_limit)
     verdict.refused_by[~state.present[state.all_rows]] = ABSENT
     if not state.node_count:
         return verdict  # upstream says so before it asks any plugin
-    allowed = pre_filter(verdict, state)
+    allowed = pre_filter(verdict, state, pod)
     if verdict.pre_filter is not None:
         return verdict
     if allowed is not None:
@@ -118,11 +142,21 @@ def filtered(
     return None if codes is None else codes[rows]
 
 
-def pre_filter(verdict: Verdict, state: ClusterState) -> frozenset[str] | None:
-    """Run PreFilter into the verdict. Returns the names of the nodes left, None for all."""
+def pre_filter(
+    verdict: Verdict, state: ClusterState, pod: Pod | None = None
+) -> frozenset[str] | None:
+    """Run PreFilter into the verdict. Returns the names of the nodes left, None for all.
+
+    Without a pod: only plugins to which it is its shape that matters.
+    """
     allowed: frozenset[str] | None = None
-    for plugin in verdict.profile.pre_filters:
-        answer = plugin.pre_filter(verdict.shape, state)
+    profile = verdict.profile
+    answer: Rejection | frozenset[str] | None
+    for plugin in profile.shape_pre_filters if pod is None else profile.pre_filters:
+        if plugin.scope is Scope.PODS and pod is not None:
+            answer = plugin.pre_filter_pod(pod, verdict.shape, state)
+        else:
+            answer = plugin.pre_filter(verdict.shape, state)
         if isinstance(answer, Rejection):
             verdict.pre_filter = (plugin, answer)
             return None

@@ -1,7 +1,8 @@
 """The queue: every pod that waits for a node is in exactly one place.
 
 active        to be tried, in the order of the QueueSort plugin
-backoff       to be tried after a delay that doubles with each failure
+backoff       to be tried after a delay that doubles with each failure, or before if there is
+              nothing else to try (KEP-5142); after an error not before
 unschedulable refused; woken by an event that a refusing plugin says might help, or after 5 minutes
 gated         kept out by a PreEnqueue plugin
 in flight     placed, its binding not yet answered
@@ -26,6 +27,7 @@ from stower.model.errors import InvariantError
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodCondition
 from stower.state.cluster import PodEntry
+from stower.state.shapes import uses_storage
 
 
 class Place(Enum):
@@ -33,6 +35,7 @@ class Place(Enum):
 
     ACTIVE = auto()
     BACKOFF = auto()
+    ERROR_BACKOFF = auto()
     UNSCHEDULABLE = auto()
     GATED = auto()
     IN_FLIGHT = auto()
@@ -43,8 +46,9 @@ class QueuedPod:
     """A pod that waits, and what its earlier attempts came to."""
 
     __slots__ = (
-        "added_ns", "attempts", "condition", "entry", "error_count", "group", "key", "place",
-        "profile", "refused_by", "tried_ns", "turn", "unschedulable_count",
+        "added_ns", "attempts", "bind_tries", "condition", "entry", "error_count", "group",
+        "is_preempting", "key", "place", "profile", "refused_by", "tried_ns", "turn",
+        "unschedulable_count", "woken",
     )  # fmt: skip
 
     def __init__(self, entry: PodEntry, profile: Profile, now_ns: int) -> None:
@@ -56,6 +60,9 @@ class QueuedPod:
         self.attempts = 0
         self.unschedulable_count = 0
         self.error_count = 0
+        self.bind_tries = 0  # of which nobody knows what became of them
+        self.is_preempting = False  # its victims are being sent away: it is not tried meanwhile
+        self.woken = False  # something has happened meanwhile that might help it
         self.refused_by: frozenset[str] = frozenset()
         self.group: _GroupKey | None = None
         self.turn = 0  # which heap entry is the valid one
@@ -75,6 +82,7 @@ class Queue:
         self._pods: dict[str, QueuedPod] = {}
         self._active: LazyHeap[QueuedPod] = LazyHeap()
         self._backoff: LazyHeap[QueuedPod] = LazyHeap()
+        self._error_backoff: LazyHeap[QueuedPod] = LazyHeap()
         # Unschedulable pods by the time at which they are tried again without any event.
         self._flush: LazyHeap[QueuedPod] = LazyHeap()
         self._groups: dict[_GroupKey, dict[str, QueuedPod]] = {}
@@ -106,9 +114,9 @@ class Queue:
 
     def pop(self, now_ns: int) -> QueuedPod | None:
         """The next pod to try, now in flight; None when there is nothing to try."""
-        if self._backoff or self._flush:
+        if self._backoff or self._error_backoff or self._flush:
             self._advance(now_ns)
-        pod = self._active.pop()
+        pod = self._active.pop() or self._backoff.pop()
         if pod is not None:
             pod.place = Place.IN_FLIGHT
             pod.attempts += 1
@@ -118,6 +126,7 @@ class Queue:
         """A pod that was tried and refused by these plugins: wait for an event that helps."""
         pod.unschedulable_count += 1
         pod.error_count = 0
+        pod.woken = False
         pod.refused_by = refused_by
         pod.added_ns = pod.tried_ns = now_ns
         pod.place = Place.UNSCHEDULABLE
@@ -130,7 +139,18 @@ class Queue:
         pod.error_count += 1
         pod.refused_by = frozenset()
         pod.added_ns = pod.tried_ns = now_ns
-        self._to_backoff(pod, now_ns + self.delay_ns(pod.error_count))
+        gate = self._gate(pod)
+        if gate is not None:
+            self._hold(pod, gate)
+            return
+        pod.place = Place.ERROR_BACKOFF
+        self._next_turn(pod)
+        self._error_backoff.push(now_ns + self.delay_ns(pod.error_count), pod)
+
+    def ungate(self, pod: QueuedPod, failed: bool, now_ns: int) -> None:
+        """All its victims are on their way, or (`failed`) some are not: it may be tried again."""
+        if pod.place is Place.UNSCHEDULABLE and (pod.woken or failed):
+            self._wake(pod, now_ns)
 
     @property
     def is_waiting(self) -> bool:
@@ -164,26 +184,37 @@ class Queue:
     @property
     def next_wake_ns(self) -> int | None:
         """When a pod is next due: 0 if one can be tried now, None if only an event can help."""
-        if self._active.first_key() is not None:
+        if self._active.first_key() is not None or self._backoff.first_key() is not None:
             return 0
-        due = [k for k in (self._backoff.first_key(), self._flush.first_key()) if k is not None]
+        firsts = (self._error_backoff.first_key(), self._flush.first_key())
+        due = [k for k in firsts if k is not None]
         return min(due) if due else None
 
     # Moves
 
     def _advance(self, now_ns: int) -> None:
         """Backoffs that are over, and pods that have been unschedulable for too long."""
-        while (due := self._backoff.first_key()) is not None and due <= now_ns:
+        while (key := self._backoff.first_key()) is not None and key[0] <= now_ns:
             pod = self._backoff.pop()
             if pod is not None:
-                self._to_active(pod)
+                self._activate(pod)
+        while (due := self._error_backoff.first_key()) is not None and due <= now_ns:
+            pod = self._error_backoff.pop()
+            if pod is not None:
+                self._activate(pod)
         while (due := self._flush.first_key()) is not None and due <= now_ns:
             pod = self._flush.pop()
-            if pod is not None:
+            if pod is not None and pod.is_preempting:
+                pod.woken = True
+                self._flush.push(now_ns + self._limits.unschedulable_max_ns, pod)
+            elif pod is not None:
                 self._leave_group(pod)
                 self._to_backoff_or_active(pod, now_ns)
 
     def _wake(self, pod: QueuedPod, now_ns: int) -> None:
+        if pod.is_preempting:
+            pod.woken = True
+            return
         self._leave(pod)
         self._to_backoff_or_active(pod, now_ns)
 
@@ -197,18 +228,28 @@ class Queue:
     def _to_active(self, pod: QueuedPod) -> None:
         gate = self._gate(pod)
         if gate is not None:
-            pod.place = Place.GATED
-            pod.refused_by = frozenset((gate,))
-            return
+            self._hold(pod, gate)
+        else:
+            self._activate(pod)
+
+    def _hold(self, pod: QueuedPod, gate: str) -> None:
+        pod.place = Place.GATED
+        pod.refused_by |= {gate}
+
+    def _activate(self, pod: QueuedPod) -> None:
         pod.place = Place.ACTIVE
         pod.key = self._rank(pod)
         self._next_turn(pod)
         self._active.push(pod.key, pod)
 
     def _to_backoff(self, pod: QueuedPod, due_ns: int) -> None:
+        gate = self._gate(pod)
+        if gate is not None:
+            self._hold(pod, gate)
+            return
         pod.place = Place.BACKOFF
         self._next_turn(pod)
-        self._backoff.push(due_ns, pod)
+        self._backoff.push((due_ns, self._rank(pod)), pod)
 
     def _leave(self, pod: QueuedPod) -> None:
         """Out of wherever it is; its heap entry, if any, becomes invalid."""
@@ -217,6 +258,7 @@ class Queue:
         heap = {
             Place.ACTIVE: self._active,
             Place.BACKOFF: self._backoff,
+            Place.ERROR_BACKOFF: self._error_backoff,
             Place.UNSCHEDULABLE: self._flush,
         }.get(pod.place)
         pod.place = Place.NOWHERE
@@ -272,6 +314,9 @@ def _about_others(pod: Pod) -> bytes:
             sorted((pod.metadata.labels or {}).items()),
             pod.spec.topology_spread_constraints,
             (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else None,
+            pod.spec.volumes if uses_storage(pod) else None,
+            # Claims that are made for a pod have its name.
+            pod.metadata.name if any(v.ephemeral for v in pod.spec.volumes or ()) else None,
         )
     )
 

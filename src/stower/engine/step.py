@@ -12,9 +12,12 @@ from typing import Final
 
 from stower.engine.cycle import Cycle
 from stower.engine.decisions import Decision, Outcome
+from stower.engine.evictions import Evictions
 from stower.engine.limits import Limits
+from stower.engine.pre_binding import PreBinding
 from stower.engine.queue import Queue, QueuedPod
 from stower.framework.changes import (
+    STORAGE_CHANGES,
     Change,
     Happened,
     is_scaled_down,
@@ -31,11 +34,21 @@ from stower.framework.events import (
     WriteFailed,
     WriteOk,
 )
+from stower.framework.plugin import Plugin
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis
+from stower.framework.reserve import Reservation
 from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
 from stower.model.errors import InvalidObject, InvariantError
-from stower.model.kinds import SELECTING, ApiObject, Node, Pod
+from stower.model.kinds import (
+    SELECTING,
+    STORAGE,
+    ApiObject,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    Storage,
+)
 from stower.model.kinds.pod import PodCondition
 from stower.state.cluster import ClusterState, PodEntry
 
@@ -43,6 +56,8 @@ POD_SCHEDULED: Final = "PodScheduled"
 CONFLICT: Final = 409
 # No answer, or a gateway's time-out: the write may have been carried out.
 UNKNOWN_OUTCOME: Final = (0, 504)
+# After so many binds of which nobody knows what became of them, the pod says so.
+BIND_TRIES_SILENT: Final = 2
 
 
 class Engine:
@@ -66,6 +81,11 @@ class Engine:
         self._decisions: deque[Decision] = deque(maxlen=self.limits.decisions_max)
         self._writes: list[Write] = []
         self._reported: dict[int, QueuedPod] = {}  # conditions that are not yet answered
+        self._evictions = Evictions(
+            lambda write: self._writes.append(write), self._id, self._preempted, self._preempted_all
+        )
+
+        self._pre_binding = PreBinding(self.state, self._id, self._bind, self._give_up)
 
     def step(self, event: Event, now_ns: int) -> list[Write]:
         """Apply one event, run the cycles that it allows, return the writes in sending order.
@@ -79,13 +99,16 @@ class Engine:
         self._writes = []
         HANDLERS[type(event)](self, event)
         self._send_again()
+        if self._pre_binding:
+            self._pre_binding.expire(now_ns)
         self._run_cycles()
         return self._writes
 
     @property
     def next_wake_ns(self) -> int | None:
         """When to send a Tick if nothing happens before; None where only an event can help."""
-        due = [d for d in (self.queue.next_wake_ns,) if d is not None]
+        wakes = (self.queue.next_wake_ns, self._pre_binding.next_wake_ns)
+        due = [d for d in wakes if d is not None]
         due += [d for d, _, _, _ in self._resend[:1]]
         return max(min(due), self.now_ns) if due else None
 
@@ -115,6 +138,13 @@ class Engine:
                 self.state.related.drop(obj)
             else:
                 self.state.related.put(obj)  # upstream wakes nobody for it either
+        elif isinstance(obj, PodDisruptionBudget):
+            if gone:
+                self.state.budgets.drop(obj)
+            else:
+                self.state.budgets.put(obj)  # nor for this
+        elif isinstance(obj, STORAGE):
+            self._storage(obj, gone)
 
     def _on_listed(self, event: Listed) -> None:
         uids = {o.metadata.uid: None for o in event.objects if isinstance(o, Pod)}
@@ -127,12 +157,39 @@ class Engine:
             if self.state.names[row] not in names:
                 self._node_gone(self.state.names[row])
         self.state.related.clear()
-        for obj in event.objects:
-            if isinstance(obj, SELECTING):
-                self.state.related.put(obj)
+        self.state.budgets.clear()
+        _each(event.objects, SELECTING, self.state.related.put)
+        _each(event.objects, PodDisruptionBudget, self.state.budgets.put)
+        self._list_storage(event.objects)
         _each(event.objects, Node, self._node)
         _each(event.objects, Pod, self._pod)
         self._take_back_lost()
+
+    def _storage(self, obj: Storage, gone: bool) -> None:
+        """Something of which volumes are made has changed."""
+        volumes = self.state.volumes
+        old = volumes.seen(obj)
+        if gone:
+            volumes.drop(obj)
+        else:
+            volumes.put(obj)
+        if self._pre_binding:
+            self._pre_binding.look()
+        added, updated, deleted = STORAGE_CHANGES[type(obj)]
+        change = deleted if gone else added if old is None else updated
+        if change and self.queue.is_waiting:
+            happened = Happened(change, old_object=old, object=None if gone else obj)
+            self.queue.wake(happened, self.now_ns)
+
+    def _list_storage(self, objects: Iterable[ApiObject]) -> None:
+        listed = [obj for obj in objects if isinstance(obj, STORAGE)]
+        names = {(type(o), o.metadata.namespace, o.metadata.name) for o in listed}
+        for known in list(self.state.volumes.known()):
+            if (type(known), known.metadata.namespace, known.metadata.name) not in names:
+                self._storage(known, True)
+        for obj in listed:
+            if self.state.volumes.seen(obj) != obj:
+                self._storage(obj, False)
 
     def _take_back_lost(self) -> None:
         """After a list: pods without a node whose bind nobody answers any more wait again.
@@ -142,6 +199,7 @@ class Engine:
         """
         awaited = {queued.entry.uid for queued, _ in self._waiting.values()}
         awaited |= {queued.entry.uid for _, _, queued, _ in self._resend}
+        awaited |= {*self._pre_binding.uids()}
         for entry in list(self.state.pods.values()):
             if entry.assumed and entry.uid not in awaited:
                 self.state.forget(entry)
@@ -157,6 +215,8 @@ class Engine:
         self._reported.pop(event.id, None)
         queued, node_name = self._waiting.pop(event.id, (None, ""))
         if queued is None:
+            if not self._evictions.answered(event.id, 0):
+                self._pre_binding.answered(event.id, "")
             return
         # Bound, even where it is gone by now. The entry stays assumed until the watch says so too.
         entry = queued.entry
@@ -169,24 +229,36 @@ class Engine:
         reported = self._reported.pop(event.id, None)
         if reported is not None:
             reported.condition = None  # it was not written: the next attempt writes it again
+        if self._evictions.answered(event.id, event.code or UNKNOWN_OUTCOME[1]):
+            return
+        if self._pre_binding.answered(event.id, event.message or f"status {event.code}"):
+            return
         queued, node_name = self._waiting.pop(event.id, (None, ""))
         if queued is None or self.queue.get(queued.entry.uid) is not queued:
             return
         entry = queued.entry
         if not entry.assumed:
             return  # taken back meanwhile: it waits in the queue again
+        message = f'running Bind plugin "DefaultBinder": {event.message}'
         if event.code in UNKNOWN_OUTCOME:
-            queued.error_count += 1
-            due_ns = self.now_ns + self.queue.delay_ns(queued.error_count)
+            queued.bind_tries += 1
+            due_ns = self.now_ns + self.queue.delay_ns(queued.bind_tries)
             heappush(self._resend, (due_ns, event.id, queued, node_name))
+            if queued.bind_tries == BIND_TRIES_SILENT:
+                self._decide(queued, Outcome.ERROR, message=message)
+                self._report(queued, "SchedulerError", message)
             return
-        if event.code == CONFLICT and queued.error_count:
+        if event.code == CONFLICT and queued.bind_tries:
             # An earlier try may have bound it: the watch will show where the pod is, or that it is
             # gone. Until then its room stays taken.
             return
+        self._give_up(queued, message)
+
+    def _give_up(self, queued: QueuedPod, message: str) -> None:
+        """A node was found, and then something failed: the pod is tried again after a delay."""
+        entry = queued.entry
         self.state.forget(entry)
         self._freed(entry.pod)
-        message = f'running Bind plugin "DefaultBinder": {event.message}'
         self.queue.retry(queued, self.now_ns)
         self._decide(queued, Outcome.ERROR, message=message)
         self._report(queued, "SchedulerError", message)
@@ -257,10 +329,13 @@ class Engine:
             return
         old, was_on = entry.pod, entry.row
         self.state.confirm(entry, pod)
+        self._pre_binding.drop(entry.uid)
         self.queue.remove(entry.uid)
         self.state.nominate(entry, "")
         if was_on >= 0 and was_on != entry.row:
             self._freed(old)  # it was assumed elsewhere
+            if self.queue.is_waiting:
+                self._came(pod)
         elif was_on >= 0 and self.queue.is_waiting:
             change = Change.NONE
             if is_scaled_down(old, pod):
@@ -287,6 +362,7 @@ class Engine:
         if entry.assumed and pod.metadata.deletion_timestamp is not None:
             # Its room is free; should the bind win all the same, the watch will say so.
             self.state.forget(entry)
+            self._pre_binding.drop(entry.uid)
             self.queue.remove(entry.uid)
             self._freed(old)
             return
@@ -313,6 +389,7 @@ class Engine:
         if entry is None:
             return
         held_room, promised = entry.row >= 0, entry.nominated_to
+        self._pre_binding.drop(uid)
         self.state.remove_pod(entry)
         self.queue.remove(uid)
         if held_room:
@@ -344,14 +421,35 @@ class Engine:
 
     def _assume(self, queued: QueuedPod, row: int) -> None:
         entry = queued.entry
+        parts: list[tuple[Plugin, Reservation]] = []
+        for plugin in queued.profile.reservers:
+            part = plugin.reserve(entry.pod, entry.shape, self.state, row)
+            if part is not None:
+                parts.append((plugin, part))
         self.state.assume(entry, row)
         self.state.nominate(entry, "")
-        queued.error_count = 0
+        queued.bind_tries = 0
         if self.queue.is_waiting:
             self._came(entry.pod)
         node_name = self.state.names[row]
-        self._bind(queued, node_name)
+        if parts:
+            self._pre_bind(queued, node_name, parts)
+        else:
+            self._bind(queued, node_name)
         self._decide(queued, Outcome.PLACED, node_name=node_name)
+
+    def _pre_bind(
+        self, queued: QueuedPod, node_name: str, parts: list[tuple[Plugin, Reservation]]
+    ) -> None:
+        """Have other objects agree first, and say which node it is to be (KEP-5278)."""
+        meta = queued.entry.pod.metadata
+        if queued.entry.pod.status.nominated_node_name != node_name:
+            self._writes.append(
+                PatchPodStatus(
+                    self._id(), meta.namespace, meta.name, meta.uid, nominated_node_name=node_name
+                )
+            )
+        self._writes += self._pre_binding.begin(queued, node_name, parts, self.now_ns)
 
     def _bind(self, queued: QueuedPod, node_name: str) -> None:
         meta = queued.entry.pod.metadata
@@ -360,11 +458,44 @@ class Engine:
         self._writes.append(Bind(id, meta.namespace, meta.name, meta.uid, node_name))
 
     def _refuse(self, queued: QueuedPod) -> None:
-        diagnosis = self.cycle.diagnose(queued.profile, queued.entry)
-        message = diagnosis.message()
+        diagnosis, remedy = self.cycle.fail(queued.profile, queued.entry)
+        message = diagnosis.message(remedy.message)
         self.queue.park(queued, diagnosis.plugins, self.now_ns)
         self._decide(queued, Outcome.UNSCHEDULABLE, "", message, diagnosis)
-        self._report(queued, "Unschedulable", message)
+        self._report(queued, "Unschedulable", message, remedy.nominate)
+        if remedy.victims and remedy.nominate:
+            self._take_promises(remedy.nominate, queued.entry.pod.priority)
+            placed = []
+            for victim in remedy.victims:
+                if victim.uid in self._pre_binding:
+                    # Not bound yet: it gives its node up, and nothing has to be deleted.
+                    self._pre_binding.cancel(victim.uid, "preempted by DefaultPreemption")
+                    uid, node = queued.entry.uid, remedy.nominate
+                    note = f"Preempted by pod {uid} on node {node} (in kube-scheduler memory)."
+                    self._preempted(victim, note)
+                else:
+                    placed.append(victim)
+            self._evictions.begin(queued, remedy.nominate, tuple(placed))
+
+    def _take_promises(self, node_name: str, priority: int) -> None:
+        """Pods of lower priority may no longer fit there once the new preemptor is on the node."""
+        for entry in [*self.state.nominated.get(node_name, {}).values()]:
+            if entry.pod.priority < priority:
+                self.state.nominate(entry, "")
+                meta = entry.pod.metadata
+                self._writes.append(
+                    PatchPodStatus(
+                        self._id(), meta.namespace, meta.name, entry.uid, nominated_node_name=""
+                    )
+                )
+
+    def _preempted(self, victim: PodEntry, note: str) -> None:
+        self._event(victim.pod, "Normal", "Preempted", "Preempting", note)
+
+    def _preempted_all(self, queued: QueuedPod, failed: bool) -> None:
+        queued.is_preempting = False
+        if self.queue.get(queued.entry.uid) is queued:
+            self.queue.ungate(queued, failed, self.now_ns)
 
     def _skip_deleted(self, queued: QueuedPod) -> None:
         pod = queued.entry.pod
@@ -374,19 +505,29 @@ class Engine:
 
     # Writes
 
-    def _report(self, queued: QueuedPod, reason: str, message: str) -> None:
-        """Set the PodScheduled condition and tell of it, unless both already say so."""
+    def _report(
+        self, queued: QueuedPod, reason: str, message: str, nominate: str | None = ""
+    ) -> None:
+        """Set the PodScheduled condition and tell of it, unless both already say so.
+
+        `nominate`: the node that is promised to the pod; "" takes a promise back, None leaves it.
+        """
         entry, pod = queued.entry, queued.entry.pod
-        promised = bool(entry.nominated_to)
-        self.state.nominate(entry, "")
+        nominated = None
+        if nominate is not None:
+            if nominate not in (entry.nominated_to, pod.status.nominated_node_name) or (
+                entry.nominated_to != pod.status.nominated_node_name
+            ):
+                nominated = nominate
+            self.state.nominate(entry, nominate)
         condition = PodCondition(POD_SCHEDULED, "False", reason, message)
-        if (queued.condition or pod.condition(POD_SCHEDULED)) == condition and not promised:
+        told = queued.condition or pod.condition(POD_SCHEDULED)
+        if told == condition and nominated is None:
             return
         queued.condition = condition
         meta = pod.metadata
         id = self._id()
         self._reported[id] = queued
-        nominated = "" if pod.status.nominated_node_name else None
         self._writes.append(
             PatchPodStatus(id, meta.namespace, meta.name, entry.uid, condition, nominated)
         )
@@ -440,7 +581,11 @@ class Engine:
         return id
 
 
-def _each(objects: Iterable[ApiObject], kind: type[ApiObject], take: Callable[..., None]) -> None:
+def _each(
+    objects: Iterable[ApiObject],
+    kind: type[ApiObject] | tuple[type[ApiObject], ...],
+    take: Callable[..., None],
+) -> None:
     for obj in objects:
         if isinstance(obj, kind):
             take(obj)

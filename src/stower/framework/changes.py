@@ -3,11 +3,24 @@
 Source: scheduler framework/events.go.
 """
 
+from collections.abc import Mapping
 from enum import Flag, auto
+from typing import Final
 
 import msgspec
 
-from stower.model.kinds import Node, Pod
+from stower.model.kinds import (
+    ApiObject,
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    StorageClass,
+    VolumeAttachment,
+)
 from stower.model.resources import node_room, pod_requests
 
 
@@ -24,6 +37,19 @@ class Change(Flag):
     PLACED_POD_LABELS = auto()
     PLACED_POD_DELETED = auto()
     PLACED_POD_SCALED_DOWN = auto()
+    NODE_FEATURES = auto()
+    CLAIM_ADDED = auto()
+    CLAIM_UPDATED = auto()
+    VOLUME_ADDED = auto()
+    VOLUME_UPDATED = auto()
+    CLASS_ADDED = auto()
+    CLASS_UPDATED = auto()
+    CSI_NODE_ADDED = auto()
+    CSI_NODE_UPDATED = auto()
+    CSI_DRIVER_UPDATED = auto()
+    CAPACITY_ADDED = auto()
+    CAPACITY_UPDATED = auto()
+    ATTACHMENT_DELETED = auto()
     OWN_TOLERATIONS = auto()
     OWN_LABELS = auto()
     OWN_SCALED_DOWN = auto()
@@ -38,6 +64,9 @@ class Happened(msgspec.Struct, frozen=True, gc=False):
     node: Node | None = None
     old_pod: Pod | None = None
     pod: Pod | None = None
+    # Of any other kind.
+    old_object: ApiObject | None = None
+    object: ApiObject | None = None
     # What the node has to give, before and after: read once for all who ask.
     old_room: dict[str, int] | None = None
     room: dict[str, int] | None = None
@@ -54,10 +83,24 @@ def node_change(old: Node | None, new: Node) -> Change:
         change |= Change.NODE_ALLOCATABLE
     if (old.metadata.labels or {}) != (new.metadata.labels or {}):
         change |= Change.NODE_LABELS
+    if (old.status.declared_features or ()) != (new.status.declared_features or ()):
+        change |= Change.NODE_FEATURES
     uncordoned = old.spec.unschedulable and not new.spec.unschedulable
     if uncordoned or (old.spec.taints or ()) != (new.spec.taints or ()):
         change |= Change.NODE_TAINTS
     return change
+
+
+# Added, updated, deleted.
+STORAGE_CHANGES: Final[Mapping[type, tuple[Change, Change, Change]]] = {
+    PersistentVolumeClaim: (Change.CLAIM_ADDED, Change.CLAIM_UPDATED, Change.NONE),
+    PersistentVolume: (Change.VOLUME_ADDED, Change.VOLUME_UPDATED, Change.NONE),
+    StorageClass: (Change.CLASS_ADDED, Change.CLASS_UPDATED, Change.NONE),
+    CSINode: (Change.CSI_NODE_ADDED, Change.CSI_NODE_UPDATED, Change.NONE),
+    CSIDriver: (Change.NONE, Change.CSI_DRIVER_UPDATED, Change.NONE),
+    CSIStorageCapacity: (Change.CAPACITY_ADDED, Change.CAPACITY_UPDATED, Change.NONE),
+    VolumeAttachment: (Change.NONE, Change.NONE, Change.ATTACHMENT_DELETED),
+}
 
 
 def node_happened(change: Change, old: Node | None, new: Node) -> Happened:

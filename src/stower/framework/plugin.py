@@ -20,7 +20,10 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from stower.framework.changes import Change, Happened
+from stower.framework.dry_run import DryRun, Room, TrialRun
+from stower.framework.post_filter import Failure, Remedy
 from stower.framework.reasons import Rejection
+from stower.framework.reserve import Reservation
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints, Rows
 from stower.state.cluster import ClusterState
@@ -97,6 +100,10 @@ class Plugin:
         """PreFilter: refuse the pod at once, or leave only the nodes of these names."""
         raise NotImplementedError
 
+    def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
+        """PreFilter, for scope PODS: refuse the pod at once."""
+        raise NotImplementedError
+
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """Filter: int64[rows], 0 where the pod may go; None where it may go to all of them."""
         raise NotImplementedError
@@ -156,6 +163,39 @@ class Plugin:
         anything; None where it has nothing to say."""
         raise NotImplementedError
 
+    def dry_runs(
+        self, pod: Pod, shape: Shape, state: ClusterState
+    ) -> Callable[[int], DryRun] | None:
+        """What the filter would say if pods came to a row or left it: asked for row by row when
+        evictions are looked for. None where pods make no difference to this one.
+
+        The default for other scopes than NODE is right for every filter, and slow.
+        """
+        if self.scope is Scope.NODE:
+            return None
+
+        def ask(row: int) -> int:
+            if self.scope is Scope.PODS:
+                codes = self.filter_pod(pod, shape, state)
+                return 0 if codes is None else int(codes[row])
+            codes = self.filter(shape, state, slice(row, row + 1))
+            return 0 if codes is None else int(codes[0])
+
+        return lambda row: TrialRun(state, row, ask)
+
+    def rooms(self, shape: Shape, state: ClusterState) -> tuple[Room, ...] | None:
+        """The filter as amounts, for one that has `dry_runs`; None where it is not of that kind."""
+        return None
+
+    def post_filter(self, failure: Failure) -> Remedy:
+        """PostFilter: what to do for a pod that fits nowhere."""
+        raise NotImplementedError
+
+    def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
+        """Reserve and PreBind: what other objects must agree with before the pod is bound to the
+        row; None where nothing is."""
+        raise NotImplementedError
+
     def bind(self, pod: Pod) -> bool:
         """Bind: whether this plugin binds the pod."""
         raise NotImplementedError
@@ -176,7 +216,9 @@ class Point(Enum):
     PRE_ENQUEUE = "preEnqueue"
     PRE_FILTER = "preFilter"
     FILTER = "filter"
+    POST_FILTER = "postFilter"
     SCORE = "score"
+    RESERVE = "reserve"
     BIND = "bind"
 
 
@@ -185,10 +227,16 @@ _METHODS: Final = {
     Point.PRE_ENQUEUE: "pre_enqueue",
     Point.PRE_FILTER: "pre_filter",
     Point.FILTER: "filter",
+    Point.POST_FILTER: "post_filter",
     Point.SCORE: "score",
+    Point.RESERVE: "reserve",
     Point.BIND: "bind",
 }
-_POD_METHODS: Final = {Point.FILTER: "filter_pod", Point.SCORE: "score_pod"}
+_POD_METHODS: Final = {
+    Point.PRE_FILTER: "pre_filter_pod",
+    Point.FILTER: "filter_pod",
+    Point.SCORE: "score_pod",
+}
 
 
 def implements(plugin: type[Plugin], point: Point) -> bool:

@@ -26,7 +26,11 @@ class Profile:
         self.queue_sort = points[Point.QUEUE_SORT][0]
         self.pre_enqueue = points[Point.PRE_ENQUEUE]
         self.pre_filters = points[Point.PRE_FILTER]
+        self.shape_pre_filters = tuple(p for p in self.pre_filters if p.scope is not Scope.PODS)
+        self.pod_pre_filters = tuple(p for p in self.pre_filters if p.scope is Scope.PODS)
+        self.reservers = points[Point.RESERVE]
         self.filters = points[Point.FILTER]
+        self.post_filters = points[Point.POST_FILTER]
         self.scores = tuple((p, self.weights[p.name]) for p in points[Point.SCORE])
         self.binders = points[Point.BIND]
         self.plugins = {p.name: p for plugins in points.values() for p in plugins}

@@ -2,6 +2,8 @@
 id.
 """
 
+from typing import Any
+
 import msgspec
 
 from stower.model.kinds.pod import PodCondition
@@ -28,6 +30,27 @@ class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
     nominated_node_name: str | None = None
 
 
+class PatchObject(msgspec.Struct, frozen=True, gc=False):
+    """Merge these fields into an object. Relies on its uid and resourceVersion."""
+
+    id: int
+    view: type
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    patch: dict[str, Any]
+
+
+class DeletePod(msgspec.Struct, frozen=True, gc=False):
+    """Delete a pod, with the time that it gives itself to end. Relies on its uid."""
+
+    id: int
+    namespace: str
+    name: str
+    uid: str
+
+
 class CreateEvent(msgspec.Struct, frozen=True, gc=False):
     """An Event (events.k8s.io/v1) about a pod; losing one does no harm."""
 
@@ -42,4 +65,4 @@ class CreateEvent(msgspec.Struct, frozen=True, gc=False):
     at_ns: int
 
 
-Write = Bind | PatchPodStatus | CreateEvent
+Write = Bind | PatchPodStatus | DeletePod | PatchObject | CreateEvent

@@ -11,6 +11,7 @@ import msgspec
 
 from stower.live.access import Access, AccessError
 from stower.live.connection import CONNECT_SECONDS, Lost, Pool
+from stower.model.kinds import Kind
 
 JSON: Final = "application/json"
 REQUEST_SECONDS: Final = 30.0
@@ -21,6 +22,13 @@ UNAUTHORIZED: Final = 401
 SILENCE_SECONDS: Final = 90.0
 READ_BYTES: Final = 1 << 20
 ERRORS: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError, Lost)
+
+
+def collection_path(kind: Kind, namespace: str = "") -> str:
+    """Where the objects of a kind are; of all namespaces where none is given."""
+    group = "/apis/" if "/" in kind.api_version else "/api/"
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"{group}{kind.api_version}{within}/{kind.plural}"
 
 
 class Answer(NamedTuple):

@@ -8,21 +8,24 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
-from urllib.parse import quote
-
-import msgspec
+from typing import Final
 
 from stower.framework.events import WriteFailed, WriteOk
-from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
-from stower.live.client import JSON, Answer, Client
+from stower.framework.writes import (
+    Bind,
+    CreateEvent,
+    DeletePod,
+    PatchObject,
+    PatchPodStatus,
+    Write,
+)
+from stower.live.client import Answer, Client
+from stower.live.requests import request_of
 from stower.live.shell import TOO_MANY, ask_within
 from stower.live.window import Window
 from stower.live.workers import Workers
 from stower.model.kinds import Pod
-from stower.model.times import micro_time_text, time_text
 
-STRATEGIC: Final = "application/strategic-merge-patch+json"
 UNAVAILABLE: Final = 503
 UNKNOWN: Final = 504
 CONFLICT: Final = 409
@@ -30,10 +33,9 @@ TRIES: Final = 5
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 5.0
 EVENTS_MAX: Final = 10_000  # waiting to be told; more are dropped
-CONTROLLER: Final = "stower-scheduler"
 
+_Ordered = Bind | PatchPodStatus | DeletePod | PatchObject
 Answers = Callable[[WriteOk | WriteFailed], None]
-encode = msgspec.json.Encoder().encode
 
 
 class Dispatch:
@@ -60,9 +62,9 @@ class Dispatch:
         self._pod_of = pod_of
         self._wall_ns = wall_ns
         self._instance = instance
-        self._writes: deque[Bind | PatchPodStatus] = deque()
+        self._writes: deque[_Ordered] = deque()
         self._events: deque[CreateEvent] = deque()
-        self._behind: dict[str, deque[Bind | PatchPodStatus]] = {}  # pods with a write in flight
+        self._behind: dict[str, deque[_Ordered]] = {}  # pods with a write in flight
         self._workers = Workers[Write](self._take, self._do, lambda: self.window.size)
 
     @property
@@ -111,7 +113,7 @@ class Dispatch:
             del self._behind[uid]
 
     async def _carry_out(self, write: Write) -> WriteOk | WriteFailed:
-        request = self._request(write)
+        request = request_of(write, self._pod_of(write.uid), self._wall_ns(), self._instance)
         answer, failed = Answer(0, b""), False
         for turn in range(TRIES):
             answer = await ask_within(self.window, self._client, *request)
@@ -139,65 +141,3 @@ class Dispatch:
         longest = min(PAUSE_SECONDS * 2**turn, PAUSE_SECONDS_MAX)
         pause = self._chance.uniform(longest / 2, longest)
         await asyncio.sleep(min(max(pause, least_s), PAUSE_SECONDS_MAX))
-
-    # Requests
-
-    def _request(self, write: Write) -> tuple[str, str, bytes, str]:
-        """Method, path, body and content type."""
-        namespace, name = quote(write.namespace, safe=""), quote(write.name, safe="")
-        if isinstance(write, Bind):
-            path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
-            return "POST", path, encode(_binding(write)), JSON
-        if isinstance(write, PatchPodStatus):
-            path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
-            body = _status_patch(write, self._pod_of(write.uid), time_text(self._wall_ns()))
-            return "PATCH", path, encode(body), STRATEGIC
-        path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
-        return "POST", path, encode(_event(write, self._instance)), JSON
-
-
-def _binding(write: Bind) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": write.name, "namespace": write.namespace, "uid": write.uid},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": write.node_name},
-    }
-
-
-def _status_patch(write: PatchPodStatus, known: Pod | None, now: str) -> dict[str, Any]:
-    status: dict[str, Any] = {}
-    if write.condition is not None:
-        condition: dict[str, Any] = msgspec.to_builtins(write.condition)
-        before = known.condition(write.condition.type) if known is not None else None
-        if before is None or before.status != write.condition.status:
-            condition["lastTransitionTime"] = now
-        status["conditions"] = [condition]
-    if write.nominated_node_name is not None:
-        status["nominatedNodeName"] = write.nominated_node_name or None
-    return {"metadata": {"uid": write.uid}, "status": status}
-
-
-def _event(write: CreateEvent, instance: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {
-            "name": f"{write.name[:200]}.{write.at_ns:x}{write.id & 0xFFF:03x}",
-            "namespace": write.namespace,
-        },
-        "eventTime": micro_time_text(write.at_ns),
-        "reportingController": CONTROLLER,
-        "reportingInstance": instance,
-        "action": write.action,
-        "reason": write.reason,
-        "regarding": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": write.namespace,
-            "name": write.name,
-            "uid": write.uid,
-        },
-        "note": write.note,
-        "type": write.type,
-    }

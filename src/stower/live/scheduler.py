@@ -20,13 +20,13 @@ from stower.engine.queue import Place
 from stower.engine.step import Engine
 from stower.framework.events import Event, Listed, Observed, Tick, WriteFailed, WriteOk
 from stower.live.access import AccessError
-from stower.live.client import Answer, Client
+from stower.live.client import Answer, Client, collection_path
 from stower.live.dispatch import Dispatch
 from stower.live.leader import Candidate, Terms
 from stower.live.reflect import Changes, Reflector, Views
 from stower.live.shell import Clock, ShellError, run_until, sleep_until
 from stower.live.window import IN_FLIGHT
-from stower.model.kinds import KINDS, SELECTING, Kind, Node, Pod
+from stower.model.kinds import BACKGROUND, KINDS, Node, Pod
 
 log = logging.getLogger(__name__)
 
@@ -93,8 +93,10 @@ class Scheduler:
 
         self.nodes = reflect(NODES, Node)
         self.pods = reflect(PODS, Pod, LIVE_PODS)
-        # What pods are selected by, and what namespaces are called.
-        self.related = [reflect(_path(kind), kind.view) for kind in KINDS if kind.view in SELECTING]
+        # Whatever else decisions depend on.
+        self.related = [
+            reflect(collection_path(kind), kind.view) for kind in KINDS if kind.view in BACKGROUND
+        ]
         self.dispatch = Dispatch(
             client,
             chance,
@@ -115,10 +117,11 @@ class Scheduler:
 
     def stats(self) -> dict[str, float]:
         """What metrics ask for, counted now."""
-        engine, found = self.engine, dict.fromkeys((p.name.lower() for p in Place), 0)
-        del found["nowhere"]
+        engine = self.engine
+        found = {p.name.lower(): 0 for p in Place if p not in (Place.NOWHERE, Place.ERROR_BACKOFF)}
         for queued in engine.queue.pods() if engine is not None else ():
-            found[queued.place.name.lower()] += 1
+            place = Place.BACKOFF if queued.place is Place.ERROR_BACKOFF else queued.place
+            found[place.name.lower()] += 1
         return {
             **found,
             "nodes": len(self.nodes.objects),
@@ -238,11 +241,6 @@ class Scheduler:
                 self._observer.decided(decision)
         if writes:
             self.dispatch.send(writes)
-
-
-def _path(kind: Kind) -> str:
-    group = "/apis/" if "/" in kind.api_version else "/api/"
-    return f"{group}{kind.api_version}/{kind.plural}"
 
 
 def _version(answer: Answer) -> tuple[int, int] | None:

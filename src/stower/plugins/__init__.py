@@ -4,18 +4,25 @@ from typing import Final
 
 from stower.framework.plugin import Plugin
 from stower.plugins.default_binder import DefaultBinder
+from stower.plugins.default_preemption import DefaultPreemption
+from stower.plugins.dynamic_resources import DynamicResources
 from stower.plugins.image_locality import ImageLocality
 from stower.plugins.inter_pod_affinity import InterPodAffinity
 from stower.plugins.node_affinity import NodeAffinity
+from stower.plugins.node_declared_features import NodeDeclaredFeatures
 from stower.plugins.node_name import NodeName
 from stower.plugins.node_ports import NodePorts
 from stower.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from stower.plugins.node_resources_fit import NodeResourcesFit
 from stower.plugins.node_unschedulable import NodeUnschedulable
+from stower.plugins.node_volume_limits import NodeVolumeLimits
 from stower.plugins.pod_topology_spread import PodTopologySpread
 from stower.plugins.priority_sort import PrioritySort
 from stower.plugins.scheduling_gates import SchedulingGates
 from stower.plugins.taint_toleration import TaintToleration
+from stower.plugins.volume_binding import VolumeBinding
+from stower.plugins.volume_restrictions import VolumeRestrictions
+from stower.plugins.volume_zone import VolumeZone
 
 PLUGINS: Final[tuple[type[Plugin], ...]] = (
     SchedulingGates,
@@ -26,9 +33,16 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     NodeAffinity,
     NodePorts,
     NodeResourcesFit,
+    VolumeRestrictions,
+    NodeVolumeLimits,
+    VolumeBinding,
+    VolumeZone,
     PodTopologySpread,
     InterPodAffinity,
+    DynamicResources,
+    DefaultPreemption,
     NodeResourcesBalancedAllocation,
     ImageLocality,
     DefaultBinder,
+    NodeDeclaredFeatures,
 )

@@ -31,7 +31,8 @@ class ImageLocality(Plugin):
         for image in shape.images:
             holders, sizes = state.images.holders(image)
             # float64 in upstream's order of operations, then truncated.
-            spread = float(len(holders)) / float(state.node_count)
+            counts = state.images.counts(image, holders)
+            spread = counts.astype(np.float64) / float(state.node_count)
             sums[holders] += (sizes.astype(np.float64) * spread).astype(np.int64)
         highest = MAX_CONTAINER_BYTES * shape.container_count
         clipped = np.clip(sums[rows], MIN_BYTES, highest)

@@ -4,22 +4,22 @@ Source: kube-scheduler plugins/interpodaffinity; KEP-2249 (namespaceSelector). m
 mismatchLabelKeys (KEP-3633) are merged into the selector by the API server.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from stower.framework.args import Args, convert_args
 from stower.framework.changes import Change, Happened
+from stower.framework.dry_run import DryRun
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodAffinity, PodAffinityTerm
-from stower.model.selectors import LabelSelector
 from stower.state.arrays import Bools, Ints
-from stower.state.carried import Role, namespaces_of
-from stower.state.cluster import ClusterState
+from stower.state.carried import Role, namespaces_of, takes
+from stower.state.cluster import ClusterState, PodEntry
 from stower.state.related import Related
 from stower.state.shapes import Shape
 from stower.state.tallies import Condition, meets
@@ -133,6 +133,22 @@ class InterPodAffinity(Plugin):
             return Rejection(("node(s) didn't match pod anti-affinity rules",), True)
         return Rejection(("node(s) didn't satisfy existing pods anti-affinity rules",), True)
 
+    def dry_runs(
+        self, pod: Pod, shape: Shape, state: ClusterState
+    ) -> Callable[[int], DryRun] | None:
+        """Who is in a row's domains."""
+        if pod.spec.affinity is None and not state.carried:
+            return None
+        near, away = _required(pod)
+        avoiding = _counts_by_key(
+            (term.key, term.domain_counts(term.key))
+            for term in state.carried.about(pod, state.related.labels_of(pod.metadata.namespace))
+            if term.role is Role.AVOIDS and term.users
+        )
+        if not near and not away and not avoiding:
+            return None
+        return _World(pod, state, near, away, avoiding).at
+
     # Score
 
     def speaks(self, pod: Pod, state: ClusterState) -> bool:
@@ -180,7 +196,8 @@ class InterPodAffinity(Plugin):
         if node is not None:
             labels = node.metadata.labels or {}
             if happened.old_node is None:
-                return bool(away) or any(t.topology_key in labels for t in near)
+                # Without terms of its own it is some other pod that keeps it off.
+                return not near or bool(away) or any(t.topology_key in labels for t in near)
             before = happened.old_node.metadata.labels or {}
             came = (t.topology_key in labels and labels[t.topology_key] != before.get(
                 t.topology_key) for t in near)  # fmt: skip
@@ -191,14 +208,16 @@ class InterPodAffinity(Plugin):
             return True
         old, new = happened.old_pod, happened.pod
         if near and new is not None and _all_take(near, pod, new):
-            return old is None or not _all_take(near, pod, old)
-        if old is not None and (new is None or not _all_take(away, pod, new)):
-            if away and _all_take(away, pod, old):
+            if old is None or not _all_take(near, pod, old):
                 return True
-        if old is not None and new is None:
-            theirs = _required(old)[1]
-            return bool(theirs) and _all_take(theirs, old, pod)
-        return False
+        if old is None:
+            return False
+        # One of several terms may be all that keeps it off; upstream asks for all of them.
+        if any(
+            _may_take(t, pod, old) and (new is None or not _may_take(t, pod, new)) for t in away
+        ):
+            return True
+        return new is None and any(_may_take(t, old, pod) for t in _required(old)[1])
 
 
 def condition(term: PodAffinityTerm, pod: Pod, related: Related) -> Condition:
@@ -242,15 +261,117 @@ def _add(total: Ints, sums: Ints, weight: int, key: str, state: ClusterState) ->
     return True
 
 
-def _all_take(terms: tuple[PodAffinityTerm, ...], owner: Pod, pod: Pod) -> bool:
-    """Whether all terms of the owner take the pod, as far as can be said without namespaces."""
-    return all(
-        (term.namespace_selector is not None
-         or pod.metadata.namespace in namespaces_of(term, owner.metadata.namespace))
-        and (term.label_selector or _NONE).matches(pod.metadata.labels or {})
+def _may_take(term: PodAffinityTerm, owner: Pod, pod: Pod) -> bool:
+    """Whether a term of the owner takes the pod, as far as can be said without namespaces."""
+    return (
+        (
+            term.namespace_selector is not None
+            or pod.metadata.namespace in namespaces_of(term, owner.metadata.namespace)
+        )
         and term.label_selector is not None
-        for term in terms
-    )  # fmt: skip
+        and term.label_selector.matches(pod.metadata.labels or {})
+    )
 
 
-_NONE: Final = LabelSelector()
+def _all_take(terms: tuple[PodAffinityTerm, ...], owner: Pod, pod: Pod) -> bool:
+    return all(_may_take(term, owner, pod) for term in terms)
+
+
+def _counts_by_key(found: Iterable[tuple[str, Ints]]) -> dict[str, Ints]:
+    """Sums of domain counts (int64[value codes]) per key."""
+    result: dict[str, Ints] = {}
+    for key, counts in found:
+        known = result.get(key)
+        result[key] = counts if known is None else known + counts
+    return result
+
+
+class _World:
+    """What a dry run of any row starts from, for one pod."""
+
+    def __init__(
+        self,
+        pod: Pod,
+        state: ClusterState,
+        near: tuple[PodAffinityTerm, ...],
+        away: tuple[PodAffinityTerm, ...],
+        avoiding: dict[str, Ints],
+    ) -> None:
+        self.pod = pod
+        self.state = state
+        self.near_keys = tuple(term.topology_key for term in near)
+        self.near = tuple(condition(term, pod, state.related) for term in near)
+        self.away = tuple((t.topology_key, condition(t, pod, state.related)) for t in away)
+        self.avoiding = avoiding
+        tally = state.tally(*self.near) if near else None
+        self.near_counts = [] if tally is None else [tally.domain_counts(k) for k in self.near_keys]
+        # Matching pods on nodes that have one of the keys: whether there is any company at all.
+        self.company = sum(int(counts[1:].sum()) for counts in self.near_counts)
+        self.first = bool(near) and meets(pod, self.near)
+        self.away_counts = _counts_by_key(
+            (key, state.tally(of).domain_counts(key)) for key, of in self.away
+        )
+
+    def at(self, row: int) -> DryRun:
+        """The dry run of one row."""
+        return _AffinityRun(self, row)
+
+
+class _AffinityRun:
+    """One row's domains while pods come and go in thought."""
+
+    def __init__(self, world: _World, row: int) -> None:
+        self._world = world
+        columns = world.state.labels.columns
+
+        def code_of(key: str) -> int:
+            column = columns.get(key)
+            return 0 if column is None else int(column.codes[row])
+
+        self._values = [code_of(key) for key in world.near_keys]
+        self._near = [
+            int(counts[v]) if v else 0
+            for counts, v in zip(world.near_counts, self._values, strict=True)
+        ]
+        self._company = world.company
+        self._away = {k: int(c[v]) for k, c in world.away_counts.items() if (v := code_of(k))}
+        self._avoiding = {k: int(c[v]) for k, c in world.avoiding.items() if (v := code_of(k))}
+        # Keys that only pods to come may bring.
+        self._code_of = code_of
+
+    def add(self, entry: PodEntry) -> None:
+        self._count(entry.pod, 1)
+
+    def remove(self, entry: PodEntry) -> None:
+        self._count(entry.pod, -1)
+
+    def _count(self, other: Pod, by: int) -> None:
+        world = self._world
+        if self._near and meets(other, world.near):
+            for i, value in enumerate(self._values):
+                if value:
+                    self._near[i] += by
+                    self._company += by
+        for key, of in world.away:
+            if key in self._away and meets(other, (of,)):
+                self._away[key] += by
+        labels = world.state.related.labels_of(world.pod.metadata.namespace)
+        for term in _required(other)[1]:
+            if self._code_of(term.topology_key) and takes(
+                term, other.metadata.namespace, world.pod, labels
+            ):
+                known = self._avoiding.get(term.topology_key, 0)
+                self._avoiding[term.topology_key] = known + by
+
+    def code(self) -> int:
+        if self._near:
+            if not all(self._values):
+                return NOT_NEAR
+            together = self._world.first and not self._company
+            if not together and min(self._near) <= 0:
+                return NOT_NEAR
+        if any(count > 0 for count in self._away.values()):
+            return NOT_AWAY
+        if any(count > 0 for count in self._avoiding.values()):
+            return NOT_WELCOME
+        return 0

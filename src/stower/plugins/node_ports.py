@@ -8,11 +8,13 @@ from collections.abc import Callable
 import numpy as np
 
 from stower.framework.changes import Change, Happened
+from stower.framework.dry_run import DryRun
 from stower.framework.plugin import Plugin, Scope
+from stower.model.kinds import Pod
 from stower.model.resources import host_ports
 from stower.state.arrays import Ints, Rows
-from stower.state.cluster import ClusterState
-from stower.state.ports import HostPorts
+from stower.state.cluster import ClusterState, PodEntry
+from stower.state.ports import ANY_IP, HostPort, HostPorts
 from stower.state.shapes import Shape
 
 
@@ -39,6 +41,12 @@ class NodePorts(Plugin):
             return None
         return lambda row: int(state.ports.conflict_at(row, shape.ports))
 
+    def dry_runs(
+        self, pod: Pod, shape: Shape, state: ClusterState
+    ) -> Callable[[int], DryRun] | None:
+        """The ports of a row."""
+        return (lambda row: _PortRun(shape, state, row)) if shape.ports else None
+
     def hint(self, shape: Shape, happened: Happened) -> bool:
         """Wake for any new node, and for the end of a pod that held one of the ports."""
         if happened.old_pod is None:
@@ -46,3 +54,29 @@ class NodePorts(Plugin):
         freed = HostPorts()
         freed.add(0, host_ports(happened.old_pod), 1)
         return freed.conflict_at(0, shape.ports)
+
+
+class _PortRun:
+    """One row's ports while pods come and go in thought.
+
+    As upstream it is a set: where two pods have a port, it is free when one of them leaves.
+    """
+
+    def __init__(self, shape: Shape, state: ClusterState, row: int) -> None:
+        self._wanted = shape.ports
+        self._taken: set[HostPort] = set()
+        for entry in state.on_row[row].values():
+            self._taken.update(entry.shape.ports)
+
+    def add(self, entry: PodEntry) -> None:
+        self._taken.update(entry.shape.ports)
+
+    def remove(self, entry: PodEntry) -> None:
+        self._taken.difference_update(entry.shape.ports)
+
+    def code(self) -> int:
+        for protocol, port, ip in self._wanted:
+            for other in self._taken:
+                if other[:2] == (protocol, port) and (ANY_IP in (ip, other[2]) or ip == other[2]):
+                    return 1
+        return 0

@@ -5,15 +5,18 @@ Source: kube-scheduler plugins/noderesources/fit.go.
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from stower.framework.args import Args, ResourceSpec, convert_args
 from stower.framework.changes import Change, Happened
+from stower.framework.dry_run import DryRun, Room
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.errors import InvalidObject
+from stower.model.kinds import Pod
 from stower.model.resources import (
     CPU,
     MEMORY,
@@ -27,7 +30,7 @@ from stower.model.selectors import label_key_fault
 from stower.plugins import resource_scores as kernels
 from stower.plugins.resource_scores import Counted
 from stower.state.arrays import Bools, Ints, ResourceColumn, Rows
-from stower.state.cluster import ClusterState
+from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 
 # Codes are bit sets: bit 0 no pod slot, bit 1 some shortage that no eviction could end, then one
@@ -150,6 +153,30 @@ class NodeResourcesFit(Plugin):
 
         return check
 
+    def dry_runs(
+        self, pod: Pod, shape: Shape, state: ClusterState
+    ) -> Callable[[int], DryRun] | None:
+        """What is left of a row's resources."""
+        wanted = tuple((c, n, _bit(i)) for i, (c, n) in enumerate(self._wanted(shape)))
+        return lambda row: _FitRun(state.columns[PODS], wanted, row)
+
+    def rooms(self, shape: Shape, state: ClusterState) -> tuple[Room, ...] | None:
+        """A slot, and each resource."""
+        rows, pods = state.all_rows, state.columns[PODS]
+        slots = Room(pods.allocatable[rows] - pods.requested[rows], 1, _one, NO_SLOT)
+        return (
+            slots,
+            *(
+                Room(
+                    column.allocatable[rows] - column.requested[rows],
+                    amount,
+                    partial(_held, column.name),
+                    _bit(i),
+                )
+                for i, (column, amount) in enumerate(self._wanted(shape))
+            ),
+        )
+
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """Every shortage is a reason; one that no eviction can end makes the node unresolvable."""
         reasons = ["Too many pods"] if code & NO_SLOT else []
@@ -233,6 +260,46 @@ class NodeResourcesFit(Plugin):
         if happened.change & Change.PLACED_POD_SCALED_DOWN:
             return _gives_back(happened, shape)
         return True
+
+
+class _FitRun:
+    """One row's resources while pods come and go in thought."""
+
+    __slots__ = ("_free", "_slots", "_wanted")
+
+    def __init__(
+        self, pods: ResourceColumn, wanted: tuple[tuple[ResourceColumn, int, int], ...], row: int
+    ) -> None:
+        self._wanted = wanted
+        self._slots = pods.alloc[row] - pods.used[row]
+        self._free = [column.alloc[row] - column.used[row] for column, _, _ in wanted]
+
+    def add(self, entry: PodEntry) -> None:
+        self._count(entry, -1)
+
+    def remove(self, entry: PodEntry) -> None:
+        self._count(entry, 1)
+
+    def _count(self, entry: PodEntry, sign: int) -> None:
+        self._slots += sign
+        held = entry.shape.balanced_amounts
+        for i, (column, _, _) in enumerate(self._wanted):
+            self._free[i] += sign * held.get(column.name, 0)
+
+    def code(self) -> int:
+        code = 0 if self._slots > 0 else NO_SLOT
+        for free, (_, amount, bit) in zip(self._free, self._wanted, strict=True):
+            if amount > free:
+                code |= bit
+        return code
+
+
+def _one(shape: Shape) -> int:
+    return 1
+
+
+def _held(name: str, shape: Shape) -> int:
+    return shape.balanced_amounts.get(name, 0)
 
 
 def check_fit_args(args: FitArgs, path: str) -> None:

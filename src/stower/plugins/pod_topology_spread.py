@@ -5,7 +5,7 @@ policies), 3243 (matchLabelKeys).
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from stower.framework.args import Args, convert_args
 from stower.framework.changes import Change, Happened
+from stower.framework.dry_run import DryRun
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.errors import InvalidObject
@@ -23,7 +24,7 @@ from stower.model.selectors import IN, LabelSelector, Requirement
 from stower.plugins.node_affinity import required_rows
 from stower.plugins.taint_toleration import untolerated_rows
 from stower.state.arrays import Bools, Ints
-from stower.state.cluster import ClusterState
+from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 from stower.state.tallies import Tally
 
@@ -114,7 +115,7 @@ class PodTopologySpread(Plugin):
         if not terms:
             return None
         codes = np.zeros(state.row_limit, np.int64)
-        for term, counts, domains in self._counted(pod, shape, state, terms, True):
+        for term, counts, domains, _ in self._counted(pod, shape, state, terms, True):
             values = state.labels.codes(term.key, state.all_rows)
             least = 0
             if np.count_nonzero(domains) >= max(1, term.min_domains):
@@ -123,6 +124,20 @@ class PodTopologySpread(Plugin):
             verdict = np.where(values == 0, NO_LABEL, np.where(too_many[values], NOT_EVEN, 0))
             codes = np.where(codes == 0, verdict, codes)
         return codes
+
+    def dry_runs(
+        self, pod: Pod, shape: Shape, state: ClusterState
+    ) -> Callable[[int], DryRun] | None:
+        """How many are in a row's domains."""
+        if not pod.spec.topology_spread_constraints and not self._requires:
+            return None
+        terms = self._terms(pod, state, HARD)
+        if not terms:
+            return None
+        counted = [
+            _Counted(state, *found) for found in self._counted(pod, shape, state, terms, True)
+        ]
+        return lambda row: _SpreadRun(pod, counted, row)
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """Only what pods have filled can pods leave again."""
@@ -166,7 +181,7 @@ class PodTopologySpread(Plugin):
                 part = found * _weight(size) + (term.max_skew - 1)
             else:
                 size = int(np.count_nonzero(np.bincount(values[judged])))
-                _, sums, _ = next(counted)  # in the order of the terms
+                _, sums, _, _ = next(counted)  # in the order of the terms
                 part = (sums * _weight(size) + (term.max_skew - 1))[values]
             total += part if every else np.where(values > 0, part, 0.0)
         scores: Ints = np.floor(total + 0.5).astype(np.int64)
@@ -185,7 +200,7 @@ class PodTopologySpread(Plugin):
         values = state.labels.codes(term.key, state.all_rows)
         size = state.labels.code_count(term.key)
         if term.honors_taints or shape.node_selector or shape.node_affinity is not None:
-            ((_, sums, _),) = self._counted(pod, shape, state, (term,), True)
+            ((_, sums, _, _),) = self._counted(pod, shape, state, (term,), True)
         else:
             sums = self._sums(pod, state, term)  # of all nodes that have the key
         found = np.bincount(values if feasible.all() else values[feasible], minlength=size)
@@ -246,8 +261,9 @@ class PodTopologySpread(Plugin):
         terms: tuple[_Term, ...],
         every: bool,
         keyed: tuple[_Term, ...] = (),
-    ) -> Iterator[tuple[_Term, Ints, Bools]]:
-        """Each term with the pods per domain, and which domains there are (both by value code).
+    ) -> Iterator[tuple[_Term, Ints, Bools, Bools]]:
+        """Each term with the pods per domain, which domains there are (both by value code), and
+        which nodes count (by row).
 
         `every`: nodes that lack a key of one of these terms, or of `keyed`, do not count.
         """
@@ -271,7 +287,7 @@ class PodTopologySpread(Plugin):
             )
             if full and bare:  # all nodes count: their sums are kept
                 sums = self._sums(pod, state, term)
-                yield term, sums, self._domains(state, term.key, size)
+                yield term, sums, self._domains(state, term.key, size), eligible
                 continue
             if term.honors_affinity and affine is not None:
                 mask = mask & affine
@@ -281,33 +297,103 @@ class PodTopologySpread(Plugin):
             domains = np.bincount(codes, minlength=size) > 0
             tally = self._tally(pod, state, term)
             if tally is None:
-                yield term, np.zeros(size, np.int64), domains
+                yield term, np.zeros(size, np.int64), domains, mask
                 continue
             # Pods are far fewer than the 2^53 that float64 counts exactly.
             counts = np.bincount(codes, weights=tally.counts[rows][mask], minlength=size)
-            yield term, counts.astype(np.int64), domains
+            yield term, counts.astype(np.int64), domains, mask
 
     # Hints
 
     def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
         """Nodes with the keys, and pods that the constraints count."""
-        constraints = pod.spec.topology_spread_constraints
-        if not constraints:
-            return True  # by defaults: who is counted is known to the state alone
-        terms = tuple(_term(c, pod) for c in constraints if c.when_unsatisfiable == HARD)
+        own = pod.spec.topology_spread_constraints
+        hard = [c for c in own or self.defaults if c.when_unsatisfiable == HARD]
+        terms = tuple(_term(c, pod) for c in hard)
         if happened.node is not None or happened.old_node is not None:
             return _node_matters(terms, happened.old_node, happened.node)
-        if happened.change & (Change.OWN_TOLERATIONS | Change.OWN_LABELS):
-            honors = any(t.honors_taints for t in terms)
-            return bool(happened.change & Change.OWN_LABELS) or honors
+        if happened.change & Change.OWN_TOLERATIONS and any(t.honors_taints for t in terms):
+            return True
         old, new = happened.old_pod, happened.pod
         for other in (old, new):
             if other is not None and other.metadata.namespace != pod.metadata.namespace:
                 return False
+        if not own:
+            return True  # by defaults: whom they count is known to the state alone
+        if happened.change & Change.OWN_LABELS and _keys_changed(own, old, new):
+            return True
         if old is not None and new is not None:
             return any(t.takes(old) != t.takes(new) for t in terms)
         other = new or old
         return other is not None and any(t.takes(other) for t in terms)
+
+
+class _Counted:
+    """One constraint over all rows, as a dry run starts from it."""
+
+    def __init__(
+        self, state: ClusterState, term: _Term, counts: Ints, domains: Bools, eligible: Bools
+    ) -> None:
+        self.term = term
+        self.counts = counts
+        self.eligible = eligible
+        self.values = state.labels.codes(term.key, state.all_rows)
+        among = np.sort(counts[domains])
+        self.is_few = len(among) < max(1, term.min_domains)
+        self.least = int(among[0]) if len(among) else 0
+        self.second: int | None = int(among[1]) if len(among) > 1 else None
+        self.domains = domains
+
+    def least_beside(self, value: int) -> int | None:
+        """The fewest in any domain but this one; None where there is no other."""
+        if self.domains[value] and int(self.counts[value]) == self.least:
+            return self.second
+        return self.least if self.domains.any() else None
+
+
+class _SpreadRun:
+    """One row's domains while pods come and go in thought.
+
+    As upstream a pod that leaves is taken off the count even where it was not in it, because it was
+    being deleted.
+    """
+
+    def __init__(self, pod: Pod, counted: list[_Counted], row: int) -> None:
+        self._pod = pod
+        self._constraints = counted
+        self._values = [int(c.values[row]) for c in counted]
+        # Whether the node counts at all, by its keys and the constraint's policies.
+        self._counts = all(self._values)
+        self._here = [self._counts and bool(c.eligible[row]) for c in counted]
+        self._found = [int(c.counts[v]) for c, v in zip(counted, self._values, strict=True)]
+
+    def add(self, entry: PodEntry) -> None:
+        self._count(entry.pod, 1)
+
+    def remove(self, entry: PodEntry) -> None:
+        self._count(entry.pod, -1)
+
+    def _count(self, other: Pod, by: int) -> None:
+        if other.metadata.namespace != self._pod.metadata.namespace:
+            return
+        for i, constraint in enumerate(self._constraints):
+            if self._here[i] and constraint.term.takes(other):
+                self._found[i] += by
+
+    def code(self) -> int:
+        for i, constraint in enumerate(self._constraints):
+            value, count, term = self._values[i], self._found[i], constraint.term
+            if not value:
+                return NO_LABEL
+            least = 0
+            if not constraint.is_few:
+                beside = constraint.least_beside(value)
+                least = count if beside is None else beside
+                if self._here[i]:
+                    least = min(least, count)
+            if count + int(term.takes(self._pod)) - least > term.max_skew:
+                return NOT_EVEN
+        return 0
 
 
 def _term(constraint: TopologySpreadConstraint, pod: Pod) -> _Term:
@@ -334,6 +420,16 @@ def _selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector |
         return selector
     expressions = (*(selector.match_expressions or ()), *more)
     return msgspec.structs.replace(selector, match_expressions=expressions)
+
+
+def _keys_changed(
+    constraints: tuple[TopologySpreadConstraint, ...], old: Pod | None, new: Pod | None
+) -> bool:
+    """Whether a label has changed by whose value a constraint selects."""
+    before = (old.metadata.labels if old is not None else None) or _NO_LABELS
+    after = (new.metadata.labels if new is not None else None) or _NO_LABELS
+    keys = {key for c in constraints for key in c.match_label_keys or ()}
+    return any(before.get(key) != after.get(key) for key in keys)
 
 
 def _node_matters(terms: tuple[_Term, ...], old: Node | None, new: Node | None) -> bool:

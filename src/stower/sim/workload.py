@@ -2,7 +2,7 @@
 
 import msgspec
 
-from stower.model.kinds import Node, Pod, Selecting
+from stower.model.kinds import Background, Node, Pod
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):
@@ -24,5 +24,5 @@ class Workload(msgspec.Struct, frozen=True):
     placed: tuple[Pod, ...]
     arrivals: tuple[Arrival, ...]
     at_once: bool = True
-    # Namespaces, services and controllers, by which pods are selected.
-    related: tuple[Selecting, ...] = ()
+    # Whatever else decisions depend on: namespaces, services, controllers, budgets, volumes.
+    related: tuple[Background, ...] = ()

@@ -12,9 +12,10 @@ import msgspec
 from stower.engine.decisions import Decision
 from stower.engine.step import Engine
 from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteOk
-from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
-from stower.model.kinds import Node, Pod, Selecting
+from stower.framework.writes import Bind, CreateEvent, DeletePod, PatchObject, PatchPodStatus, Write
+from stower.model.kinds import Background, Node, Pod
 from stower.model.kinds.pod import PodCondition, PodStatus
+from stower.sim.binder import Binder
 
 # Ticks in a row that may find nothing to do before the world is taken to stand still.
 IDLE_TICKS_MAX = 64
@@ -33,12 +34,14 @@ class World:
         self.event_count = 0
         self._inbox: deque[Event] = deque()
         self._on_decision = on_decision
+        self._binder = Binder()
 
     def start(
-        self, nodes: Iterable[Node], pods: Iterable[Pod], related: Iterable[Selecting] = ()
+        self, nodes: Iterable[Node], pods: Iterable[Pod], related: Iterable[Background] = ()
     ) -> None:
         """All there is at the start."""
-        known = tuple(pods)
+        known, related = tuple(pods), tuple(related)
+        self._binder.start(related)
         self.pods.update((pod.metadata.uid, pod) for pod in known)
         self._send(Listed((*related, *nodes, *known)))
 
@@ -86,8 +89,16 @@ class World:
         if isinstance(write, CreateEvent):
             self.event_count += 1
             return
+        if isinstance(write, PatchObject):
+            for obj in self._binder.patched(write):
+                self._inbox.append(Observed(WatchType.MODIFIED, obj))
+            return
         pod = self.pods.get(write.uid)
-        if pod is not None:
+        if isinstance(write, DeletePod):
+            if pod is not None:
+                del self.pods[write.uid]
+                self._inbox.append(Observed(WatchType.DELETED, pod))
+        elif pod is not None:
             changed = bound(pod, write) if isinstance(write, Bind) else patched(pod, write)
             self.pods[write.uid] = changed
             self._inbox.append(Observed(WatchType.MODIFIED, changed))

@@ -50,14 +50,31 @@ class CarriedTerm(RowCounts):
 
     def takes(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
         """Whether the term is about this pod."""
-        selector = self.namespace_selector
-        if pod.metadata.namespace not in self.namespaces and not (
-            selector is not None and selector.matches(namespace_labels)
-        ):
-            return False
-        return self.selector is not None and self.selector.matches(
-            pod.metadata.labels or _NO_LABELS
+        return _takes(
+            self.namespaces, self.namespace_selector, self.selector, pod, namespace_labels
         )
+
+
+def takes(
+    term: PodAffinityTerm, namespace: str, pod: Pod, namespace_labels: Mapping[str, str]
+) -> bool:
+    """Whether a term of a pod in that namespace is about this pod."""
+    where = namespaces_of(term, namespace)
+    return _takes(where, term.namespace_selector, term.label_selector, pod, namespace_labels)
+
+
+def _takes(
+    namespaces: frozenset[str],
+    namespace_selector: LabelSelector | None,
+    selector: LabelSelector | None,
+    pod: Pod,
+    namespace_labels: Mapping[str, str],
+) -> bool:
+    if pod.metadata.namespace not in namespaces and not (
+        namespace_selector is not None and namespace_selector.matches(namespace_labels)
+    ):
+        return False
+    return selector is not None and selector.matches(pod.metadata.labels or _NO_LABELS)
 
 
 def namespaces_of(term: PodAffinityTerm, namespace: str) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 Nodes and pods come and go only through the primitives at the end of the class; each logs its
 inverse in the journal while a trial is open, and says in the dirty logs which row it changed:
-`use_log` for what is placed on a row, `node_log` for the node object itself.
+`use_log` for what is placed on a row or promised there, `node_log` for the node object itself.
 
 A pod's life: pending (row -1) -> assumed (placed by us, its write not yet answered) -> placed (the
 API says so) -> gone. `forget` takes an assumption back.
@@ -20,15 +20,18 @@ from stower.model.kinds import Node, Pod
 from stower.model.resources import PODS, node_room
 from stower.model.taints import Taint
 from stower.state.arrays import CAPACITY_FIRST, Bools, DirtyLog, ResourceColumn, grown
+from stower.state.budgets import Budgets
 from stower.state.carried import Carried
 from stower.state.images import Images
 from stower.state.journal import Journal, Trial
 from stower.state.labels import CodeColumn, LabelColumns
+from stower.state.pod_table import PodTable
 from stower.state.ports import HostPorts
 from stower.state.related import Related
 from stower.state.shapes import Shape, ShapeTable
 from stower.state.tallies import Condition, Tallies, Tally, counts_alike
 from stower.state.ties import name_hash
+from stower.state.volumes import Volumes
 
 # Real clusters have some dozens of resources; many more are names that somebody makes up.
 COLUMNS_SWEPT_FIRST: Final = 256
@@ -37,14 +40,16 @@ COLUMNS_SWEPT_FIRST: Final = 256
 class PodEntry:
     """One pod as the state knows it. `row` is -1 while it has no node."""
 
-    __slots__ = ("assumed", "nominated_to", "pod", "row", "shape", "uid")
+    __slots__ = ("assumed", "is_leaving", "nominated_to", "pod", "row", "shape", "slot", "uid")
 
     def __init__(self, pod: Pod, shape: Shape) -> None:
         self.uid = pod.metadata.uid
         self.pod = pod
         self.shape = shape
         self.row = -1
+        self.slot = -1  # in the table of placed pods
         self.assumed = False
+        self.is_leaving = False  # its deletion by us was accepted; the API does not show it yet
         self.nominated_to = ""  # the node on which room was promised
 
 
@@ -71,6 +76,8 @@ class ClusterState:
         self.name_hashes = np.zeros(self.capacity, np.uint64)
         # Code per distinct tuple of taints: each is judged once, then gathered.
         self.taints: CodeColumn[tuple[Taint, ...]] = CodeColumn(self.capacity)
+        # What nodes declare that they can do.
+        self.features: CodeColumn[tuple[str, ...]] = CodeColumn(self.capacity)
         self.columns: dict[str, ResourceColumn] = {}
         self._sweep_at = COLUMNS_SWEPT_FIRST
         self.column(PODS)
@@ -78,13 +85,17 @@ class ClusterState:
         self.non_zero_cpu = ResourceColumn("non-zero cpu", self.capacity)
         self.non_zero_memory = ResourceColumn("non-zero memory", self.capacity)
         self.labels = LabelColumns(self.capacity)
-        self.images = Images()
+        self.images = Images(self.capacity)
+        self._looked = (0, 0)  # up to where of the logs rows have looked at the images
         self.ports = HostPorts()
         self.tallies = Tallies(self.labels, self.capacity)
         self.carried = Carried(self.labels, self.capacity)
         self.related = Related()
+        self.budgets = Budgets(self.tally)
+        self.volumes = Volumes(self.journal, self.capacity)
         self.shapes = ShapeTable(self.column, (self.non_zero_cpu, self.non_zero_memory))
         self.pods: dict[str, PodEntry] = {}
+        self.table = PodTable()
         self.uid_by_key: dict[str, str] = {}
         # Node name -> pods that were promised room there, by uid.
         self.nominated: dict[str, dict[str, PodEntry]] = {}
@@ -130,6 +141,21 @@ class ClusterState:
         """The kept count of pods per row that meet all conditions: (namespaces or None for all,
         selector). `live`: without those that are being deleted."""
         return self.tallies.register(conditions, live, self.placed())
+
+    def look(self) -> None:
+        """A cycle begins: rows on which something has changed see what is new elsewhere."""
+        use, node = self.use_log.position, self.node_log.position
+        was_use, was_node = self._looked
+        if use == was_use and node == was_node:
+            return
+        if self.use_log.overrun(was_use) or self.node_log.overrun(was_node):
+            changed = self.present_rows()
+        else:
+            changed = self.use_log.cells(was_use) + self.node_log.cells(was_node)
+        for row in changed:
+            if self.images.look(row):
+                self.node_log.add(row)
+        self._looked = (use, self.node_log.position)
 
     def trial(self) -> Trial:
         """`with state.trial():` undoes all that is done inside."""
@@ -192,6 +218,12 @@ class ClusterState:
         self._set_assumed(entry, False)
         self._unplace(entry)
 
+    def displace(self, entry: PodEntry) -> None:
+        """Take a pod off its row, for as long as a trial lasts."""
+        if not self.journal.recording:
+            raise InvariantError(f"displace {entry.pod.key}: no trial is open")
+        self._unplace(entry)
+
     def update_pending(self, entry: PodEntry, pod: Pod) -> None:
         """A pending or assumed pod has changed."""
         shape = self.shapes.intern(pod)
@@ -213,13 +245,20 @@ class ClusterState:
             del self.nominated[old][entry.uid]
             if not self.nominated[old]:
                 del self.nominated[old]
+            self._use_changed(old)
         if node_name:
             self.nominated.setdefault(node_name, {})[entry.uid] = entry
+            self._use_changed(node_name)
         entry.nominated_to = node_name
         if self.journal.recording:
             self.journal.log(self.nominate, entry, old)
 
     # Primitives
+
+    def _use_changed(self, node_name: str) -> None:
+        row = self.row_by_name.get(node_name, -1)
+        if row >= 0:
+            self.use_log.add(row)
 
     def _add_entry(self, pod: Pod, shape: Shape) -> PodEntry:
         entry = PodEntry(pod, shape)
@@ -262,6 +301,7 @@ class ClusterState:
             if self.tallies and not counts_alike(old, pod):
                 self.tallies.go(entry, old, entry.row)
                 self.tallies.come(entry, pod, entry.row)
+            self.table.see(entry, pod)
             if old.spec.affinity != pod.spec.affinity:
                 self.carried.bump(old, entry.row, -1)
                 self.carried.bump(pod, entry.row, 1)
@@ -274,8 +314,11 @@ class ClusterState:
             column.add(row, amount)
         entry.row = row
         self.on_row[row][entry.uid] = entry
+        self.table.come(entry, row)
         if shape.ports:
             self.ports.add(row, shape.ports, 1)
+        if shape.storage:
+            self.volumes.come(entry, row)
         if self.tallies:
             self.tallies.come(entry, entry.pod, row)
         if entry.pod.spec.affinity is not None:
@@ -290,8 +333,11 @@ class ClusterState:
             column.add(row, -amount)
         entry.row = -1
         del self.on_row[row][entry.uid]
+        self.table.go(entry)
         if shape.ports:
             self.ports.add(row, shape.ports, -1)
+        if shape.storage:
+            self.volumes.go(entry, row)
         if self.tallies:
             self.tallies.go(entry, entry.pod, row)
         if entry.pod.spec.affinity is not None:
@@ -371,6 +417,10 @@ class ClusterState:
         if taints != ((old.spec.taints if old is not None else None) or ()):
             self.taints.set(row, taints or None)
             object_changed = True
+        declared = node.status.declared_features or ()
+        if declared != ((old.status.declared_features if old is not None else None) or ()):
+            self.features.set(row, declared or None)
+            object_changed = True
         if node.spec.unschedulable != self.unschedulable[row]:
             self.unschedulable[row] = node.spec.unschedulable
             object_changed = True
@@ -393,6 +443,7 @@ class ClusterState:
         self.node_count -= 1
         self.labels.set(row, old.metadata.labels or {}, {})
         self.taints.set(row, None)
+        self.features.set(row, None)
         self.unschedulable[row] = False
         self.images.set(row, old, None)
         self.use_log.add(row)
@@ -418,6 +469,9 @@ class ClusterState:
         self.unschedulable = grown(self.unschedulable, new)
         self.name_hashes = grown(self.name_hashes, new)
         self.taints.grow(new)
+        self.features.grow(new)
+        self.volumes.grow(new)
+        self.images.grow(new)
         for column in (*self.columns.values(), self.non_zero_cpu, self.non_zero_memory):
             column.grow(new)
         self.labels.grow(new)

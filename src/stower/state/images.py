@@ -1,18 +1,33 @@
-"""Container images on nodes: who has which, and how large it is."""
+"""Container images on nodes: who has which, how large it is, and on how many nodes.
+
+As upstream a row knows the number of nodes with an image as it was when something last changed on
+the row itself: kube-scheduler copies into its snapshot only nodes that have changed.
+
+Source: kube-scheduler backend/cache UpdateSnapshot, framework ImageStateSummary.
+"""
+
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stower.model.kinds import Node
-from stower.state.arrays import Ints
+from stower.state.arrays import Ints, cells_of, grown
+
+# Changes of one image's number of nodes that are remembered before those nobody knows are dropped.
+HISTORY_MAX: Final = 64
 
 
 class Images:
     """Rows and sizes per image name. `generation` grows with every change that scores could see."""
 
-    __slots__ = ("_arrays", "_rows", "generation")
+    __slots__ = ("_arrays", "_cells", "_history", "_rows", "_seen", "generation")
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
+        self._seen: Ints = np.zeros(capacity, np.int64)
+        self._cells = cells_of(self._seen)
+        # (generation, number of nodes from then on), by image.
+        self._history: dict[str, list[tuple[int, int]]] = {}
         self._rows: dict[str, dict[int, int]] = {}
         self._arrays: dict[str, tuple[NDArray[np.intp], Ints]] = {}
         self.generation = 0
@@ -27,16 +42,52 @@ class Images:
             if name not in after:
                 rows = self._rows[name]
                 del rows[row]
+                self._arrays.pop(name, None)
+                self._remember(name, len(rows))
                 if not rows:
                     del self._rows[name]
-                self._arrays.pop(name, None)
+                    del self._history[name]
         for name, size in after.items():
-            self._rows.setdefault(name, {})[row] = size
+            rows = self._rows.setdefault(name, {})
+            is_new = row not in rows
+            rows[row] = size
             self._arrays.pop(name, None)
+            if is_new:
+                self._remember(name, len(rows))
+
+    def look(self, row: int) -> bool:
+        """Something has changed on the row: it knows the numbers of now. Whether it did not."""
+        if self._cells[row] == self.generation:
+            return False
+        self._cells[row] = self.generation
+        return True
+
+    def grow(self, capacity: int) -> None:
+        """Extend to more rows."""
+        self._seen = grown(self._seen, capacity)
+        self._cells = cells_of(self._seen)
+
+    def _remember(self, name: str, count: int) -> None:
+        history = self._history.setdefault(name, [])
+        if len(history) >= HISTORY_MAX:
+            oldest = min((self._cells[row] for row in self._rows[name]), default=self.generation)
+            while len(history) > 1 and history[1][0] <= oldest:
+                del history[0]
+        history.append((self.generation, count))
 
     def known(self, names: tuple[str, ...]) -> bool:
         """Whether some node has one of the images."""
         return bool(self._rows) and any(name in self._rows for name in names)
+
+    def counts(self, name: str, rows: NDArray[np.intp]) -> Ints:
+        """int64[rows]: on how many nodes the image is, as each of these rows knows it."""
+        history = self._history.get(name, [])
+        if len(history) < 2:
+            return np.full(len(rows), history[0][1] if history else 0, np.int64)
+        since = np.array([generation for generation, _ in history], np.int64)
+        numbers = np.array([count for _, count in history], np.int64)
+        found: Ints = numbers[np.maximum(np.searchsorted(since, self._seen[rows], "right") - 1, 0)]
+        return found
 
     def holders(self, name: str) -> tuple[NDArray[np.intp], Ints]:
         """Rows that have the image and its size in bytes on each."""

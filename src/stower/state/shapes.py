@@ -43,13 +43,15 @@ class Shape:
     requests: what must fit, per resource, amounts of 0 left out; use: what a placed pod takes,
     per column, with one of `pods` and the stand-ins for scoring; fit_amounts, balanced_amounts:
     what the two resource scores count; ports: (protocol, port, IP); images: one per container or
-    image volume, normalised; node_name: set only where a pod names its node while it is still to
+    image volume, normalised; features: what the node must declare; storage: whether there are
+    claims or disks; node_name: set only where a pod names its node while it is still to
     be placed.
     """
 
     __slots__ = (
-        "balanced_amounts", "container_count", "fit_amounts", "images", "node_affinity",
-        "node_name", "node_selector", "ports", "requests", "serial", "tolerations", "use",
+        "balanced_amounts", "container_count", "features", "fit_amounts", "images",
+        "node_affinity", "node_name", "node_selector", "ports", "requests", "serial", "storage",
+        "tolerations", "use",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +87,8 @@ class Shape:
             spec.affinity.node_affinity if spec.affinity is not None else None
         )
         self.tolerations: tuple[Toleration, ...] = spec.tolerations or ()
+        self.features = required_features(pod)
+        self.storage = uses_storage(pod)
 
 
 class ShapeTable:
@@ -122,6 +126,8 @@ class ShapeTable:
                 spec.overhead,
                 spec.resources,
                 [v.image for v in spec.volumes if v.image is not None] if spec.volumes else None,
+                uses_storage(pod) if spec.volumes else False,
+                spec.host_network and spec.host_users is False,
                 node_name,
                 _given(pod) if resized else None,
             )
@@ -148,6 +154,8 @@ class ShapeTable:
                 sorted((shape.node_selector or {}).items()),
                 shape.node_affinity,
                 shape.tolerations,
+                sorted(shape.features),
+                shape.storage,
             )
         )
         known = self._by_meaning.get(meaning)
@@ -158,6 +166,35 @@ class ShapeTable:
             _drop_oldest(self._by_meaning)
         self._by_meaning[meaning] = shape
         return shape
+
+
+def uses_storage(pod: Pod) -> bool:
+    """Whether the pod has claims or disks."""
+    return any(
+        v.persistent_volume_claim is not None
+        or v.ephemeral is not None
+        or v.gce_persistent_disk is not None
+        or v.aws_elastic_block_store is not None
+        or v.iscsi is not None
+        or v.rbd is not None
+        or v.azure_disk is not None
+        or v.cinder is not None
+        or v.portworx_volume is not None
+        for v in pod.spec.volumes or ()
+    )
+
+
+def required_features(pod: Pod) -> frozenset[str]:
+    """What a node must declare for the pod (component-helpers nodedeclaredfeatures/features)."""
+    found = set()
+    spec = pod.spec
+    for container in (*spec.containers, *(spec.init_containers or ())):
+        for rule in container.restart_policy_rules or ():
+            if rule.action == "RestartAllContainers":
+                found.add("RestartAllContainersOnContainerExits")
+    if spec.host_network and spec.host_users is False:
+        found.add("UserNamespacesHostNetworkSupport")
+    return frozenset(found)
 
 
 def _given(pod: Pod) -> object:

@@ -16,15 +16,16 @@ from stower.apiserver.tables import load_registry
 from stower.assembly import build_engine
 from stower.engine.step import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
-from stower.framework.writes import Bind, PatchPodStatus, Write
-from stower.model.kinds import Node, Pod
+from stower.framework.writes import CreateEvent, Write
+from stower.live.requests import request_of
+from stower.model.kinds import KINDS
 from stower.model.raw import decode
 
 Object = dict[str, Any]
 S = 1_000_000_000
 START_NS = 1_790_000_000 * S
 STEPS_MAX = 5_000
-VIEWS = {"nodes": Node, "pods": Pod}
+VIEWS = {kind.plural: kind.view for kind in KINDS}
 
 
 def pools(count: int = 3, **fields: Any) -> Object:
@@ -181,26 +182,16 @@ class Cluster:
         return bool(events)
 
     def _write(self, writes: list[Write]) -> None:
-        """Binds and conditions; Events are left out."""
+        """Carry them out; Events are left out."""
         assert self.engine is not None
         for write in writes:
             status, message = 200, ""
-            if isinstance(write, Bind):
-                path = path_to("pods", write.namespace, write.name)
-                target = {"kind": "Node", "name": write.node_name}
-                body = {"metadata": {"name": write.name, "uid": write.uid}, "target": target}
-                status, _ = self.ask("POST", f"{path}/binding", body)
-            elif isinstance(write, PatchPodStatus) and write.condition is not None:
-                path = path_to("pods", write.namespace, write.name)
-                c = write.condition
-                made = {"type": c.type, "status": c.status, "reason": c.reason,
-                        "message": c.message}  # fmt: skip
-                status, _ = self.ask(
-                    "PATCH",
-                    f"{path}/status",
-                    {"status": {"conditions": [made]}},
-                    "application/strategic-merge-patch+json",
-                )
+            if not isinstance(write, CreateEvent):
+                entry = self.engine.state.pods.get(write.uid)
+                known = entry.pod if entry is not None else None
+                method, path, body, kind = request_of(write, known, self.now_ns, "")
+                status, answer = self.ask(method, path, body, kind)
+                message = str(answer.get("message", ""))
             good = 200 <= status < 300
-            answer = WriteOk(write.id) if good else WriteFailed(write.id, status, message)
-            self._write(self.engine.step(answer, self.now_ns))
+            told = WriteOk(write.id) if good else WriteFailed(write.id, status, message)
+            self._write(self.engine.step(told, self.now_ns))

@@ -260,7 +260,11 @@ def test_nodes_without_allocatable_take_their_capacity_or_nothing() -> None:
     """A node that says nothing has nothing."""
     silent = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "silent"}}
     found = report(silent, pod())
-    expected = "0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods."
+    expected = (
+        "0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods. no new claims to "
+        "deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for "
+        "scheduling."
+    )
     assert [expected] == [w["message"] for w in found["waiting"]]
     capacity = {"capacity": {"cpu": "1", "pods": "1"}}
     assert 1 == report({**silent, "status": capacity}, pod())["placed"]

@@ -150,7 +150,11 @@ def test_refusals_are_said_in_kube_schedulers_words() -> None:
     pod = make_pod("q", affinity={**away(), **near(labelSelector={"matchLabels": {"app": "z"}})})
     add(engine, pod)
     told = [d.message for d in engine.drain() if d.name == "q"]
-    assert ["0/4 nodes are available: 4 node(s) didn't match pod affinity rules."] == told
+    assert [
+        "0/4 nodes are available: 4 node(s) didn't match pod affinity rules. no new claims to "
+        "deallocate, preemption: 0/4 nodes are available: 4 Preemption is not helpful for "
+        "scheduling."
+    ] == told
 
 
 # What wakes

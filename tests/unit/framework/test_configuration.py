@@ -29,8 +29,13 @@ FILTERS = [
     "NodeAffinity",
     "NodePorts",
     "NodeResourcesFit",
+    "VolumeRestrictions",
+    "NodeVolumeLimits",
+    "VolumeBinding",
+    "VolumeZone",
     "PodTopologySpread",
     "InterPodAffinity",
+    "NodeDeclaredFeatures",
 ]
 SCORES = [
     ("TaintToleration", 3),
@@ -101,7 +106,7 @@ def test_the_default_profile_has_the_default_plugins_in_order_with_their_weights
 
 def test_default_plugins_that_are_not_built_are_told() -> None:
     built = {*FILTERS, *(name for name, _ in SCORES)}
-    built |= {"PrioritySort", "SchedulingGates", "DefaultBinder"}
+    built |= {"PrioritySort", "SchedulingGates", "DefaultBinder", "DefaultPreemption"}
     assert {name for name, _ in DEFAULT_PLUGINS} - built == set(profile_of().missing)
 
 

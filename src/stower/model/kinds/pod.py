@@ -27,6 +27,12 @@ class ContainerPort(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_
     protocol: str = "TCP"
 
 
+class RestartRule(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What is done when a container exits (KEP-5307)."""
+
+    action: str = ""
+
+
 class Container(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """A container; restart_policy Always makes an init container a sidecar (KEP-753)."""
 
@@ -35,6 +41,7 @@ class Container(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defa
     resources: ResourceRequirements | None = None
     ports: tuple[ContainerPort, ...] | None = None
     restart_policy: str | None = None
+    restart_policy_rules: tuple[RestartRule, ...] | None = None
 
 
 class NodeAffinity(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -112,11 +119,72 @@ class ImageVolume(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     reference: str = ""
 
 
-class Volume(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class ClaimSource(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """A claim of the pod's namespace."""
+
+    claim_name: str = ""
+
+
+class EphemeralSource(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A claim that is made for the pod (KEP-1698)."""
+
+
+class DiskID(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A disk by its id: AWS EBS, Cinder, Portworx."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class GCEDiskSource(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """A GCE persistent disk."""
+
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AzureDiskSource(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """An Azure data disk."""
+
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+
+
+class ISCSISource(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """An iSCSI disk."""
+
+    iqn: str = ""
+    read_only: bool = False
+
+
+class RBDSource(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """A Ceph block device."""
+
+    monitors: tuple[str, ...] = ()
+    pool: str = "rbd"
+    image: str = ""
+    read_only: bool = False
+
+
+class CSIVolumeSource(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A volume that a CSI driver makes for the pod."""
+
+    driver: str = ""
+
+
+class Volume(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """A volume; those sources that scheduling knows."""
 
     name: str = ""
     image: ImageVolume | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+    csi: CSIVolumeSource | None = None
+    gce_persistent_disk: GCEDiskSource | None = None
+    aws_elastic_block_store: DiskID | None = None
+    azure_disk: AzureDiskSource | None = None
+    cinder: DiskID | None = None
+    portworx_volume: DiskID | None = None
+    iscsi: ISCSISource | None = None
+    rbd: RBDSource | None = None
 
 
 class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -138,6 +206,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaul
     resources: ResourceRequirements | None = None
     volumes: tuple[Volume, ...] | None = None
     host_network: bool = False
+    host_users: bool | None = None
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

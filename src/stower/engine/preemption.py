@@ -1,0 +1,441 @@
+"""Preemption: on which rows would a pod fit if pods of lower priority left, and which of them.
+
+Rules as in kube-scheduler's SelectVictimsOnNode: all pods of lower priority leave; if the pod fits
+then, they come back one after another as long as it still does, those whose eviction a disruption
+budget forbids first, the more important before the less. Who may not come back is a victim.
+
+One row at a time the filters' dry runs say so exactly (`_OneRow`). Where all that pods on a row can
+matter to the pod by is amounts (`Room`), all rows are worked out at once, and what was found is
+kept for the next pod of the same shape and priority; only rows that changed are asked about again.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from stower.engine.plain import Verdict, filtered, nominated_on
+from stower.framework.dry_run import DryRun, Room
+from stower.framework.post_filter import Candidates
+from stower.framework.profile import Profile
+from stower.framework.reasons import Refused, Rejection, count_reasons
+from stower.model.kinds import Pod
+from stower.state.arrays import Bools, Ints
+from stower.state.cluster import ClusterState, PodEntry
+from stower.state.pod_table import NOT_STARTED, start_second
+from stower.state.shapes import Shape
+from stower.state.ties import pick, pod_hash
+
+NO_VICTIMS: Final = Rejection(("No preemption victims found for incoming pod",))
+NOT_HELPFUL: Final = Rejection(("Preemption is not helpful for scheduling",))
+# Makes every priority 0 or more, so that few pods of low priority beat many.
+PRIORITY_SHIFT: Final = 1 << 31
+# Up to so many changed rows are worked out one by one.
+ROWS_ONE_BY_ONE_MAX: Final = 48
+KEPT_MAX: Final = 64
+
+
+class _Found(NamedTuple):
+    """What one row came to: victims by importance, or who refused the pod all the same."""
+
+    victims: tuple[PodEntry, ...] = ()
+    violations: int = 0
+    refusal: Rejection | None = None
+
+
+class _Columns:
+    """Candidates over all rows; count is 0 where there is none."""
+
+    __slots__ = ("count", "highest", "start", "total", "violations")
+
+    def __init__(self, capacity: int) -> None:
+        self.violations: Ints = np.zeros(capacity, np.int64)
+        self.highest: Ints = np.zeros(capacity, np.int64)
+        self.total: Ints = np.zeros(capacity, np.int64)
+        self.count: Ints = np.zeros(capacity, np.int64)
+        self.start: Ints = np.zeros(capacity, np.int64)
+
+    def set(self, row: int, found: _Found) -> None:
+        """What was found for one row."""
+        victims = found.victims
+        self.count[row] = len(victims)
+        if not victims:
+            return
+        self.violations[row] = found.violations
+        highest = self.highest[row] = victims[0].pod.priority
+        self.total[row] = sum(v.pod.priority + PRIORITY_SHIFT for v in victims)
+        self.start[row] = min(start_second(v.pod) for v in victims if v.pod.priority == highest)
+
+    def candidates(self, possible: Bools) -> Candidates:
+        """Those among the possible rows."""
+        rows = np.flatnonzero((self.count[: len(possible)] > 0) & possible)
+        return Candidates(
+            rows, self.violations[rows], self.highest[rows], self.total[rows], self.count[rows],
+            self.start[rows],
+        )  # fmt: skip
+
+
+class _Kept:
+    """Columns for one shape and priority, and up to where they know of changes."""
+
+    __slots__ = ("budgets", "columns", "layout", "node_cursor", "use_cursor")
+
+    def __init__(self, state: ClusterState) -> None:
+        self.columns = _Columns(state.capacity)
+        self.layout = state.layout
+        self.use_cursor = state.use_log.position
+        self.node_cursor = state.node_log.position
+        self.budgets = state.budgets.generation
+
+
+class Preemption:
+    """Searches over one state."""
+
+    def __init__(self, state: ClusterState, seed: bytes) -> None:
+        self._state = state
+        self._seed = seed
+        self._kept: dict[tuple[str, int, int], _Kept] = {}
+
+    def failure(self, profile: Profile, entry: PodEntry, verdict: Verdict) -> "Search":
+        """What can be found out for a pod that was refused everywhere."""
+        return Search(self, self._state, profile, entry, verdict)
+
+    def hash_of(self, entry: PodEntry) -> np.uint64:
+        """By which ties are broken for this pod."""
+        return pod_hash(self._seed, entry.uid)
+
+    def columns(self, search: "Search", rooms: tuple[Room, ...]) -> _Columns:
+        """Candidates by amounts alone, kept up to date from pod to pod."""
+        state, kept_all = self._state, self._kept
+        key = (search.profile.scheduler_name, search.shape.serial, search.pod.priority)
+        kept = kept_all.pop(key, None)
+        if kept is not None and (
+            kept.layout != state.layout
+            or kept.budgets != state.budgets.generation
+            or kept.node_cursor != state.node_log.position
+            or state.use_log.overrun(kept.use_cursor)
+        ):
+            kept = None
+        if kept is None:
+            kept = _Kept(state)
+            search.fill(kept.columns, rooms, None)
+            if len(kept_all) >= KEPT_MAX:
+                del kept_all[next(iter(kept_all))]
+        elif kept.use_cursor != state.use_log.position:
+            rows = sorted(set(state.use_log.cells(kept.use_cursor)))
+            if len(rows) <= ROWS_ONE_BY_ONE_MAX:
+                for row in rows:
+                    kept.columns.set(row, search.on_row(row))
+            else:
+                search.fill(kept.columns, rooms, np.array(rows, np.intp))
+            kept.use_cursor = state.use_log.position
+        kept_all[key] = kept
+        return kept.columns
+
+
+class Search:
+    """For one pod; see framework.post_filter.Failure."""
+
+    def __init__(
+        self,
+        preemption: Preemption,
+        state: ClusterState,
+        profile: Profile,
+        entry: PodEntry,
+        verdict: Verdict,
+    ) -> None:
+        self.state = state
+        self.profile = profile
+        self.pod: Pod = entry.pod
+        self.shape: Shape = entry.shape
+        self.nominated_to = entry.nominated_to or entry.pod.status.nominated_node_name
+        self._entry = entry
+        self._verdict = verdict
+        self._preemption = preemption
+        self._runs: list[tuple[int, Callable[[int], DryRun]]] = []
+        self._fixed: list[tuple[int, Ints]] = []
+        self._rooms: tuple[Room, ...] | None = ()
+        self._possible = verdict.resolvable()
+        self._found: dict[int, _Found] = {}
+        if self._possible.any():
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Which filters look at the pods of a row, and what the others say."""
+        state, pod, shape = self.state, self.pod, self.shape
+        rooms: list[Room] = []
+        for i, plugin in enumerate(self.profile.filters):
+            runs = plugin.dry_runs(pod, shape, state)
+            if runs is None:
+                codes = filtered(plugin, pod, shape, state, state.all_rows)
+                if codes is not None:
+                    self._fixed.append((i, codes))
+                continue
+            self._runs.append((i, runs))
+            own = plugin.rooms(shape, state)
+            if own is None:
+                self._rooms = None
+            else:
+                rooms += own
+        if self._rooms is not None:
+            self._rooms = tuple(rooms)
+
+    # What a plugin asks
+
+    def is_unresolvable(self, node_name: str) -> bool:
+        """Whether nothing that leaves the node would let the pod in."""
+        row = self.state.row_of(node_name)
+        return row >= 0 and not self._possible[row]
+
+    def candidates(self) -> Candidates:
+        """All rows that evictions would make fit."""
+        state, possible = self.state, self._possible
+        if not possible.any():
+            return _Columns(0).candidates(possible[:0])
+        if self._rooms is not None:
+            possible = possible & self._others_pass()
+            return self._preemption.columns(self, self._rooms).candidates(possible)
+        columns = _Columns(state.capacity)
+        for row in np.flatnonzero(possible & self._has_lower()).tolist():
+            columns.set(row, self.on_row(row))
+        return columns.candidates(possible)
+
+    def victims(self, row: int) -> tuple[PodEntry, ...]:
+        """Who would be evicted on a candidate row, most important first."""
+        return self.on_row(row).victims
+
+    def pick(self, rows: Ints) -> int:
+        """One of several rows that are equally good."""
+        if len(rows) == 1:
+            return int(rows[0])
+        tied = np.zeros(self.state.row_limit, np.bool_)
+        tied[rows] = True
+        hashes = self.state.name_hashes[: len(tied)]
+        return pick(tied, hashes, self._preemption.hash_of(self._entry))
+
+    def no_candidate(self) -> str:
+        """Why there is no candidate, as a refusal's text."""
+        state = self.state
+        lower = self._has_lower() if self._possible.any() else self._possible
+        refusals: dict[Rejection, int] = {}
+        without = int(np.count_nonzero(self._possible & ~lower))
+        if without:
+            refusals[NO_VICTIMS] = without
+        for row in np.flatnonzero(self._possible & lower).tolist():
+            refusal = self.on_row(row).refusal
+            if refusal is not None:
+                refusals[refusal] = refusals.get(refusal, 0) + 1
+        rest = state.node_count - sum(refusals.values())
+        if rest:
+            refusals[NOT_HELPFUL] = rest
+        counts = count_reasons(Refused("", why, n) for why, n in refusals.items())
+        reasons = ", ".join(sorted(f"{n} {reason}" for reason, n in counts.items()))
+        return f"0/{state.node_count} nodes are available: {reasons}."
+
+    # One row
+
+    def on_row(self, row: int) -> _Found:
+        """Victims of one row, or why there are none."""
+        found = self._found.get(row)
+        if found is None:
+            found = self._found[row] = self._on_row(row)
+        return found
+
+    def _on_row(self, row: int) -> _Found:
+        state, pod = self.state, self.pod
+        if state.nodes[row] is None:
+            return _Found(refusal=NOT_HELPFUL)
+        lower = [e for e in state.on_row[row].values() if e.pod.priority < pod.priority]
+        if not lower:
+            return _Found(refusal=NO_VICTIMS)
+        one = _OneRow(self, row)
+        for entry in lower:
+            one.remove(entry)
+        refused = one.refused_by()
+        if refused is not None:
+            i, code = refused
+            return _Found(refusal=self.profile.filters[i].rejection(self.shape, code))
+        lower.sort(key=_importance)
+        violating, others = state.budgets.split(lower)
+        victims = []
+        violations = 0
+        for group in (violating, others):
+            for entry in group:
+                one.add(entry)
+                if one.refused_by() is not None:
+                    one.remove(entry)
+                    victims.append(entry)
+                    violations += group is violating
+        victims.sort(key=_importance)
+        # With nobody to evict, something else than pods keeps it off.
+        return _Found(tuple(victims), violations, None if victims else NO_VICTIMS)
+
+    def _has_lower(self) -> Bools:
+        """bool[row_limit]: rows with pods of lower priority."""
+        table = self.state.table
+        slots = (table.rows >= 0) & (table.priorities < self.pod.priority)
+        lower = np.zeros(self.state.row_limit, np.bool_)
+        lower[table.rows[slots]] = True
+        return lower
+
+    def _others_pass(self) -> Bools:
+        """bool[row_limit]: rows that the filters which do not look at pods let through."""
+        ok = np.ones(self.state.row_limit, np.bool_)
+        for _, codes in self._fixed:
+            ok &= codes == 0
+        return ok
+
+    def runs_at(self, row: int) -> list[tuple[int, DryRun]]:
+        """The dry runs of one row, in the order of the filters."""
+        return [(i, runs(row)) for i, runs in self._runs]
+
+    def fixed_at(self, row: int) -> list[tuple[int, int]]:
+        """Refusals of the row by filters that do not look at pods: (filter's index, code)."""
+        return [(i, int(codes[row])) for i, codes in self._fixed if codes[row]]
+
+    def promised(self, row: int) -> list[PodEntry]:
+        """Pods of this priority or above that were promised room on the row."""
+        if not self.state.nominated:
+            return []
+        name = self.state.names[row]
+        return nominated_on(self.state, name, self.pod.priority, self.pod.metadata.uid)
+
+    # All rows at once
+
+    def fill(self, columns: _Columns, rooms: tuple[Room, ...], rows: Ints | None) -> None:
+        """Work out these rows (None: all) by amounts."""
+        state, table = self.state, self.state.table
+        limit = state.row_limit
+        wanted = np.zeros(limit, np.bool_)
+        wanted[slice(None) if rows is None else rows] = True
+        columns.count[:limit][wanted] = 0
+        # Budgets change the order, and promises are asked about with and without: row by row.
+        alone = state.budgets.rows_concerned(limit) & wanted
+        for name in state.nominated:
+            row = state.row_by_name.get(name, -1)
+            if row >= 0 and wanted[row]:
+                alone[row] = True
+        slots = np.flatnonzero((table.rows >= 0) & (table.priorities < self.pod.priority))
+        slots = slots[(wanted & ~alone)[table.rows[slots]]]
+        if len(slots):
+            _Together(self, rooms, slots).fill(columns)
+        for row in np.flatnonzero(alone & self._has_lower()).tolist():
+            columns.set(row, self.on_row(row))
+
+
+class _OneRow:
+    """The filters' dry runs of one row, with the pods that were promised room there and without."""
+
+    def __init__(self, search: Search, row: int) -> None:
+        self._fixed = search.fixed_at(row)
+        self._worlds = [search.runs_at(row)]
+        promised = search.promised(row)
+        if promised:
+            with_them = search.runs_at(row)
+            for entry in promised:
+                for _, run in with_them:
+                    run.add(entry)
+            self._worlds.insert(0, with_them)
+
+    def add(self, entry: PodEntry) -> None:
+        for runs in self._worlds:
+            for _, run in runs:
+                run.add(entry)
+
+    def remove(self, entry: PodEntry) -> None:
+        for runs in self._worlds:
+            for _, run in runs:
+                run.remove(entry)
+
+    def refused_by(self) -> tuple[int, int] | None:
+        """(filter's index, code) of the first filter that refuses; None where the pod fits."""
+        fixed = self._fixed[0] if self._fixed else None
+        for runs in self._worlds:
+            for i, run in runs:
+                if fixed is not None and fixed[0] < i:
+                    return fixed
+                code = run.code()
+                if code:
+                    return i, code
+        return fixed
+
+
+class _Together:
+    """Reprieve on many rows at once, one pod of each row after another."""
+
+    def __init__(self, search: Search, rooms: tuple[Room, ...], slots: Ints) -> None:
+        table = search.state.table
+        rows = table.rows[slots]
+        entries = table.entries
+        serials = table.shapes[slots]
+        _, first, kind = np.unique(serials, return_index=True, return_inverse=True)
+        kinds = [e.shape for s in slots[first].tolist() if (e := entries[s]) is not None]
+        held = [np.array([room.held(s) for s in kinds], np.int64)[kind] for room in rooms]
+        order = _order(rows, table.priorities[slots], table.starts[slots], table.ties[slots])
+        self._slots = slots[order]
+        self._rows = rows[order]
+        self._held = [amounts[order] for amounts in held]
+        self._rooms = rooms
+        self._table = table
+
+    def fill(self, columns: _Columns) -> None:
+        """Write what was found."""
+        rows = self._rows
+        starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
+        here = rows[starts]
+        lengths = np.diff(np.concatenate((starts, [len(rows)])))
+        free = [
+            room.free[here] + np.add.reduceat(held, starts)
+            for room, held in zip(self._rooms, self._held, strict=True)
+        ]
+        fits = np.ones(len(here), np.bool_)
+        for room, amount in zip(self._rooms, free, strict=True):
+            fits &= room.need <= amount
+        starts, lengths, here = starts[fits], lengths[fits], here[fits]
+        spare = [f[fits] - room.need for f, room in zip(free, self._rooms, strict=True)]
+        count = np.zeros(len(here), np.int64)
+        total = np.zeros(len(here), np.int64)
+        highest = np.zeros(len(here), np.int64)
+        start = np.full(len(here), NOT_STARTED, np.int64)
+        priorities, begun = self._table.priorities, self._table.starts
+        for k in range(int(lengths.max(initial=0))):
+            live = np.flatnonzero(lengths > k)
+            at = starts[live] + k
+            ok = np.ones(len(live), np.bool_)
+            taken = [held[at] for held in self._held]
+            for amount, left in zip(taken, spare, strict=True):
+                ok &= amount <= left[live]
+            back = live[ok]
+            for amount, left in zip(taken, spare, strict=True):
+                left[back] -= amount[ok]
+            out = live[~ok]
+            slots = self._slots[at[~ok]]
+            priority = priorities[slots]
+            first = count[out] == 0
+            highest[out[first]] = priority[first]
+            tops = priority == highest[out]
+            start[out[tops]] = np.minimum(start[out[tops]], begun[slots[tops]])
+            total[out] += priority + PRIORITY_SHIFT
+            count[out] += 1
+        columns.count[here] = count
+        columns.violations[here] = 0
+        columns.highest[here] = highest
+        columns.total[here] = total
+        columns.start[here] = start
+
+
+def _order(rows: Ints, priorities: Ints, starts: Ints, ties: Ints) -> Ints:
+    """By row; on each, the more important first."""
+    levels, level = np.unique(-priorities, return_inverse=True)
+    packed = rows * len(levels) + level
+    if int(packed.max(initial=0)) < 1 << 28:
+        packed = (packed << 34) | starts
+        order = np.argsort(ties, kind="stable")
+        return order[np.argsort(packed[order], kind="stable")]
+    return np.lexsort((ties, starts, -priorities, rows))
+
+
+def _importance(entry: PodEntry) -> tuple[int, int, int, str]:
+    pod = entry.pod
+    return (-pod.priority, start_second(pod), crc32(entry.uid.encode()), entry.uid)

@@ -1,0 +1,60 @@
+"""PostFilter: what may be done for a pod that fits nowhere."""
+
+from typing import Protocol
+
+import msgspec
+
+from stower.model.kinds import Pod
+from stower.state.arrays import Ints
+from stower.state.cluster import ClusterState, PodEntry
+
+
+class Candidates(msgspec.Struct, frozen=True):
+    """Rows on which the pod would fit once some pods of lower priority were gone: int64[rows] each.
+
+    violations: evictions that a disruption budget does not allow; highest: the highest priority of
+    a victim; total: sum of their priorities, each made 0 or more; count: how many; start: when the
+    earliest of those of the highest priority started, in Unix seconds.
+    """
+
+    rows: Ints
+    violations: Ints
+    highest: Ints
+    total: Ints
+    count: Ints
+    start: Ints
+
+
+class Failure(Protocol):
+    """A pod that no node would take, and what can be found out about it."""
+
+    pod: Pod
+    state: ClusterState
+    nominated_to: str  # the node that it was promised, "" for none
+
+    def is_unresolvable(self, node_name: str) -> bool:
+        """Whether nothing that leaves the node would let the pod in."""
+
+    def candidates(self) -> Candidates:
+        """All rows that evictions would make fit."""
+
+    def victims(self, row: int) -> tuple[PodEntry, ...]:
+        """Who would be evicted on a candidate row, most important first."""
+
+    def no_candidate(self) -> str:
+        """Why there is no candidate: as the text of a refusal, node by node."""
+
+    def pick(self, rows: Ints) -> int:
+        """One of several rows that are equally good."""
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    """What a PostFilter plugin came to.
+
+    nominate: the node that is promised to the pod; "" takes a promise back, None leaves it.
+    victims: who is evicted for it. message: why nothing could be done, or "".
+    """
+
+    message: str = ""
+    nominate: str | None = None
+    victims: tuple[PodEntry, ...] = ()

@@ -1,0 +1,103 @@
+"""The engine's writes as requests to an API server."""
+
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from stower.framework.writes import (
+    Bind,
+    CreateEvent,
+    DeletePod,
+    PatchObject,
+    PatchPodStatus,
+    Write,
+)
+from stower.live.client import JSON, collection_path
+from stower.model.kinds import KIND_BY_VIEW, Pod
+from stower.model.times import micro_time_text, time_text
+
+MERGE: Final = "application/merge-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+CONTROLLER: Final = "stower-scheduler"
+
+encode = msgspec.json.Encoder().encode
+
+
+def request_of(
+    write: Write, known: Pod | None, wall_ns: int, instance: str
+) -> tuple[str, str, bytes, str]:
+    """Method, path, body and content type.
+
+    `known`: the pod as it was last seen; `instance`: the scheduler's name in Events.
+    """
+    namespace, name = quote(write.namespace, safe=""), quote(write.name, safe="")
+    if isinstance(write, Bind):
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
+        return "POST", path, encode(_binding(write)), JSON
+    if isinstance(write, PatchPodStatus):
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+        return "PATCH", path, encode(_status_patch(write, known, time_text(wall_ns))), STRATEGIC
+    if isinstance(write, PatchObject):
+        path = collection_path(KIND_BY_VIEW[write.view], namespace)
+        return "PATCH", f"{path}/{name}", encode(_relying(write)), MERGE
+    if isinstance(write, DeletePod):
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        return "DELETE", path, encode(_DELETE | {"preconditions": {"uid": write.uid}}), JSON
+    path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    return "POST", path, encode(_event(write, instance)), JSON
+
+
+def _relying(write: PatchObject) -> dict[str, Any]:
+    meta = {"uid": write.uid, "resourceVersion": write.resource_version}
+    return {**write.patch, "metadata": {**write.patch.get("metadata", {}), **meta}}
+
+
+_DELETE: Final = {"apiVersion": "v1", "kind": "DeleteOptions"}
+
+
+def _binding(write: Bind) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": write.name, "namespace": write.namespace, "uid": write.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": write.node_name},
+    }
+
+
+def _status_patch(write: PatchPodStatus, known: Pod | None, now: str) -> dict[str, Any]:
+    status: dict[str, Any] = {}
+    if write.condition is not None:
+        condition: dict[str, Any] = msgspec.to_builtins(write.condition)
+        before = known.condition(write.condition.type) if known is not None else None
+        if before is None or before.status != write.condition.status:
+            condition["lastTransitionTime"] = now
+        status["conditions"] = [condition]
+    if write.nominated_node_name is not None:
+        status["nominatedNodeName"] = write.nominated_node_name or None
+    return {"metadata": {"uid": write.uid}, "status": status}
+
+
+def _event(write: CreateEvent, instance: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{write.name[:200]}.{write.at_ns:x}{write.id & 0xFFF:03x}",
+            "namespace": write.namespace,
+        },
+        "eventTime": micro_time_text(write.at_ns),
+        "reportingController": CONTROLLER,
+        "reportingInstance": instance,
+        "action": write.action,
+        "reason": write.reason,
+        "regarding": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": write.namespace,
+            "name": write.name,
+            "uid": write.uid,
+        },
+        "note": write.note,
+        "type": write.type,
+    }

@@ -1,0 +1,102 @@
+"""DefaultPreemption: evict pods of lower priority for one that fits nowhere, as few as will do.
+
+Source: kube-scheduler plugins/defaultpreemption, framework/preemption.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from stower.framework.args import Args, convert_args
+from stower.framework.plugin import Features, Plugin
+from stower.framework.post_filter import Candidates, Failure, Remedy
+from stower.model.errors import InvalidObject
+from stower.model.kinds import Pod
+from stower.state.arrays import Ints
+
+NEVER: Final = "Never"
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+BY_SCHEDULER: Final = "PreemptionByScheduler"
+
+
+class DefaultPreemptionArgs(Args, frozen=True, rename="camel"):
+    """Arguments of the plugin in a KubeSchedulerConfiguration. They bound how many nodes are tried;
+    here all are, always."""
+
+    min_candidate_nodes_percentage: int = 10
+    min_candidate_nodes_absolute: int = 100
+
+
+class DefaultPreemption(Plugin):
+    """Choose the node where evictions hurt least."""
+
+    name = "DefaultPreemption"
+
+    @classmethod
+    def from_args(
+        cls, args: Mapping[str, Any] | None, path: str, features: Features
+    ) -> "DefaultPreemption":
+        """DefaultPreemptionArgs, checked as upstream's ValidateDefaultPreemptionArgs does."""
+        read = convert_args(args, DefaultPreemptionArgs, path)
+        percentage = read.min_candidate_nodes_percentage
+        absolute = read.min_candidate_nodes_absolute
+        if not 0 <= percentage <= 100:
+            raise InvalidObject(f"{path}.minCandidateNodesPercentage", percentage, "0 to 100")
+        if absolute < 0:
+            raise InvalidObject(f"{path}.minCandidateNodesAbsolute", absolute, "0 or more")
+        if percentage == 0 and absolute == 0:
+            at = f"{path}.minCandidateNodesPercentage"
+            raise InvalidObject(at, 0, "one of it and minCandidateNodesAbsolute above 0")
+        return cls()
+
+    def post_filter(self, failure: Failure) -> Remedy:
+        """Victims and their node; or why there are none."""
+        why_not = _not_eligible(failure)
+        if why_not:
+            return Remedy(f"preemption: {why_not}")
+        found = failure.candidates()
+        if not len(found.rows):
+            return Remedy(f"preemption: {failure.no_candidate()}", nominate="")
+        row = failure.pick(best(found))
+        return Remedy("", failure.state.names[row], failure.victims(row))
+
+
+def best(found: Candidates) -> Ints:
+    """The rows that no other beats: int64[rows]. Criteria as in pickOneNodeForPreemption."""
+    rows = np.arange(len(found.rows))
+    for column, sign in (
+        (found.violations, 1),
+        (found.highest, 1),
+        (found.total, 1),
+        (found.count, 1),
+        (found.start, -1),
+    ):
+        among = column[rows] * sign
+        rows = rows[among == among.min()]
+        if len(rows) == 1:
+            break
+    return found.rows[rows]
+
+
+def _not_eligible(failure: Failure) -> str:
+    pod, state = failure.pod, failure.state
+    if pod.spec.preemption_policy == NEVER:
+        return "not eligible due to preemptionPolicy=Never."
+    promised = failure.nominated_to
+    row = state.row_of(promised) if promised else -1
+    if row < 0 or failure.is_unresolvable(promised):
+        return ""
+    for entry in state.on_row[row].values():
+        if entry.pod.priority < pod.priority and (
+            entry.is_leaving or _leaves_by_preemption(entry.pod)
+        ):
+            return "not eligible due to a terminating pod on the nominated node."
+    return ""
+
+
+def _leaves_by_preemption(pod: Pod) -> bool:
+    if pod.metadata.deletion_timestamp is None:
+        return False
+    condition = pod.condition(DISRUPTION_TARGET)
+    return condition is not None and condition.status == "True" and condition.reason == BY_SCHEDULER

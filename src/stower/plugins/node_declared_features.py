@@ -1,0 +1,36 @@
+"""NodeDeclaredFeatures: a pod that needs what only some kubelets can do goes to one of these.
+
+Source: kube-scheduler plugins/nodedeclaredfeatures; component-helpers nodedeclaredfeatures;
+KEP-5328.
+"""
+
+import numpy as np
+
+from stower.framework.changes import Change, Happened
+from stower.framework.plugin import Plugin
+from stower.state.arrays import Ints, Rows
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
+
+
+class NodeDeclaredFeatures(Plugin):
+    """Refuse nodes that do not declare all that the pod needs."""
+
+    name = "NodeDeclaredFeatures"
+    reasons = ("node(s) didn't match Pod's required features",)
+    wakes_on = Change.NODE_ADDED | Change.NODE_FEATURES
+
+    def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
+        """1 where something is not declared."""
+        if not shape.features:
+            return None
+        column = state.features
+        missing = np.ones(column.code_count, np.int64)
+        for declared, code in column.code_of.items():
+            missing[code] = not shape.features <= set(declared)
+        return missing[column.codes[rows]]
+
+    def hint(self, shape: Shape, happened: Happened) -> bool:
+        """Wake for a node that declares all of it."""
+        node = happened.node
+        return node is not None and shape.features <= set(node.status.declared_features or ())

@@ -1,0 +1,581 @@
+"""VolumeBinding: volumes that the pod's claims have, can have or can be given, node by node.
+
+Source: kube-scheduler plugins/volumebinding (binder.go); component-helpers storage/volume
+(FindMatchingVolume); KEP-1472 (CSIStorageCapacity), KEP-1698 (generic ephemeral volumes).
+Left out: the translation of in-tree volumes' zone labels into their drivers' own.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from stower.framework.args import Args, convert_args
+from stower.framework.changes import Change, Happened
+from stower.framework.dry_run import DryRun
+from stower.framework.plugin import Features, Plugin, Scope
+from stower.framework.reasons import Rejection
+from stower.framework.reserve import Reservation
+from stower.framework.writes import PatchObject, Write
+from stower.model.errors import InvalidObject
+from stower.model.kinds import Pod
+from stower.model.kinds.storage import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    WAIT_FOR_FIRST_CONSUMER,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from stower.model.quantity import QuantityError, parse_quantity
+from stower.model.selectors import LabelSelector, NodeSelector, Requirement, node_selector_matches
+from stower.plugins.node_affinity import match_selector
+from stower.state.arrays import Bools, Ints
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
+from stower.state.volumes import claims_of, is_made_for
+
+NOT_REACHED: Final = 1
+NO_MATCH: Final = 2
+NO_SPACE: Final = 4
+NO_VOLUME: Final = 8
+REASONS: Final = (
+    (NOT_REACHED, "node(s) didn't match PersistentVolume's node affinity"),
+    (NO_MATCH, "node(s) didn't find available persistent volumes to bind"),
+    (NO_SPACE, "node(s) did not have enough free storage"),
+    (NO_VOLUME, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
+)
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+STORAGE: Final = "storage"
+FILESYSTEM: Final = "Filesystem"
+SECOND_NS: Final = 1_000_000_000
+
+
+class ShapePoint(Args, frozen=True):
+    """A point of the curve by which StorageCapacityScoring scores; checked, not used."""
+
+    utilization: int = 0
+    score: int = 0
+
+
+class VolumeBindingArgs(Args, frozen=True, rename="camel"):
+    """Arguments of the plugin in a KubeSchedulerConfiguration."""
+
+    bind_timeout_seconds: int = 600
+    shape: tuple[ShapePoint, ...] | None = None
+
+
+class VolumeBinding(Plugin):
+    """Refuse nodes that do not reach the pod's volumes, or for which none can be had.
+
+    A claim that waits for its first consumer gets a volume that is there already, the smallest that
+    will do, or else one that is made for the chosen node.
+    """
+
+    name = "VolumeBinding"
+    scope = Scope.PODS
+    wakes_on = (
+        Change.NODE_ADDED | Change.NODE_LABELS | Change.CLASS_ADDED | Change.CLASS_UPDATED
+        | Change.CLAIM_ADDED | Change.CLAIM_UPDATED | Change.VOLUME_ADDED | Change.VOLUME_UPDATED
+        | Change.CSI_NODE_ADDED | Change.CSI_NODE_UPDATED | Change.CSI_DRIVER_UPDATED
+        | Change.CAPACITY_ADDED | Change.CAPACITY_UPDATED
+    )  # fmt: skip
+
+    def __init__(self, timeout_seconds: int = 600) -> None:
+        """`timeout_seconds`: for how long a pod waits for its claims to be bound."""
+        self.timeout_ns = timeout_seconds * SECOND_NS
+
+    @classmethod
+    def from_args(
+        cls, args: Mapping[str, Any] | None, path: str, features: Features
+    ) -> "VolumeBinding":
+        """VolumeBindingArgs, checked as upstream's ValidateVolumeBindingArgs does."""
+        read = convert_args(args, VolumeBindingArgs, path)
+        if read.bind_timeout_seconds < 0:
+            raise InvalidObject(
+                f"{path}.bindTimeoutSeconds", read.bind_timeout_seconds, "0 or more"
+            )
+        if read.shape:
+            text = "none: the feature StorageCapacityScoring is off"
+            raise InvalidObject(f"{path}.shape", list(read.shape), text)
+        return cls(read.bind_timeout_seconds)
+
+    # PreFilter
+
+    def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
+        """Refuse the pod while a claim is not there, or should be bound already and is not."""
+        if not shape.storage:
+            return None
+        claims = []
+        for name, is_ephemeral in claims_of(pod):
+            claim = state.volumes.claim(f"{pod.metadata.namespace}/{name}")
+            fault = _claim_fault(pod, name, claim, is_ephemeral)
+            if fault:
+                return Rejection((fault,))
+            assert claim is not None
+            claims.append(claim)
+        for claim in claims:
+            if claim.is_bound:
+                continue
+            storage_class = state.volumes.classes.get(claim.class_name)
+            if storage_class is not None and storage_class.volume_binding_mode is None:
+                text = f'VolumeBindingMode not set for StorageClass "{claim.class_name}"'
+                return Rejection((text,))
+            if claim.spec.volume_name or not _waits(storage_class):
+                return Rejection(("pod has unbound immediate PersistentVolumeClaims",))
+        return None
+
+    # Filter
+
+    def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
+        """Bits of all that is missing on each row."""
+        if not shape.storage:
+            return None
+        bound, unbound = _split(pod, state)
+        if not bound and not unbound:
+            return None
+        codes = np.zeros(state.row_limit, np.int64)
+        undecided = np.ones(state.row_limit, np.bool_)
+        for claim in bound:
+            volume = state.volumes.volume(claim.spec.volume_name)
+            if volume is None:
+                codes[undecided] = NO_VOLUME
+                break
+            missed = undecided & ~_reaching(volume, state)
+            codes[missed] = NOT_REACHED
+            undecided &= ~missed
+        if unbound:
+            codes |= self._unbound_codes(unbound, state)
+        return codes
+
+    def _unbound_codes(self, claims: list[PersistentVolumeClaim], state: ClusterState) -> Ints:
+        """int64[row_limit]: what is missing for claims that have no volume yet."""
+        limit = state.row_limit
+        codes = np.zeros(limit, np.int64)
+        possible = np.ones(limit, np.bool_)
+        to_match, to_provision = [], []
+        for claim in claims:
+            if claim.selected_node is None:
+                to_match.append(claim)
+                continue
+            to_provision.append(claim)
+            selected = np.zeros(limit, np.bool_)
+            row = state.row_of(claim.selected_node)
+            if row >= 0:
+                selected[row] = True
+            possible &= selected
+        codes[~possible] = NO_MATCH
+        to_match.sort(key=_size)
+        offers = [_Offer(claim, state) for claim in to_match]
+        special = np.zeros(limit, np.bool_)
+        for offer in offers:
+            special |= offer.anywhere
+        # Where no volume is on offer, all are made: the same question for many rows at once.
+        plain_rows = possible & ~special
+        codes[plain_rows] = self._provision_codes([*to_provision, *to_match], state)[plain_rows]
+        made: dict[tuple[str, ...], Ints] = {}
+        for row in np.flatnonzero(possible & special).tolist():
+            _, left = _matched(offers, row)
+            key = tuple(claim.key for claim in left)
+            if key not in made:
+                made[key] = self._provision_codes([*to_provision, *left], state)
+            codes[row] = made[key][row]
+        return codes
+
+    def _provision_codes(self, claims: list[PersistentVolumeClaim], state: ClusterState) -> Ints:
+        """int64[row_limit]: what keeps volumes from being made for these claims."""
+        codes = np.zeros(state.row_limit, np.int64)
+        for claim in claims:
+            storage_class = state.volumes.classes.get(claim.class_name)
+            provisioner = storage_class.provisioner if storage_class is not None else ""
+            if storage_class is None or provisioner in ("", NO_PROVISIONER):
+                codes[codes == 0] = NO_MATCH
+                return codes
+            open_rows = codes == 0
+            codes[open_rows & ~_allowed(storage_class, state)] = NO_MATCH
+            open_rows = codes == 0
+            codes[open_rows & ~_has_space(claim, storage_class, state)] = NO_SPACE
+        return codes
+
+    def dry_runs(
+        self, pod: Pod, shape: Shape, state: ClusterState
+    ) -> Callable[[int], DryRun] | None:
+        """Whoever leaves, volumes stay where they are."""
+        return None
+
+    def rejection(self, shape: Shape, code: int) -> Rejection:
+        """No eviction makes a volume."""
+        return Rejection(tuple(text for bit, text in REASONS if code & bit))
+
+    # Reserve
+
+    def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
+        """The volumes that are bound to claims, and the claims for which one is made."""
+        if not shape.storage:
+            return None
+        _, unbound = _split(pod, state)
+        if not unbound:
+            return None
+        node_name = state.names[row]
+        to_make = [claim for claim in unbound if claim.selected_node is not None]
+        to_match = sorted((c for c in unbound if c.selected_node is None), key=_size)
+        found, left = _matched([_Offer(claim, state) for claim in to_match], row)
+        return _Binding(pod, node_name, found, [*to_make, *left], self.timeout_ns)
+
+    # Hints
+
+    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+        """Source: the isSchedulableAfter... functions of volume_binding.go."""
+        change, old, new = happened.change, happened.old_object, happened.object
+        if isinstance(new, PersistentVolumeClaim):
+            return new.metadata.namespace == pod.metadata.namespace and any(
+                name == new.metadata.name for name, _ in claims_of(pod)
+            )
+        if isinstance(new, StorageClass) and isinstance(old, StorageClass):
+            return new.allowed_topologies != old.allowed_topologies
+        if change & Change.CSI_NODE_UPDATED:
+            return False  # upstream looks at plugins whose migration is over
+        if change & Change.CSI_DRIVER_UPDATED:
+            return _stops_counting(pod, happened)
+        if isinstance(new, CSIStorageCapacity) and isinstance(old, CSIStorageCapacity):
+            before, after = _limit(old), _limit(new)
+            return after is not None and (before is None or after > before)
+        return True
+
+
+class _Binding:
+    """Volumes and claims that a pod waits for; see framework.reserve.Reservation."""
+
+    def __init__(
+        self,
+        pod: Pod,
+        node_name: str,
+        found: list[tuple[PersistentVolumeClaim, PersistentVolume]],
+        to_make: list[PersistentVolumeClaim],
+        timeout_ns: int,
+    ) -> None:
+        self.timeout_ns = timeout_ns
+        self._pod = pod
+        self._node_name = node_name
+        self._found = found
+        self._to_make = to_make
+
+    def hold(self, state: ClusterState) -> None:
+        """The volumes are taken, the claims are for this node."""
+        for claim, volume in self._found:
+            state.volumes.assume_bound(volume.metadata.name, claim)
+        for claim in self._to_make:
+            if claim.selected_node is None:
+                state.volumes.assume_selected(claim.key, self._node_name)
+
+    def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+        """claimRef on the volumes, the selected node on the claims."""
+        result: list[Write] = []
+        for claim, volume in self._found:
+            reference = volume.spec.claim_ref
+            if reference is not None and reference.uid == claim.metadata.uid:
+                continue
+            meta = volume.metadata
+            to = claim.metadata
+            claim_ref = {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": to.namespace,
+                "name": to.name,
+                "uid": to.uid,
+                "resourceVersion": to.resource_version,
+            }
+            patch: dict[str, Any] = {"spec": {"claimRef": claim_ref}}
+            if reference is None:
+                patch["metadata"] = {"annotations": {BOUND_BY_CONTROLLER: "yes"}}
+            result.append(
+                PatchObject(
+                    next_id(), PersistentVolume, "", meta.name, meta.uid, meta.resource_version,
+                    patch,
+                )
+            )  # fmt: skip
+        for claim in self._to_make:
+            if claim.selected_node is None:
+                meta = claim.metadata
+                patch = {"metadata": {"annotations": {SELECTED_NODE: self._node_name}}}
+                result.append(
+                    PatchObject(
+                        next_id(), PersistentVolumeClaim, meta.namespace, meta.name, meta.uid,
+                        meta.resource_version, patch,
+                    )
+                )  # fmt: skip
+        return result
+
+    def fault(self, state: ClusterState) -> str:
+        """Source: checkBindings of binder.go."""
+        volumes = state.volumes
+        row = state.row_of(self._node_name)
+        node = state.nodes[row] if row >= 0 else None
+        if node is None:
+            return f'failed to get node "{self._node_name}": node "{self._node_name}" not found'
+        labels = node.metadata.labels or {}
+        for claim, bound in self._found:
+            if volumes.seen_claim(claim.key) is None:
+                missing = f'persistentvolumeclaim "{claim.metadata.name}" not found'
+                return f"failed to check binding: {missing}"
+            volume = volumes.seen_volume(bound.metadata.name)
+            if volume is None:
+                missing = f'persistentvolume "{bound.metadata.name}" not found'
+                return f"failed to check binding: {missing}"
+            if not _reaches(volume, labels, self._node_name):
+                return _unreached(volume, self._node_name)
+            held = volumes.volume(bound.metadata.name)
+            reference = held.spec.claim_ref if held is not None else None
+            if reference is None or not reference.uid:
+                return f'ClaimRef got reset for pv "{bound.metadata.name}"'
+        for claim in self._to_make:
+            now = volumes.claim(claim.key)
+            if now is None:
+                missing = f'persistentvolumeclaim "{claim.metadata.name}" not found'
+                return f"failed to check provisioning pvc: {missing}"
+            if now.selected_node != self._node_name:
+                return f'provisioning failed for PVC "{claim.metadata.name}"'
+            volume = volumes.seen_volume(now.spec.volume_name) if now.spec.volume_name else None
+            if volume is not None and not _reaches(volume, labels, self._node_name):
+                return _unreached(volume, self._node_name)
+        return ""
+
+    def is_done(self, state: ClusterState) -> bool:
+        """All claims are bound."""
+        claims = [claim for claim, _ in self._found] + self._to_make
+        seen = [state.volumes.seen_claim(claim.key) for claim in claims]
+        return all(claim is not None and claim.is_bound for claim in seen)
+
+    def release(self, state: ClusterState) -> None:
+        """Whatever the API does not say yet is forgotten."""
+        for _, volume in self._found:
+            state.volumes.forget_volume(volume.metadata.name)
+        for claim in self._to_make:
+            state.volumes.forget_claim(claim.key)
+
+
+class _Offer:
+    """The volumes that a claim could have, and on which rows any of them is within reach."""
+
+    def __init__(self, claim: PersistentVolumeClaim, state: ClusterState) -> None:
+        self.claim = claim
+        self.anywhere: Bools = np.zeros(state.row_limit, np.bool_)
+        self.choices: list[tuple[bool, PersistentVolume, Bools]] = []
+        wanted = _size(claim)
+        found = []
+        for volume in state.volumes.of_class(claim.class_name):
+            meant = _is_for(volume, claim)
+            if volume.spec.claim_ref is not None and not meant:
+                continue
+            size = _amount(volume.spec.capacity)
+            if size >= wanted and _is_fit(volume, claim, meant):
+                found.append((not meant, size, volume.metadata.name, volume))
+        for loose, _, _, volume in sorted(found, key=_rank):
+            reach = _reaching(volume, state)
+            self.choices.append((not loose, volume, reach))
+            # One that is meant for the claim keeps it from all others, within reach or not.
+            self.anywhere |= np.ones(state.row_limit, np.bool_) if not loose else reach
+
+
+def _rank(found: tuple[bool, int, str, PersistentVolume]) -> tuple[bool, int, str]:
+    return found[:3]
+
+
+def _matched(
+    offers: list[_Offer], row: int
+) -> tuple[list[tuple[PersistentVolumeClaim, PersistentVolume]], list[PersistentVolumeClaim]]:
+    """Claims with their volumes on the row, and claims without."""
+    found: list[tuple[PersistentVolumeClaim, PersistentVolume]] = []
+    left = []
+    taken: set[str] = set()
+    for offer in offers:
+        for meant, volume, reach in offer.choices:
+            if volume.metadata.name in taken:
+                continue
+            if reach[row]:
+                taken.add(volume.metadata.name)
+                found.append((offer.claim, volume))
+                break
+            if meant:
+                left.append(offer.claim)
+                break
+        else:
+            left.append(offer.claim)
+    return found, left
+
+
+def _claim_fault(
+    pod: Pod, name: str, claim: PersistentVolumeClaim | None, is_ephemeral: bool
+) -> str:
+    if claim is None and is_ephemeral:
+        return (
+            f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+        )
+    if claim is None:
+        return f'persistentvolumeclaim "{name}" not found'
+    if claim.status.phase == "Lost":
+        volume = claim.spec.volume_name
+        return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume}"'
+    if claim.metadata.deletion_timestamp is not None:
+        return f'persistentvolumeclaim "{name}" is being deleted'
+    if is_ephemeral and not is_made_for(claim, pod):
+        return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
+    return ""
+
+
+def _split(
+    pod: Pod, state: ClusterState
+) -> tuple[list[PersistentVolumeClaim], list[PersistentVolumeClaim]]:
+    """The pod's claims: bound ones, and those that wait for their first consumer."""
+    bound, unbound = [], []
+    for name, _ in claims_of(pod):
+        claim = state.volumes.claim(f"{pod.metadata.namespace}/{name}")
+        if claim is not None and claim.is_bound:
+            bound.append(claim)
+        elif claim is not None and not claim.spec.volume_name:
+            if _waits(state.volumes.classes.get(claim.class_name)):
+                unbound.append(claim)
+    return bound, unbound
+
+
+def _waits(storage_class: StorageClass | None) -> bool:
+    return (
+        storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+    )
+
+
+def _is_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether somebody has said that the volume is for the claim."""
+    reference, meta = volume.spec.claim_ref, claim.metadata
+    return (
+        reference is not None
+        and (reference.name, reference.namespace) == (meta.name, meta.namespace)
+        and reference.uid in ("", meta.uid)
+    )
+
+
+def _is_fit(volume: PersistentVolume, claim: PersistentVolumeClaim, meant: bool) -> bool:
+    own, wanted = volume.spec, claim.spec
+    if (own.volume_mode or FILESYSTEM) != (wanted.volume_mode or FILESYSTEM):
+        return False
+    if (own.volume_attributes_class_name or "") != (wanted.volume_attributes_class_name or ""):
+        return False
+    if volume.metadata.deletion_timestamp is not None:
+        return False
+    if meant:
+        return True
+    if volume.status.phase != "Available":
+        return False
+    if wanted.selector is not None and not wanted.selector.matches(volume.metadata.labels or {}):
+        return False
+    return set(wanted.access_modes or ()) <= set(own.access_modes or ())
+
+
+def _selector_of(volume: PersistentVolume) -> NodeSelector | None:
+    affinity = volume.spec.node_affinity
+    return affinity.required if affinity is not None else None
+
+
+def _reaching(volume: PersistentVolume, state: ClusterState) -> Bools:
+    """bool[row_limit]: nodes that reach the volume."""
+    selector = _selector_of(volume)
+    if selector is None:
+        return np.ones(state.row_limit, np.bool_)
+    return match_selector(selector, state, state.all_rows, state.row_limit)
+
+
+def _reaches(volume: PersistentVolume, labels: Mapping[str, str], name: str) -> bool:
+    selector = _selector_of(volume)
+    return selector is None or node_selector_matches(selector, labels, name)
+
+
+def _unreached(volume: PersistentVolume, node_name: str) -> str:
+    name = volume.metadata.name
+    why = "no matching NodeSelectorTerms"
+    return f'pv "{name}" node affinity doesn\'t match node "{node_name}": {why}'
+
+
+def _allowed(storage_class: StorageClass, state: ClusterState) -> Bools:
+    """bool[row_limit]: nodes in the topologies of the class."""
+    limit = state.row_limit
+    terms = storage_class.allowed_topologies
+    if not terms:
+        return np.ones(limit, np.bool_)
+    result = np.zeros(limit, np.bool_)
+    for term in terms:
+        matching = np.full(limit, bool(term.match_label_expressions))
+        for wanted in term.match_label_expressions or ():
+            requirement = Requirement(wanted.key, "In", wanted.values)
+            matching &= state.labels.match(requirement, state.all_rows, limit)
+        result |= matching
+    return result
+
+
+def _has_space(
+    claim: PersistentVolumeClaim, storage_class: StorageClass, state: ClusterState
+) -> Bools:
+    """bool[row_limit]: nodes for which the class has as much left, where its driver says so."""
+    limit = state.row_limit
+    everywhere = np.ones(limit, np.bool_)
+    driver = state.volumes.drivers.get(storage_class.provisioner)
+    requests = claim.spec.resources.requests if claim.spec.resources is not None else None
+    if driver is None or not driver.spec.storage_capacity or STORAGE not in (requests or ()):
+        return everywhere
+    size = _size(claim)
+    found = np.zeros(limit, np.bool_)
+    for capacity in state.volumes.capacities.values():
+        most = _limit(capacity)
+        topology = capacity.node_topology
+        if (
+            capacity.storage_class_name == storage_class.metadata.name
+            and most is not None
+            and most >= size
+            and topology is not None
+        ):
+            found |= _selected(topology, state)
+    return found
+
+
+def _selected(selector: LabelSelector, state: ClusterState) -> Bools:
+    result = np.ones(state.row_limit, np.bool_)
+    rows, limit = state.all_rows, state.row_limit
+    for key, value in (selector.match_labels or {}).items():
+        result &= state.labels.match(Requirement(key, "In", (value,)), rows, limit)
+    for requirement in selector.match_expressions or ():
+        result &= state.labels.match(requirement, rows, limit)
+    return result
+
+
+def _stops_counting(pod: Pod, happened: Happened) -> bool:
+    """Whether a driver of one of the pod's inline volumes no longer says how much space it has."""
+    old, new = happened.old_object, happened.object
+    if old is None or new is None:
+        return False
+    names = [v.csi.driver for v in pod.spec.volumes or () if v.csi is not None]
+    before, after = (
+        getattr(getattr(o, "spec", None), "storage_capacity", None) for o in (old, new)
+    )
+    return new.metadata.name in names and bool(before) and not after
+
+
+def _limit(capacity: CSIStorageCapacity) -> int | None:
+    most = capacity.maximum_volume_size
+    amount = capacity.capacity if most is None else most
+    return None if amount is None else _bytes(amount)
+
+
+def _size(claim: PersistentVolumeClaim) -> int:
+    resources = claim.spec.resources
+    return _amount(resources.requests if resources is not None else None)
+
+
+def _amount(amounts: Mapping[str, str | int | float] | None) -> int:
+    return _bytes((amounts or {}).get(STORAGE, 0))
+
+
+def _bytes(amount: str | int | float) -> int:
+    try:
+        return parse_quantity(str(amount)).value()
+    except QuantityError:
+        return 0

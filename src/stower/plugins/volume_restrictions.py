@@ -1,0 +1,149 @@
+"""VolumeRestrictions: disks that pods of a node cannot share, claims for one pod alone.
+
+Source: kube-scheduler plugins/volumerestrictions; KEP-2485 (ReadWriteOncePod).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from stower.framework.changes import Change, Happened
+from stower.framework.dry_run import DryRun
+from stower.framework.plugin import Plugin, Scope
+from stower.framework.reasons import Rejection
+from stower.model.kinds import Pod
+from stower.model.kinds.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
+from stower.state.arrays import Ints
+from stower.state.cluster import ClusterState, PodEntry
+from stower.state.shapes import Shape
+from stower.state.volumes import Disk, pod_disks
+
+DISK_TAKEN: Final = 1
+CLAIM_TAKEN: Final = 2
+
+
+class VolumeRestrictions(Plugin):
+    """Refuse nodes where a disk is in use, and all nodes while a claim is."""
+
+    name = "VolumeRestrictions"
+    scope = Scope.PODS
+    reasons = (
+        "node(s) had no available disk",
+        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+        "already in-use by another pod",
+    )
+    resolvable = True
+    wakes_on = Change.NODE_ADDED | Change.PLACED_POD_DELETED | Change.CLAIM_ADDED
+
+    def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
+        """Refuse the pod while a claim that it names is not there."""
+        for name in _claim_names(pod) if shape.storage else ():
+            if state.volumes.claim(f"{pod.metadata.namespace}/{name}") is None:
+                return Rejection((f'persistentvolumeclaim "{name}" not found',))
+        return None
+
+    def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
+        """1 where a disk is in use, 2 everywhere while a claim for one pod alone is."""
+        if not shape.storage:
+            return None
+        disks = pod_disks(pod)
+        taken = _taken(pod, state)
+        if not disks and not taken:
+            return None
+        codes = np.full(state.row_limit, CLAIM_TAKEN if taken else 0, np.int64)
+        for disk in disks:
+            codes[state.volumes.rows_with(disk)] = DISK_TAKEN
+        return codes
+
+    def dry_runs(
+        self, pod: Pod, shape: Shape, state: ClusterState
+    ) -> Callable[[int], DryRun] | None:
+        """Who uses a disk of the row, or the claim anywhere."""
+        if not shape.storage:
+            return None
+        alone, disks = _alone(pod, state), pod_disks(pod)
+        taken = len(_taken(pod, state))
+        if not disks and not taken:
+            return None
+        return lambda row: _Run(state, row, disks, alone, taken)
+
+    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+        """A pod that shared something with this one is gone, or its claim has come."""
+        new, old = happened.object, happened.old_pod
+        names = set(_claim_names(pod))
+        if isinstance(new, PersistentVolumeClaim):
+            return new.metadata.namespace == pod.metadata.namespace and new.metadata.name in names
+        if old is None:
+            return True
+        if old.metadata.namespace != pod.metadata.namespace:
+            return False
+        return _conflict(pod_disks(pod), pod_disks(old)) or not names.isdisjoint(_claim_names(old))
+
+
+class _Run:
+    """One row's disks, and the users of the claims, while pods come and go in thought.
+
+    As upstream a pod counts as a user by the name of the claim, whatever its namespace.
+    """
+
+    def __init__(
+        self, state: ClusterState, row: int, disks: list[Disk], alone: set[str], taken: int
+    ) -> None:
+        self._disks = disks
+        self._alone = alone
+        self._taken = taken
+        self._others = {
+            entry.uid: pod_disks(entry.pod)
+            for entry in state.on_row[row].values()
+            if disks and entry.shape.storage
+        }
+
+    def add(self, entry: PodEntry) -> None:
+        self._taken += self._uses(entry)
+        if self._disks:
+            self._others[entry.uid] = pod_disks(entry.pod)
+
+    def remove(self, entry: PodEntry) -> None:
+        self._taken -= self._uses(entry)
+        self._others.pop(entry.uid, None)
+
+    def _uses(self, entry: PodEntry) -> int:
+        return sum(name in self._alone for name in _claim_names(entry.pod))
+
+    def code(self) -> int:
+        if any(_conflict(self._disks, others) for others in self._others.values()):
+            return DISK_TAKEN
+        return CLAIM_TAKEN if self._taken > 0 else 0
+
+
+def _claim_names(pod: Pod) -> list[str]:
+    return [
+        v.persistent_volume_claim.claim_name
+        for v in pod.spec.volumes or ()
+        if v.persistent_volume_claim is not None
+    ]
+
+
+def _alone(pod: Pod, state: ClusterState) -> set[str]:
+    """The pod's claims that only one pod may use at a time."""
+    found = set()
+    for name in _claim_names(pod):
+        claim = state.volumes.claim(f"{pod.metadata.namespace}/{name}")
+        if claim is not None and READ_WRITE_ONCE_POD in (claim.spec.access_modes or ()):
+            found.add(name)
+    return found
+
+
+def _taken(pod: Pod, state: ClusterState) -> list[str]:
+    """Those of them that are in use."""
+    namespace = pod.metadata.namespace
+    return [n for n in sorted(_alone(pod, state)) if state.volumes.is_used(f"{namespace}/{n}")]
+
+
+def _conflict(some: list[Disk], others: list[Disk]) -> bool:
+    return any(
+        name == other and not (read_only and other_read_only)
+        for name, read_only in some
+        for other, other_read_only in others
+    )

@@ -1,0 +1,147 @@
+"""VolumeZone: a volume with zone or region labels is reached from nodes of these alone.
+
+Source: kube-scheduler plugins/volumezone; cloud-provider volume/helpers LabelZonesToSet.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from stower.framework.changes import Change, Happened
+from stower.framework.dry_run import DryRun
+from stower.framework.plugin import Plugin, Scope
+from stower.framework.reasons import Rejection
+from stower.model.kinds import Pod
+from stower.model.kinds.storage import (
+    WAIT_FOR_FIRST_CONSUMER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from stower.model.selectors import EXISTS, IN, Requirement
+from stower.state.arrays import Ints
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
+
+ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
+# Labels, and by which one a node without it may say the same.
+LABELS: Final = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": REGION,
+    ZONE: ZONE,
+    REGION: REGION,
+}
+Topology = tuple[str, tuple[str, ...]]
+
+
+class VolumeZone(Plugin):
+    """Refuse nodes with zone labels that are none of a volume's."""
+
+    name = "VolumeZone"
+    scope = Scope.PODS
+    reasons = ("node(s) had no available volume zone",)
+    wakes_on = (
+        Change.NODE_ADDED | Change.NODE_LABELS | Change.CLASS_ADDED | Change.CLAIM_ADDED
+        | Change.CLAIM_UPDATED | Change.VOLUME_ADDED | Change.VOLUME_UPDATED
+    )  # fmt: skip
+
+    def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
+        """Refuse the pod where a volume is missing that should be there."""
+        found = _topologies(pod, state) if shape.storage else []
+        return Rejection((found,)) if isinstance(found, str) else None
+
+    def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
+        """1 where a volume's label says otherwise than the node's."""
+        found = _topologies(pod, state) if shape.storage else []
+        if not found or isinstance(found, str):
+            return None
+        rows, limit = state.all_rows, state.row_limit
+
+        def match(key: str, operator: str, values: tuple[str, ...] | None = None) -> Ints:
+            return state.labels.match(Requirement(key, operator, values), rows, limit).astype(
+                np.int64
+            )
+
+        labelled = np.zeros(limit, np.int64)
+        for key in LABELS:
+            labelled |= match(key, EXISTS)
+        codes = np.zeros(limit, np.int64)
+        for key, values in found:
+            here = match(key, EXISTS)
+            other = LABELS[key]
+            fits = match(key, IN, values) | ((1 - here) & match(other, IN, values))
+            codes |= labelled & (1 - fits)
+        return codes
+
+    def dry_runs(
+        self, pod: Pod, shape: Shape, state: ClusterState
+    ) -> Callable[[int], DryRun] | None:
+        """Whoever leaves, volumes stay where they are."""
+        return None
+
+    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+        """A claim of the pod, a volume with other labels, a class that waits for its consumer."""
+        old, new = happened.old_object, happened.object
+        if isinstance(new, StorageClass):
+            return new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+        if isinstance(new, PersistentVolumeClaim):
+            return new.metadata.namespace == pod.metadata.namespace and any(
+                v.persistent_volume_claim is not None
+                and v.persistent_volume_claim.claim_name == new.metadata.name
+                for v in pod.spec.volumes or ()
+            )
+        if isinstance(new, PersistentVolume) and isinstance(old, PersistentVolume):
+            return _of_volume(new) != _of_volume(old)
+        return True
+
+
+def _topologies(pod: Pod, state: ClusterState) -> list[Topology] | str:
+    """What the pod's volumes say; or why that cannot be told."""
+    found: list[Topology] = []
+    for source in pod.spec.volumes or ():
+        if source.persistent_volume_claim is None:
+            continue
+        name = source.persistent_volume_claim.claim_name
+        if not name:
+            return "PersistentVolumeClaim had no name"
+        claim = state.volumes.claim(f"{pod.metadata.namespace}/{name}")
+        if claim is None:
+            return f'persistentvolumeclaim "{name}" not found'
+        if not claim.spec.volume_name:
+            fault = _unbound_fault(claim, state)
+            if fault:
+                return fault
+            continue
+        volume = state.volumes.volume(claim.spec.volume_name)
+        if volume is None:
+            return f'persistentvolume "{claim.spec.volume_name}" not found'
+        found += _of_volume(volume)
+    return found
+
+
+def _unbound_fault(claim: PersistentVolumeClaim, state: ClusterState) -> str:
+    name = claim.class_name
+    if not name:
+        return "PersistentVolumeClaim had no pv name and storageClass name"
+    storage_class = state.volumes.classes.get(name)
+    if storage_class is None:
+        return f'storageclass.storage.k8s.io "{name}" not found'
+    if storage_class.volume_binding_mode is None:
+        return f'VolumeBindingMode not set for StorageClass "{name}"'
+    if storage_class.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
+        return "PersistentVolume had no name"
+    return ""
+
+
+def _of_volume(volume: PersistentVolume) -> list[Topology]:
+    """Its labels, several values of one being joined by two underscores."""
+    labels = volume.metadata.labels or {}
+    found = []
+    for key in LABELS:
+        if key in labels:
+            values = [value.strip() for value in labels[key].split("__")]
+            if all(values):
+                found.append((key, tuple(values)))
+    return found

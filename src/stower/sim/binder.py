@@ -1,0 +1,100 @@
+"""The volume controller of a simulation: what the scheduler chose is bound at once.
+
+Source: pkg/controller/volume/persistentvolume; a provisioner that makes what is asked for.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from stower.framework.writes import PatchObject
+from stower.model.kinds import ApiObject, PersistentVolume, PersistentVolumeClaim
+from stower.model.kinds.pod import ResourceRequirements
+from stower.model.kinds.storage import (
+    BIND_COMPLETED,
+    SELECTED_NODE,
+    CSISource,
+    ObjectReference,
+    VolumeSpec,
+    VolumeStatus,
+)
+from stower.model.meta import ObjectMeta
+
+
+class Binder:
+    """The claims and volumes of a world."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, PersistentVolumeClaim] = {}
+        self._volumes: dict[str, PersistentVolume] = {}
+
+    def start(self, objects: Iterable[ApiObject]) -> None:
+        """All there are at the start."""
+        for obj in objects:
+            if isinstance(obj, PersistentVolumeClaim):
+                self._claims[obj.metadata.uid] = obj
+            elif isinstance(obj, PersistentVolume):
+                self._volumes[obj.metadata.uid] = obj
+
+    def patched(self, write: PatchObject) -> Iterator[ApiObject]:
+        """A claim was given a node, or a volume a claim: all that changes with it."""
+        if write.view is PersistentVolumeClaim:
+            claim = self._claims.get(write.uid)
+            if claim is not None:
+                node_name = write.patch["metadata"]["annotations"][SELECTED_NODE]
+                volume = _made(claim)
+                yield self._keep_volume(volume)
+                yield self._bind(claim, volume, node_name)
+            return
+        found = self._volumes.get(write.uid)
+        wanted = write.patch["spec"]["claimRef"]["uid"]
+        claim = self._claims.get(wanted)
+        if found is not None and claim is not None:
+            yield self._keep_volume(_of(found, claim))
+            yield self._bind(claim, found, "")
+
+    def _bind(
+        self, claim: PersistentVolumeClaim, volume: PersistentVolume, node_name: str
+    ) -> PersistentVolumeClaim:
+        annotations = {**(claim.metadata.annotations or {}), BIND_COMPLETED: "yes"}
+        if node_name:
+            annotations[SELECTED_NODE] = node_name
+        meta = _next(msgspec.structs.replace(claim.metadata, annotations=annotations))
+        spec = msgspec.structs.replace(claim.spec, volume_name=volume.metadata.name)
+        status = msgspec.structs.replace(claim.status, phase="Bound")
+        bound = msgspec.structs.replace(claim, metadata=meta, spec=spec, status=status)
+        self._claims[meta.uid] = bound
+        return bound
+
+    def _keep_volume(self, volume: PersistentVolume) -> PersistentVolume:
+        self._volumes[volume.metadata.uid] = volume
+        return volume
+
+
+def _next(meta: ObjectMeta) -> ObjectMeta:
+    version = meta.resource_version
+    number = int(version) + 1 if version.isdecimal() else 1
+    return msgspec.structs.replace(meta, resource_version=str(number))
+
+
+def _of(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+    meta = claim.metadata
+    reference = ObjectReference(meta.namespace, meta.name, meta.uid)
+    spec = msgspec.structs.replace(volume.spec, claim_ref=reference)
+    status = VolumeStatus("Bound")
+    return msgspec.structs.replace(
+        volume, metadata=_next(volume.metadata), spec=spec, status=status
+    )
+
+
+def _made(claim: PersistentVolumeClaim) -> PersistentVolume:
+    name = f"pvc-{claim.metadata.uid}"
+    asked = claim.spec.resources or ResourceRequirements()
+    spec = VolumeSpec(
+        capacity=asked.requests,
+        access_modes=claim.spec.access_modes,
+        storage_class_name=claim.class_name,
+        volume_mode=claim.spec.volume_mode,
+        csi=CSISource("stower.dev/volumes", name),
+    )
+    return _of(PersistentVolume(ObjectMeta(name=name, uid=name, resource_version="1"), spec), claim)

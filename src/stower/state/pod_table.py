@@ -1,0 +1,93 @@
+"""Placed pods in columns: what has to be known of all of them at once to choose whom to evict."""
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+import numpy as np
+
+from stower.model.times import parse_time
+from stower.state.arrays import CAPACITY_FIRST, Ints, cells_of, grown
+
+if TYPE_CHECKING:
+    from stower.model.kinds import Pod
+    from stower.state.cluster import PodEntry
+
+# When a pod that has not started is taken to have: after all that have.
+NOT_STARTED: Final = 1 << 33
+
+
+@lru_cache(65_536)
+def _second(text: str) -> int:
+    moment = parse_time(text)
+    return NOT_STARTED if moment is None else min(max(int(moment.timestamp()), 0), NOT_STARTED)
+
+
+def start_second(pod: "Pod") -> int:
+    """When the pod started, in Unix seconds."""
+    text = pod.status.start_time
+    return NOT_STARTED if text is None else _second(text)
+
+
+class PodTable:
+    """A slot for each placed pod, in columns of int64[capacity].
+
+    rows: -1 where the slot is free; starts: Unix seconds; shapes: serial numbers; ties: a hash of
+    the uid, by which pods that are equal in all else are told apart whatever their order was.
+    """
+
+    __slots__ = (
+        "_free", "_k", "_p", "_r", "_s", "_t", "entries", "priorities", "rows", "shapes", "starts",
+        "ties",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.rows: Ints = np.full(CAPACITY_FIRST, -1, np.int64)
+        self.priorities: Ints = np.zeros(CAPACITY_FIRST, np.int64)
+        self.starts: Ints = np.zeros(CAPACITY_FIRST, np.int64)
+        self.ties: Ints = np.zeros(CAPACITY_FIRST, np.int64)
+        self.shapes: Ints = np.zeros(CAPACITY_FIRST, np.int64)
+        self.entries: list[PodEntry | None] = [None] * CAPACITY_FIRST
+        self._free = list(range(CAPACITY_FIRST - 1, -1, -1))
+        self._look()
+
+    def come(self, entry: "PodEntry", row: int) -> None:
+        """The pod is on the row now."""
+        if not self._free:
+            self._grow()
+        slot = entry.slot = self._free.pop()
+        pod = entry.pod
+        self.entries[slot] = entry
+        self._r[slot] = row
+        self._p[slot] = pod.spec.priority or 0
+        self._s[slot] = start_second(pod)
+        self._t[slot] = crc32(entry.uid.encode())
+        self._k[slot] = entry.shape.serial
+
+    def go(self, entry: "PodEntry") -> None:
+        """It is nowhere."""
+        slot = entry.slot
+        self._r[slot] = -1
+        self.entries[slot] = None
+        self._free.append(slot)
+
+    def see(self, entry: "PodEntry", pod: "Pod") -> None:
+        """The pod has changed where it is."""
+        self._p[entry.slot] = pod.spec.priority or 0
+        self._s[entry.slot] = start_second(pod)
+
+    def _grow(self) -> None:
+        old = len(self.entries)
+        self.rows = np.concatenate((self.rows, np.full(old, -1, np.int64)))
+        self.priorities = grown(self.priorities, 2 * old)
+        self.starts = grown(self.starts, 2 * old)
+        self.ties = grown(self.ties, 2 * old)
+        self.shapes = grown(self.shapes, 2 * old)
+        self.entries.extend([None] * old)
+        self._free.extend(range(2 * old - 1, old - 1, -1))
+        self._look()
+
+    def _look(self) -> None:
+        self._r, self._p = cells_of(self.rows), cells_of(self.priorities)
+        self._s, self._t = cells_of(self.starts), cells_of(self.ties)
+        self._k = cells_of(self.shapes)
