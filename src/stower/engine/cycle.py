@@ -56,15 +56,15 @@ class Cycle:
     ) -> Ints:
         """`best` with what the plugins of scope PODS say of this very pod."""
         state, shape, pod = self._state, entry.shape, entry.pod
-        for pre_filter in profile.pod_pre_filters:
+        for pre_filter in evaluation.pod_pre_filters:
             if pre_filter.pre_filter_pod(pod, shape, state) is not None:
                 return np.full(len(best), INFEASIBLE)
         refusals = [
             codes
-            for plugin in profile.pod_filters
+            for plugin in evaluation.pod_filters
             if (codes := plugin.filter_pod(pod, shape, state)) is not None
         ]
-        speaking = [(p, w) for p, w in profile.pod_scores if p.speaks(pod, state)]
+        speaking = [(p, w) for p, w in evaluation.pod_scores if p.speaks(pod, state)]
         if not refusals and not speaking:
             return best
         feasible, total = best >= 0, best
@@ -133,8 +133,10 @@ class Cycle:
         """
         state, pod = self._state, entry.pod
         about_pods = any(
-            p.filter_pod(pod, entry.shape, state) is not None for p in profile.pod_filters
-        ) or (entry.shape.storage and bool(profile.pod_pre_filters))
+            p.concerns(entry.shape)
+            and (p in profile.pod_pre_filters or p.filter_pod(pod, entry.shape, state) is not None)
+            for p in (*profile.pod_pre_filters, *profile.pod_filters)
+        )
         # Labels and terms about others are not in the shape, nor is what a pod was promised.
         shared = not (about_pods or state.nominated or pod.status.nominated_node_name)
         key = (

@@ -58,13 +58,17 @@ class Evaluation:
         "_base_cells", "_best_cells", "_generation", "_layout", "_node_cursor", "_normalized",
         "_profile", "_row_filters", "_row_scores", "_shape", "_state", "_static_cells",
         "_static_ok", "_static_score", "_static_score_cells", "_use_cursor", "base", "best",
-        "refused",
+        "pod_filters", "pod_pre_filters", "pod_scores", "refused",
     )  # fmt: skip
 
     def __init__(self, profile: Profile, state: ClusterState, shape: Shape) -> None:
         self._profile = profile
         self._state = state
         self._shape = shape
+        # The plugins of scope PODS to which pods of this shape can matter.
+        self.pod_pre_filters = tuple(p for p in profile.pod_pre_filters if p.concerns(shape))
+        self.pod_filters = tuple(p for p in profile.pod_filters if p.concerns(shape))
+        self.pod_scores = tuple((p, w) for p, w in profile.pod_scores if p.concerns(shape))
         # The whole pod is refused by PreFilter: no row is looked at.
         self.refused = False
         self._node_cursor = self._use_cursor = 0

@@ -35,6 +35,9 @@ class Verdict:
         self.codes: Ints = np.zeros(count, np.int64)
         self.pre_filter: tuple[Plugin, Rejection] | None = None
         self.restricted_by: tuple[str, ...] = ()
+        # What each filter said of all rows, by its index; without pods that were promised room.
+        self.answers: dict[int, Ints | None] = {}
+        self._refusals: list[tuple[int, int, Bools]] | None = None
 
     @property
     def feasible(self) -> Bools:
@@ -44,7 +47,9 @@ class Verdict:
 
     def refusals(self) -> list[tuple[int, int, Bools]]:
         """(filter's index or PRE_FILTER, code, bool[row_limit]: which rows), by index and code."""
-        found = []
+        if self._refusals is not None:
+            return self._refusals
+        found = self._refusals = []
         present = np.bincount(self.refused_by - ABSENT)
         for i in (np.flatnonzero(present) + ABSENT).tolist():
             if i in (ABSENT, NOBODY):
@@ -117,7 +122,7 @@ def judge(profile: Profile, state: ClusterState, shape: Shape, pod: Pod) -> Verd
         outside[state.rows_of(allowed)] = False
         verdict.refused_by[outside] = PRE_FILTER
     for i, plugin in enumerate(profile.filters):
-        codes = filtered(plugin, pod, shape, state, state.all_rows)
+        codes = verdict.answers[i] = filtered(plugin, pod, shape, state, state.all_rows)
         if codes is not None:
             hit = (codes != 0) & (verdict.refused_by == NOBODY)
             verdict.refused_by[hit] = i
@@ -138,6 +143,8 @@ def filtered(
     """What a filter of any scope says of these rows."""
     if plugin.scope is not Scope.PODS:
         return plugin.filter(shape, state, rows)
+    if not plugin.concerns(shape):
+        return None
     codes = plugin.filter_pod(pod, shape, state)
     return None if codes is None else codes[rows]
 
@@ -154,6 +161,8 @@ def pre_filter(
     answer: Rejection | frozenset[str] | None
     for plugin in profile.shape_pre_filters if pod is None else profile.pre_filters:
         if plugin.scope is Scope.PODS and pod is not None:
+            if not plugin.concerns(verdict.shape):
+                continue
             answer = plugin.pre_filter_pod(pod, verdict.shape, state)
         else:
             answer = plugin.pre_filter(verdict.shape, state)
@@ -217,6 +226,8 @@ def scores(
     result = {}
     for plugin, weight in profile.scores:
         if plugin.scope is Scope.PODS:
+            if not plugin.concerns(shape):
+                continue
             part = plugin.score_pod(pod, shape, state, feasible)
             if part is not None:
                 result[plugin.name] = part * weight

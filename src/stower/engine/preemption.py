@@ -10,12 +10,12 @@ kept for the next pod of the same shape and priority; only rows that changed are
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Final, NamedTuple
-from zlib import crc32
 
 import numpy as np
 
-from stower.engine.plain import Verdict, filtered, nominated_on
+from stower.engine.plain import Verdict, nominated_on
 from stower.framework.dry_run import DryRun, Room
 from stower.framework.post_filter import Candidates
 from stower.framework.profile import Profile
@@ -23,7 +23,7 @@ from stower.framework.reasons import Refused, Rejection, count_reasons
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
-from stower.state.pod_table import NOT_STARTED, start_second
+from stower.state.pod_table import NOT_STARTED, importance, start_second
 from stower.state.shapes import Shape
 from stower.state.ties import pick, pod_hash
 
@@ -156,19 +156,24 @@ class Search:
         self._runs: list[tuple[int, Callable[[int], DryRun]]] = []
         self._fixed: list[tuple[int, Ints]] = []
         self._rooms: tuple[Room, ...] | None = ()
-        self._possible = verdict.resolvable()
         self._found: dict[int, _Found] = {}
-        if self._possible.any():
+
+    @cached_property
+    def _possible(self) -> Bools:
+        """bool[row_limit]: rows that evictions might help. Asked first, it prepares the rest."""
+        possible = self._verdict.resolvable()
+        if possible.any():
             self._prepare()
+        return possible
 
     def _prepare(self) -> None:
         """Which filters look at the pods of a row, and what the others say."""
         state, pod, shape = self.state, self.pod, self.shape
         rooms: list[Room] = []
         for i, plugin in enumerate(self.profile.filters):
-            runs = plugin.dry_runs(pod, shape, state)
+            runs = plugin.dry_runs(pod, shape, state) if plugin.concerns(shape) else None
             if runs is None:
-                codes = filtered(plugin, pod, shape, state, state.all_rows)
+                codes = self._verdict.answers[i]
                 if codes is not None:
                     self._fixed.append((i, codes))
                 continue
@@ -186,7 +191,10 @@ class Search:
     def is_unresolvable(self, node_name: str) -> bool:
         """Whether nothing that leaves the node would let the pod in."""
         row = self.state.row_of(node_name)
-        return row >= 0 and not self._possible[row]
+        if row < 0 or self._verdict.pre_filter is not None:
+            return row >= 0 and not self._possible[row]
+        refusal = self._verdict.rejection(row)
+        return refusal is not None and not refusal[1].resolvable
 
     def candidates(self) -> Candidates:
         """All rows that evictions would make fit."""
@@ -256,7 +264,7 @@ class Search:
         if refused is not None:
             i, code = refused
             return _Found(refusal=self.profile.filters[i].rejection(self.shape, code))
-        lower.sort(key=_importance)
+        lower.sort(key=importance)
         violating, others = state.budgets.split(lower)
         victims = []
         violations = 0
@@ -267,7 +275,7 @@ class Search:
                     one.remove(entry)
                     victims.append(entry)
                     violations += group is violating
-        victims.sort(key=_importance)
+        victims.sort(key=importance)
         # With nobody to evict, something else than pods keeps it off.
         return _Found(tuple(victims), violations, None if victims else NO_VICTIMS)
 
@@ -316,8 +324,10 @@ class Search:
             row = state.row_by_name.get(name, -1)
             if row >= 0 and wanted[row]:
                 alone[row] = True
-        slots = np.flatnonzero((table.rows >= 0) & (table.priorities < self.pod.priority))
-        slots = slots[(wanted & ~alone)[table.rows[slots]]]
+        slots = table.ordered()
+        slots = slots[
+            (table.priorities[slots] < self.pod.priority) & (wanted & ~alone)[table.rows[slots]]
+        ]
         if len(slots):
             _Together(self, rooms, slots).fill(columns)
         for row in np.flatnonzero(alone & self._has_lower()).tolist():
@@ -365,17 +375,16 @@ class _Together:
     """Reprieve on many rows at once, one pod of each row after another."""
 
     def __init__(self, search: Search, rooms: tuple[Room, ...], slots: Ints) -> None:
+        """`slots`: in the order of the table."""
         table = search.state.table
-        rows = table.rows[slots]
-        entries = table.entries
         serials = table.shapes[slots]
-        _, first, kind = np.unique(serials, return_index=True, return_inverse=True)
-        kinds = [e.shape for s in slots[first].tolist() if (e := entries[s]) is not None]
-        held = [np.array([room.held(s) for s in kinds], np.int64)[kind] for room in rooms]
-        order = _order(rows, table.priorities[slots], table.starts[slots], table.ties[slots])
-        self._slots = slots[order]
-        self._rows = rows[order]
-        self._held = [amounts[order] for amounts in held]
+        kinds, first = np.unique(serials, return_index=True)
+        kind = np.searchsorted(kinds, serials)
+        entries = [table.entries[s] for s in slots[first].tolist()]
+        shapes = [entry.shape for entry in entries if entry is not None]
+        self._held = [np.array([room.held(s) for s in shapes], np.int64)[kind] for room in rooms]
+        self._slots = slots
+        self._rows = table.rows[slots]
         self._rooms = rooms
         self._table = table
 
@@ -423,19 +432,3 @@ class _Together:
         columns.highest[here] = highest
         columns.total[here] = total
         columns.start[here] = start
-
-
-def _order(rows: Ints, priorities: Ints, starts: Ints, ties: Ints) -> Ints:
-    """By row; on each, the more important first."""
-    levels, level = np.unique(-priorities, return_inverse=True)
-    packed = rows * len(levels) + level
-    if int(packed.max(initial=0)) < 1 << 28:
-        packed = (packed << 34) | starts
-        order = np.argsort(ties, kind="stable")
-        return order[np.argsort(packed[order], kind="stable")]
-    return np.lexsort((ties, starts, -priorities, rows))
-
-
-def _importance(entry: PodEntry) -> tuple[int, int, int, str]:
-    pod = entry.pod
-    return (-pod.priority, start_second(pod), crc32(entry.uid.encode()), entry.uid)

@@ -14,6 +14,7 @@ about other pods, they must be equal in that as well.
 Source: kube-scheduler backend/queue.
 """
 
+from collections.abc import Iterable
 from enum import Enum, auto
 
 import msgspec
@@ -48,7 +49,7 @@ class QueuedPod:
     __slots__ = (
         "added_ns", "attempts", "bind_tries", "condition", "entry", "error_count", "group",
         "is_preempting", "key", "place", "profile", "refused_by", "tried_ns", "turn",
-        "unschedulable_count", "woken",
+        "unschedulable_count", "victims", "woken",
     )  # fmt: skip
 
     def __init__(self, entry: PodEntry, profile: Profile, now_ns: int) -> None:
@@ -62,6 +63,7 @@ class QueuedPod:
         self.error_count = 0
         self.bind_tries = 0  # of which nobody knows what became of them
         self.is_preempting = False  # its victims are being sent away: it is not tried meanwhile
+        self.victims: set[str] = set()  # that it waits for: until the last is gone, none helps
         self.woken = False  # something has happened meanwhile that might help it
         self.refused_by: frozenset[str] = frozenset()
         self.group: _GroupKey | None = None
@@ -85,6 +87,7 @@ class Queue:
         self._error_backoff: LazyHeap[QueuedPod] = LazyHeap()
         # Unschedulable pods by the time at which they are tried again without any event.
         self._flush: LazyHeap[QueuedPod] = LazyHeap()
+        self._awaited: dict[str, QueuedPod] = {}  # who waits for a victim, by its uid
         self._groups: dict[_GroupKey, dict[str, QueuedPod]] = {}
         self._turn = 0
 
@@ -109,6 +112,7 @@ class Queue:
         """Take a pod out of wherever it is."""
         pod = self._pods.pop(uid, None)
         if pod is not None:
+            self.await_victims(pod, ())
             self._leave(pod)
         return pod
 
@@ -152,6 +156,15 @@ class Queue:
         if pod.place is Place.UNSCHEDULABLE and (pod.woken or failed):
             self._wake(pod, now_ns)
 
+    def await_victims(self, pod: QueuedPod, uids: Iterable[str]) -> None:
+        """The pod waits for these to be gone."""
+        for uid in pod.victims:
+            if self._awaited.get(uid) is pod:
+                del self._awaited[uid]
+        pod.victims = set(uids)
+        for uid in pod.victims:
+            self._awaited[uid] = pod
+
     @property
     def is_waiting(self) -> bool:
         """Whether there is any unschedulable pod that an event might help."""
@@ -160,11 +173,23 @@ class Queue:
     def wake(self, happened: Happened, now_ns: int) -> None:
         """Move every unschedulable pod that the event might help."""
         bound = happened.priority_max
+        patient = self._after_victim(happened)
         for key in list(self._groups):
             if helps(next(iter(self._groups[key].values())), happened):
                 for pod in list(self._groups[key].values()):
-                    if bound is None or pod.entry.pod.priority <= bound:
+                    if pod is not patient and (bound is None or pod.entry.pod.priority <= bound):
                         self._wake(pod, now_ns)
+
+    def _after_victim(self, happened: Happened) -> QueuedPod | None:
+        """Who waited for the pod that is gone, and for others still."""
+        if not self._awaited or happened.old_pod is None or happened.pod is not None:
+            return None
+        uid = happened.old_pod.metadata.uid
+        pod = self._awaited.pop(uid, None)
+        if pod is None:
+            return None
+        pod.victims.discard(uid)
+        return pod if pod.victims else None
 
     def update(self, pod: QueuedPod, happened: Happened, now_ns: int) -> None:
         """The pod itself changed (its entry already has the new object)."""

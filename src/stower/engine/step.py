@@ -423,6 +423,8 @@ class Engine:
         entry = queued.entry
         parts: list[tuple[Plugin, Reservation]] = []
         for plugin in queued.profile.reservers:
+            if not plugin.concerns(entry.shape):
+                continue
             part = plugin.reserve(entry.pod, entry.shape, self.state, row)
             if part is not None:
                 parts.append((plugin, part))
@@ -475,6 +477,7 @@ class Engine:
                     self._preempted(victim, note)
                 else:
                     placed.append(victim)
+            self.queue.await_victims(queued, (victim.uid for victim in placed))
             self._evictions.begin(queued, remedy.nominate, tuple(placed))
 
     def _take_promises(self, node_name: str, priority: int) -> None:

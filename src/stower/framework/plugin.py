@@ -100,6 +100,10 @@ class Plugin:
         """PreFilter: refuse the pod at once, or leave only the nodes of these names."""
         raise NotImplementedError
 
+    def concerns(self, shape: Shape) -> bool:
+        """For scope PODS: whether any pod of this shape can matter to it."""
+        return True
+
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
         """PreFilter, for scope PODS: refuse the pod at once."""
         raise NotImplementedError

@@ -64,7 +64,7 @@ class DefaultPreemption(Plugin):
 
 def best(found: Candidates) -> Ints:
     """The rows that no other beats: int64[rows]. Criteria as in pickOneNodeForPreemption."""
-    rows = np.arange(len(found.rows))
+    rows: Ints | None = None
     for column, sign in (
         (found.violations, 1),
         (found.highest, 1),
@@ -72,11 +72,13 @@ def best(found: Candidates) -> Ints:
         (found.count, 1),
         (found.start, -1),
     ):
-        among = column[rows] * sign
-        rows = rows[among == among.min()]
-        if len(rows) == 1:
-            break
-    return found.rows[rows]
+        among = column if rows is None else column[rows]
+        hit = among == (among.min() if sign > 0 else among.max())
+        if not hit.all():
+            rows = np.flatnonzero(hit) if rows is None else rows[hit]
+            if len(rows) == 1:
+                break
+    return found.rows if rows is None else found.rows[rows]
 
 
 def _not_eligible(failure: Failure) -> str:

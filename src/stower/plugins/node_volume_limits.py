@@ -31,9 +31,13 @@ class NodeVolumeLimits(Plugin):
         | Change.CLAIM_ADDED | Change.ATTACHMENT_DELETED
     )  # fmt: skip
 
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with claims or disks."""
+        return shape.storage
+
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """1 where there would be too many."""
-        if not shape.storage or not state.volumes.csi_nodes:
+        if not state.volumes.csi_nodes:
             return None
         by_driver: dict[str, list[Attached]] = {}
         for name in state.volumes.attached(pod):
@@ -57,7 +61,7 @@ class NodeVolumeLimits(Plugin):
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
         """The adapter, where the pod has volumes at all."""
-        if not shape.storage or not state.volumes.csi_nodes or not state.volumes.attached(pod):
+        if not state.volumes.csi_nodes or not state.volumes.attached(pod):
             return None
         return super().dry_runs(pod, shape, state)
 

@@ -103,10 +103,12 @@ class VolumeBinding(Plugin):
 
     # PreFilter
 
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with claims or disks."""
+        return shape.storage
+
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
         """Refuse the pod while a claim is not there, or should be bound already and is not."""
-        if not shape.storage:
-            return None
         claims = []
         for name, is_ephemeral in claims_of(pod):
             claim = state.volumes.claim(f"{pod.metadata.namespace}/{name}")
@@ -130,8 +132,6 @@ class VolumeBinding(Plugin):
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """Bits of all that is missing on each row."""
-        if not shape.storage:
-            return None
         bound, unbound = _split(pod, state)
         if not bound and not unbound:
             return None
@@ -212,8 +212,6 @@ class VolumeBinding(Plugin):
 
     def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
         """The volumes that are bound to claims, and the claims for which one is made."""
-        if not shape.storage:
-            return None
         _, unbound = _split(pod, state)
         if not unbound:
             return None

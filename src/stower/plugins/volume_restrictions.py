@@ -36,17 +36,19 @@ class VolumeRestrictions(Plugin):
     resolvable = True
     wakes_on = Change.NODE_ADDED | Change.PLACED_POD_DELETED | Change.CLAIM_ADDED
 
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with claims or disks."""
+        return shape.storage
+
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
         """Refuse the pod while a claim that it names is not there."""
-        for name in _claim_names(pod) if shape.storage else ():
+        for name in _claim_names(pod):
             if state.volumes.claim(f"{pod.metadata.namespace}/{name}") is None:
                 return Rejection((f'persistentvolumeclaim "{name}" not found',))
         return None
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """1 where a disk is in use, 2 everywhere while a claim for one pod alone is."""
-        if not shape.storage:
-            return None
         disks = pod_disks(pod)
         taken = _taken(pod, state)
         if not disks and not taken:
@@ -60,8 +62,6 @@ class VolumeRestrictions(Plugin):
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
         """Who uses a disk of the row, or the claim anywhere."""
-        if not shape.storage:
-            return None
         alone, disks = _alone(pod, state), pod_disks(pod)
         taken = len(_taken(pod, state))
         if not disks and not taken:

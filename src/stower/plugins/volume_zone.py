@@ -47,14 +47,18 @@ class VolumeZone(Plugin):
         | Change.CLAIM_UPDATED | Change.VOLUME_ADDED | Change.VOLUME_UPDATED
     )  # fmt: skip
 
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with claims or disks."""
+        return shape.storage
+
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
         """Refuse the pod where a volume is missing that should be there."""
-        found = _topologies(pod, state) if shape.storage else []
+        found = _topologies(pod, state)
         return Rejection((found,)) if isinstance(found, str) else None
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """1 where a volume's label says otherwise than the node's."""
-        found = _topologies(pod, state) if shape.storage else []
+        found = _topologies(pod, state)
         if not found or isinstance(found, str):
             return None
         rows, limit = state.all_rows, state.row_limit

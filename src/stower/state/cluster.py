@@ -40,13 +40,24 @@ COLUMNS_SWEPT_FIRST: Final = 256
 class PodEntry:
     """One pod as the state knows it. `row` is -1 while it has no node."""
 
-    __slots__ = ("assumed", "is_leaving", "nominated_to", "pod", "row", "shape", "slot", "uid")
+    __slots__ = (
+        "assumed",
+        "is_leaving",
+        "nominated_to",
+        "pod",
+        "rank",
+        "row",
+        "shape",
+        "slot",
+        "uid",
+    )
 
     def __init__(self, pod: Pod, shape: Shape) -> None:
         self.uid = pod.metadata.uid
         self.pod = pod
         self.shape = shape
         self.row = -1
+        self.rank: tuple[int, int, int, str] | None = None  # importance, once somebody asked
         self.slot = -1  # in the table of placed pods
         self.assumed = False
         self.is_leaving = False  # its deletion by us was accepted; the API does not show it yet
@@ -147,6 +158,9 @@ class ClusterState:
         use, node = self.use_log.position, self.node_log.position
         was_use, was_node = self._looked
         if use == was_use and node == was_node:
+            return
+        if not self.images.generation:
+            self._looked = (use, node)
             return
         if self.use_log.overrun(was_use) or self.node_log.overrun(was_node):
             changed = self.present_rows()

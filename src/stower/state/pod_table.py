@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # When a pod that has not started is taken to have: after all that have.
 NOT_STARTED: Final = 1 << 33
+TIE_BITS_MIN: Final = 12
 
 
 @lru_cache(65_536)
@@ -29,6 +30,16 @@ def start_second(pod: "Pod") -> int:
     return NOT_STARTED if text is None else _second(text)
 
 
+def importance(entry: "PodEntry") -> tuple[int, int, int, str]:
+    """By what pods are ordered, the most important first."""
+    rank = entry.rank
+    if rank is None:
+        pod = entry.pod
+        rank = (-pod.priority, start_second(pod), crc32(entry.uid.encode()), entry.uid)
+        entry.rank = rank
+    return rank
+
+
 class PodTable:
     """A slot for each placed pod, in columns of int64[capacity].
 
@@ -37,8 +48,8 @@ class PodTable:
     """
 
     __slots__ = (
-        "_free", "_k", "_p", "_r", "_s", "_t", "entries", "priorities", "rows", "shapes", "starts",
-        "ties",
+        "_free", "_k", "_order", "_p", "_r", "_s", "_t", "entries", "priorities", "rows", "shapes",
+        "starts", "ties",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -49,6 +60,7 @@ class PodTable:
         self.shapes: Ints = np.zeros(CAPACITY_FIRST, np.int64)
         self.entries: list[PodEntry | None] = [None] * CAPACITY_FIRST
         self._free = list(range(CAPACITY_FIRST - 1, -1, -1))
+        self._order: Ints | None = None
         self._look()
 
     def come(self, entry: "PodEntry", row: int) -> None:
@@ -56,6 +68,8 @@ class PodTable:
         if not self._free:
             self._grow()
         slot = entry.slot = self._free.pop()
+        entry.rank = None
+        self._order = None
         pod = entry.pod
         self.entries[slot] = entry
         self._r[slot] = row
@@ -67,14 +81,45 @@ class PodTable:
     def go(self, entry: "PodEntry") -> None:
         """It is nowhere."""
         slot = entry.slot
+        self._order = None
         self._r[slot] = -1
         self.entries[slot] = None
         self._free.append(slot)
 
     def see(self, entry: "PodEntry", pod: "Pod") -> None:
         """The pod has changed where it is."""
+        entry.rank = None
+        self._order = None
         self._p[entry.slot] = pod.spec.priority or 0
         self._s[entry.slot] = start_second(pod)
+
+    def ordered(self) -> Ints:
+        """int64[placed pods]: slots by row; on each, the more important first: by priority, then by
+        who has run for longer. Read only.
+
+        Some 4 ms for 50,000 pods where one has changed since, else nothing.
+        """
+        if self._order is None:
+            slots = np.flatnonzero(self.rows >= 0)
+            self._order = slots[self._rank(slots)]
+        return self._order
+
+    def _rank(self, slots: Ints) -> Ints:
+        rows, priorities = self.rows[slots], self.priorities[slots]
+        starts, ties = self.starts[slots], self.ties[slots]
+        if not len(slots):
+            return slots
+        levels = np.unique(-priorities)
+        places = rows * len(levels) + np.searchsorted(levels, -priorities)
+        # Packed into one number: a sort by several keys takes three times as long.
+        ran = starts - starts.min()
+        start_bits = int(ran.max()).bit_length()
+        free_bits = 63 - int(places.max()).bit_length() - start_bits
+        if free_bits < TIE_BITS_MIN:
+            return np.lexsort((ties, starts, -priorities, rows))
+        tie_bits = min(free_bits, 32)
+        packed = (((places << start_bits) | ran) << tie_bits) | (ties >> (32 - tie_bits))
+        return np.argsort(packed)
 
     def _grow(self) -> None:
         old = len(self.entries)
