@@ -20,6 +20,7 @@ VERBS: Final = (
     "simulate",
     "demo",
     "generate",
+    "config",
     "bench",
     "run",
     "apiserver",

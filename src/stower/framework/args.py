@@ -1,11 +1,14 @@
-"""Arguments of plugins in a KubeSchedulerConfiguration: read strictly, with field paths."""
+"""Arguments of plugins in a KubeSchedulerConfiguration: read strictly, with field paths.
 
-from collections.abc import Mapping
+Faults are said as kube-scheduler says them (apimachinery field.Error).
+"""
+
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from stower.model.errors import InvalidObject
+from stower.model.errors import InvalidObject, printable
 from stower.model.raw import fault_of, without_nulls
 
 
@@ -18,6 +21,46 @@ class ResourceSpec(Args, frozen=True):
 
     name: str
     weight: int = 0
+
+
+class FieldFault(InvalidObject):
+    """A field at fault, in upstream's words."""
+
+    def __init__(self, path: str, got: object, text: str) -> None:
+        super().__init__(path, got, text)
+        self.args = (printable(f"{path}: {text}"),)
+
+
+def invalid(path: str, value: object, detail: str) -> FieldFault:
+    """A value that will not do."""
+    return FieldFault(path, value, f"Invalid value: {_shown(value)}: {detail}")
+
+
+def required(path: str, detail: str = "") -> FieldFault:
+    """A value that is missing."""
+    return FieldFault(path, None, f"Required value: {detail}" if detail else "Required value")
+
+
+def duplicate(path: str, value: object) -> FieldFault:
+    """A value that is there already."""
+    return FieldFault(path, value, f"Duplicate value: {_shown(value)}")
+
+
+def unsupported(path: str, value: object, supported: Iterable[str]) -> FieldFault:
+    """A value that is none of some."""
+    known = ", ".join(f'"{name}"' for name in supported)
+    text = f"Unsupported value: {_shown(value)}: supported values: {known}"
+    return FieldFault(path, value, text)
+
+
+def forbidden(path: str, detail: str) -> FieldFault:
+    """A field that must not be set."""
+    return FieldFault(path, None, f"Forbidden: {detail}")
+
+
+def _shown(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 200 else text[:197] + "..."
 
 
 A = TypeVar("A", bound=msgspec.Struct)

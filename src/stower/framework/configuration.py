@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.framework.args import Args, convert
+from stower.framework.args import Args, convert, duplicate, invalid, required
+from stower.framework.extenders import Extender, check_extenders
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject
 
@@ -23,6 +24,11 @@ INT32_MAX: Final = 2**31 - 1
 
 # Removed from this version of the configuration (validation.go).
 REMOVED_PLUGINS: Final = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
+
+WAS_REMOVED: Final = (
+    f'was invalid in version "{API_VERSION}" '
+    f'(KubeSchedulerConfiguration is version "{API_VERSION}")'
+)
 
 # kube-scheduler 1.36's default multiPoint plugins, in order, with their weights.
 DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
@@ -114,7 +120,7 @@ class Configuration(Args, frozen=True, rename="camel"):
     pod_initial_backoff_seconds: int = 1
     pod_max_backoff_seconds: int = 10
     profiles: tuple[ProfileConfiguration, ...] = ()
-    extenders: tuple[dict[str, Any], ...] = ()
+    extenders: tuple[Extender, ...] = ()
     delay_cache_until_active: bool = False
 
 
@@ -139,28 +145,30 @@ def read_configuration(document: Mapping[str, Any] | None) -> Configuration:
 
 def _check(config: Configuration) -> None:
     if config.parallelism <= 0:
-        raise InvalidObject("parallelism", config.parallelism, "a number above 0")
+        text = "should be an integer value greater than zero"
+        raise invalid("parallelism", config.parallelism, text)
     _check_percentage("percentageOfNodesToScore", config.percentage_of_nodes_to_score)
     initial, most = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
     if initial <= 0:
-        raise InvalidObject("podInitialBackoffSeconds", initial, "a number above 0")
+        raise invalid("podInitialBackoffSeconds", initial, "must be greater than 0")
     if most < initial:
-        raise InvalidObject("podMaxBackoffSeconds", most, "at least podInitialBackoffSeconds")
+        text = "must be greater than or equal to PodInitialBackoffSeconds"
+        raise invalid("podMaxBackoffSeconds", most, text)
+    check_extenders(config.extenders)
     seen: dict[str, int] = {}
     for i, profile in enumerate(config.profiles):
         path = f"profiles[{i}]"
         name = profile.scheduler_name
         if not name:
-            raise InvalidObject(f"{path}.schedulerName", name, "a name")
+            raise required(f"{path}.schedulerName")
         if name in seen:
-            want = f"a name other than that of profiles[{seen[name]}]"
-            raise InvalidObject(f"{path}.schedulerName", name, want)
+            raise duplicate(f"{path}.schedulerName", f"profiles[{seen[name]}].schedulerName")
         seen[name] = i
         _check_profile(profile, path)
     for i, profile in enumerate(config.profiles):
         if profile.plugins.queue_sort != config.profiles[0].plugins.queue_sort:
             path = f"profiles[{i}].plugins.queueSort"
-            raise InvalidObject(path, "another set", "the same for all profiles")
+            raise invalid(path, profile.plugins.queue_sort, "must be the same for all profiles")
 
 
 def _check_profile(profile: ProfileConfiguration, path: str) -> None:
@@ -169,27 +177,45 @@ def _check_profile(profile: ProfileConfiguration, path: str) -> None:
         for j, plugin in enumerate(plugin_set.enabled):
             at = f"{path}.plugins.{field}.enabled[{j}]"
             if plugin.name in REMOVED_PLUGINS:
-                raise InvalidObject(f"{at}.name", plugin.name, "a plugin that was not removed")
+                raise invalid(at, plugin.name, WAS_REMOVED)
             if not 0 <= plugin.weight <= INT32_MAX:
                 raise InvalidObject(f"{at}.weight", plugin.weight, f"a value in 0 to {INT32_MAX}")
     names = [c.name for c in profile.plugin_config]
     for j, name in enumerate(names):
         if name in REMOVED_PLUGINS:
-            at = f"{path}.pluginConfig[{j}].name"
-            raise InvalidObject(at, name, "a plugin that was not removed")
+            at = f"{path}.pluginConfig[{j}]"
+            raise invalid(at, name, WAS_REMOVED)
         if name in names[:j]:
-            raise InvalidObject(f"{path}.pluginConfig[{j}].name", name, "each plugin once")
+            raise duplicate(f"{path}.pluginConfig[{j}]", name)
 
 
 def _check_percentage(path: str, value: int | None) -> None:
     if value is not None and not 0 <= value <= 100:
-        raise InvalidObject(path, value, "a value in 0 to 100")
+        raise invalid(path, value, "not in valid range [0-100]")
 
 
 def plugin_sets(plugins: Plugins) -> dict[str, PluginSet]:
     """The sets by the extension point's name in the configuration."""
     fields = msgspec.structs.fields(Plugins)
     return {field.encode_name: getattr(plugins, field.name) for field in fields}
+
+
+def expanded_sets(plugins: Plugins) -> dict[str, Any]:
+    """The profile's own sets but multiPoint, as a document has them; empty ones left out."""
+    result = {}
+    for name, plugin_set in plugin_sets(plugins).items():
+        if name != "multiPoint" and (plugin_set.enabled or plugin_set.disabled):
+            result[name] = {
+                what: [
+                    {"name": ref.name, "weight": ref.weight} if ref.weight else {"name": ref.name}
+                    for ref in refs
+                ]
+                for what, refs in (
+                    ("enabled", plugin_set.enabled), ("disabled", plugin_set.disabled)
+                )
+                if refs
+            }  # fmt: skip
+    return result
 
 
 def merged_multi_point(custom: PluginSet) -> tuple[PluginRef, ...]:

@@ -4,19 +4,15 @@ Source: client-go tools/leaderelection. Clocks of machines are never compared: a
 when its holder has not renewed it for its duration by our own clock. Raises and sends nothing.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from stower.model.errors import InvalidObject
-from stower.model.times import SECOND_NS, micro_time_text
+from stower.model.times import SECOND_NS, duration_ns, micro_time_text
 
 Object = dict[str, Any]
 JITTER_FACTOR: Final = 1.2
-_PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|h|m|s)")
-_DURATION: Final = re.compile(rf"0|(?:{_PART.pattern})+")
-_UNITS_NS: Final = {"h": 3600 * SECOND_NS, "m": 60 * SECOND_NS, "s": SECOND_NS, "ms": 1_000_000}
 
 
 @dataclass(frozen=True)
@@ -62,24 +58,16 @@ def read_terms(document: Mapping[str, Any] | None) -> Terms | None:
              ("retryPeriod", "retry_ns"))  # fmt: skip
     for key, field in times:
         value = given.pop(key, "0s")
-        duration_ns = _duration_ns(value)
-        if duration_ns is None:
+        lasts_ns = duration_ns(value) if isinstance(value, str) else None
+        if lasts_ns is None:
             raise InvalidObject(f"leaderElection.{key}", value, "a duration such as 15s")
-        if duration_ns:
-            found[field] = duration_ns
+        if lasts_ns:
+            found[field] = lasts_ns
     for key in given:
         raise InvalidObject("leaderElection", key, "a known field")
     terms = Terms(**found)
     terms.check()
     return terms if elect else None
-
-
-def _duration_ns(value: object) -> int | None:
-    """A duration as Go writes it; None where it is none."""
-    if not isinstance(value, str) or not _DURATION.fullmatch(value):
-        return None
-    parts = _PART.findall(value)
-    return sum(round(float(number) * _UNITS_NS[unit]) for number, unit in parts)
 
 
 def _seconds(ns: int) -> str:

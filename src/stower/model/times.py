@@ -12,6 +12,9 @@ _FULL: Final = re.compile(
 _MICRO: Final = re.compile(r"[^.,]*[.,]\d{6}\D")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND_NS: Final = 1_000_000_000
+_UNITS_NS: Final = {"h": 3600 * SECOND_NS, "m": 60 * SECOND_NS, "s": SECOND_NS, "ms": 1_000_000}
+_PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|h|m|s)")
+_DURATION: Final = re.compile(rf"0|(?:{_PART.pattern})+")
 
 
 def parse_time(text: str) -> datetime | None:
@@ -105,3 +108,11 @@ def short_duration(seconds: int) -> str:
     if days < 365 * 8:
         return f"{years}y" + (f"{days % 365}d" if days % 365 else "")
     return f"{years}y"
+
+
+def duration_ns(value: str) -> int | None:
+    """A duration as Go writes it; None where it is none."""
+    if not _DURATION.fullmatch(value):
+        return None
+    parts = _PART.findall(value)
+    return sum(round(float(number) * _UNITS_NS[unit]) for number, unit in parts)

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from stower.framework.args import Args, convert_args
+from stower.framework.args import Args, convert_args, invalid
 from stower.framework.plugin import Features, Plugin
 from stower.framework.post_filter import Candidates, Failure, Remedy
-from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
 from stower.state.arrays import Ints
 
@@ -42,12 +41,16 @@ class DefaultPreemption(Plugin):
         percentage = read.min_candidate_nodes_percentage
         absolute = read.min_candidate_nodes_absolute
         if not 0 <= percentage <= 100:
-            raise InvalidObject(f"{path}.minCandidateNodesPercentage", percentage, "0 to 100")
+            raise invalid(
+                f"{path}.minCandidateNodesPercentage", percentage, "not in valid range [0, 100]"
+            )
         if absolute < 0:
-            raise InvalidObject(f"{path}.minCandidateNodesAbsolute", absolute, "0 or more")
+            raise invalid(
+                f"{path}.minCandidateNodesAbsolute", absolute, "not in valid range [0, inf)"
+            )
         if percentage == 0 and absolute == 0:
             at = f"{path}.minCandidateNodesPercentage"
-            raise InvalidObject(at, 0, "one of it and minCandidateNodesAbsolute above 0")
+            raise invalid(at, 0, "cannot be zero at the same time as minCandidateNodesAbsolute")
         return cls()
 
     def post_filter(self, failure: Failure) -> Remedy:

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from stower.framework.args import Args, convert_args
+from stower.framework.args import Args, convert_args, invalid
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
-from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodAffinity, PodAffinityTerm
 from stower.state.arrays import Bools, Ints
@@ -64,9 +63,8 @@ class InterPodAffinity(Plugin):
         """InterPodAffinityArgs: hardPodAffinityWeight, ignorePreferredTermsOfExistingPods."""
         read = convert_args(args, InterPodAffinityArgs, path)
         if not 0 <= read.hard_pod_affinity_weight <= WEIGHT_MAX:
-            raise InvalidObject(
-                f"{path}.hardPodAffinityWeight", read.hard_pod_affinity_weight, f"0-{WEIGHT_MAX}"
-            )
+            at, weight = f"{path}.hardPodAffinityWeight", read.hard_pod_affinity_weight
+            raise invalid(at, weight, f"not in valid range [0, {WEIGHT_MAX}]")
         return cls(read.hard_pod_affinity_weight, read.ignore_preferred_terms_of_existing_pods)
 
     # Filter

@@ -6,9 +6,8 @@ Source: kube-scheduler plugins/noderesources/balanced_allocation.go.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stower.framework.args import Args, ResourceSpec, convert_args
+from stower.framework.args import Args, ResourceSpec, convert_args, duplicate, invalid
 from stower.framework.plugin import Features, Plugin, Scope
-from stower.model.errors import InvalidObject
 from stower.model.resources import CPU, MEMORY, is_scalar
 from stower.plugins.resource_scores import Counted, balanced, balanced_row
 from stower.state.arrays import Ints, Rows
@@ -41,9 +40,9 @@ class NodeResourcesBalancedAllocation(Plugin):
         for i, resource in enumerate(read.resources):
             at = f"{path}.resources[{i}]"
             if resource.name in names[:i]:
-                raise InvalidObject(f"{at}.name", resource.name, "each resource once")
+                raise duplicate(f"{at}.name", resource.name)
             if resource.weight not in (0, 1):
-                raise InvalidObject(f"{at}.weight", resource.weight, "1")
+                raise invalid(f"{at}.weight", resource.weight, "must be 1")
         return cls(tuple(names) or (CPU, MEMORY))
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:

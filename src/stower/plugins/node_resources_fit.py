@@ -10,12 +10,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from stower.framework.args import Args, ResourceSpec, convert_args
+from stower.framework.args import (
+    Args,
+    ResourceSpec,
+    convert_args,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun, Room
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
-from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
 from stower.model.resources import (
     CPU,
@@ -307,34 +314,40 @@ def check_fit_args(args: FitArgs, path: str) -> None:
     for i, name in enumerate(args.ignored_resources):
         fault = label_key_fault(name)
         if fault:
-            raise InvalidObject(f"{path}.ignoredResources[{i}]", name, fault)
+            raise invalid(f"{path}.ignoredResources[{i}]", name, f"must be {fault}")
     for i, group in enumerate(args.ignored_resource_groups):
-        fault = "a group without '/'" if "/" in group else label_key_fault(group)
+        at, fault = f"{path}.ignoredResourceGroups[{i}]", label_key_fault(group)
+        if "/" in group:
+            raise invalid(at, group, "resource group name can't contain '/'")
         if fault:
-            raise InvalidObject(f"{path}.ignoredResourceGroups[{i}]", group, fault)
+            raise invalid(at, group, f"must be {fault}")
     strategy, path = args.scoring_strategy, f"{path}.scoringStrategy"
     names = [s.value for s in Strategy]
     if strategy.type not in names:
-        raise InvalidObject(f"{path}.type", strategy.type, " or ".join(sorted(names)))
+        raise unsupported(f"{path}.type", strategy.type, sorted(names))
     for i, resource in enumerate(strategy.resources):
         if not 0 <= resource.weight <= 100:
             at = f"{path}.resources[{i}].weight"
-            raise InvalidObject(at, resource.weight, f"a weight of {resource.name} in 1 to 100")
+            text = f"resource weight of {resource.name} not in valid range (0, 100]"
+            raise invalid(at, resource.weight, text)
     ratio, path = strategy.requested_to_capacity_ratio, f"{path}.requestedToCapacityRatio"
     if strategy.type != Strategy.REQUESTED_TO_CAPACITY_RATIO.value:
         if ratio is not None:
-            raise InvalidObject(path, "a value", "none when type is not RequestedToCapacityRatio")
+            raise forbidden(path, "must be nil when type is not RequestedToCapacityRatio")
         return
-    if ratio is None or not ratio.shape:
-        raise InvalidObject(f"{path}.shape", None, "at least one point")
+    if ratio is None:
+        raise required(path, "must be specified when type is RequestedToCapacityRatio")
+    if not ratio.shape:
+        raise required(f"{path}.shape", "at least one point must be specified")
     for i, point in enumerate(ratio.shape):
         at = f"{path}.shape[{i}]"
         if i and ratio.shape[i - 1].utilization >= point.utilization:
-            raise InvalidObject(f"{at}.utilization", point.utilization, "increasing values")
+            text = "values must be sorted in increasing order"
+            raise invalid(f"{at}.utilization", point.utilization, text)
         if not 0 <= point.utilization <= 100:
-            raise InvalidObject(f"{at}.utilization", point.utilization, "a value in 0 to 100")
+            raise invalid(f"{at}.utilization", point.utilization, "not in valid range [0, 100]")
         if not 0 <= point.score <= kernels.MAX_CUSTOM_SCORE:
-            raise InvalidObject(f"{at}.score", point.score, "a value in 0 to 10")
+            raise invalid(f"{at}.score", point.score, "not in valid range [0, 10]")
 
 
 def _bit(i: int) -> int:

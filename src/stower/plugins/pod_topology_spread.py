@@ -12,15 +12,22 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from stower.framework.args import Args, convert_args
+from stower.framework.args import (
+    Args,
+    convert_args,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
-from stower.model.errors import InvalidObject
 from stower.model.kinds import Node, Pod
 from stower.model.kinds.pod import TopologySpreadConstraint
-from stower.model.selectors import IN, LabelSelector, Requirement
+from stower.model.selectors import IN, LabelSelector, Requirement, label_key_fault
 from stower.plugins.node_affinity import required_rows
 from stower.plugins.taint_toleration import untolerated_rows
 from stower.state.arrays import Bools, Ints
@@ -456,25 +463,29 @@ def _check_args(args: PodTopologySpreadArgs, path: str) -> None:
     """Source: apis/config/validation/validation_pluginargs.go."""
     at = f"{path}.defaultConstraints"
     if args.defaulting_type not in ("", "System", "List"):
-        raise InvalidObject(f"{path}.defaultingType", args.defaulting_type, "System or List")
+        raise unsupported(f"{path}.defaultingType", args.defaulting_type, ("List", "System"))
     if args.defaulting_type != "List" and args.default_constraints:
-        text = "none when defaultingType is System"
-        raise InvalidObject(at, list(args.default_constraints), text)
+        text = "when .defaultConstraints are not empty"
+        raise invalid(f"{path}.defaultingType", "System", text)
     known = set()
     for i, constraint in enumerate(args.default_constraints):
         where = f"{at}[{i}]"
         if constraint.max_skew <= 0:
-            raise InvalidObject(f"{where}.maxSkew", constraint.max_skew, "more than 0")
+            raise invalid(f"{where}.maxSkew", constraint.max_skew, "not in valid range (0, inf)")
         if not constraint.topology_key:
-            raise InvalidObject(f"{where}.topologyKey", "", "a label key")
+            raise required(f"{where}.topologyKey", "can not be empty")
+        fault = label_key_fault(constraint.topology_key)
+        if fault:
+            raise invalid(f"{where}.topologyKey", constraint.topology_key, f"must be {fault}")
+        if not constraint.when_unsatisfiable:
+            raise required(f"{where}.whenUnsatisfiable", "can not be empty")
         if constraint.when_unsatisfiable not in (HARD, SOFT):
-            raise InvalidObject(
-                f"{where}.whenUnsatisfiable", constraint.when_unsatisfiable, f"{HARD} or {SOFT}"
-            )
+            when = constraint.when_unsatisfiable
+            raise unsupported(f"{where}.whenUnsatisfiable", when, (HARD, SOFT))
         if constraint.label_selector is not None:
-            text = "none: it is deduced for each pod"
-            raise InvalidObject(f"{where}.labelSelector", constraint.label_selector, text)
+            text = "constraint must not define a selector, as they deduced for each pod"
+            raise forbidden(f"{where}.labelSelector", text)
         pair = (constraint.topology_key, constraint.when_unsatisfiable)
         if pair in known:
-            raise InvalidObject(where, pair, "each topologyKey and whenUnsatisfiable once")
+            raise duplicate(where, f"{{{pair[0]}, {pair[1]}}}")
         known.add(pair)

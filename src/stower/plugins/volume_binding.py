@@ -10,14 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from stower.framework.args import Args, convert_args
+from stower.framework.args import Args, convert_args, invalid
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.framework.reserve import Reservation
 from stower.framework.writes import PatchObject, Write
-from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
 from stower.model.kinds.storage import (
     BOUND_BY_CONTROLLER,
@@ -93,12 +92,11 @@ class VolumeBinding(Plugin):
         """VolumeBindingArgs, checked as upstream's ValidateVolumeBindingArgs does."""
         read = convert_args(args, VolumeBindingArgs, path)
         if read.bind_timeout_seconds < 0:
-            raise InvalidObject(
-                f"{path}.bindTimeoutSeconds", read.bind_timeout_seconds, "0 or more"
-            )
-        if read.shape:
-            text = "none: the feature StorageCapacityScoring is off"
-            raise InvalidObject(f"{path}.shape", list(read.shape), text)
+            text = "invalid BindTimeoutSeconds, should not be a negative value"
+            raise invalid(f"{path}.bindTimeoutSeconds", read.bind_timeout_seconds, text)
+        if read.shape is not None:
+            gate = "remove it or turn on the feature gate StorageCapacityScoring"
+            raise invalid(f"{path}.shape", read.shape, f"unexpected field `shape`, {gate}")
         return cls(read.bind_timeout_seconds)
 
     # PreFilter

@@ -591,8 +591,11 @@ def test_unreadable_file_is_refused(tmp_path: Path) -> None:
         (HEADER + "---\n" + HEADER, "2 documents, want one"),
         ("apiVersion: v1\nkind: Pod\n", 'apiVersion: got "v1", want kubescheduler'),
         (HEADER + "nope: 1\n", 'got "nope", want a known field'),
-        (HEADER + "parallelism: 0\n", "parallelism: got 0, want a number above 0"),
-        (HEADER + "profiles: [{}, {}]\n", "profiles[0].schedulerName: got None, want a name"),
+        (
+            HEADER + "parallelism: 0\n",
+            "parallelism: Invalid value: 0: should be an integer value greater than zero",
+        ),
+        (HEADER + "profiles: [{}, {}]\n", "profiles[0].schedulerName: Required value"),
         (
             HEADER + "profiles: [{plugins: {score: {enabled: [{name: Nope}]}}}]\n",
             'profiles[0].plugins.score.enabled[0].name: got "Nope", want one of ',

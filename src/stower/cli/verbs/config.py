@@ -1,0 +1,153 @@
+"""stower config: check, complete and convert KubeSchedulerConfiguration files."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from stower.assembly import NOT_BUILT, build_profiles
+from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.output import Output, bad_input, emit, note
+from stower.framework.configuration import Configuration, read_configuration
+from stower.framework.defaults import converted, with_defaults
+from stower.framework.plugin import Features, read_features
+from stower.model.errors import InvalidObject
+
+NAME = "config"
+EPILOG = """
+Examples:
+
+  stower config check scheduler.yaml
+
+  stower config defaults                  # all that is in force where nothing is said
+
+  stower config defaults scheduler.yaml   # the same with a file's own values
+
+  stower config convert old.yaml > new.yaml
+
+check ends with exit code 2 where a file is refused, else with 0; what has no effect here is told on
+standard error.
+"""
+
+
+class Action(StrEnum):
+    """What to do."""
+
+    CHECK = "check"
+    DEFAULTS = "defaults"
+    CONVERT = "convert"
+
+
+def run(
+    action: Annotated[
+        Action,
+        typer.Argument(
+            help="check: say what is wrong with files; defaults: print all that is in force; "
+            "convert: print a file of an older version as kubescheduler.config.k8s.io/v1."
+        ),
+    ],
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="Configurations; -: stdin.")
+    ] = None,
+    feature_gates: Annotated[
+        str, typer.Option(metavar="GATE=true,...", help="As kube-scheduler's own option.")
+    ] = "",
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print it.")
+    ] = Output.TABLE,
+) -> None:
+    """Check, complete and convert kube-scheduler's configuration files."""
+    try:
+        features = read_features(feature_gates)
+    except ValueError as error:
+        raise bad_input(f"--feature-gates: {error}") from None
+    names = files or []
+    if action is Action.CHECK:
+        if not names:
+            raise bad_input("check: want at least one FILE")
+        _check(names, features, output)
+        return
+    if len(names) > 1 or (action is Action.CONVERT and not names):
+        raise bad_input(f"{action}: want one FILE")
+    document = _read(names[0]) if names else None
+    name = names[0] if names else "defaults"
+    changed: list[str] = []
+    if action is Action.CONVERT:
+        try:
+            document, changed = converted(document or {})
+        except InvalidObject as error:
+            raise bad_input(f"{name}: {error}") from None
+    configuration = _valid(name, document, features)
+    for line in changed:
+        note(f"{name}: {line}")
+    shown = with_defaults(configuration) if action is Action.DEFAULTS else document
+    emit(shown, Output.YAML if output is Output.TABLE else output)
+
+
+def _check(names: list[str], features: Features, output: Output) -> None:
+    """Say of each file what it is, or what is wrong with it."""
+    found = []
+    bad = False
+    for name in names:
+        try:
+            configuration = _valid_or_raise(_read(name), features)
+        except InvalidObject as error:
+            bad = True
+            found.append({"file": name, "ok": False, "error": str(error), "notes": []})
+            continue
+        profiles = [p.scheduler_name for p in configuration.profiles]
+        found.append(
+            {"file": name, "ok": True, "profiles": profiles, "notes": _notes(configuration)}
+        )
+    if output is not Output.TABLE:
+        emit(found, output)
+    for entry in found:
+        for line in entry["notes"]:  # type: ignore[attr-defined]
+            note(f"{entry['file']}: {line}")
+        if output is Output.TABLE and entry["ok"]:
+            profiles_text = ", ".join(map(str, entry["profiles"]))  # type: ignore[call-overload]
+            typer.echo(f"{entry['file']}: ok, profiles: {profiles_text}")
+        elif output is Output.TABLE:
+            bad_input(f"{entry['file']}: {entry['error']}")
+    if bad:
+        raise typer.Exit(2)
+
+
+def _notes(configuration: Configuration) -> list[str]:
+    """What the configuration asks for and has no effect here, or not yet."""
+    lines = []
+    if configuration.percentage_of_nodes_to_score not in (None, 0, 100):
+        lines.append("percentageOfNodesToScore: not needed, all nodes are considered for every pod")
+    if configuration.parallelism != 16:
+        lines.append("parallelism: not needed, all nodes are looked at together")
+    for i, profile in enumerate(configuration.profiles):
+        named = {
+            ref.name
+            for plugin_set in (profile.plugins.multi_point, profile.plugins.filter)
+            for ref in plugin_set.enabled
+        }
+        lines += [
+            f"profiles[{i}]: the plugin {name} is not built, or not as a whole"
+            for name in sorted(named & NOT_BUILT)
+        ]
+    return lines
+
+
+def _valid(name: str, document: dict[str, Any] | None, features: Features) -> Configuration:
+    try:
+        return _valid_or_raise(document, features)
+    except InvalidObject as error:
+        raise bad_input(f"{name}: {error}") from None
+
+
+def _valid_or_raise(document: dict[str, Any] | None, features: Features) -> Configuration:
+    configuration = read_configuration(document)
+    build_profiles(configuration, features)
+    return configuration
+
+
+def _read(name: str) -> dict[str, Any]:
+    try:
+        return read_yaml_document(name)
+    except InputError as error:
+        raise bad_input(str(error)) from None

@@ -1,0 +1,89 @@
+"""Extenders in a KubeSchedulerConfiguration: HTTP services that are asked for their opinion.
+
+Source: kube-scheduler apis/config Extender, apis/config/validation validateExtenders.
+"""
+
+from typing import Final
+
+from stower.framework.args import Args, duplicate, invalid, required
+from stower.model.resources import is_extended
+from stower.model.selectors import label_key_fault
+from stower.model.times import SECOND_NS, duration_ns
+
+TIMEOUT_SECONDS: Final = 5
+
+
+class ManagedResource(Args, frozen=True, rename="camel"):
+    """A resource that makes a pod the extender's business."""
+
+    name: str
+    ignored_by_scheduler: bool = False
+
+
+class ExtenderTls(Args, frozen=True, rename="camel"):
+    """How its certificate is checked, and what it is shown. Data is base64."""
+
+    insecure: bool = False
+    server_name: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+    cert_data: str = ""
+    key_data: str = ""
+    ca_data: str = ""
+
+
+class Extender(Args, frozen=True, rename={
+    "url_prefix": "urlPrefix", "filter_verb": "filterVerb", "preempt_verb": "preemptVerb",
+    "prioritize_verb": "prioritizeVerb", "bind_verb": "bindVerb", "enable_https": "enableHTTPS",
+    "tls_config": "tlsConfig", "http_timeout": "httpTimeout",
+    "node_cache_capable": "nodeCacheCapable", "managed_resources": "managedResources",
+}):  # fmt: skip
+    """One extender; a verb that is empty is not asked for."""
+
+    url_prefix: str = ""
+    filter_verb: str = ""
+    preempt_verb: str = ""
+    prioritize_verb: str = ""
+    weight: int = 0
+    bind_verb: str = ""
+    enable_https: bool = False
+    tls_config: ExtenderTls | None = None
+    http_timeout: str = ""
+    node_cache_capable: bool = False
+    managed_resources: tuple[ManagedResource, ...] = ()
+    ignorable: bool = False
+
+    @property
+    def timeout_ns(self) -> int:
+        """For how long an answer is waited for."""
+        return (duration_ns(self.http_timeout) or 0) or TIMEOUT_SECONDS * SECOND_NS
+
+
+def check_extenders(extenders: tuple[Extender, ...]) -> None:
+    """Raise InvalidObject for the first that makes no sense."""
+    managed: set[str] = set()
+    binders = 0
+    for i, extender in enumerate(extenders):
+        path = f"extenders[{i}]"
+        if not extender.url_prefix.startswith(("http://", "https://")):
+            raise required(f"{path}.urlPrefix", "want http://HOST/PATH or https://HOST/PATH")
+        if extender.prioritize_verb and extender.weight <= 0:
+            text = "must have a positive weight applied to it"
+            raise invalid(f"{path}.weight", extender.weight, text)
+        if extender.http_timeout and duration_ns(extender.http_timeout) is None:
+            raise invalid(f"{path}.httpTimeout", extender.http_timeout, "want one such as 5s")
+        binders += bool(extender.bind_verb)
+        for j, resource in enumerate(extender.managed_resources):
+            at = f"{path}.managedResources[{j}].name"
+            fault = label_key_fault(resource.name)
+            if fault:
+                raise invalid(at, resource.name, f"must be {fault}")
+            if not is_extended(resource.name):
+                raise invalid(at, resource.name, "is an invalid extended resource name")
+            if resource.name in managed:
+                raise duplicate(at, resource.name)
+            managed.add(resource.name)
+    if binders > 1:
+        found = f"found {binders} extenders implementing bind"
+        raise invalid("extenders", found, "only one extender can implement bind")

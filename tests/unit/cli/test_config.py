@@ -1,0 +1,146 @@
+"""stower config: check, defaults, convert."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from stower.assembly import build_profiles
+from stower.cli.main import app
+from stower.framework.configuration import API_VERSION, read_configuration
+from stower.framework.plugin import Features
+
+HEAD = f"apiVersion: {API_VERSION}\nkind: KubeSchedulerConfiguration\n"
+FIT = "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: %s}}]}]\n"
+
+
+def config(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+    """Exit code, output, what is told beside it."""
+    result = CliRunner().invoke(app, ["config", *arguments], input=stdin)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def args_fault(name: str, args: str) -> str:
+    """What is said of these arguments."""
+    code, _, told = config(
+        "check", "-", stdin=HEAD + f"profiles: [{{pluginConfig: [{{name: {name}, args: {args}}}]}}]"
+    )
+    assert 2 == code
+    return told.removeprefix("stower: error: -: profiles[0].pluginConfig[0].args.").strip()
+
+
+def meaning(document: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """All that a configuration makes of its profiles."""
+    profiles = build_profiles(read_configuration(document), Features())
+    return [
+        (name, [p.name for p in q.filters], [(p.name, w) for p, w in q.scores],
+         [p.name for p in q.post_filters], sorted(q.weights.items()))
+        for name, q in profiles.items()
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "said"),
+    [
+        ("DefaultPreemption", "{minCandidateNodesPercentage: 101}",
+         "minCandidateNodesPercentage: Invalid value: 101: not in valid range [0, 100]"),
+        ("DefaultPreemption", "{minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 0}",
+         "minCandidateNodesPercentage: Invalid value: 0: cannot be zero at the same time as "
+         "minCandidateNodesAbsolute"),
+        ("InterPodAffinity", "{hardPodAffinityWeight: -1}",
+         "hardPodAffinityWeight: Invalid value: -1: not in valid range [0, 100]"),
+        ("NodeResourcesBalancedAllocation", "{resources: [{name: cpu, weight: 2}]}",
+         "resources[0].weight: Invalid value: 2: must be 1"),
+        ("NodeResourcesFit", "{scoringStrategy: {type: Best}}",
+         'scoringStrategy.type: Unsupported value: "Best": supported values: "LeastAllocated", '
+         '"MostAllocated", "RequestedToCapacityRatio"'),
+        ("NodeResourcesFit", "{scoringStrategy: {type: RequestedToCapacityRatio}}",
+         "scoringStrategy.requestedToCapacityRatio: Required value: must be specified when type "
+         "is RequestedToCapacityRatio"),
+        ("PodTopologySpread", "{defaultingType: List, defaultConstraints: [{maxSkew: 0}]}",
+         "defaultConstraints[0].maxSkew: Invalid value: 0: not in valid range (0, inf)"),
+        ("PodTopologySpread", "{defaultConstraints: [{maxSkew: 1, topologyKey: a, "
+         "whenUnsatisfiable: DoNotSchedule}]}",
+         'defaultingType: Invalid value: "System": when .defaultConstraints are not empty'),
+        ("VolumeBinding", "{bindTimeoutSeconds: -1}",
+         "bindTimeoutSeconds: Invalid value: -1: invalid BindTimeoutSeconds, should not be a "
+         "negative value"),
+    ],
+)  # fmt: skip
+def test_arguments_are_refused_in_kube_schedulers_words(name: str, args: str, said: str) -> None:
+    assert said == args_fault(name, args)
+
+
+@pytest.mark.parametrize(
+    ("extenders", "said"),
+    [
+        ("[{urlPrefix: 'http://x', prioritizeVerb: p}]",
+         "extenders[0].weight: Invalid value: 0: must have a positive weight applied to it"),
+        ("[{urlPrefix: 'http://x', bindVerb: b}, {urlPrefix: 'http://y', bindVerb: b}]",
+         "only one extender can implement bind"),
+        ("[{urlPrefix: 'http://x', managedResources: [{name: cpu}]}]",
+         'managedResources[0].name: Invalid value: "cpu": is an invalid extended resource name'),
+        ("[{filterVerb: f}]", "extenders[0].urlPrefix: Required value"),
+        ("[{urlPrefix: 'http://x', httpTimeout: soon}]", "extenders[0].httpTimeout: Invalid"),
+    ],
+)  # fmt: skip
+def test_extenders_that_make_no_sense_are_refused(extenders: str, said: str) -> None:
+    code, _, told = config("check", "-", stdin=HEAD + f"extenders: {extenders}\n")
+    assert 2 == code
+    assert said in told
+
+
+def test_check_says_of_each_file_what_it_is(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(HEAD + "percentageOfNodesToScore: 50\nprofiles: [{schedulerName: a}]\n")
+    bad.write_text(HEAD + FIT % "{type: Best}")
+    code, out, told = config("check", str(good), str(bad))
+    assert 2 == code
+    assert f"{good}: ok, profiles: a\n" == out
+    assert "percentageOfNodesToScore: not needed" in told
+    assert f"error: {bad}: profiles[0]" in told
+    code, out, _ = config("check", str(good), "--output", "json")
+    assert (0, ["a"]) == (code, json.loads(out)[0]["profiles"])
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "",
+        "profiles: [{plugins: {multiPoint: {disabled: [{name: NodePorts}]}}}]\n",
+        "profiles: [{plugins: {multiPoint: {disabled: [{name: ImageLocality}]}, "
+        "score: {disabled: [{name: '*'}], enabled: [{name: NodeResourcesFit, weight: 5}]}}}]\n",
+        FIT % "{type: MostAllocated}",
+    ],
+)
+def test_what_defaults_prints_means_the_same(own: str) -> None:
+    code, out, _ = config("defaults", "-", stdin=HEAD + own)
+    assert 0 == code
+    assert meaning(yaml.safe_load(HEAD + own)) == meaning(yaml.safe_load(out))
+
+
+def test_an_older_version_is_converted_and_what_is_lost_is_told() -> None:
+    old = (
+        "apiVersion: kubescheduler.config.k8s.io/v1beta2\nkind: KubeSchedulerConfiguration\n"
+        "healthzBindAddress: ''\nprofiles:\n- schedulerName: a\n  plugins:\n    score:\n"
+        "      enabled: [{name: SelectorSpread}, {name: ImageLocality, weight: 7}]\n"
+    )
+    code, out, told = config("convert", "-", stdin=old)
+    assert 0 == code
+    assert [("ImageLocality", 7)] == [
+        (ref["name"], ref["weight"])
+        for ref in yaml.safe_load(out)["profiles"][0]["plugins"]["score"]["enabled"]
+    ]
+    assert "SelectorSpread left out" in told
+    assert "healthzBindAddress" in told
+    assert 0 == config("check", "-", stdin=out)[0]
+
+
+def test_wrong_use_is_one_line() -> None:
+    assert (2, "", "stower: error: check: want at least one FILE\n") == config("check")
+    code, _, told = config("convert", "-", stdin="apiVersion: v1\nkind: Pod\n")
+    assert 2 == code
+    assert 'apiVersion: got "v1", want kubescheduler.config.k8s.io/v1' in told
