@@ -26,7 +26,7 @@ test: env ## Check style, types and imports, then run the tests
 	@$(BIN)/ruff format --check --quiet . || { echo "Run $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/python tools/check_imports.py
-	@$(PYTEST) -m "not more" tests
+	@$(PYTEST) -m "not more" tests examples
 
 test-more: env ## Run the long tests (marker `more`)
 	@$(PYTEST) -m more tests || test $$? -eq 5 # 5: no test has the marker

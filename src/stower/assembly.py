@@ -14,6 +14,7 @@ from stower.framework.configuration import (
     plugin_sets,
     read_configuration,
 )
+from stower.framework.guard import guarded
 from stower.framework.plugin import Features, Plugin, Point, implements
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME, Profile
 from stower.model.errors import InvalidObject
@@ -37,11 +38,12 @@ def build_engine(
     seed: int = 0,
     features: Features | None = None,
     cycles_per_step_max: int = Limits().cycles_per_step_max,
+    plugins: tuple[type[Plugin], ...] = (),
 ) -> Engine:
     """An engine for a KubeSchedulerConfiguration (decoded; None: all defaults).
 
-    cycles_per_step_max: fewer where something waits while the engine decides. Raises InvalidObject
-    that names the field at fault.
+    cycles_per_step_max: fewer where something waits while the engine decides; plugins: of others,
+    which the configuration may name. Raises InvalidObject that names the field at fault.
     """
     config = read_configuration(document)
     limits = Limits(
@@ -49,21 +51,28 @@ def build_engine(
         backoff_max_ns=config.pod_max_backoff_seconds * SECOND_NS,
         cycles_per_step_max=cycles_per_step_max,
     )
-    return Engine(build_profiles(config, features or Features()), seed, limits)
+    return Engine(build_profiles(config, features or Features(), plugins), seed, limits)
 
 
-def build_profiles(config: Configuration, features: Features) -> dict[str, Profile]:
+def build_profiles(
+    config: Configuration, features: Features, plugins: tuple[type[Plugin], ...] = ()
+) -> dict[str, Profile]:
     """The configuration's profiles by scheduler name."""
     return {
         profile.scheduler_name or DEFAULT_SCHEDULER_NAME: _profile(
-            profile, f"profiles[{i}]", features
+            profile, f"profiles[{i}]", features, plugins
         )
         for i, profile in enumerate(config.profiles)
     }
 
 
-def _profile(config: ProfileConfiguration, path: str, features: Features) -> Profile:
-    known = {plugin.name: plugin for plugin in PLUGINS}
+def _profile(
+    config: ProfileConfiguration,
+    path: str,
+    features: Features,
+    others: tuple[type[Plugin], ...],
+) -> Profile:
+    known = {plugin.name: plugin for plugin in (*others, *PLUGINS)}  # ours, where names are equal
     sets = plugin_sets(config.plugins)
     multi_point = merged_multi_point(config.plugins.multi_point)
     named = [(f"{path}.plugins.multiPoint", ref) for ref in multi_point]
@@ -125,10 +134,11 @@ def _build(
         for i, c in enumerate(config.plugin_config)
     }
     names = sorted({*wanted, *args} & set(known))
-    return {
+    made = {
         name: known[name].from_args(*args.get(name, (None, path)), features=features)
         for name in names
     }
+    return {name: p if known[name] in PLUGINS else guarded(p) for name, p in made.items()}
 
 
 def _check_point(

@@ -6,7 +6,7 @@ turn comes when all others are on their way. Until then the preemptor is not tri
 Source: kube-scheduler framework/preemption/executor.go prepareCandidateAsync; KEP-4832.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from stower.engine.queue import QueuedPod
@@ -17,6 +17,11 @@ from stower.state.cluster import PodEntry
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 BY_SCHEDULER: Final = "PreemptionByScheduler"
 NOT_FOUND: Final = 404
+
+
+def told(preemptor: QueuedPod, node_name: str) -> str:
+    """What a victim's Event says."""
+    return f"Preempted by pod {preemptor.entry.uid} on node {node_name}"
 
 
 class _Preemption:
@@ -49,7 +54,7 @@ class Evictions:
         self._over = over
         self._waiting: dict[int, tuple[_Preemption, PodEntry, bool]] = {}
 
-    def begin(self, queued: QueuedPod, node_name: str, victims: tuple[PodEntry, ...]) -> None:
+    def begin(self, queued: QueuedPod, node_name: str, victims: Iterable[PodEntry]) -> None:
         """Send them away; those that leave already are left alone."""
         alive = [
             v for v in victims if v.pod.metadata.deletion_timestamp is None and not v.is_leaving
@@ -73,8 +78,7 @@ class Evictions:
             self._delete(preemption, victim)
         elif code == 0:
             victim.is_leaving = True
-            uid, node = preemption.queued.entry.uid, preemption.node_name
-            self._told(victim, f"Preempted by pod {uid} on node {node}")
+            self._told(victim, told(preemption.queued, preemption.node_name))
         elif code != NOT_FOUND:
             preemption.failed = True
         self._go_on(preemption)

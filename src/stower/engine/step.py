@@ -12,12 +12,12 @@ from typing import Final
 
 from stower.engine.cycle import Cycle
 from stower.engine.decisions import Decision, Outcome
-from stower.engine.evictions import Evictions
+from stower.engine.evictions import Evictions, told
 from stower.engine.limits import Limits
 from stower.engine.pre_binding import PreBinding
 from stower.engine.queue import Queue, QueuedPod
+from stower.engine.storage import StorageEvents
 from stower.framework.changes import (
-    STORAGE_CHANGES,
     Change,
     Happened,
     is_scaled_down,
@@ -34,6 +34,7 @@ from stower.framework.events import (
     WriteFailed,
     WriteOk,
 )
+from stower.framework.guard import PluginError
 from stower.framework.plugin import Plugin
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis
@@ -47,7 +48,6 @@ from stower.model.kinds import (
     Node,
     Pod,
     PodDisruptionBudget,
-    Storage,
 )
 from stower.model.kinds.pod import PodCondition
 from stower.state.cluster import ClusterState, PodEntry
@@ -86,6 +86,7 @@ class Engine:
         )
 
         self._pre_binding = PreBinding(self.state, self._id, self._bind, self._give_up)
+        self._storage = StorageEvents(self.state, self.queue, self._pre_binding)
 
     def step(self, event: Event, now_ns: int) -> list[Write]:
         """Apply one event, run the cycles that it allows, return the writes in sending order.
@@ -144,7 +145,7 @@ class Engine:
             else:
                 self.state.budgets.put(obj)  # nor for this
         elif isinstance(obj, STORAGE):
-            self._storage(obj, gone)
+            self._storage.observed(obj, gone, self.now_ns)
 
     def _on_listed(self, event: Listed) -> None:
         uids = {o.metadata.uid: None for o in event.objects if isinstance(o, Pod)}
@@ -160,36 +161,10 @@ class Engine:
         self.state.budgets.clear()
         _each(event.objects, SELECTING, self.state.related.put)
         _each(event.objects, PodDisruptionBudget, self.state.budgets.put)
-        self._list_storage(event.objects)
+        self._storage.listed(event.objects, self.now_ns)
         _each(event.objects, Node, self._node)
         _each(event.objects, Pod, self._pod)
         self._take_back_lost()
-
-    def _storage(self, obj: Storage, gone: bool) -> None:
-        """Something of which volumes are made has changed."""
-        volumes = self.state.volumes
-        old = volumes.seen(obj)
-        if gone:
-            volumes.drop(obj)
-        else:
-            volumes.put(obj)
-        if self._pre_binding:
-            self._pre_binding.look()
-        added, updated, deleted = STORAGE_CHANGES[type(obj)]
-        change = deleted if gone else added if old is None else updated
-        if change and self.queue.is_waiting:
-            happened = Happened(change, old_object=old, object=None if gone else obj)
-            self.queue.wake(happened, self.now_ns)
-
-    def _list_storage(self, objects: Iterable[ApiObject]) -> None:
-        listed = [obj for obj in objects if isinstance(obj, STORAGE)]
-        names = {(type(o), o.metadata.namespace, o.metadata.name) for o in listed}
-        for known in list(self.state.volumes.known()):
-            if (type(known), known.metadata.namespace, known.metadata.name) not in names:
-                self._storage(known, True)
-        for obj in listed:
-            if self.state.volumes.seen(obj) != obj:
-                self._storage(obj, False)
 
     def _take_back_lost(self) -> None:
         """After a list: pods without a node whose bind nobody answers any more wait again.
@@ -413,11 +388,16 @@ class Engine:
             if queued.entry.pod.metadata.deletion_timestamp is not None:
                 self._skip_deleted(queued)
                 continue
-            row = self.cycle.choose(queued.profile, queued.entry)
-            if row >= 0:
-                self._assume(queued, row)
-            else:
-                self._refuse(queued)
+            try:
+                row = self.cycle.choose(queued.profile, queued.entry)
+                if row >= 0:
+                    self._assume(queued, row)
+                else:
+                    self._refuse(queued)
+            except PluginError as error:  # a plugin of others: this pod fails, the loop goes on
+                self.queue.retry(queued, self.now_ns)
+                self._decide(queued, Outcome.ERROR, message=str(error))
+                self._report(queued, "SchedulerError", str(error))
 
     def _assume(self, queued: QueuedPod, row: int) -> None:
         entry = queued.entry
@@ -444,13 +424,8 @@ class Engine:
         self, queued: QueuedPod, node_name: str, parts: list[tuple[Plugin, Reservation]]
     ) -> None:
         """Have other objects agree first, and say which node it is to be (KEP-5278)."""
-        meta = queued.entry.pod.metadata
         if queued.entry.pod.status.nominated_node_name != node_name:
-            self._writes.append(
-                PatchPodStatus(
-                    self._id(), meta.namespace, meta.name, meta.uid, nominated_node_name=node_name
-                )
-            )
+            self._promise(queued.entry, node_name)
         self._writes += self._pre_binding.begin(queued, node_name, parts, self.now_ns)
 
     def _bind(self, queued: QueuedPod, node_name: str) -> None:
@@ -467,30 +442,30 @@ class Engine:
         self._report(queued, "Unschedulable", message, remedy.nominate)
         if remedy.victims and remedy.nominate:
             self._take_promises(remedy.nominate, queued.entry.pod.priority)
-            placed = []
+            bound = [v for v in remedy.victims if v.uid not in self._pre_binding]
             for victim in remedy.victims:
                 if victim.uid in self._pre_binding:
                     # Not bound yet: it gives its node up, and nothing has to be deleted.
                     self._pre_binding.cancel(victim.uid, "preempted by DefaultPreemption")
-                    uid, node = queued.entry.uid, remedy.nominate
-                    note = f"Preempted by pod {uid} on node {node} (in kube-scheduler memory)."
+                    note = told(queued, remedy.nominate) + " (in kube-scheduler memory)."
                     self._preempted(victim, note)
-                else:
-                    placed.append(victim)
-            self.queue.await_victims(queued, (victim.uid for victim in placed))
-            self._evictions.begin(queued, remedy.nominate, tuple(placed))
+            self.queue.await_victims(queued, (victim.uid for victim in bound))
+            self._evictions.begin(queued, remedy.nominate, bound)
 
     def _take_promises(self, node_name: str, priority: int) -> None:
         """Pods of lower priority may no longer fit there once the new preemptor is on the node."""
         for entry in [*self.state.nominated.get(node_name, {}).values()]:
             if entry.pod.priority < priority:
                 self.state.nominate(entry, "")
-                meta = entry.pod.metadata
-                self._writes.append(
-                    PatchPodStatus(
-                        self._id(), meta.namespace, meta.name, entry.uid, nominated_node_name=""
-                    )
-                )
+                self._promise(entry, "")
+
+    def _promise(self, entry: PodEntry, node_name: str) -> None:
+        meta = entry.pod.metadata
+        self._writes.append(
+            PatchPodStatus(
+                self._id(), meta.namespace, meta.name, entry.uid, nominated_node_name=node_name
+            )
+        )
 
     def _preempted(self, victim: PodEntry, note: str) -> None:
         self._event(victim.pod, "Normal", "Preempted", "Preempting", note)
@@ -541,17 +516,10 @@ class Engine:
         if len(note.encode()) > limit:
             note = note.encode()[: limit - 4].decode(errors="ignore") + " ..."
         meta = pod.metadata
+        id = self._id()
         self._writes.append(
             CreateEvent(
-                self._id(),
-                meta.namespace,
-                meta.name,
-                meta.uid,
-                type,
-                reason,
-                action,
-                note,
-                self.now_ns,
+                id, meta.namespace, meta.name, meta.uid, type, reason, action, note, self.now_ns
             )
         )
 
@@ -566,17 +534,10 @@ class Engine:
         meta = queued.entry.pod.metadata
         self._decisions.append(
             Decision(
-                meta.namespace,
-                meta.name,
-                meta.uid,
-                outcome,
-                self.now_ns,
-                queued.attempts,
-                node_name,
-                message,
-                diagnosis,
+                meta.namespace, meta.name, meta.uid, outcome, self.now_ns, queued.attempts,
+                node_name, message, diagnosis,
             )
-        )
+        )  # fmt: skip
 
     def _id(self) -> int:
         id = self._next_id

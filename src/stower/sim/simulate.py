@@ -9,7 +9,7 @@ import numpy as np
 
 from stower.assembly import build_engine
 from stower.engine.decisions import Decision, Outcome
-from stower.framework.plugin import Features
+from stower.framework.plugin import Features, Plugin
 from stower.framework.reasons import count_reasons
 from stower.model.resources import PODS
 from stower.model.selectors import LabelSelector
@@ -93,6 +93,7 @@ class Options(msgspec.Struct, frozen=True):
     by: str = ""
     match: LabelSelector | None = None
     features: Features = Features()
+    plugins: tuple[type[Plugin], ...] = ()  # of others
 
 
 def simulate(
@@ -107,7 +108,9 @@ def simulate(
 
     The same workload, configuration and seed give the same report, but for the time that it took.
     """
-    engine = build_engine(configuration, seed=options.seed, features=options.features)
+    engine = build_engine(
+        configuration, seed=options.seed, features=options.features, plugins=options.plugins
+    )
     attempts = 0
 
     def count(decision: Decision) -> None:

@@ -8,6 +8,7 @@ import typer
 from stower.assembly import NOT_BUILT, build_profiles
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import Output, bad_input, emit, note
+from stower.cli.plugins import plugins_of
 from stower.framework.configuration import Configuration, read_configuration
 from stower.framework.defaults import converted, with_defaults
 from stower.framework.plugin import Features, read_features
@@ -142,7 +143,7 @@ def _valid(name: str, document: dict[str, Any] | None, features: Features) -> Co
 
 def _valid_or_raise(document: dict[str, Any] | None, features: Features) -> Configuration:
     configuration = read_configuration(document)
-    build_profiles(configuration, features)
+    build_profiles(configuration, features, plugins_of(document))
     return configuration
 
 

@@ -12,6 +12,7 @@ import typer
 from stower.assembly import build_engine
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input, console, failed
+from stower.cli.plugins import plugins_of
 from stower.cli.stopping import WithParent, stop_event, wait_for_go
 from stower.framework.configuration import read_configuration
 from stower.live.election import read_terms
@@ -78,7 +79,9 @@ def run(
             terms = None
         elif leader_elect and terms is None:
             terms = read_terms({**(configuration.leader_election or {}), "leaderElect": True})
-        build_engine(document)  # what is wrong with it is said before anything starts
+        plugins = plugins_of(document)
+        # What is wrong with it is said before anything starts.
+        build_engine(document, plugins=plugins)
     except InvalidObject as error:
         raise bad_input(f"{config}: {error}") from None
     if (port is None) != (token_file is None):
@@ -97,7 +100,9 @@ def run(
         console().print(f"Scheduling for {server}{where}. Stop it with Ctrl-C.", soft_wrap=True)
 
     def build() -> Any:
-        return build_engine(document, seed=seed, cycles_per_step_max=CYCLES_PER_STEP)
+        return build_engine(
+            document, seed=seed, cycles_per_step_max=CYCLES_PER_STEP, plugins=plugins
+        )
 
     def stop() -> asyncio.Event:
         return stop_event(with_parent)

@@ -20,6 +20,7 @@ from stower.cli.output import (
     table,
 )
 from stower.cli.plot import PlotError, plot, plot_format
+from stower.cli.plugins import plugins_of
 from stower.framework.plugin import read_features
 from stower.model.errors import InvalidObject
 from stower.model.selectors import parse_selector
@@ -105,7 +106,8 @@ def run(
         reports = []
         for name, document in policies:
             with progress(f"simulate {name}") as update:
-                reports.append(simulate(loaded.workload, name, document, options, update))
+                own = msgspec.structs.replace(options, plugins=plugins_of(document))
+                reports.append(simulate(loaded.workload, name, document, own, update))
         if plot_file is not None:
             plot(reports, plot_file)
     except (InputError, PlotError) as error:
@@ -175,7 +177,7 @@ def check_configuration(document: dict[str, Any]) -> None:
     """Raise InvalidObject for a configuration that cannot be run."""
     from stower.assembly import build_engine
 
-    build_engine(document)
+    build_engine(document, plugins=plugins_of(document))
 
 
 def _write_objects(loaded: Loaded, report: Report, path: Path) -> None:

@@ -1,0 +1,159 @@
+"""Plugins of others: what goes wrong in them stays with the pod that was being placed."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stower.assembly import build_engine
+from stower.engine.decisions import Outcome
+from stower.engine.limits import SECOND_NS
+from stower.engine.step import Engine
+from stower.framework.changes import Change
+from stower.framework.events import Listed, Observed, Tick, WatchType
+from stower.framework.plugin import Plugin, Scope
+from stower.framework.reasons import Rejection
+from stower.framework.scalar import MORE_TEXTS, TEXTS_MAX, ScalarPlugin
+from stower.framework.writes import Bind, PatchPodStatus, Write
+from tests.builders import make_node, make_pod
+
+
+def configuration(*names: str) -> dict[str, Any]:
+    enabled = [{"name": name} for name in names]
+    return {"profiles": [{"plugins": {"multiPoint": {"enabled": enabled}}}]}
+
+
+def engine_of(*plugins: type[Plugin]) -> Engine:
+    engine = build_engine(configuration(*(p.name for p in plugins)), plugins=plugins)
+    engine.step(Listed((make_node("n1"), make_node("n2"))), 0)
+    return engine
+
+
+def add(engine: Engine, name: str) -> list[Write]:
+    return engine.step(Observed(WatchType.ADDED, make_pod(name)), engine.now_ns)
+
+
+def bound(writes: list[Write]) -> list[str]:
+    return [w.name for w in writes if isinstance(w, Bind)]
+
+
+def test_a_pod_fails_by_a_plugin_that_raises_and_all_others_go_on() -> None:
+    class Picky(ScalarPlugin):
+        name = "Picky"
+
+        def filter_node(self, pod: Any, node: Any, pods: Any) -> str:
+            if pod.metadata.name == "bad":
+                raise ValueError("I do not like it")
+            return ""
+
+    engine = engine_of(Picky)
+    writes = add(engine, "bad")
+    (patch,) = [w for w in writes if isinstance(w, PatchPodStatus)]
+    assert patch.condition is not None
+    assert "SchedulerError" == patch.condition.reason
+    assert 'running Filter plugin "Picky": ValueError: I do not like it' == patch.condition.message
+    assert ["good"] == bound(add(engine, "good"))
+    assert [Outcome.ERROR, Outcome.PLACED] == [d.outcome for d in engine.drain()]
+    engine.step(Tick(), SECOND_NS)
+    assert [Outcome.ERROR] == [d.outcome for d in engine.drain()]  # tried again, later
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (np.zeros(7, np.int64), "got int64[7], want"),
+        (np.zeros(64, np.float64), "got float64[64], want"),
+        ("no", "got <U2[], want"),
+    ],
+)
+def test_an_answer_of_the_wrong_form_is_an_error_of_the_plugin(answer: Any, why: str) -> None:
+    class Odd(Plugin):
+        name = "Odd"
+
+        def filter(self, shape: Any, state: Any, rows: Any) -> Any:
+            return answer
+
+    engine = engine_of(Odd)
+    assert [] == bound(add(engine, "a"))
+    (decision,) = engine.drain()
+    assert decision.message.startswith(f'running Filter plugin "Odd": {why}')
+
+
+def test_scores_beyond_a_hundred_are_an_error() -> None:
+    class Loud(ScalarPlugin):
+        name = "Loud"
+
+        def score_node(self, pod: Any, node: Any, pods: Any) -> int:
+            return 1_000
+
+    engine = engine_of(Loud)
+    assert [] == bound(add(engine, "a"))
+    assert "got scores of 1000 to 1000, want 0 to 100" in engine.drain()[0].message
+
+
+def test_where_no_pod_is_at_stake_the_harmless_answer_counts() -> None:
+    """A hint that fails wakes; a gate that fails stays shut."""
+
+    class Shaky(ScalarPlugin):
+        name = "Shaky"
+        wakes_on = Change.NODE_ADDED
+        open = False
+
+        def filter_node(self, pod: Any, node: Any, pods: Any) -> str:
+            return "" if node.metadata.name == "n3" else "node(s) are not the third"
+
+        def hint(self, shape: Any, happened: Any) -> bool:
+            raise KeyError("hint")
+
+        def pre_enqueue(self, pod: Any) -> Rejection | None:
+            if pod.metadata.name == "gated":
+                raise KeyError("gate")
+            return None
+
+    engine = engine_of(Shaky)
+    assert [] == bound(add(engine, "gated"))
+    assert [] == bound(add(engine, "a"))
+    assert ["a"] == bound(engine.step(Observed(WatchType.ADDED, make_node("n3")), 1))
+
+
+def test_refusals_in_words_of_their_own_are_counted_like_all_others() -> None:
+    class Named(ScalarPlugin):
+        name = "Named"
+
+        def filter_node(self, pod: Any, node: Any, pods: Any) -> str:
+            return f"node(s) are called {node.metadata.name}"
+
+    engine = engine_of(Named)
+    add(engine, "a")
+    text = "0/2 nodes are available: 1 node(s) are called n1, 1 node(s) are called n2."
+    assert engine.drain()[0].message.startswith(text)
+
+
+def test_texts_without_end_are_cut_short() -> None:
+    class Wordy(ScalarPlugin):
+        name = "Wordy"
+        said = 0
+
+        def filter_node(self, pod: Any, node: Any, pods: Any) -> str:
+            Wordy.said += 1
+            return f"no {Wordy.said}"
+
+    engine = engine_of(Wordy)
+    for i in range(TEXTS_MAX // 2):
+        add(engine, f"p{i}")
+    assert MORE_TEXTS in engine.drain()[-1].message
+
+
+def test_a_vector_plugin_for_all_nodes_at_once() -> None:
+    class OnlySecond(Plugin):
+        name = "OnlySecond"
+        scope = Scope.NODE
+        reasons = ("node(s) were not the second",)
+
+        def filter(self, shape: Any, state: Any, rows: Any) -> Any:
+            names = np.array(state.names)[rows]
+            return (names != "n2").astype(np.int64)
+
+    engine = engine_of(OnlySecond)
+    writes = add(engine, "a")
+    assert ["n2"] == [w.node_name for w in writes if isinstance(w, Bind)]
