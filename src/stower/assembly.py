@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from stower.engine.limits import SECOND_NS, Limits
 from stower.engine.step import Engine
 from stower.framework.configuration import (
     Configuration,
+    PluginConfig,
     PluginRef,
     ProfileConfiguration,
     expanded,
@@ -20,6 +23,7 @@ from stower.framework.profile import DEFAULT_SCHEDULER_NAME, Profile
 from stower.model.errors import InvalidObject
 from stower.plugins import PLUGINS
 
+FIT = "NodeResourcesFit"
 # In kube-scheduler's default configuration or registry, and not built here yet, or not as a whole:
 # a configuration may name them, and is told so.
 NOT_BUILT = frozenset(
@@ -51,19 +55,38 @@ def build_engine(
         backoff_max_ns=config.pod_max_backoff_seconds * SECOND_NS,
         cycles_per_step_max=cycles_per_step_max,
     )
-    return Engine(build_profiles(config, features or Features(), plugins), seed, limits)
+    profiles = build_profiles(config, features or Features(), plugins)
+    return Engine(profiles, seed, limits, config.extenders)
 
 
 def build_profiles(
     config: Configuration, features: Features, plugins: tuple[type[Plugin], ...] = ()
 ) -> dict[str, Profile]:
     """The configuration's profiles by scheduler name."""
+    # What an extender counts itself, nobody else counts.
+    ignored = tuple(
+        resource.name
+        for extender in config.extenders
+        for resource in extender.managed_resources
+        if resource.ignored_by_scheduler
+    )
     return {
         profile.scheduler_name or DEFAULT_SCHEDULER_NAME: _profile(
-            profile, f"profiles[{i}]", features, plugins
+            _ignoring(profile, ignored), f"profiles[{i}]", features, plugins
         )
         for i, profile in enumerate(config.profiles)
     }
+
+
+def _ignoring(profile: ProfileConfiguration, names: tuple[str, ...]) -> ProfileConfiguration:
+    """The profile, with these among NodeResourcesFit's ignored resources."""
+    if not names:
+        return profile
+    fit = next((c for c in profile.plugin_config if c.name == FIT), PluginConfig(FIT))
+    known = (fit.args or {}).get("ignoredResources") or []
+    args = {**(fit.args or {}), "ignoredResources": [*known, *names]}
+    others = tuple(c for c in profile.plugin_config if c.name != FIT)
+    return msgspec.structs.replace(profile, plugin_config=(*others, PluginConfig(FIT, args)))
 
 
 def _profile(
@@ -129,7 +152,7 @@ def _build(
     """One instance per plugin; arguments of plugins that are not enabled are checked all the
     same.
     """
-    args = {
+    args: dict[str, tuple[Mapping[str, Any] | None, str]] = {
         c.name: (c.args, f"{path}.pluginConfig[{i}].args")
         for i, c in enumerate(config.plugin_config)
     }

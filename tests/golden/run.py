@@ -20,10 +20,10 @@ from stower.engine.preemption import Preemption
 from stower.framework.changes import STORAGE_CHANGES
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
+from stower.framework.post_filter import best
 from stower.framework.profile import Profile
 from stower.model.kinds import KIND_BY_NAME, SELECTING, Node, Pod, PodDisruptionBudget
 from stower.model.raw import decode
-from stower.plugins.default_preemption import best
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 

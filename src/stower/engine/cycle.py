@@ -3,15 +3,17 @@
 Must not know of the queue, of writes or of time.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from stower.engine import plain
 from stower.engine.evaluation import INFEASIBLE, Evaluation, Evaluations
-from stower.engine.preemption import Preemption
+from stower.engine.preemption import Preemption, Search
 from stower.framework.post_filter import Remedy
 from stower.framework.profile import Profile
-from stower.framework.reasons import Diagnosis
-from stower.state.arrays import Ints
+from stower.framework.reasons import Diagnosis, Rejection
+from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.ties import pick, pod_hash
 
@@ -42,6 +44,14 @@ class Cycle:
         if state.nominated or entry.pod.status.nominated_node_name:
             relative = evaluation.is_normalized or best is not own
             return self._choose_beside_nominated(profile, entry, best, relative)
+        return self._pick(best, entry)
+
+    def choose_among(self, profile: Profile, entry: PodEntry, allowed: Bools, points: Ints) -> int:
+        """The same among the allowed rows, with these points on top."""
+        best = self.standing(profile, entry)
+        best = np.where(allowed & (best >= 0), np.maximum(best + points, 0), INFEASIBLE)
+        if self._state.nominated or entry.pod.status.nominated_node_name:
+            return self._choose_beside_nominated(profile, entry, best, False)
         return self._pick(best, entry)
 
     def standing(self, profile: Profile, entry: PodEntry) -> Ints:
@@ -126,8 +136,14 @@ class Cycle:
             plain.refused_with(profile, state, entry.shape, entry.pod, row, pods) is None
         )
 
-    def fail(self, profile: Profile, entry: PodEntry) -> tuple[Diagnosis, Remedy]:
-        """Why no node will do, and what the PostFilter plugins would do about it.
+    def fail(
+        self,
+        profile: Profile,
+        entry: PodEntry,
+        extended: Mapping[str, Rejection] | None = None,
+    ) -> tuple[Diagnosis, Remedy]:
+        """Why no node will do, and what the PostFilter plugins would do about it. `extended`: nodes
+        that extenders have refused.
 
         Equal pods share one answer while the cluster stays as it is.
         """
@@ -138,7 +154,8 @@ class Cycle:
             for p in (*profile.pod_pre_filters, *profile.pod_filters)
         )
         # Labels and terms about others are not in the shape, nor is what a pod was promised.
-        shared = not (about_pods or state.nominated or pod.status.nominated_node_name)
+        promised = state.nominated or pod.status.nominated_node_name
+        shared = not (about_pods or promised or extended)
         key = (
             profile.scheduler_name, entry.shape.serial, pod.priority, pod.spec.preemption_policy
         )  # fmt: skip
@@ -147,6 +164,8 @@ class Cycle:
         if shared and known is not None and known[0] == position:
             return known[1], known[2]
         verdict = plain.judge(profile, state, entry.shape, pod)
+        if extended:
+            verdict.extend({state.row_of(name): why for name, why in extended.items()})
         diagnosis = verdict.diagnosis(state.node_count)
         remedy = self._remedy(profile, entry, verdict)
         if shared and not remedy.victims:
@@ -154,6 +173,11 @@ class Cycle:
                 self._failures.clear()
             self._failures[key] = (position, diagnosis, remedy)
         return diagnosis, remedy
+
+    def candidates(self, profile: Profile, entry: PodEntry) -> "Search":
+        """Where evictions would make the pod fit."""
+        verdict = plain.judge(profile, self._state, entry.shape, entry.pod)
+        return self._preemption.failure(profile, entry, verdict)
 
     def _remedy(self, profile: Profile, entry: PodEntry, verdict: plain.Verdict) -> Remedy:
         """Source: framework/runtime RunPostFilterPlugins."""

@@ -4,6 +4,8 @@ It is the oracle of every cache (the property tests compare them), and what runs
 not pay: diagnosis of pods that fit nowhere, nominated pods, explanation.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from stower.framework.plugin import MAX_NODE_SCORE, Normalize, Plugin, Scope
@@ -18,6 +20,9 @@ from stower.state.shapes import Shape
 NOBODY = -1
 PRE_FILTER = -2
 ABSENT = -3
+EXTENDER = -4
+# As a plugin that refuses (framework.ExtenderName): any event may change its mind.
+EXTENDERS = "Extender"
 
 
 class Verdict:
@@ -37,6 +42,7 @@ class Verdict:
         self.restricted_by: tuple[str, ...] = ()
         # What each filter said of all rows, by its index; without pods that were promised room.
         self.answers: dict[int, Ints | None] = {}
+        self._extended: dict[int, Rejection] = {}
         self._refusals: list[tuple[int, int, Bools]] | None = None
 
     @property
@@ -45,14 +51,21 @@ class Verdict:
         free: Bools = self.refused_by == NOBODY
         return free
 
+    def extend(self, refused: Mapping[int, Rejection]) -> None:
+        """Take in that extenders have refused these rows."""
+        for row, why in refused.items():
+            if row >= 0 and self.refused_by[row] == NOBODY:
+                self.refused_by[row] = EXTENDER
+                self._extended[row] = why
+
     def refusals(self) -> list[tuple[int, int, Bools]]:
         """(filter's index or PRE_FILTER, code, bool[row_limit]: which rows), by index and code."""
         if self._refusals is not None:
             return self._refusals
         found = self._refusals = []
-        present = np.bincount(self.refused_by - ABSENT)
-        for i in (np.flatnonzero(present) + ABSENT).tolist():
-            if i in (ABSENT, NOBODY):
+        present = np.bincount(self.refused_by - EXTENDER)
+        for i in (np.flatnonzero(present) + EXTENDER).tolist():
+            if i in (EXTENDER, ABSENT, NOBODY):
                 continue
             rows = self.refused_by == i
             codes = self.codes[rows]
@@ -78,6 +91,8 @@ class Verdict:
         refused_by = int(self.refused_by[row])
         if refused_by == PRE_FILTER:
             return "", self._outside()
+        if refused_by == EXTENDER:
+            return EXTENDERS, self._extended[row]
         if refused_by < 0:
             return None
         plugin = self.profile.filters[refused_by]
@@ -99,6 +114,9 @@ class Verdict:
                 plugin = self.profile.filters[refused_by]
                 names.add(plugin.name)
                 entries.append(Refused(plugin.name, plugin.rejection(self.shape, code), count))
+        for row in sorted(self._extended):
+            names.add(EXTENDERS)
+            entries.append(Refused(EXTENDERS, self._extended[row], 1))
         return Diagnosis(node_count, tuple(entries), None, frozenset(names))
 
     def _outside(self) -> Rejection:

@@ -9,7 +9,7 @@ matter to the pod by is amounts (`Room`), all rows are worked out at once, and w
 kept for the next pod of the same shape and priority; only rows that changed are asked about again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -132,6 +132,17 @@ class Preemption:
             kept.use_cursor = state.use_log.position
         kept_all[key] = kept
         return kept.columns
+
+
+def candidates_of(
+    state: ClusterState, victims: Mapping[str, tuple[list[PodEntry], int]]
+) -> Candidates:
+    """These as candidates: by node, who leaves and how many budgets are broken."""
+    columns = _Columns(state.capacity)
+    for name, (entries, violations) in victims.items():
+        ordered = tuple(sorted(entries, key=importance))
+        columns.set(state.row_of(name), _Found(ordered, violations))
+    return columns.candidates(np.ones(state.row_limit, np.bool_))
 
 
 class Search:

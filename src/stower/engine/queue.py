@@ -302,7 +302,9 @@ class Queue:
 
     def _group_of(self, pod: QueuedPod) -> _GroupKey:
         plugins = pod.profile.plugins
-        about_pods = any(plugins[name].scope is Scope.PODS for name in pod.refused_by)
+        about_pods = any(
+            name in plugins and plugins[name].scope is Scope.PODS for name in pod.refused_by
+        )
         others = _about_others(pod.entry.pod) if about_pods else b""
         return (pod.profile.scheduler_name, pod.entry.shape.serial, pod.refused_by, others)
 
@@ -351,7 +353,9 @@ def helps(pod: QueuedPod, happened: Happened) -> bool:
     if not pod.refused_by:
         return True
     for name in sorted(pod.refused_by):
-        plugin = pod.profile.plugins[name]
+        plugin = pod.profile.plugins.get(name)
+        if plugin is None:
+            return True  # an extender: nobody knows what may change its mind
         if plugin.wakes_on & happened.change and plugin.hint_pod(
             pod.entry.pod, pod.entry.shape, happened
         ):

@@ -5,7 +5,6 @@ reads a clock; every write is answered later by WriteOk or WriteFailed; `next_wa
 to send a Tick.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Final
@@ -13,10 +12,13 @@ from typing import Final
 from stower.engine.cycle import Cycle
 from stower.engine.decisions import Decision, Outcome
 from stower.engine.evictions import Evictions, told
+from stower.engine.extended_cycle import ExtendedCycle
+from stower.engine.extending import Extending, bind_error
 from stower.engine.limits import Limits
 from stower.engine.pre_binding import PreBinding
 from stower.engine.queue import Queue, QueuedPod
 from stower.engine.storage import StorageEvents
+from stower.engine.telling import POD_SCHEDULED, Telling
 from stower.framework.changes import (
     Change,
     Happened,
@@ -27,6 +29,7 @@ from stower.framework.changes import (
 )
 from stower.framework.events import (
     Event,
+    ExtenderAnswered,
     Listed,
     Observed,
     Tick,
@@ -34,12 +37,14 @@ from stower.framework.events import (
     WriteFailed,
     WriteOk,
 )
+from stower.framework.extenders import Extender
 from stower.framework.guard import PluginError
 from stower.framework.plugin import Plugin
+from stower.framework.post_filter import Remedy
 from stower.framework.profile import Profile
-from stower.framework.reasons import Diagnosis
+from stower.framework.reasons import Diagnosis, Rejection
 from stower.framework.reserve import Reservation
-from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
+from stower.framework.writes import Bind, CallExtender, Write
 from stower.model.errors import InvalidObject, InvariantError
 from stower.model.kinds import (
     SELECTING,
@@ -49,10 +54,8 @@ from stower.model.kinds import (
     Pod,
     PodDisruptionBudget,
 )
-from stower.model.kinds.pod import PodCondition
 from stower.state.cluster import ClusterState, PodEntry
 
-POD_SCHEDULED: Final = "PodScheduled"
 CONFLICT: Final = 409
 # No answer, or a gateway's time-out: the write may have been carried out.
 UNKNOWN_OUTCOME: Final = (0, 504)
@@ -64,7 +67,11 @@ class Engine:
     """A scheduler over one state, for all its profiles."""
 
     def __init__(
-        self, profiles: Mapping[str, Profile], seed: int = 0, limits: Limits | None = None
+        self,
+        profiles: Mapping[str, Profile],
+        seed: int = 0,
+        limits: Limits | None = None,
+        extenders: tuple[Extender, ...] = (),
     ) -> None:
         """`profiles` by scheduler name; a pod of any other scheduler is only counted."""
         self.profiles = dict(profiles)
@@ -78,14 +85,21 @@ class Engine:
         self._resend: list[tuple[int, int, QueuedPod, str]] = []  # binds to send again, by time
         # Pods that are gone, oldest first: a late event must not bring one back.
         self._gone: dict[str, None] = {}
-        self._decisions: deque[Decision] = deque(maxlen=self.limits.decisions_max)
         self._writes: list[Write] = []
-        self._reported: dict[int, QueuedPod] = {}  # conditions that are not yet answered
+        self._tell = Telling(
+            self.state, self.limits, lambda write: self._writes.append(write), self._id
+        )
         self._evictions = Evictions(
             lambda write: self._writes.append(write), self._id, self._preempted, self._preempted_all
         )
 
         self._pre_binding = PreBinding(self.state, self._id, self._bind, self._give_up)
+        self._extended = ExtendedCycle(
+            Extending(extenders, self.state, lambda write: self._writes.append(write), self._id),
+            self.cycle,
+            self.queue,
+            self,
+        )
         self._storage = StorageEvents(self.state, self.queue, self._pre_binding)
 
     def step(self, event: Event, now_ns: int) -> list[Write]:
@@ -96,7 +110,7 @@ class Engine:
         """
         if now_ns < self.now_ns:
             raise InvariantError(f"clock went back: {now_ns=} < {self.now_ns=}")
-        self.now_ns = now_ns
+        self.now_ns = self._tell.now_ns = now_ns
         self._writes = []
         HANDLERS[type(event)](self, event)
         self._send_again()
@@ -108,16 +122,16 @@ class Engine:
     @property
     def next_wake_ns(self) -> int | None:
         """When to send a Tick if nothing happens before; None where only an event can help."""
-        wakes = (self.queue.next_wake_ns, self._pre_binding.next_wake_ns)
+        # While an extender is asked, no other pod is tried.
+        next_pod = None if self._extended.is_busy else self.queue.next_wake_ns
+        wakes = (next_pod, self._pre_binding.next_wake_ns)
         due = [d for d in wakes if d is not None]
         due += [d for d, _, _, _ in self._resend[:1]]
         return max(min(due), self.now_ns) if due else None
 
     def drain(self) -> list[Decision]:
         """The decisions since the last call, oldest first."""
-        decisions = list(self._decisions)
-        self._decisions.clear()
-        return decisions
+        return self._tell.drain()
 
     # Events
 
@@ -187,7 +201,7 @@ class Engine:
         """Time alone: what is due is found by the queue."""
 
     def _on_write_ok(self, event: WriteOk) -> None:
-        self._reported.pop(event.id, None)
+        self._tell.answered(event.id, False)
         queued, node_name = self._waiting.pop(event.id, (None, ""))
         if queued is None:
             if not self._evictions.answered(event.id, 0):
@@ -198,12 +212,10 @@ class Engine:
         if entry.row >= 0 and self.queue.get(entry.uid) is queued:
             self.queue.remove(entry.uid)
         note = f"Successfully assigned {entry.pod.key} to {node_name}"
-        self._event(entry.pod, "Normal", "Scheduled", "Binding", note)
+        self._tell.event(entry.pod, "Normal", "Scheduled", "Binding", note)
 
     def _on_write_failed(self, event: WriteFailed) -> None:
-        reported = self._reported.pop(event.id, None)
-        if reported is not None:
-            reported.condition = None  # it was not written: the next attempt writes it again
+        self._tell.answered(event.id, True)
         if self._evictions.answered(event.id, event.code or UNKNOWN_OUTCOME[1]):
             return
         if self._pre_binding.answered(event.id, event.message or f"status {event.code}"):
@@ -220,8 +232,8 @@ class Engine:
             due_ns = self.now_ns + self.queue.delay_ns(queued.bind_tries)
             heappush(self._resend, (due_ns, event.id, queued, node_name))
             if queued.bind_tries == BIND_TRIES_SILENT:
-                self._decide(queued, Outcome.ERROR, message=message)
-                self._report(queued, "SchedulerError", message)
+                self._tell.decide(queued, Outcome.ERROR, message=message)
+                self._tell.report(queued, "SchedulerError", message)
             return
         if event.code == CONFLICT and queued.bind_tries:
             # An earlier try may have bound it: the watch will show where the pod is, or that it is
@@ -230,13 +242,29 @@ class Engine:
         self._give_up(queued, message)
 
     def _give_up(self, queued: QueuedPod, message: str) -> None:
-        """A node was found, and then something failed: the pod is tried again after a delay."""
+        """A node was found, and then something failed."""
         entry = queued.entry
         self.state.forget(entry)
         self._freed(entry.pod)
-        self.queue.retry(queued, self.now_ns)
-        self._decide(queued, Outcome.ERROR, message=message)
-        self._report(queued, "SchedulerError", message)
+        self.fail(queued, message)
+
+    def _on_extender_answered(self, event: ExtenderAnswered) -> None:
+        if self._extended.answered(event):
+            return
+        queued, node_name = self._waiting.get(event.id, (None, ""))
+        if queued is None:
+            return
+        error = event.error or bind_error(event.body)
+        if not error:
+            self._on_write_ok(WriteOk(event.id))
+            return
+        del self._waiting[event.id]
+        if self.queue.get(queued.entry.uid) is not queued or not queued.entry.assumed:
+            return
+        if self._extended.binder_is_ignorable(queued.entry.pod):
+            self._bind(queued, node_name, extended=False)
+        else:
+            self._give_up(queued, error)
 
     def _send_again(self) -> None:
         """Binds of which nobody knows whether they were carried out: the same once more."""
@@ -382,24 +410,30 @@ class Engine:
 
     def _run_cycles(self) -> None:
         for _ in range(self.limits.cycles_per_step_max):
-            queued = self.queue.pop(self.now_ns)
+            queued = None if self._extended.is_busy else self.queue.pop(self.now_ns)
             if queued is None:
                 return
             if queued.entry.pod.metadata.deletion_timestamp is not None:
                 self._skip_deleted(queued)
                 continue
             try:
+                if self._extended.asks(queued):
+                    continue
                 row = self.cycle.choose(queued.profile, queued.entry)
                 if row >= 0:
-                    self._assume(queued, row)
+                    self.assume(queued, row)
                 else:
-                    self._refuse(queued)
+                    self.refuse(queued)
             except PluginError as error:  # a plugin of others: this pod fails, the loop goes on
-                self.queue.retry(queued, self.now_ns)
-                self._decide(queued, Outcome.ERROR, message=str(error))
-                self._report(queued, "SchedulerError", str(error))
+                self.fail(queued, str(error))
 
-    def _assume(self, queued: QueuedPod, row: int) -> None:
+    def fail(self, queued: QueuedPod, message: str) -> None:
+        """An attempt came to nothing by no fault of the pod's: it is tried again after a delay."""
+        self.queue.retry(queued, self.now_ns)
+        self._tell.decide(queued, Outcome.ERROR, message=message)
+        self._tell.report(queued, "SchedulerError", message)
+
+    def assume(self, queued: QueuedPod, row: int) -> None:
         entry = queued.entry
         parts: list[tuple[Plugin, Reservation]] = []
         for plugin in queued.profile.reservers:
@@ -418,28 +452,40 @@ class Engine:
             self._pre_bind(queued, node_name, parts)
         else:
             self._bind(queued, node_name)
-        self._decide(queued, Outcome.PLACED, node_name=node_name)
+        self._tell.decide(queued, Outcome.PLACED, node_name=node_name)
 
     def _pre_bind(
         self, queued: QueuedPod, node_name: str, parts: list[tuple[Plugin, Reservation]]
     ) -> None:
         """Have other objects agree first, and say which node it is to be (KEP-5278)."""
         if queued.entry.pod.status.nominated_node_name != node_name:
-            self._promise(queued.entry, node_name)
+            self._tell.promise(queued.entry, node_name)
         self._writes += self._pre_binding.begin(queued, node_name, parts, self.now_ns)
 
-    def _bind(self, queued: QueuedPod, node_name: str) -> None:
-        meta = queued.entry.pod.metadata
+    def _bind(self, queued: QueuedPod, node_name: str, extended: bool = True) -> None:
+        pod = queued.entry.pod
+        meta = pod.metadata
         id = self._id()
         self._waiting[id] = (queued, node_name)
+        binder = self._extended.binder(pod) if extended else -1
+        if binder >= 0:
+            self._writes.append(
+                CallExtender(id, binder, "bind", meta.namespace, meta.name, meta.uid, (node_name,))
+            )
+            return
         self._writes.append(Bind(id, meta.namespace, meta.name, meta.uid, node_name))
 
-    def _refuse(self, queued: QueuedPod) -> None:
-        diagnosis, remedy = self.cycle.fail(queued.profile, queued.entry)
+    def refuse(self, queued: QueuedPod, extended: Mapping[str, Rejection] | None = None) -> None:
+        """No node will do. `extended`: those that only extenders have refused."""
+        diagnosis, remedy = self.cycle.fail(queued.profile, queued.entry, extended)
+        if not (remedy.victims and self._extended.asks_whom_to_spare(queued, diagnosis)):
+            self.refused(queued, diagnosis, remedy)
+
+    def refused(self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy) -> None:
         message = diagnosis.message(remedy.message)
         self.queue.park(queued, diagnosis.plugins, self.now_ns)
-        self._decide(queued, Outcome.UNSCHEDULABLE, "", message, diagnosis)
-        self._report(queued, "Unschedulable", message, remedy.nominate)
+        self._tell.decide(queued, Outcome.UNSCHEDULABLE, "", message, diagnosis)
+        self._tell.report(queued, "Unschedulable", message, remedy.nominate)
         if remedy.victims and remedy.nominate:
             self._take_promises(remedy.nominate, queued.entry.pod.priority)
             bound = [v for v in remedy.victims if v.uid not in self._pre_binding]
@@ -457,18 +503,10 @@ class Engine:
         for entry in [*self.state.nominated.get(node_name, {}).values()]:
             if entry.pod.priority < priority:
                 self.state.nominate(entry, "")
-                self._promise(entry, "")
-
-    def _promise(self, entry: PodEntry, node_name: str) -> None:
-        meta = entry.pod.metadata
-        self._writes.append(
-            PatchPodStatus(
-                self._id(), meta.namespace, meta.name, entry.uid, nominated_node_name=node_name
-            )
-        )
+                self._tell.promise(entry, "")
 
     def _preempted(self, victim: PodEntry, note: str) -> None:
-        self._event(victim.pod, "Normal", "Preempted", "Preempting", note)
+        self._tell.event(victim.pod, "Normal", "Preempted", "Preempting", note)
 
     def _preempted_all(self, queued: QueuedPod, failed: bool) -> None:
         queued.is_preempting = False
@@ -479,65 +517,7 @@ class Engine:
         pod = queued.entry.pod
         self.queue.remove(queued.entry.uid)
         note = f"skip schedule deleting pod: {pod.key}"
-        self._event(pod, "Warning", "FailedScheduling", "Scheduling", note)
-
-    # Writes
-
-    def _report(
-        self, queued: QueuedPod, reason: str, message: str, nominate: str | None = ""
-    ) -> None:
-        """Set the PodScheduled condition and tell of it, unless both already say so.
-
-        `nominate`: the node that is promised to the pod; "" takes a promise back, None leaves it.
-        """
-        entry, pod = queued.entry, queued.entry.pod
-        nominated = None
-        if nominate is not None:
-            if nominate not in (entry.nominated_to, pod.status.nominated_node_name) or (
-                entry.nominated_to != pod.status.nominated_node_name
-            ):
-                nominated = nominate
-            self.state.nominate(entry, nominate)
-        condition = PodCondition(POD_SCHEDULED, "False", reason, message)
-        told = queued.condition or pod.condition(POD_SCHEDULED)
-        if told == condition and nominated is None:
-            return
-        queued.condition = condition
-        meta = pod.metadata
-        id = self._id()
-        self._reported[id] = queued
-        self._writes.append(
-            PatchPodStatus(id, meta.namespace, meta.name, entry.uid, condition, nominated)
-        )
-        self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
-
-    def _event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        limit = self.limits.event_note_bytes_max
-        if len(note.encode()) > limit:
-            note = note.encode()[: limit - 4].decode(errors="ignore") + " ..."
-        meta = pod.metadata
-        id = self._id()
-        self._writes.append(
-            CreateEvent(
-                id, meta.namespace, meta.name, meta.uid, type, reason, action, note, self.now_ns
-            )
-        )
-
-    def _decide(
-        self,
-        queued: QueuedPod,
-        outcome: Outcome,
-        node_name: str = "",
-        message: str = "",
-        diagnosis: Diagnosis | None = None,
-    ) -> None:
-        meta = queued.entry.pod.metadata
-        self._decisions.append(
-            Decision(
-                meta.namespace, meta.name, meta.uid, outcome, self.now_ns, queued.attempts,
-                node_name, message, diagnosis,
-            )
-        )  # fmt: skip
+        self._tell.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
 
     def _id(self) -> int:
         id = self._next_id
@@ -559,6 +539,7 @@ HANDLERS: Final[Mapping[type, Callable[..., None]]] = {
     Observed: Engine._on_observed,
     Listed: Engine._on_listed,
     Tick: Engine._on_tick,
+    ExtenderAnswered: Engine._on_extender_answered,
     WriteOk: Engine._on_write_ok,
     WriteFailed: Engine._on_write_failed,
 }

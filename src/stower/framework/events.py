@@ -45,8 +45,16 @@ class WriteFailed(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
 
 
+class ExtenderAnswered(msgspec.Struct, frozen=True, gc=False):
+    """What an extender said: its JSON; or why there is no answer."""
+
+    id: int
+    body: bytes = b""
+    error: str = ""
+
+
 class Tick(msgspec.Struct, frozen=True, gc=False):
     """Nothing but time has passed."""
 
 
-Event = Observed | Listed | WriteOk | WriteFailed | Tick
+Event = Observed | Listed | WriteOk | WriteFailed | ExtenderAnswered | Tick

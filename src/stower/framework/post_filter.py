@@ -3,6 +3,7 @@
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from stower.model.kinds import Pod
 from stower.state.arrays import Ints
@@ -58,3 +59,27 @@ class Remedy(msgspec.Struct, frozen=True):
     message: str = ""
     nominate: str | None = None
     victims: tuple[PodEntry, ...] = ()
+
+
+def best(found: Candidates) -> Ints:
+    """The rows that no other beats: int64[rows]. Criteria as in pickOneNodeForPreemption."""
+    rows: Ints | None = None
+    for column, sign in (
+        (found.violations, 1),
+        (found.highest, 1),
+        (found.total, 1),
+        (found.count, 1),
+        (found.start, -1),
+    ):
+        among = column if rows is None else column[rows]
+        hit = among == (among.min() if sign > 0 else among.max())
+        if not hit.all():
+            rows = np.flatnonzero(hit) if rows is None else rows[hit]
+            if len(rows) == 1:
+                break
+    return found.rows if rows is None else found.rows[rows]
+
+
+def ranked(found: Candidates) -> Ints:
+    """Indices of the candidates, the best first, by the same criteria."""
+    return np.lexsort((-found.start, found.count, found.total, found.highest, found.violations))

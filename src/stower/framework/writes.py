@@ -42,6 +42,24 @@ class PatchObject(msgspec.Struct, frozen=True, gc=False):
     patch: dict[str, Any]
 
 
+class CallExtender(msgspec.Struct, frozen=True, gc=False):
+    """Ask an extender about a pod; answered by ExtenderAnswered, and only by that.
+
+    extender: index into the configuration's; verb: filter, prioritize, preempt or bind; nodes:
+    those asked about, or the one to bind to; victims: by node, their uids, and how many budgets
+    are broken.
+    """
+
+    id: int
+    extender: int
+    verb: str
+    namespace: str
+    name: str
+    uid: str
+    nodes: tuple[str, ...]
+    victims: dict[str, tuple[list[str], int]] = {}
+
+
 class DeletePod(msgspec.Struct, frozen=True, gc=False):
     """Delete a pod, with the time that it gives itself to end. Relies on its uid."""
 
@@ -65,4 +83,6 @@ class CreateEvent(msgspec.Struct, frozen=True, gc=False):
     at_ns: int
 
 
-Write = Bind | PatchPodStatus | DeletePod | PatchObject | CreateEvent
+# What is written to the API server, and all that an engine may want done.
+ApiWrite = Bind | PatchPodStatus | DeletePod | PatchObject | CreateEvent
+Write = ApiWrite | CallExtender

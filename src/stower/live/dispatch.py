@@ -12,12 +12,12 @@ from typing import Final
 
 from stower.framework.events import WriteFailed, WriteOk
 from stower.framework.writes import (
+    ApiWrite,
     Bind,
     CreateEvent,
     DeletePod,
     PatchObject,
     PatchPodStatus,
-    Write,
 )
 from stower.live.client import Answer, Client
 from stower.live.requests import request_of
@@ -65,14 +65,14 @@ class Dispatch:
         self._writes: deque[_Ordered] = deque()
         self._events: deque[CreateEvent] = deque()
         self._behind: dict[str, deque[_Ordered]] = {}  # pods with a write in flight
-        self._workers = Workers[Write](self._take, self._do, lambda: self.window.size)
+        self._workers = Workers[ApiWrite](self._take, self._do, lambda: self.window.size)
 
     @property
     def waiting(self) -> int:
         """Writes that are not yet answered."""
         return len(self._writes) + len(self._events) + self._workers.busy
 
-    def send(self, writes: list[Write]) -> None:
+    def send(self, writes: list[ApiWrite]) -> None:
         """Take these on."""
         for write in writes:
             if isinstance(write, CreateEvent):
@@ -92,13 +92,13 @@ class Dispatch:
         """Finish what was taken on, for so long at most."""
         await self._workers.close(timeout_s)
 
-    def _take(self) -> Write | None:
+    def _take(self) -> ApiWrite | None:
         """Events wait for everything else."""
         if self._writes:
             return self._writes.popleft()
         return self._events.popleft() if self._events else None
 
-    async def _do(self, write: Write) -> None:
+    async def _do(self, write: ApiWrite) -> None:
         answer = await self._carry_out(write)
         if not isinstance(write, CreateEvent):
             self._next_of(write.uid)
@@ -112,7 +112,7 @@ class Dispatch:
         else:
             del self._behind[uid]
 
-    async def _carry_out(self, write: Write) -> WriteOk | WriteFailed:
+    async def _carry_out(self, write: ApiWrite) -> WriteOk | WriteFailed:
         request = request_of(write, self._pod_of(write.uid), self._wall_ns(), self._instance)
         answer, failed = Answer(0, b""), False
         for turn in range(TRIES):
@@ -130,7 +130,7 @@ class Dispatch:
             code = UNKNOWN  # a server that failed may have written it before
         return WriteFailed(write.id, code, answer.message)
 
-    def _curable(self, write: Write) -> tuple[int, ...]:
+    def _curable(self, write: ApiWrite) -> tuple[int, ...]:
         """What to try again: what was not carried out, or does no harm when it is twice."""
         if isinstance(write, Bind):
             return (TOO_MANY, UNAVAILABLE)

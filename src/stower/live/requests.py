@@ -6,12 +6,12 @@ from urllib.parse import quote
 import msgspec
 
 from stower.framework.writes import (
+    ApiWrite,
     Bind,
     CreateEvent,
     DeletePod,
     PatchObject,
     PatchPodStatus,
-    Write,
 )
 from stower.live.client import JSON, collection_path
 from stower.model.kinds import KIND_BY_VIEW, Pod
@@ -25,7 +25,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def request_of(
-    write: Write, known: Pod | None, wall_ns: int, instance: str
+    write: ApiWrite, known: Pod | None, wall_ns: int, instance: str
 ) -> tuple[str, str, bytes, str]:
     """Method, path, body and content type.
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from stower.engine.step import Engine
 from stower.live.access import AccessError, read_access
 from stower.live.client import Client
+from stower.live.extenders import ExtenderError
 from stower.live.scheduler import Observer, Options, Scheduler
 from stower.live.shell import ShellError, Stopped, unless
 
@@ -61,7 +62,10 @@ async def run(
         return
     async with Client(access, USER_AGENT) as client, contextlib.AsyncExitStack() as stack:
         observer = telling.metrics if telling is not None else None
-        scheduler = Scheduler(client, build, options, observer)
+        try:
+            scheduler = Scheduler(client, build, options, observer)
+        except ExtenderError as error:
+            raise ShellError(str(error)) from None
         try:
             await unless(stopped, scheduler.check_version())
         except Stopped:

@@ -18,10 +18,21 @@ import msgspec
 from stower.engine.decisions import Decision
 from stower.engine.queue import Place
 from stower.engine.step import Engine
-from stower.framework.events import Event, Listed, Observed, Tick, WriteFailed, WriteOk
+from stower.framework.events import (
+    Event,
+    ExtenderAnswered,
+    Listed,
+    Observed,
+    Tick,
+    WriteFailed,
+    WriteOk,
+)
+from stower.framework.extenders import Extender
+from stower.framework.writes import CallExtender
 from stower.live.access import AccessError
 from stower.live.client import Answer, Client, collection_path
 from stower.live.dispatch import Dispatch
+from stower.live.extenders import Extenders
 from stower.live.leader import Candidate, Terms
 from stower.live.reflect import Changes, Reflector, Views
 from stower.live.shell import Clock, ShellError, run_until, sleep_until
@@ -56,6 +67,7 @@ class Options:
     seed: int = 0
     in_flight: int = IN_FLIGHT
     terms: Terms | None = None
+    extenders: tuple[Extender, ...] = ()
 
 
 class Scheduler:
@@ -106,6 +118,7 @@ class Scheduler:
             options.instance,
             options.in_flight,
         )
+        self.extenders = Extenders(options.extenders, client, self._said)
         self.candidate = (
             Candidate(client, options.instance, options.terms, chance) if options.terms else None
         )
@@ -146,6 +159,7 @@ class Scheduler:
             # Another leads already: what was not sent is no longer ours to send.
             leads = self.candidate is None or self.candidate.election.leads
             await self.dispatch.close(CLOSE_SECONDS if leads else 0.0)
+            await self.extenders.close()
             if self.candidate is not None:
                 await self.candidate.release()
 
@@ -203,6 +217,12 @@ class Scheduler:
         self._inbox.append(answer)
         self._awake.set()
 
+    def _said(self, answer: ExtenderAnswered) -> None:
+        if answer.error:
+            log.info("an extender failed: %s", answer.error)
+        self._inbox.append(answer)
+        self._awake.set()
+
     def _everything(self) -> Listed:
         related = (obj for r in self.related for obj in r.objects.values())
         return Listed((*related, *self.nodes.objects.values(), *self.pods.objects.values()))
@@ -240,7 +260,10 @@ class Scheduler:
             if self._observer is not None:
                 self._observer.decided(decision)
         if writes:
-            self.dispatch.send(writes)
+            self.dispatch.send([w for w in writes if not isinstance(w, CallExtender)])
+            for write in writes:
+                if isinstance(write, CallExtender):
+                    self.extenders.send(write)
 
 
 def _version(answer: Answer) -> tuple[int, int] | None:

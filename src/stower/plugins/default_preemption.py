@@ -6,13 +6,10 @@ Source: kube-scheduler plugins/defaultpreemption, framework/preemption.
 from collections.abc import Mapping
 from typing import Any, Final
 
-import numpy as np
-
 from stower.framework.args import Args, convert_args, invalid
 from stower.framework.plugin import Features, Plugin
-from stower.framework.post_filter import Candidates, Failure, Remedy
+from stower.framework.post_filter import Failure, Remedy, best
 from stower.model.kinds import Pod
-from stower.state.arrays import Ints
 
 NEVER: Final = "Never"
 DISRUPTION_TARGET: Final = "DisruptionTarget"
@@ -63,25 +60,6 @@ class DefaultPreemption(Plugin):
             return Remedy(f"preemption: {failure.no_candidate()}", nominate="")
         row = failure.pick(best(found))
         return Remedy("", failure.state.names[row], failure.victims(row))
-
-
-def best(found: Candidates) -> Ints:
-    """The rows that no other beats: int64[rows]. Criteria as in pickOneNodeForPreemption."""
-    rows: Ints | None = None
-    for column, sign in (
-        (found.violations, 1),
-        (found.highest, 1),
-        (found.total, 1),
-        (found.count, 1),
-        (found.start, -1),
-    ):
-        among = column if rows is None else column[rows]
-        hit = among == (among.min() if sign > 0 else among.max())
-        if not hit.all():
-            rows = np.flatnonzero(hit) if rows is None else rows[hit]
-            if len(rows) == 1:
-                break
-    return found.rows if rows is None else found.rows[rows]
 
 
 def _not_eligible(failure: Failure) -> str:

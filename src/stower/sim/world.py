@@ -11,8 +11,24 @@ import msgspec
 
 from stower.engine.decisions import Decision
 from stower.engine.step import Engine
-from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteOk
-from stower.framework.writes import Bind, CreateEvent, DeletePod, PatchObject, PatchPodStatus, Write
+from stower.framework.events import (
+    Event,
+    ExtenderAnswered,
+    Listed,
+    Observed,
+    Tick,
+    WatchType,
+    WriteOk,
+)
+from stower.framework.writes import (
+    Bind,
+    CallExtender,
+    CreateEvent,
+    DeletePod,
+    PatchObject,
+    PatchPodStatus,
+    Write,
+)
 from stower.model.kinds import Background, Node, Pod
 from stower.model.kinds.pod import PodCondition, PodStatus
 from stower.sim.binder import Binder
@@ -89,6 +105,11 @@ class World:
         if isinstance(write, CreateEvent):
             self.event_count += 1
             return
+        if isinstance(write, CallExtender):
+            self._inbox[-1] = ExtenderAnswered(write.id, agreed(write))
+            if write.verb != "bind":
+                return
+            write = Bind(write.id, write.namespace, write.name, write.uid, write.nodes[0])
         if isinstance(write, PatchObject):
             for obj in self._binder.patched(write):
                 self._inbox.append(Observed(WatchType.MODIFIED, obj))
@@ -102,6 +123,21 @@ class World:
             changed = bound(pod, write) if isinstance(write, Bind) else patched(pod, write)
             self.pods[write.uid] = changed
             self._inbox.append(Observed(WatchType.MODIFIED, changed))
+
+
+def agreed(write: CallExtender) -> bytes:
+    """What an extender says that has nothing against anything: it is not asked in a simulation."""
+    answer: object = {"nodeNames": write.nodes}
+    if write.verb == "prioritize":
+        answer = []
+    elif write.verb == "preempt":
+        answer = {
+            "nodeNameToMetaVictims": {
+                name: {"pods": [{"uid": uid} for uid in uids], "numPDBViolations": violations}
+                for name, (uids, violations) in write.victims.items()
+            }
+        }
+    return msgspec.json.encode(answer)
 
 
 def bound(pod: Pod, write: Bind) -> Pod:

@@ -107,7 +107,7 @@ def run(
     def stop() -> asyncio.Event:
         return stop_event(with_parent)
 
-    options = Options(instance, seed, in_flight, terms)
+    options = Options(instance, seed, in_flight, terms, configuration.extenders)
     place = Place(kubeconfig, context)
     wait_for_go(with_parent)
     try:

@@ -1,0 +1,106 @@
+"""What the engine tells: conditions and Events for people, decisions for whoever counts."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from stower.engine.decisions import Decision, Outcome
+from stower.engine.limits import Limits
+from stower.engine.queue import QueuedPod
+from stower.framework.reasons import Diagnosis
+from stower.framework.writes import CreateEvent, PatchPodStatus, Write
+from stower.model.kinds import Pod
+from stower.model.kinds.pod import PodCondition
+from stower.state.cluster import ClusterState, PodEntry
+
+POD_SCHEDULED: Final = "PodScheduled"
+
+
+class Telling:
+    """Writes that say something, but nothing twice."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        limits: Limits,
+        write: Callable[[Write], None],
+        next_id: Callable[[], int],
+    ) -> None:
+        self.now_ns = 0
+        self._state = state
+        self._limits = limits
+        self._write = write
+        self._next_id = next_id
+        self._decisions: deque[Decision] = deque(maxlen=limits.decisions_max)
+        self._reported: dict[int, QueuedPod] = {}  # conditions that are not yet answered
+
+    def drain(self) -> list[Decision]:
+        """The decisions since the last call, oldest first."""
+        decisions = list(self._decisions)
+        self._decisions.clear()
+        return decisions
+
+    def answered(self, id: int, failed: bool) -> None:
+        """A write was carried out, or not: then the next attempt writes it again."""
+        reported = self._reported.pop(id, None)
+        if reported is not None and failed:
+            reported.condition = None
+
+    def report(
+        self, queued: QueuedPod, reason: str, message: str, nominate: str | None = ""
+    ) -> None:
+        """Set the PodScheduled condition and tell of it, unless both already say so.
+
+        `nominate`: the node that is promised to the pod; "" takes a promise back, None leaves it.
+        """
+        entry, pod = queued.entry, queued.entry.pod
+        nominated = None
+        if nominate is not None:
+            if {entry.nominated_to, pod.status.nominated_node_name} != {nominate}:
+                nominated = nominate
+            self._state.nominate(entry, nominate)
+        condition = PodCondition(POD_SCHEDULED, "False", reason, message)
+        told = queued.condition or pod.condition(POD_SCHEDULED)
+        if told == condition and nominated is None:
+            return
+        queued.condition = condition
+        meta, id = pod.metadata, self._next_id()
+        self._reported[id] = queued
+        self._write(PatchPodStatus(id, meta.namespace, meta.name, entry.uid, condition, nominated))
+        self.event(pod, "Warning", "FailedScheduling", "Scheduling", message)
+
+    def promise(self, entry: PodEntry, node_name: str) -> None:
+        """Set the nominated node name alone; "" takes it away."""
+        meta, id = entry.pod.metadata, self._next_id()
+        self._write(
+            PatchPodStatus(id, meta.namespace, meta.name, entry.uid, nominated_node_name=node_name)
+        )
+
+    def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
+        """An Event about a pod."""
+        limit = self._limits.event_note_bytes_max
+        if len(note.encode()) > limit:
+            note = note.encode()[: limit - 4].decode(errors="ignore") + " ..."
+        meta, id = pod.metadata, self._next_id()
+        self._write(
+            CreateEvent(
+                id, meta.namespace, meta.name, meta.uid, type, reason, action, note, self.now_ns
+            )
+        )
+
+    def decide(
+        self,
+        queued: QueuedPod,
+        outcome: Outcome,
+        node_name: str = "",
+        message: str = "",
+        diagnosis: Diagnosis | None = None,
+    ) -> None:
+        """An attempt has ended."""
+        meta = queued.entry.pod.metadata
+        self._decisions.append(
+            Decision(
+                meta.namespace, meta.name, meta.uid, outcome, self.now_ns, queued.attempts,
+                node_name, message, diagnosis,
+            )
+        )  # fmt: skip
