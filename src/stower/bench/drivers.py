@@ -4,7 +4,6 @@ Every driver returns the time of each timed piece of work in ns; work that is th
 (making the bound pod, say) is left out.
 """
 
-import gc
 from collections.abc import Callable
 from time import perf_counter_ns
 
@@ -12,7 +11,9 @@ import msgspec
 import numpy as np
 
 from stower.assembly import build_engine
-from stower.bench.objects import node_bytes, pod_bytes
+from stower.bench.objects import node_bytes, pod_bytes, scheduler_name
+from stower.bench.perf import claims, perf
+from stower.bench.settle import Times, settle_memory
 from stower.bench.workloads import BenchWorkload
 from stower.engine.step import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
@@ -24,13 +25,6 @@ from stower.model.meta import ObjectMeta
 from stower.model.raw import decode, edit
 
 SECOND_NS = 1_000_000_000
-
-
-class Times(msgspec.Struct):
-    """Timed pieces of work, in ns, and for how many pods they stand in all."""
-
-    pieces_ns: list[int]
-    pods: int
 
 
 def _nodes(workload: BenchWorkload) -> tuple[Node, ...]:
@@ -47,9 +41,10 @@ def _existing(workload: BenchWorkload) -> list[Pod]:
 
 
 def _ready(workload: BenchWorkload) -> Engine:
-    engine = build_engine()
+    profiles = [{"schedulerName": scheduler_name(i)} for i in range(workload.profiles)]
+    engine = build_engine({"profiles": profiles})
     engine.step(Listed((*_related(workload), *_nodes(workload), *_existing(workload))), 0)
-    _settle_memory()
+    settle_memory()
     return engine
 
 
@@ -59,12 +54,6 @@ def _related(workload: BenchWorkload) -> tuple[Service, ...]:
         return ()
     meta = ObjectMeta(name="bench", namespace="default", uid="service")
     return (Service(metadata=meta, spec=ServiceSpec(selector={"app": "bench"})),)
-
-
-def _settle_memory() -> None:
-    """As a shell does after its first list: what is there stays there."""
-    gc.collect()
-    gc.freeze()
 
 
 def _one_bind(writes: list[Write]) -> Bind:
@@ -144,7 +133,7 @@ def restart(workload: BenchWorkload) -> Times:
         for i in range(workload.existing)
     ]
     pending = pod_bytes(0, workload)
-    _settle_memory()
+    settle_memory()
     start = perf_counter_ns()
     engine = build_engine()
     objects: list[Node | Pod] = [decode(data, Node) for data in nodes]
@@ -303,4 +292,6 @@ DRIVE: dict[str, Callable[[BenchWorkload], Times]] = {
     "preempt-one": preempt_one,
     "relabel": relabel,
     "waiting": waiting,
+    "perf": perf,
+    "claims": claims,
 }

@@ -9,6 +9,11 @@ from stower.bench.workloads import BenchWorkload
 ZONES = 3
 
 
+def scheduler_name(i: int) -> str:
+    """The name of profile i."""
+    return f"scheduler-{i}" if i else "default-scheduler"
+
+
 def node_bytes(i: int, workload: BenchWorkload) -> bytes:
     """Node i: 32 cores, 64 GiB, 110 pods, in one of three zones."""
     name = f"node-{i:05}"
@@ -86,7 +91,7 @@ def pod_bytes(i: int, workload: BenchWorkload, node_name: str = "", cpu_milli: i
     milli = cpu_milli or (workload.existing_milli if is_there else workload.arriving_milli)
     milli = milli or 100 + shape
     spec: dict[str, Any] = {
-        "schedulerName": "default-scheduler",
+        "schedulerName": scheduler_name(i % workload.profiles),
         "serviceAccountName": "default",
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 30,

@@ -12,8 +12,19 @@ from stower.model.errors import InvalidObject
 # How a workload drives the engine; see drivers.py.
 DRIVERS: Final = (
     "arrive", "bytes", "restart", "hold", "wake", "churn", "preempt", "preempt-one", "relabel",
-    "waiting",
+    "waiting", "perf", "claims",
 )  # fmt: skip
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Pods of one sort (perf.py); beside: another sort, of which one comes for every so many."""
+
+    pod: str
+    count: int
+    namespace: str = "default"
+    timed: bool = False
+    beside: str = ""
+    every: int = 0
 
 
 class BenchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,8 +38,8 @@ class BenchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     preferred affinity) and away (required anti-affinity): topology keys, each about the pods of the
     own group; service: one selects them all, and spreads them by the defaults; existing_milli,
     arriving_milli: cpu that the pods ask for, where it is not 100 and more; priority: of the
-    arriving pods; existing_waiting: pods that fit nowhere; claims: each has a volume of its own,
-    there already ("bound") or to be made ("made").
+    arriving pods; existing_waiting: pods that fit nowhere; profiles: how many the pods are dealt
+    out to; steps, zones: of the driver perf.
     """
 
     name: str
@@ -53,7 +64,9 @@ class BenchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     existing_milli: int = 0
     arriving_milli: int = 0
     priority: int = 0
-    claims: str = ""
+    profiles: int = 1
+    steps: tuple[Step, ...] = ()
+    zones: tuple[str, ...] = ()
     existing_waiting: int = 0
 
 

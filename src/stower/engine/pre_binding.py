@@ -11,6 +11,7 @@ from stower.engine.queue import QueuedPod
 from stower.framework.plugin import Plugin
 from stower.framework.reserve import Reservation
 from stower.framework.writes import Write
+from stower.model.kinds import ApiObject
 from stower.state.cluster import ClusterState
 
 
@@ -46,6 +47,7 @@ class PreBinding:
         self._failed = failed
         self._waiting: dict[str, Waiting] = {}
         self._by_write: dict[int, Waiting] = {}
+        self._by_object: dict[tuple[type, str, str], dict[str, Waiting]] = {}
         self._deadlines: list[tuple[int, int, Waiting]] = []
 
     def __len__(self) -> int:
@@ -79,6 +81,8 @@ class PreBinding:
         for _, part in parts:
             writes += part.writes(self._state, self._next_id)
             part.hold(self._state)
+            for key in part.awaits:
+                self._by_object.setdefault(key, {})[queued.entry.uid] = waiting
             heappush(self._deadlines, (now_ns + part.timeout_ns, self._next_id(), waiting))
         for write in writes:
             waiting.pending.add(write.id)
@@ -96,9 +100,10 @@ class PreBinding:
             self._look(waiting)
         return True
 
-    def look(self) -> None:
-        """Something has changed that they may wait for."""
-        for waiting in list(self._waiting.values()):
+    def look(self, obj: ApiObject) -> None:
+        """This has changed, which some may wait for."""
+        key = (type(obj), obj.metadata.namespace, obj.metadata.name)
+        for waiting in list(self._by_object.get(key, {}).values()):
             if self._is_waiting(waiting):
                 self._look(waiting)
 
@@ -110,7 +115,7 @@ class PreBinding:
 
     def drop(self, uid: str) -> None:
         """The pod is bound, or is not to be."""
-        waiting = self._waiting.pop(uid, None)
+        waiting = self._forget(uid)
         if waiting is not None:
             for _, part in waiting.parts:
                 part.release(self._state)
@@ -119,6 +124,15 @@ class PreBinding:
         """The pod is to give its node up."""
         waiting = self._waiting[uid]
         self._fail(waiting, waiting.parts[0][0], why)
+
+    def _forget(self, uid: str) -> Waiting | None:
+        waiting = self._waiting.pop(uid, None)
+        for _, part in waiting.parts if waiting is not None else ():
+            for key in part.awaits:
+                self._by_object[key].pop(uid, None)
+                if not self._by_object[key]:
+                    del self._by_object[key]
+        return waiting
 
     def _is_waiting(self, waiting: Waiting) -> bool:
         return self._waiting.get(waiting.queued.entry.uid) is waiting
@@ -135,7 +149,7 @@ class PreBinding:
                 self._fail(waiting, plugin, f"binding volumes: {fault}")
                 return
         if all(part.is_done(self._state) for _, part in waiting.parts):
-            del self._waiting[waiting.queued.entry.uid]
+            self._forget(waiting.queued.entry.uid)
             self._ready(waiting.queued, waiting.node_name)
 
     def _fail(self, waiting: Waiting, plugin: Plugin, why: str) -> None:

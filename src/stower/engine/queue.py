@@ -48,7 +48,7 @@ class QueuedPod:
 
     __slots__ = (
         "added_ns", "attempts", "bind_tries", "condition", "entry", "error_count", "group",
-        "is_preempting", "key", "place", "profile", "refused_by", "tried_ns", "turn",
+        "is_preempting", "is_promised", "key", "place", "profile", "refused_by", "tried_ns", "turn",
         "unschedulable_count", "victims", "woken",
     )  # fmt: skip
 
@@ -63,6 +63,7 @@ class QueuedPod:
         self.error_count = 0
         self.bind_tries = 0  # of which nobody knows what became of them
         self.is_preempting = False  # its victims are being sent away: it is not tried meanwhile
+        self.is_promised = False  # we have written a node for it that is not its own yet
         self.victims: set[str] = set()  # that it waits for: until the last is gone, none helps
         self.woken = False  # something has happened meanwhile that might help it
         self.refused_by: frozenset[str] = frozenset()

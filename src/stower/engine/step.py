@@ -460,6 +460,7 @@ class Engine:
         """Have other objects agree first, and say which node it is to be (KEP-5278)."""
         if queued.entry.pod.status.nominated_node_name != node_name:
             self._tell.promise(queued.entry, node_name)
+            queued.is_promised = True
         self._writes += self._pre_binding.begin(queued, node_name, parts, self.now_ns)
 
     def _bind(self, queued: QueuedPod, node_name: str, extended: bool = True) -> None:

@@ -26,7 +26,7 @@ class StorageEvents:
         else:
             volumes.put(obj)
         if self._pre_binding:
-            self._pre_binding.look()
+            self._pre_binding.look(obj)
         added, updated, deleted = STORAGE_CHANGES[type(obj)]
         change = deleted if gone else added if old is None else updated
         if change and self._queue.is_waiting:

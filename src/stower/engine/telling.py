@@ -56,8 +56,10 @@ class Telling:
         entry, pod = queued.entry, queued.entry.pod
         nominated = None
         if nominate is not None:
-            if {entry.nominated_to, pod.status.nominated_node_name} != {nominate}:
+            known = {entry.nominated_to, pod.status.nominated_node_name}
+            if known != {nominate} or queued.is_promised:
                 nominated = nominate
+            queued.is_promised = False
             self._state.nominate(entry, nominate)
         condition = PodCondition(POD_SCHEDULED, "False", reason, message)
         told = queued.condition or pod.condition(POD_SCHEDULED)

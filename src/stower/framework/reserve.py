@@ -14,6 +14,7 @@ class Reservation(Protocol):
     """
 
     timeout_ns: int
+    awaits: tuple[tuple[type, str, str], ...]  # objects, by view, namespace and name
 
     def hold(self, state: ClusterState) -> None:
         """Count on it from now on."""

@@ -256,6 +256,11 @@ class _Binding:
         self._node_name = node_name
         self._found = found
         self._to_make = to_make
+        claims = [claim.metadata for claim, _ in found] + [c.metadata for c in to_make]
+        self.awaits: tuple[tuple[type, str, str], ...] = (
+            *((PersistentVolumeClaim, meta.namespace, meta.name) for meta in claims),
+            *((PersistentVolume, "", volume.metadata.name) for _, volume in found),
+        )
 
     def hold(self, state: ClusterState) -> None:
         """The volumes are taken, the claims are for this node."""
@@ -360,7 +365,7 @@ class _Offer:
         self.choices: list[tuple[bool, PersistentVolume, Bools]] = []
         wanted = _size(claim)
         found = []
-        for volume in state.volumes.of_class(claim.class_name):
+        for volume in state.volumes.offered(claim):
             meant = _is_for(volume, claim)
             if volume.spec.claim_ref is not None and not meant:
                 continue

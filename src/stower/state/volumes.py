@@ -105,7 +105,10 @@ class Volumes:
         self.attachments: dict[str, VolumeAttachment] = {}
         self._assumed_claims: dict[str, PersistentVolumeClaim] = {}
         self._assumed_volumes: dict[str, PersistentVolume] = {}
-        self._of_class: dict[str, dict[str, None]] = {}  # names of volumes
+        # Names of volumes, as decided: free ones by class, the others by the claim they are for.
+        self._free: dict[str, dict[str, None]] = {}
+        self._meant: dict[str, dict[str, None]] = {}
+        self._indexed: dict[str, tuple[dict[str, dict[str, None]], str]] = {}
         self._claims_on: dict[str, dict[str, None]] = {}  # claims bound to a volume, by its name
         self.generation = 0
         # Placed pods: who uses a claim, which disks are on a row, which volumes are attached there.
@@ -135,7 +138,7 @@ class Volumes:
             if held is not None and not _is_newer(obj, held):
                 self._assumed_volumes[obj.metadata.name] = held
             self._volumes[obj.metadata.name] = obj
-            self._of_class.setdefault(obj.class_name, {})[obj.metadata.name] = None
+            self._index(obj.metadata.name)
             self._recount_on(obj.metadata.name)
         elif isinstance(obj, StorageClass):
             self.classes[obj.metadata.name] = obj
@@ -212,10 +215,12 @@ class Volumes:
         """The volume as the API has it."""
         return self._volumes.get(name)
 
-    def of_class(self, name: str) -> list[PersistentVolume]:
-        """The volumes of a class, by name."""
-        names = sorted(self._of_class.get(name, ()))
-        return [volume for n in names if (volume := self.volume(n)) is not None]
+    def offered(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+        """The volumes of a claim's class that are free or meant for it, by name."""
+        free = self._free.get(claim.class_name, ())
+        names = sorted({*free, *self._meant.get(claim.key, ())})
+        found = [volume for name in names if (volume := self.volume(name)) is not None]
+        return [volume for volume in found if volume.class_name == claim.class_name]
 
     # Assumptions
 
@@ -251,6 +256,7 @@ class Volumes:
         old = self._assumed_volumes.pop(name, None)
         if volume is not None:
             self._assumed_volumes[name] = volume
+        self._index(name)
         if self._journal.recording:
             self._journal.log(self._assume_volume, name, old)
 
@@ -273,12 +279,26 @@ class Volumes:
 
     def _drop_volume(self, name: str) -> None:
         self._assumed_volumes.pop(name, None)
-        old = self._volumes.pop(name, None)
-        if old is not None:
-            names = self._of_class[old.class_name]
-            del names[name]
-            if not names:
-                del self._of_class[old.class_name]
+        self._volumes.pop(name, None)
+        self._index(name)
+
+    def _index(self, name: str) -> None:
+        """Have the volume where it belongs now."""
+        table, key = self._indexed.pop(name, (self._free, ""))
+        known = table.get(key)
+        if known is not None:
+            known.pop(name, None)
+            if not known:
+                del table[key]
+        volume = self.volume(name)
+        if volume is None:
+            return
+        reference = volume.spec.claim_ref
+        table, key = self._free, volume.class_name
+        if reference is not None:
+            table, key = self._meant, f"{reference.namespace}/{reference.name}"
+        table.setdefault(key, {})[name] = None
+        self._indexed[name] = (table, key)
 
     # Placed pods
 
