@@ -21,7 +21,7 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 class Volumes(Base):
-    """One claim is one key; `pv/NAME` is a volume whose claim is gone."""
+    """One claim is one key; `pv/NAME` is a volume that is free, or whose claim is gone."""
 
     name = "persistentvolume-binder"
     kinds = ("persistentvolumeclaims", "persistentvolumes", "storageclasses", "pods")
@@ -38,7 +38,8 @@ class Volumes(Base):
                 return (f"pv/{name_of(obj)}",)
             claim = obj["spec"].get("claimRef")
             if claim is None:
-                return tuple(key_of(c) for c in seen.all("persistentvolumeclaims") if _waits(c))
+                waiting = (key_of(c) for c in seen.all("persistentvolumeclaims") if _waits(c))
+                return (f"pv/{name_of(obj)}", *waiting)
             return (f"{claim.get('namespace') or 'default'}/{claim.get('name')}",)
         return tuple(map(key_of, seen.all("persistentvolumeclaims")))
 
@@ -110,6 +111,12 @@ class Volumes(Base):
         if volume is None:
             return
         claim = volume["spec"].get("claimRef") or {}
+        if not claim and not is_ending(volume):
+            if (volume.get("status") or {}).get("phase") != "Available":
+                todo.patch(
+                    "persistentvolumes", volume, {"status": {"phase": "Available"}}, "status"
+                )
+            return
         there = seen.get("persistentvolumeclaims", f"{claim.get('namespace')}/{claim.get('name')}")
         if there is not None and uid_of(there) == claim.get("uid"):
             return
