@@ -212,9 +212,9 @@ def storage_class(name: str, **parts: Any) -> Raw:
     }
 
 
-def csi_node(name: str, **limits: int | None) -> Raw:
-    """Limits by driver, with _ for a dot."""
-    drivers = [_driver(k.replace("_", "."), v) for k, v in limits.items()]
+def csi_node(name: str, limits: dict[str, int | None]) -> Raw:
+    """What the drivers of a node can take."""
+    drivers = [_driver(driver, most) for driver, most in limits.items()]
     return {"metadata": {"name": name, "uid": f"uid-of-{name}"}, "spec": {"drivers": drivers}}
 
 
@@ -240,8 +240,11 @@ def rarely(number: int) -> st.SearchStrategy[bool]:
     return st.sampled_from([False] * (number - 1) + [True])
 
 
-_sizes = often((6, "1Gi"), (2, "1024Mi"), (3, "2Gi"), (2, "5Gi"), (1, "2"), (1, "1500m"),
-               (1, "1200m"), (1, 1073741824), (1, "1.5Gi"))  # fmt: skip
+# Sizes as a rule, and sizes of which several round up to the same number of bytes.
+_SIZES = (
+    often((6, "1Gi"), (2, "1024Mi"), (3, "2Gi"), (2, "5Gi"), (1, 1073741824), (1, "1.5Gi")),
+    st.sampled_from(("2", "1500m", "1200m", "1800m", "1", "1", "2")),
+)
 _modes = often(
     (6, ["ReadWriteOnce"]), (2, ["ReadOnlyMany"]), (1, ["ReadWriteMany"]),
     (2, ["ReadWriteOncePod"]), (3, ["ReadWriteOnce", "ReadOnlyMany"]), (1, None),
@@ -359,35 +362,33 @@ def capacities(draw: Any, name: str) -> Raw:
     return made
 
 
-_sources = st.one_of(
-    st.builds(
-        lambda driver, handle: {"csi": {"driver": driver, "volumeHandle": handle}},
-        often((4, "csi.x"), (1, "csi.y"), (1, "ebs.csi.aws.com"), (1, "")),
-        often((3, "h1"), (2, "h2"), (1, "h3"), (1, "vol-1"), (1, "")),
-    ),
-    st.just({"local": {"path": "/mnt"}}),
-    st.sampled_from((
-        {"awsElasticBlockStore": {"volumeID": "vol-1"}},
-        {"awsElasticBlockStore": {"volumeID": "aws://z1/vol-1"}},
-        {"awsElasticBlockStore": {"volumeID": "aws:///vol-2"}},
-        {"awsElasticBlockStore": {"volumeID": "aws://z1/disk-3"}},
-        {"gcePersistentDisk": {"pdName": "d1"}},
-        {"gcePersistentDisk": {"pdName": "d1"}},
-        {"azureDisk": {"diskName": "d", "diskURI": "/d1", "kind": "Managed"}},
-        {"azureDisk": {"diskName": "d", "diskURI": "/d1", "kind": "Shared"}},
-        {"cinder": {"volumeID": "cv-1"}},
-        {"portworxVolume": {"volumeID": "pv-1"}},
-    )),
-)  # fmt: skip
+_csi = st.builds(
+    lambda driver, handle: {"csi": {"driver": driver, "volumeHandle": handle}},
+    often((6, "csi.x"), (2, "csi.y"), (1, "ebs.csi.aws.com"), (1, "")),
+    often((3, "h1"), (2, "h2"), (2, "h3"), (1, "vol-1"), (1, "")),
+)
+_in_tree = st.sampled_from((
+    {"awsElasticBlockStore": {"volumeID": "vol-1"}},
+    {"awsElasticBlockStore": {"volumeID": "aws://z1/vol-1"}},
+    {"awsElasticBlockStore": {"volumeID": "aws:///vol-2"}},
+    {"awsElasticBlockStore": {"volumeID": "aws://z1/disk-3"}},
+    {"gcePersistentDisk": {"pdName": "d1"}},
+    {"gcePersistentDisk": {"pdName": "d1"}},
+    {"azureDisk": {"diskName": "d", "diskURI": "/d1", "kind": "Managed"}},
+    {"azureDisk": {"diskName": "d", "diskURI": "/d1", "kind": "Shared"}},
+    {"cinder": {"volumeID": "cv-1"}},
+    {"portworxVolume": {"volumeID": "pv-1"}},
+))  # fmt: skip
+_sources = st.one_of(_csi, _csi, st.just({"local": {"path": "/mnt"}}), _in_tree)
 
 
 @st.composite
-def volumes(draw: Any, name: str) -> Raw:
+def volumes(draw: Any, name: str, sizes: Any = _SIZES[0]) -> Raw:
     """A persistent volume."""
     made = volume(
         name,
         labels=draw(_volume_labels),
-        size=draw(st.one_of(_sizes, _sizes, _sizes, st.none())),
+        size=draw(st.none() if draw(rarely(8)) else sizes),
         phase=draw(often((8, "Available"), (1, "Bound"), (1, "Released"), (1, "Pending"))),
         **draw(_sources),
     )
@@ -433,10 +434,16 @@ _CLAIM_KINDS = {
 
 
 @st.composite
-def claims(draw: Any, name: str, namespace: str = "default", focus: str = "any") -> Raw:
+def claims(
+    draw: Any,
+    name: str,
+    namespace: str = "default",
+    focus: str = "any",
+    sizes: Any = _SIZES[0],
+) -> Raw:
     """A claim. Those that are `sound` or more special keep no pod from being judged."""
     what = draw(_CLAIM_KINDS[focus])
-    made = claim(name, namespace, size=draw(st.one_of(_sizes, _sizes, _sizes, st.none())))
+    made = claim(name, namespace, size=draw(st.none() if draw(rarely(8)) else sizes))
     meta, spec = made["metadata"], made["spec"]
     annotations = meta["annotations"]
     own = draw(often((6, "s1"), (4, "s2"), (1, "s3")))
@@ -574,6 +581,7 @@ def worlds(draw: Any) -> tuple[World, Raw]:
     """A cluster, and a pod that is to be placed: with a bit of everything, or much of one thing."""
     focus = draw(st.sampled_from(("waits", "bound", "disks", "any")))
     of_claims = "sound" if focus == "disks" else focus
+    sizes = _SIZES[draw(rarely(4))]
     world = World()
     names = NODES[: draw(st.integers(3, len(NODES)))]
     for name in names:
@@ -587,9 +595,9 @@ def worlds(draw: Any) -> tuple[World, Raw]:
     for number in range(draw(often((2, 0), (2, 1), (2, 2), (1, 3)))):
         world.add("capacities", draw(capacities(f"cap{number}")))
     for name in VOLUMES[: draw(often((1, 1), (2, 3), (2, 4), (6, 5)))]:
-        world.add("volumes", draw(volumes(name)))
+        world.add("volumes", draw(volumes(name, sizes)))
     for name in CLAIMS[: draw(often((1, 2), (2, 3), (8, 4)))]:
-        world.add("claims", draw(claims(name, focus=of_claims)))
+        world.add("claims", draw(claims(name, focus=of_claims, sizes=sizes)))
     if draw(rarely(4)):
         name = draw(st.sampled_from(CLAIMS))
         world.add("claims", draw(claims(name, "other", of_claims)))
@@ -759,7 +767,7 @@ def by_name(state: ClusterState) -> Raw:
         "objects": sorted(map(repr, volumes.known())),
         "claims": {k: volumes.claim(k) for k in volumes._claims},
         "volumes": {n: volumes.volume(n) for n in volumes._volumes},
-        "of class": {c: volumes.of_class(c) for c in CLASSES},
+        "offered": {k: volumes.offered(one) for k in volumes._claims if (one := volumes.claim(k))},
         "users": {k: sorted(users) for k, users in volumes._users.items()},
         "disks": {
             disk: {names[row]: list(users) for row, users in rows.items()}

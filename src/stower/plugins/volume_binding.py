@@ -5,7 +5,9 @@ Source: kube-scheduler plugins/volumebinding (binder.go); component-helpers stor
 Left out: the translation of in-tree volumes' zone labels into their drivers' own.
 """
 
+import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
@@ -28,8 +30,15 @@ from stower.model.kinds.storage import (
     StorageClass,
 )
 from stower.model.quantity import QuantityError, parse_quantity
-from stower.model.selectors import LabelSelector, NodeSelector, Requirement, node_selector_matches
-from stower.plugins.node_affinity import match_selector
+from stower.model.selectors import (
+    LabelSelector,
+    NodeSelector,
+    NodeSelectorTerm,
+    Requirement,
+    node_selector_matches,
+    term_is_parsable,
+)
+from stower.plugins.node_affinity import match_term
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -324,7 +333,7 @@ class _Binding:
             if volume is None:
                 missing = f'persistentvolume "{bound.metadata.name}" not found'
                 return f"failed to check binding: {missing}"
-            if not _reaches(volume, labels, self._node_name):
+            if not _reaches(volume, labels):
                 return _unreached(volume, self._node_name)
             held = volumes.volume(bound.metadata.name)
             reference = held.spec.claim_ref if held is not None else None
@@ -338,7 +347,7 @@ class _Binding:
             if now.selected_node != self._node_name:
                 return f'provisioning failed for PVC "{claim.metadata.name}"'
             volume = volumes.seen_volume(now.spec.volume_name) if now.spec.volume_name else None
-            if volume is not None and not _reaches(volume, labels, self._node_name):
+            if volume is not None and not _reaches(volume, labels):
                 return _unreached(volume, self._node_name)
         return ""
 
@@ -379,7 +388,7 @@ class _Offer:
             self.anywhere |= np.ones(state.row_limit, np.bool_) if not loose else reach
 
 
-def _rank(found: tuple[bool, int, str, PersistentVolume]) -> tuple[bool, int, str]:
+def _rank(found: tuple[bool, Fraction, str, PersistentVolume]) -> tuple[bool, Fraction, str]:
     return found[:3]
 
 
@@ -483,12 +492,21 @@ def _reaching(volume: PersistentVolume, state: ClusterState) -> Bools:
     selector = _selector_of(volume)
     if selector is None:
         return np.ones(state.row_limit, np.bool_)
-    return match_selector(selector, state, state.all_rows, state.row_limit)
+    result = np.zeros(state.row_limit, np.bool_)
+    for term in selector.node_selector_terms or ():
+        if not term.is_empty and term_is_parsable(term):
+            result |= match_term(_by_labels(term), state, state.all_rows, state.row_limit)
+    return result
 
 
-def _reaches(volume: PersistentVolume, labels: Mapping[str, str], name: str) -> bool:
+def _by_labels(term: NodeSelectorTerm) -> NodeSelectorTerm:
+    """Without conditions on fields: upstream compares with labels alone (CheckNodeAffinity)."""
+    return NodeSelectorTerm(term.match_expressions)
+
+
+def _reaches(volume: PersistentVolume, labels: Mapping[str, str]) -> bool:
     selector = _selector_of(volume)
-    return selector is None or node_selector_matches(selector, labels, name)
+    return selector is None or node_selector_matches(selector, labels, "")
 
 
 def _unreached(volume: PersistentVolume, node_name: str) -> str:
@@ -523,7 +541,7 @@ def _has_space(
     requests = claim.spec.resources.requests if claim.spec.resources is not None else None
     if driver is None or not driver.spec.storage_capacity or STORAGE not in (requests or ()):
         return everywhere
-    size = _size(claim)
+    size = math.ceil(_size(claim))
     found = np.zeros(limit, np.bool_)
     for capacity in state.volumes.capacities.values():
         most = _limit(capacity)
@@ -563,20 +581,22 @@ def _stops_counting(pod: Pod, happened: Happened) -> bool:
 def _limit(capacity: CSIStorageCapacity) -> int | None:
     most = capacity.maximum_volume_size
     amount = capacity.capacity if most is None else most
-    return None if amount is None else _bytes(amount)
+    return None if amount is None else math.ceil(_bytes(amount))
 
 
-def _size(claim: PersistentVolumeClaim) -> int:
+def _size(claim: PersistentVolumeClaim) -> Fraction:
     resources = claim.spec.resources
     return _amount(resources.requests if resources is not None else None)
 
 
-def _amount(amounts: Mapping[str, str | int | float] | None) -> int:
+def _amount(amounts: Mapping[str, str | int | float] | None) -> Fraction:
     return _bytes((amounts or {}).get(STORAGE, 0))
 
 
-def _bytes(amount: str | int | float) -> int:
+def _bytes(amount: str | int | float) -> Fraction:
+    """Exactly: 1.2 bytes are not enough for 1.5."""
     try:
-        return parse_quantity(str(amount)).value()
+        quantity = parse_quantity(str(amount))
     except QuantityError:
-        return 0
+        return Fraction(0)
+    return Fraction(quantity.mantissa) * Fraction(10) ** quantity.scale

@@ -138,7 +138,11 @@ def _alone(pod: Pod, state: ClusterState) -> set[str]:
 def _taken(pod: Pod, state: ClusterState) -> list[str]:
     """Those of them that are in use."""
     namespace = pod.metadata.namespace
-    return [n for n in sorted(_alone(pod, state)) if state.volumes.is_used(f"{namespace}/{n}")]
+    return [
+        name
+        for name in sorted(_alone(pod, state))
+        if any(state.present[row] for row in state.volumes.rows_naming(f"{namespace}/{name}"))
+    ]
 
 
 def _conflict(some: list[Disk], others: list[Disk]) -> bool:

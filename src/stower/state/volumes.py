@@ -330,14 +330,16 @@ class Volumes:
                     del self._disks[disk]
         self._uncount(entry.uid)
 
-    def is_used(self, key: str) -> bool:
-        """Whether a placed pod names the claim itself."""
+    def rows_naming(self, key: str) -> list[int]:
+        """Rows of the placed pods that name the claim themselves."""
         name = key.partition("/")[2]
-        return any(
-            v.persistent_volume_claim is not None and v.persistent_volume_claim.claim_name == name
+        return [
+            entry.row
             for entry in self._users.get(key, {}).values()
             for v in entry.pod.spec.volumes or ()
-        )
+            if v.persistent_volume_claim is not None
+            and v.persistent_volume_claim.claim_name == name
+        ]
 
     def rows_with(self, disk: Disk) -> list[int]:
         """Rows with pods that keep another from the disk."""
@@ -451,11 +453,11 @@ def inline(volume: Volume) -> Attached | None:
 
     Source: csi-translation-lib TranslateInTreeInlineVolumeToCSI."""
     if volume.aws_elastic_block_store is not None:
-        return EBS, _ebs(volume.aws_elastic_block_store.volume_id)
+        return _ebs(volume.aws_elastic_block_store.volume_id)
     if volume.gce_persistent_disk is not None:
         return GCE, _gce("zones/UNSPECIFIED", volume.gce_persistent_disk.pd_name)
     if volume.azure_disk is not None:
-        return AZURE, volume.azure_disk.disk_uri
+        return _azure(volume.azure_disk.disk_uri, volume.azure_disk.kind)
     if volume.cinder is not None:
         return CINDER, volume.cinder.volume_id
     if volume.portworx_volume is not None:
@@ -467,15 +469,18 @@ def _migrated(volume: PersistentVolume) -> Attached | None:
     """Source: csi-translation-lib TranslateInTreePVToCSI."""
     spec, labels = volume.spec, volume.metadata.labels or {}
     if spec.aws_elastic_block_store is not None:
-        return EBS, _ebs(spec.aws_elastic_block_store.volume_id)
+        return _ebs(spec.aws_elastic_block_store.volume_id)
     if spec.gce_persistent_disk is not None:
         zones = (labels.get(ZONES[0]) or labels.get(ZONES[1]) or "UNSPECIFIED").split("__")
         where = f"zones/{zones[0]}"
         if len(zones) > 1:
-            where = f"regions/{zones[0].rpartition('-')[0]}"
+            regions = {zone.rpartition("-")[0] for zone in zones}
+            if len(regions) > 1 or any(zone.count("-") != 2 for zone in zones):
+                return None
+            where = f"regions/{regions.pop()}"
         return GCE, _gce(where, spec.gce_persistent_disk.pd_name)
     if spec.azure_disk is not None:
-        return AZURE, spec.azure_disk.disk_uri
+        return _azure(spec.azure_disk.disk_uri, spec.azure_disk.kind)
     if spec.cinder is not None:
         return CINDER, spec.cinder.volume_id
     if spec.portworx_volume is not None:
@@ -483,9 +488,17 @@ def _migrated(volume: PersistentVolume) -> Attached | None:
     return None
 
 
-def _ebs(volume_id: str) -> str:
+def _ebs(volume_id: str) -> Attached | None:
     """aws://zone/vol-1 and vol-1 are the same."""
-    return volume_id.rpartition("/")[2] if volume_id.startswith("aws://") else volume_id
+    if not volume_id.startswith("aws://"):
+        return EBS, volume_id
+    name = volume_id.removeprefix("aws://").partition("/")[2].strip("/")
+    return (EBS, name) if name.startswith("vol-") and "/" not in name else None
+
+
+def _azure(uri: str, kind: str) -> Attached | None:
+    """Only managed disks have a driver."""
+    return (AZURE, uri) if kind in ("", "Managed") else None
 
 
 def _gce(where: str, disk: str) -> str:

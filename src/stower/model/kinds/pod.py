@@ -146,6 +146,7 @@ class AzureDiskSource(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     """An Azure data disk."""
 
     disk_uri: str = msgspec.field(default="", name="diskURI")
+    kind: str = ""
 
 
 class ISCSISource(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

@@ -100,6 +100,7 @@ class AzureDisk(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """An Azure data disk."""
 
     disk_uri: str = msgspec.field(default="", name="diskURI")
+    kind: str = ""
 
 
 class VolumeNodeAffinity(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
