@@ -664,9 +664,9 @@ def budgets(draw: Any, name: str, pod_names: tuple[str, ...]) -> PodDisruptionBu
     disrupted = draw(st.lists(st.sampled_from(pod_names), max_size=2)) if draw(sometimes) else []
     data = {
         "metadata": {"name": name, "namespace": draw(namespaces)},
-        "spec": {"selector": draw(selectors)},
+        "spec": {"selector": draw(st.sampled_from((WEB, WEB, HAS_APP, NOT_DB, {}, None)))},
         "status": {
-            "disruptionsAllowed": draw(st.integers(0, 2)),
+            "disruptionsAllowed": draw(st.sampled_from((0, 0, 1, 2))),
             "disruptedPods": dict.fromkeys(disrupted, "2026-01-01T00:00:00Z"),
         },
     }
@@ -956,43 +956,45 @@ def follow(state: ClusterState, action: Action) -> None:
             state.confirm(entry, replace(pod, metadata=replace(pod.metadata, labels=args[1])))
 
 
-pod_names = tuple(f"p{i}" for i in range(12))
+pod_names = tuple(f"p{i}" for i in range(8))
 seconds = st.sampled_from((None, *range(6)))
 
 
 @st.composite
-def placed_pods(draw: Any) -> Pod:
-    """One of few, on one of few nodes."""
-    name = draw(st.sampled_from(pod_names))
-    node = draw(st.sampled_from((*NODES[:3],) * 2 + ("d", "gone")))
-    deleted = draw(deletions())
+def placed_pods(
+    draw: Any, name: str, nodes: tuple[str, ...] = (*NODES[:3] * 2, "d", "gone")
+) -> Pod:
+    """One that takes a good part of a node, and that few things are said of."""
+    node, deleted = draw(st.sampled_from(nodes)), draw(deletions(rarely))
     pod = draw(pods(name, cpu=HALF_CPU, node=node, **PLAIN, **deleted))
     return at(pod, draw(seconds))
 
 
+some_budget = st.sampled_from(("b0", "b1")).flatmap(lambda name: budgets(name, pod_names))
 actions = st.one_of(
-    st.tuples(st.just("pod"), placed_pods()),
-    st.tuples(st.just("pod"), placed_pods()),
+    st.tuples(st.just("pod"), st.sampled_from(pod_names).flatmap(placed_pods)),
     st.tuples(st.just("pod gone"), st.sampled_from(pod_names)),
     st.tuples(st.just("started"), st.sampled_from(pod_names), seconds),
     st.tuples(st.just("labelled"), st.sampled_from(pod_names), apps),
     st.tuples(
         st.just("promise"), st.sampled_from((*PREEMPTORS, "w0")), st.sampled_from(("", *NODES[:4]))
     ),
-    st.tuples(st.just("budget"), st.sampled_from(("b0", "b1")).flatmap(
-        lambda name: budgets(name, pod_names))),
-    st.tuples(st.just("budget gone"), budgets("b0", pod_names)),
+    st.tuples(st.just("budget"), some_budget),
+    st.tuples(st.just("budget gone"), some_budget),
     st.tuples(st.just("node"), st.sampled_from(NODES).flatmap(sites)),
     st.tuples(st.just("node gone"), st.sampled_from(NODES[3:])),
-)  # fmt: skip
+)
 
 
 @st.composite
 def histories(draw: Any, size: int = 10) -> list[list[Action]]:
     """Some nodes with pods on them, and what happens between two questions."""
-    first = [("node", draw(sites(name))) for name in NODES[:4]]
-    first += [("pod", pod) for pod in draw(st.lists(placed_pods(), min_size=3, max_size=12))]
-    return [first, *draw(st.lists(st.lists(actions, max_size=3), min_size=1, max_size=size))]
+    first: list[Action] = [("node", draw(sites(name))) for name in NODES[:4]]
+    for i in range(draw(st.integers(4, 8))):
+        first.append(("pod", draw(placed_pods(f"p{i}", (NODES[i % 4],)))))
+    if draw(often):
+        first.append(("budget", draw(some_budget)))
+    return [first, *draw(st.lists(st.lists(actions, max_size=2), min_size=3, max_size=size))]
 
 
 def check_kept(history: list[list[Action]], big: str, one_by_one: int, kept_max: int) -> None:

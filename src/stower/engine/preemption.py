@@ -79,13 +79,14 @@ class _Columns:
 class _Kept:
     """Columns for one shape and priority, and up to where they know of changes."""
 
-    __slots__ = ("budgets", "columns", "layout", "node_cursor", "use_cursor")
+    __slots__ = ("budgets", "columns", "layout", "node_cursor", "pod_cursor", "use_cursor")
 
     def __init__(self, state: ClusterState) -> None:
         self.columns = _Columns(state.capacity)
         self.layout = state.layout
         self.use_cursor = state.use_log.position
         self.node_cursor = state.node_log.position
+        self.pod_cursor = state.table.log.position
         self.budgets = state.budgets.generation
 
 
@@ -108,13 +109,15 @@ class Preemption:
     def columns(self, search: "Search", rooms: tuple[Room, ...]) -> _Columns:
         """Candidates by amounts alone, kept up to date from pod to pod."""
         state, kept_all = self._state, self._kept
+        use, pods = state.use_log, state.table.log
         key = (search.profile.scheduler_name, search.shape.serial, search.pod.priority)
         kept = kept_all.pop(key, None)
         if kept is not None and (
             kept.layout != state.layout
             or kept.budgets != state.budgets.generation
             or kept.node_cursor != state.node_log.position
-            or state.use_log.overrun(kept.use_cursor)
+            or use.overrun(kept.use_cursor)
+            or pods.overrun(kept.pod_cursor)
         ):
             kept = None
         if kept is None:
@@ -122,14 +125,14 @@ class Preemption:
             search.fill(kept.columns, rooms, None)
             if len(kept_all) >= KEPT_MAX:
                 del kept_all[next(iter(kept_all))]
-        elif kept.use_cursor != state.use_log.position:
-            rows = sorted(set(state.use_log.cells(kept.use_cursor)))
+        elif kept.use_cursor != use.position or kept.pod_cursor != pods.position:
+            rows = sorted({*use.cells(kept.use_cursor), *pods.cells(kept.pod_cursor)})
             if len(rows) <= ROWS_ONE_BY_ONE_MAX:
                 for row in rows:
                     kept.columns.set(row, search.on_row(row))
             else:
                 search.fill(kept.columns, rooms, np.array(rows, np.intp))
-            kept.use_cursor = state.use_log.position
+            kept.use_cursor, kept.pod_cursor = use.position, pods.position
         kept_all[key] = kept
         return kept.columns
 

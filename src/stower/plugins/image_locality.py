@@ -29,11 +29,11 @@ class ImageLocality(Plugin):
             return None
         sums = np.zeros(state.capacity, np.int64)
         for image in shape.images:
-            holders, sizes = state.images.holders(image)
+            holders, size = state.images.holders(image)
             # float64 in upstream's order of operations, then truncated.
             counts = state.images.counts(image, holders)
             spread = counts.astype(np.float64) / float(state.node_count)
-            sums[holders] += (sizes.astype(np.float64) * spread).astype(np.int64)
+            sums[holders] += (float(size) * spread).astype(np.int64)
         highest = MAX_CONTAINER_BYTES * shape.container_count
         clipped = np.clip(sums[rows], MIN_BYTES, highest)
         scores: Ints = MAX_NODE_SCORE * (clipped - MIN_BYTES) // (highest - MIN_BYTES)

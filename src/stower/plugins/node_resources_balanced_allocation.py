@@ -8,7 +8,7 @@ from typing import Any
 
 from stower.framework.args import Args, ResourceSpec, convert_args, duplicate, invalid
 from stower.framework.plugin import Features, Plugin, Scope
-from stower.model.resources import CPU, MEMORY, is_scalar
+from stower.model.resources import CPU, MEMORY, PODS, is_scalar
 from stower.plugins.resource_scores import Counted, balanced, balanced_row
 from stower.state.arrays import Ints, Rows
 from stower.state.cluster import ClusterState
@@ -56,14 +56,14 @@ class NodeResourcesBalancedAllocation(Plugin):
         return balanced_row(counted) if counted else None
 
     def _counted(self, shape: Shape, state: ClusterState) -> tuple[Counted, ...]:
-        """None for a pod that asks for none of the resources."""
+        """None for a pod that asks for none of the resources. Pods are not among them, see Fit."""
         asked = shape.balanced_amounts
         if not any(map(asked.get, self.resources)):
             return ()
         result = []
         for name in self.resources:
             amount = asked.get(name, 0)
-            if amount or not is_scalar(name):
+            if name != PODS and (amount or not is_scalar(name)):
                 column = state.column(name)
                 result.append(Counted(column, column, amount, 1))
         return tuple(result)

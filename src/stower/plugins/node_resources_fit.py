@@ -239,12 +239,15 @@ class NodeResourcesFit(Plugin):
         return kernels.requested_to_capacity_row(counted, self.table)
 
     def _counted(self, shape: Shape, state: ClusterState) -> tuple[Counted, ...]:
-        """The resources that count for this shape: extended ones only where it asks for them."""
+        """The resources that count for this shape: extended ones only where it asks for them.
+
+        Pods are none of them: upstream's scorer finds no such resource on any node.
+        """
         non_zero = {CPU: state.non_zero_cpu, MEMORY: state.non_zero_memory}
         result = []
         for name, weight in self.resources:
             amount = shape.fit_amounts.get(name, 0)
-            if amount or not is_scalar(name):
+            if name != PODS and (amount or not is_scalar(name)):
                 column = state.column(name)
                 result.append(Counted(column, non_zero.get(name, column), amount, weight))
         return tuple(result)

@@ -252,9 +252,11 @@ def balanced_row(counted: Sequence[Counted]) -> Callable[[int], int]:
             capacity = column.alloc[row]
             if capacity > 0:
                 used = allocated.used[row]
-                share = used / capacity
+                # Beyond 2**53 Go rounds both before it divides; Python divides, then rounds.
+                whole = float(capacity)
+                share = float(used) / whole
                 before.append(share if share < 1.0 else 1.0)
-                share = (used + amount) / capacity
+                share = float(used + amount) / whole
                 after.append(share if share < 1.0 else 1.0)
         gain = int((1 - _deviation(after)) * 100) - int((1 - _deviation(before)) * 100)
         return 50 + (50 + gain) // 2

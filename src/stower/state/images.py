@@ -1,9 +1,10 @@
 """Container images on nodes: who has which, how large it is, and on how many nodes.
 
 As upstream a row knows the number of nodes with an image as it was when something last changed on
-the row itself: kube-scheduler copies into its snapshot only nodes that have changed.
+the row itself: kube-scheduler copies into its snapshot only nodes that have changed. And an image
+is everywhere as large as on the node that had it first, for as long as any has it.
 
-Source: kube-scheduler backend/cache UpdateSnapshot, framework ImageStateSummary.
+Source: kube-scheduler backend/cache addNodeImageStates and UpdateSnapshot.
 """
 
 from typing import Final
@@ -19,17 +20,18 @@ HISTORY_MAX: Final = 64
 
 
 class Images:
-    """Rows and sizes per image name. `generation` grows with every change that scores could see."""
+    """Rows and size per image name. `generation` grows with every change that scores could see."""
 
-    __slots__ = ("_arrays", "_cells", "_history", "_rows", "_seen", "generation")
+    __slots__ = ("_arrays", "_bytes", "_cells", "_history", "_rows", "_seen", "generation")
 
     def __init__(self, capacity: int) -> None:
         self._seen: Ints = np.zeros(capacity, np.int64)
         self._cells = cells_of(self._seen)
         # (generation, number of nodes from then on), by image.
         self._history: dict[str, list[tuple[int, int]]] = {}
-        self._rows: dict[str, dict[int, int]] = {}
-        self._arrays: dict[str, tuple[NDArray[np.intp], Ints]] = {}
+        self._rows: dict[str, set[int]] = {}
+        self._bytes: dict[str, int] = {}
+        self._arrays: dict[str, NDArray[np.intp]] = {}
         self.generation = 0
 
     def set(self, row: int, old: Node | None, new: Node | None) -> None:
@@ -41,18 +43,21 @@ class Images:
         for name in before:
             if name not in after:
                 rows = self._rows[name]
-                del rows[row]
+                rows.discard(row)
                 self._arrays.pop(name, None)
                 self._remember(name, len(rows))
                 if not rows:
                     del self._rows[name]
+                    del self._bytes[name]
                     del self._history[name]
         for name, size in after.items():
-            rows = self._rows.setdefault(name, {})
+            rows = self._rows.setdefault(name, set())
             is_new = row not in rows
-            rows[row] = size
-            self._arrays.pop(name, None)
+            if len(rows) == (not is_new):
+                self._bytes[name] = size
             if is_new:
+                rows.add(row)
+                self._arrays.pop(name, None)
                 self._remember(name, len(rows))
 
     def look(self, row: int) -> bool:
@@ -89,19 +94,16 @@ class Images:
         found: Ints = numbers[np.maximum(np.searchsorted(since, self._seen[rows], "right") - 1, 0)]
         return found
 
-    def holders(self, name: str) -> tuple[NDArray[np.intp], Ints]:
-        """Rows that have the image and its size in bytes on each."""
+    def holders(self, name: str) -> tuple[NDArray[np.intp], int]:
+        """Rows that have the image, and its size in bytes."""
         found = self._arrays.get(name)
         if found is None:
-            rows = self._rows.get(name, {})
-            ordered = sorted(rows)
-            found = (np.array(ordered, np.intp), np.array([rows[r] for r in ordered], np.int64))
-            self._arrays[name] = found
-        return found
+            found = self._arrays[name] = np.array(sorted(self._rows.get(name, ())), np.intp)
+        return found, self._bytes.get(name, 0)
 
-    def view(self) -> dict[str, dict[int, int]]:
+    def view(self) -> dict[str, list[int]]:
         """All images by row; for comparing states."""
-        return {name: dict(rows) for name, rows in self._rows.items()}
+        return {name: sorted(rows) for name, rows in self._rows.items()}
 
 
 def _sizes(node: Node | None) -> dict[str, int]:

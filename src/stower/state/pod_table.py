@@ -7,7 +7,7 @@ from zlib import crc32
 import numpy as np
 
 from stower.model.times import parse_time
-from stower.state.arrays import CAPACITY_FIRST, Ints, cells_of, grown
+from stower.state.arrays import CAPACITY_FIRST, DirtyLog, Ints, cells_of, grown
 
 if TYPE_CHECKING:
     from stower.model.kinds import Pod
@@ -45,11 +45,12 @@ class PodTable:
 
     rows: -1 where the slot is free; starts: Unix seconds; shapes: serial numbers; ties: a hash of
     the uid, by which pods that are equal in all else are told apart whatever their order was.
+    `log`: rows on which a pod stays that now ranks otherwise or is under other budgets.
     """
 
     __slots__ = (
-        "_free", "_k", "_order", "_p", "_r", "_s", "_t", "entries", "priorities", "rows", "shapes",
-        "starts", "ties",
+        "_free", "_k", "_order", "_p", "_r", "_s", "_t", "entries", "log", "priorities", "rows",
+        "shapes", "starts", "ties",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -61,6 +62,7 @@ class PodTable:
         self.entries: list[PodEntry | None] = [None] * CAPACITY_FIRST
         self._free = list(range(CAPACITY_FIRST - 1, -1, -1))
         self._order: Ints | None = None
+        self.log = DirtyLog()
         self._look()
 
     def come(self, entry: "PodEntry", row: int) -> None:
@@ -87,11 +89,16 @@ class PodTable:
         self._free.append(slot)
 
     def see(self, entry: "PodEntry", pod: "Pod") -> None:
-        """The pod has changed where it is."""
-        entry.rank = None
-        self._order = None
-        self._p[entry.slot] = pod.spec.priority or 0
-        self._s[entry.slot] = start_second(pod)
+        """The pod, told as it was by its entry, has changed where it is."""
+        old, slot = entry.pod, entry.slot
+        start, priority = start_second(pod), pod.spec.priority or 0
+        if start != self._s[slot] or priority != self._p[slot]:
+            entry.rank = None
+            self._order = None
+            self._s[slot], self._p[slot] = start, priority
+        elif old.metadata.labels == pod.metadata.labels:
+            return
+        self.log.add(entry.row)
 
     def ordered(self) -> Ints:
         """int64[placed pods]: slots by row; on each, the more important first: by priority, then by
