@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.property import test_engine, test_evaluation, test_state
-from tests.property.strategies import nodes, pods
+from tests.property import test_engine, test_evaluation, test_pods_about_pods, test_state
+from tests.property.strategies import nodes, pods, social_pods
 from tests.property.test_engine import actions
 from tests.property.worlds import operations
 
@@ -59,3 +59,15 @@ def test_no_node_is_overcommitted(fixed: list[Any], history: list[Any]) -> None:
 @given(st.lists(actions, max_size=200))
 def test_restart_changes_nothing(history: list[Any]) -> None:
     law(test_engine.test_restarted_engine_decides_as_the_one_that_lived_on)(history)
+
+
+@settings(max_examples=2000, deadline=None)
+@given(test_pods_about_pods.worlds(), social_pods("candidate"))
+def test_spreading(world: Any, pod: Any) -> None:
+    law(test_pods_about_pods.test_spreading_is_as_the_model_says)(world, pod)
+
+
+@settings(max_examples=2000, deadline=None)
+@given(test_pods_about_pods.worlds(), social_pods("candidate"))
+def test_affinity(world: Any, pod: Any) -> None:
+    law(test_pods_about_pods.test_affinity_is_as_the_model_says)(world, pod)

@@ -521,18 +521,18 @@ sometimes = st.sampled_from((False, False, False, True))
 never, often = st.just(False), st.sampled_from((True, True, True, False))
 priorities = st.sampled_from((-10, 0, 0, 0, 10, 10, 50, 100))
 apps = st.sampled_from(({"app": "web"}, {"app": "web"}, {"app": "db"}, {}))
-namespaces = st.sampled_from(("default", "default", "default", "other"))
+namespaces = st.sampled_from(("default",) * 7 + ("other",))
 WEB, DB = ({"matchLabels": {"app": app}} for app in ("web", "db"))
 HAS_APP = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
 NOT_DB = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["db"]}]}
 selectors = st.sampled_from((WEB, WEB, WEB, DB, HAS_APP, NOT_DB, {}, None))
-topologies = st.sampled_from(("zone", "zone", HOSTNAME, HOSTNAME, "nowhere"))
+topologies = st.sampled_from(("zone",) * 4 + (HOSTNAME,) * 4 + ("nowhere",))
 
 
 @st.composite
 def sites(draw: Any, name: str) -> Node:
     """A node on which few pods have room."""
-    zone = draw(st.sampled_from(("z1", "z2", "z2", None)))
+    zone = draw(st.sampled_from(("z1",) * 3 + ("z2",) * 4 + (None,)))
     gpu = {"example.com__gpu": "2"} if draw(often) else {}
     return make_node(
         name,
@@ -680,8 +680,9 @@ PLAIN: dict[str, Any] = {"avoids": never, "wants": never, "spread": never}
 THEMES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "room": ({"ports": never, **PLAIN, "cpu": BIG_CPU}, {"cpu": HALF_CPU}),
     "ports": ({"ports": often, **PLAIN}, {"ports": often}),
-    "spread": ({"spread": often}, {}),
+    "spread": ({"spread": often}, {"cpu": st.sampled_from((None, "100m", "300m"))}),
     "affinity": ({"avoids": often, "wants": sometimes}, {"avoids": sometimes}),
+    "company": ({"wants": often, "cpu": BIG_CPU}, {"cpu": HALF_CPU}),
     "all": (
         {"ports": often, "avoids": often, "wants": rarely, "spread": often, "cpu": BIG_CPU},
         {"cpu": HALF_CPU, "avoids": sometimes},
@@ -714,7 +715,7 @@ def worlds(draw: Any) -> World:
     names = NODES[: draw(st.sampled_from((3, 3, 4, 5)))]
     own, theirs = THEMES[draw(st.sampled_from(("room", "room", *THEMES)))]
     has_ties = draw(sometimes)
-    leaving = often if draw(sometimes) else rarely
+    leaving = often if draw(st.booleans()) else rarely
     promised = (
         draw(st.sampled_from(("", *names, "gone"))) if leaving is often or draw(rarely) else ""
     )

@@ -838,6 +838,7 @@ def compare(profile: Profile, state: ClusterState, world: World, owner: Raw, *of
         assert found[name] in answers, name
 
 
+Cluster = tuple[World, list[Raw]]
 normal = settings(max_examples=60, deadline=None)
 many = settings(max_examples=2000, deadline=None)
 histories = st.lists(operations(), min_size=10, max_size=60)
@@ -850,56 +851,61 @@ def law(test: Any) -> Any:
 
 @normal
 @given(worlds())
-def test_all_plugins_together_are_as_the_model_says(given_world: tuple[World, Raw]) -> None:
-    world, candidate = given_world
-    compare(DEFAULT, world.state(), world, candidate)
+def test_all_plugins_together_are_as_the_model_says(cluster: Cluster) -> None:
+    world, candidates = cluster
+    state = world.state()
+    for candidate in candidates:
+        compare(DEFAULT, state, world, candidate)
 
 
 @pytest.mark.more
 @many
 @given(worlds())
-def test_all_plugins_together_more(given_world: tuple[World, Raw]) -> None:
-    law(test_all_plugins_together_are_as_the_model_says)(given_world)
+def test_all_plugins_together_more(cluster: Cluster) -> None:
+    law(test_all_plugins_together_are_as_the_model_says)(cluster)
 
 
 @normal
-@given(worlds(), st.sampled_from(PLUGINS))
-def test_each_plugin_alone_is_as_the_model_says(
-    given_world: tuple[World, Raw], plugin: str
-) -> None:
-    world, candidate = given_world
-    if plugin == "NodeVolumeLimits" and pod_has_pvcs(world, candidate)[1]:
-        return  # the other plugins' PreFilter lets no such pod come to its Filter
-    compare(PROFILES[plugin], world.state(), world, candidate, plugin)
+@given(worlds())
+def test_each_plugin_alone_is_as_the_model_says(cluster: Cluster) -> None:
+    world, candidates = cluster
+    state = world.state()
+    for candidate in candidates:
+        for plugin in PLUGINS:
+            # To the Filter of NodeVolumeLimits other plugins' PreFilter lets no such pod come.
+            if plugin != "NodeVolumeLimits" or not pod_has_pvcs(world, candidate)[1]:
+                compare(PROFILES[plugin], state, world, candidate, plugin)
 
 
 @pytest.mark.more
 @many
-@given(worlds(), st.sampled_from(PLUGINS))
-def test_each_plugin_alone_more(given_world: tuple[World, Raw], plugin: str) -> None:
-    law(test_each_plugin_alone_is_as_the_model_says)(given_world, plugin)
+@given(worlds())
+def test_each_plugin_alone_more(cluster: Cluster) -> None:
+    law(test_each_plugin_alone_is_as_the_model_says)(cluster)
 
 
 @normal
 @given(worlds(), st.data())
-def test_limits_are_kept_to_the_volume(given_world: tuple[World, Raw], data: Any) -> None:
+def test_limits_are_kept_to_the_volume(cluster: Cluster, data: Any) -> None:
     """Each driver takes as many as there would be then, or one fewer."""
-    world, candidate = given_world
-    if pod_has_pvcs(world, candidate)[1]:
-        return
-    for name in world.nodes:
-        sums = volume_sums(world, candidate, name)
-        fewer = {d: data.draw(st.booleans()) for d in sorted(sums)}
-        limits = {d: current + new - fewer[d] for d, (current, new) in sums.items()}
-        world.add("csi_nodes", csi_node(name, limits))
-    compare(PROFILES["NodeVolumeLimits"], world.state(), world, candidate, "NodeVolumeLimits")
+    world, candidates = cluster
+    for candidate in candidates:
+        if pod_has_pvcs(world, candidate)[1]:
+            continue
+        for name in world.nodes:
+            sums = volume_sums(world, candidate, name)
+            fewer = {d: data.draw(st.booleans()) for d in sorted(sums)}
+            limits = {d: current + new - fewer[d] for d, (current, new) in sums.items()}
+            world.add("csi_nodes", csi_node(name, limits))
+        alone = PROFILES["NodeVolumeLimits"]
+        compare(alone, world.state(), world, candidate, "NodeVolumeLimits")
 
 
 @pytest.mark.more
 @many
 @given(worlds(), st.data())
-def test_limits_are_kept_to_the_volume_more(given_world: tuple[World, Raw], data: Any) -> None:
-    law(test_limits_are_kept_to_the_volume)(given_world, data)
+def test_limits_are_kept_to_the_volume_more(cluster: Cluster, data: Any) -> None:
+    law(test_limits_are_kept_to_the_volume)(cluster, data)
 
 
 # Reserve
@@ -928,17 +934,24 @@ def patches(found: Found, name: str) -> str:
 
 
 @normal
-@given(worlds(), pods("second", focus="waits"))
-def test_reserved_volumes_are_as_the_model_says(
-    given_world: tuple[World, Raw], second: Raw
-) -> None:
-    """What would be written for each node, and how another pod finds things then."""
-    world, owner = given_world
-    state, alone = world.state(), PROFILES["VolumeBinding"]
+@given(worlds())
+def test_reserved_volumes_are_as_the_model_says(cluster: Cluster) -> None:
+    """What would be written for each node, and how other pods find things then."""
+    world, candidates = cluster
+    state = world.state()
+    before = by_name(state)
+    for owner in candidates:
+        others = [other for other in candidates if other is not owner]
+        check_reserved(world, state, owner, others)
+        assert before == by_name(state)
+
+
+def check_reserved(world: World, state: ClusterState, owner: Raw, others: list[Raw]) -> None:
+    alone = PROFILES["VolumeBinding"]
     claims, answers = binding_pre_filter(world, owner), ours(alone, state, owner)
     if not isinstance(claims, Claims) or isinstance(answers, Status):
         return
-    candidate, before = view(owner, Pod), by_name(state)
+    candidate = view(owner, Pod)
     shape = state.shapes.intern(candidate)
     for name, answer in answers.items():
         founds = [f for f in find_pod_volumes(world, claims, world.nodes[name]) if not f.reasons]
@@ -961,15 +974,15 @@ def test_reserved_volumes_are_as_the_model_says(
             then.select(key_for(pvc, pvc["metadata"]["name"]), name)
         with state.trial():
             made.hold(state)
-            compare(alone, state, then, second, "VolumeBinding")
-        assert before == by_name(state)
+            for other in others:
+                compare(alone, state, then, other, "VolumeBinding")
 
 
 @pytest.mark.more
 @many
-@given(worlds(), pods("second", focus="waits"))
-def test_reserved_volumes_more(given_world: tuple[World, Raw], second: Raw) -> None:
-    law(test_reserved_volumes_are_as_the_model_says)(given_world, second)
+@given(worlds())
+def test_reserved_volumes_more(cluster: Cluster) -> None:
+    law(test_reserved_volumes_are_as_the_model_says)(cluster)
 
 
 def reserved(world: World, owner: Raw, name: str) -> tuple[Raw, Raw]:

@@ -5,7 +5,6 @@ Source: kube-scheduler plugins/volumebinding (binder.go); component-helpers stor
 Left out: the translation of in-tree volumes' zone labels into their drivers' own.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, Final
@@ -29,16 +28,14 @@ from stower.model.kinds.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from stower.model.quantity import QuantityError, parse_quantity
 from stower.model.selectors import (
-    LabelSelector,
     NodeSelector,
     NodeSelectorTerm,
-    Requirement,
     node_selector_matches,
     term_is_parsable,
 )
 from stower.plugins.node_affinity import match_term
+from stower.plugins.provisioning import amount_of, has_space, is_allowed, size_of, volume_limit
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -55,7 +52,6 @@ REASONS: Final = (
     (NO_VOLUME, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
 )
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
-STORAGE: Final = "storage"
 FILESYSTEM: Final = "Filesystem"
 SECOND_NS: Final = 1_000_000_000
 
@@ -173,7 +169,7 @@ class VolumeBinding(Plugin):
                 selected[row] = True
             possible &= selected
         codes[~possible] = NO_MATCH
-        to_match.sort(key=_size)
+        to_match.sort(key=size_of)
         offers = [_Offer(claim, state) for claim in to_match]
         special = np.zeros(limit, np.bool_)
         for offer in offers:
@@ -200,9 +196,9 @@ class VolumeBinding(Plugin):
                 codes[codes == 0] = NO_MATCH
                 return codes
             open_rows = codes == 0
-            codes[open_rows & ~_allowed(storage_class, state)] = NO_MATCH
+            codes[open_rows & ~is_allowed(storage_class, state)] = NO_MATCH
             open_rows = codes == 0
-            codes[open_rows & ~_has_space(claim, storage_class, state)] = NO_SPACE
+            codes[open_rows & ~has_space(claim, storage_class, state)] = NO_SPACE
         return codes
 
     def dry_runs(
@@ -224,7 +220,7 @@ class VolumeBinding(Plugin):
             return None
         node_name = state.names[row]
         to_make = [claim for claim in unbound if claim.selected_node is not None]
-        to_match = sorted((c for c in unbound if c.selected_node is None), key=_size)
+        to_match = sorted((c for c in unbound if c.selected_node is None), key=size_of)
         found, left = _matched([_Offer(claim, state) for claim in to_match], row)
         return _Binding(pod, node_name, found, [*to_make, *left], self.timeout_ns)
 
@@ -244,7 +240,7 @@ class VolumeBinding(Plugin):
         if change & Change.CSI_DRIVER_UPDATED:
             return _stops_counting(pod, happened)
         if isinstance(new, CSIStorageCapacity) and isinstance(old, CSIStorageCapacity):
-            before, after = _limit(old), _limit(new)
+            before, after = volume_limit(old), volume_limit(new)
             return after is not None and (before is None or after > before)
         return True
 
@@ -372,13 +368,13 @@ class _Offer:
         self.claim = claim
         self.anywhere: Bools = np.zeros(state.row_limit, np.bool_)
         self.choices: list[tuple[bool, PersistentVolume, Bools]] = []
-        wanted = _size(claim)
+        wanted = size_of(claim)
         found = []
         for volume in state.volumes.offered(claim):
             meant = _is_for(volume, claim)
             if volume.spec.claim_ref is not None and not meant:
                 continue
-            size = _amount(volume.spec.capacity)
+            size = amount_of(volume.spec.capacity)
             if size >= wanted and _is_fit(volume, claim, meant):
                 found.append((not meant, size, volume.metadata.name, volume))
         for loose, _, _, volume in sorted(found, key=_rank):
@@ -515,57 +511,6 @@ def _unreached(volume: PersistentVolume, node_name: str) -> str:
     return f'pv "{name}" node affinity doesn\'t match node "{node_name}": {why}'
 
 
-def _allowed(storage_class: StorageClass, state: ClusterState) -> Bools:
-    """bool[row_limit]: nodes in the topologies of the class."""
-    limit = state.row_limit
-    terms = storage_class.allowed_topologies
-    if not terms:
-        return np.ones(limit, np.bool_)
-    result = np.zeros(limit, np.bool_)
-    for term in terms:
-        matching = np.full(limit, bool(term.match_label_expressions))
-        for wanted in term.match_label_expressions or ():
-            requirement = Requirement(wanted.key, "In", wanted.values)
-            matching &= state.labels.match(requirement, state.all_rows, limit)
-        result |= matching
-    return result
-
-
-def _has_space(
-    claim: PersistentVolumeClaim, storage_class: StorageClass, state: ClusterState
-) -> Bools:
-    """bool[row_limit]: nodes for which the class has as much left, where its driver says so."""
-    limit = state.row_limit
-    everywhere = np.ones(limit, np.bool_)
-    driver = state.volumes.drivers.get(storage_class.provisioner)
-    requests = claim.spec.resources.requests if claim.spec.resources is not None else None
-    if driver is None or not driver.spec.storage_capacity or STORAGE not in (requests or ()):
-        return everywhere
-    size = math.ceil(_size(claim))
-    found = np.zeros(limit, np.bool_)
-    for capacity in state.volumes.capacities.values():
-        most = _limit(capacity)
-        topology = capacity.node_topology
-        if (
-            capacity.storage_class_name == storage_class.metadata.name
-            and most is not None
-            and most >= size
-            and topology is not None
-        ):
-            found |= _selected(topology, state)
-    return found
-
-
-def _selected(selector: LabelSelector, state: ClusterState) -> Bools:
-    result = np.ones(state.row_limit, np.bool_)
-    rows, limit = state.all_rows, state.row_limit
-    for key, value in (selector.match_labels or {}).items():
-        result &= state.labels.match(Requirement(key, "In", (value,)), rows, limit)
-    for requirement in selector.match_expressions or ():
-        result &= state.labels.match(requirement, rows, limit)
-    return result
-
-
 def _stops_counting(pod: Pod, happened: Happened) -> bool:
     """Whether a driver of one of the pod's inline volumes no longer says how much space it has."""
     old, new = happened.old_object, happened.object
@@ -576,27 +521,3 @@ def _stops_counting(pod: Pod, happened: Happened) -> bool:
         getattr(getattr(o, "spec", None), "storage_capacity", None) for o in (old, new)
     )
     return new.metadata.name in names and bool(before) and not after
-
-
-def _limit(capacity: CSIStorageCapacity) -> int | None:
-    most = capacity.maximum_volume_size
-    amount = capacity.capacity if most is None else most
-    return None if amount is None else math.ceil(_bytes(amount))
-
-
-def _size(claim: PersistentVolumeClaim) -> Fraction:
-    resources = claim.spec.resources
-    return _amount(resources.requests if resources is not None else None)
-
-
-def _amount(amounts: Mapping[str, str | int | float] | None) -> Fraction:
-    return _bytes((amounts or {}).get(STORAGE, 0))
-
-
-def _bytes(amount: str | int | float) -> Fraction:
-    """Exactly: 1.2 bytes are not enough for 1.5."""
-    try:
-        quantity = parse_quantity(str(amount))
-    except QuantityError:
-        return Fraction(0)
-    return Fraction(quantity.mantissa) * Fraction(10) ** quantity.scale
