@@ -79,12 +79,11 @@ def build_profiles(
 
 
 def _ignoring(profile: ProfileConfiguration, names: tuple[str, ...]) -> ProfileConfiguration:
-    """The profile, with these among NodeResourcesFit's ignored resources."""
+    """The profile, with these as NodeResourcesFit's ignored resources: they take precedence."""
     if not names:
         return profile
     fit = next((c for c in profile.plugin_config if c.name == FIT), PluginConfig(FIT))
-    known = (fit.args or {}).get("ignoredResources") or []
-    args = {**(fit.args or {}), "ignoredResources": [*known, *names]}
+    args = {**(fit.args or {}), "ignoredResources": [*names]}
     others = tuple(c for c in profile.plugin_config if c.name != FIT)
     return msgspec.structs.replace(profile, plugin_config=(*others, PluginConfig(FIT, args)))
 

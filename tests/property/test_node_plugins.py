@@ -1427,43 +1427,16 @@ image_clusters = clusters(
 )
 
 
-def with_one_size(cluster: Cluster) -> Cluster:
-    """The same, but that an image is of one size wherever it is."""
-    nodes = []
-    for node in cluster.nodes:
-        images = [
-            {"names": [name], "sizeBytes": _SIZES[sum(name.encode()) % len(_SIZES)]}
-            for image in node["status"].get("images") or []
-            for name in image.get("names") or []
-        ]
-        nodes.append({**node, "status": {"images": images}})
-    return cluster._replace(nodes=nodes)
-
-
 @sample
-@given(drawn(image_clusters).map(with_one_size))
+@given(drawn(image_clusters))
 def test_image_locality(cluster: Cluster) -> None:
     compare(Model("ImageLocality", scored=image_score), cluster)
 
 
 @pytest.mark.more
 @thorough
-@given(drawn(image_clusters).map(with_one_size))
+@given(drawn(image_clusters))
 def test_image_locality_more(cluster: Cluster) -> None:
-    law(test_image_locality)(cluster)
-
-
-@sample
-@given(drawn(image_clusters))
-def test_image_locality_of_differing_sizes(cluster: Cluster) -> None:
-    """One tag, several architectures: it counts everywhere as large as where it was seen first."""
-    law(test_image_locality)(cluster)
-
-
-@pytest.mark.more
-@thorough
-@given(drawn(image_clusters))
-def test_image_locality_of_differing_sizes_more(cluster: Cluster) -> None:
     law(test_image_locality)(cluster)
 
 

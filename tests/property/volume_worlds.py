@@ -410,12 +410,12 @@ def volumes(draw: Any, name: str, sizes: Any = _SIZES[0]) -> Raw:
     made = volume(
         name,
         labels=draw(_volume_labels),
-        size=draw(st.none() if rarely(draw, 8) else sizes),
+        size=draw(st.none() if rarely(draw, 12) else sizes),
         phase=pick(draw, (8, "Available"), (1, "Bound"), (1, "Released"), (1, "Pending")),
         **draw(_sources),
     )
     meta, spec = made["metadata"], made["spec"]
-    own = pick(draw, (5, "s1"), (3, "s2"), (1, "s3"), (1, ""))
+    own = pick(draw, (8, "s1"), (3, "s2"), (1, "s3"), (1, ""))
     if rarely(draw, 10):
         meta["annotations"] = {BETA_CLASS: own}
         own = one_of(draw, ("s1", "s2"))
@@ -425,10 +425,10 @@ def volumes(draw: Any, name: str, sizes: Any = _SIZES[0]) -> Raw:
         spec["nodeAffinity"] = draw(st.one_of(
             st.just({}), *[st.lists(_terms(), max_size=2).map(lambda t: reached_by(*t))] * 4
         ))  # fmt: skip
-    if rarely(draw, 6):
+    if rarely(draw, 4):
         to = one_of(draw, CLAIMS)
-        uid = pick(draw, (2, ""), (3, f"uid-of-default-{to}"), (1, "another"))
-        namespace = pick(draw, (6, "default"), (1, "other"))
+        uid = pick(draw, (3, ""), (4, f"uid-of-default-{to}"), (1, "another"))
+        namespace = pick(draw, (9, "default"), (1, "other"))
         spec["claimRef"] = {"namespace": namespace, "name": to, **({"uid": uid} if uid else {})}
     if rarely(draw, 8):
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -446,7 +446,7 @@ _label_selectors = st.sampled_from((
 ))  # fmt: skip
 _CLAIM_KINDS = {
     "bound": often((12, "bound"), (2, "waits"), (1, "selected")),
-    "waits": often((12, "waits"), (2, "bound"), (2, "selected")),
+    "waits": often((10, "waits"), (1, "bound"), (3, "selected")),
     "sound": often((5, "waits"), (4, "bound"), (1, "selected")),
     "any": often(
         (4, "waits"), (3, "bound"), (2, "selected"), (1, "prebound"), (1, "lost"), (1, "deleting"),
@@ -465,10 +465,10 @@ def claims(
 ) -> Raw:
     """A claim. Those that are `sound` or more special keep no pod from being judged."""
     what = draw(_CLAIM_KINDS[focus])
-    made = claim(name, namespace, size=draw(st.none() if rarely(draw, 8) else sizes))
+    made = claim(name, namespace, size=draw(st.none() if rarely(draw, 12) else sizes))
     meta, spec = made["metadata"], made["spec"]
     annotations = meta["annotations"]
-    own = pick(draw, (6, "s1"), (4, "s2"), (1, "s3"))
+    own = pick(draw, (8, "s1"), (3, "s2"), (1, "s3"))
     if what == "classless":
         own = one_of(draw, (None, ""))
     if rarely(draw, 10) and own is not None:
@@ -601,7 +601,7 @@ def ephemeral_names(raw: Raw) -> list[str]:
 @st.composite
 def worlds(draw: Any) -> tuple[World, list[Raw]]:
     """A cluster, and pods that are to be placed: with a bit of everything, or much of one thing."""
-    focus = one_of(draw, ("waits", "bound", "disks", "any"))
+    focus = one_of(draw, ("waits", "waits", "bound", "disks", "any"))
     of_claims = "sound" if focus == "disks" else focus
     sizes = _SIZES[rarely(draw, 4)]
     world = World()

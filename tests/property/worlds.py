@@ -167,7 +167,7 @@ def by_node(state: ClusterState) -> dict[str, Any]:
         },
         "node count": state.node_count,
         "images": {
-            image: {state.names[row]: size for row, size in holders.items()}
+            image: sorted(state.names[row] for row in holders)
             for image, holders in state.images.view().items()
         },
         "ports": ports,

@@ -88,7 +88,11 @@ class Evaluation:
             if not self._refresh_static(rows):
                 self._rebuild()
                 return
-            self._refresh_rows(rows)
+            if len(rows) <= SCALAR_ROWS_MAX:
+                for row in rows.tolist():
+                    self._refresh_row(row)
+            else:
+                self._refresh_rows(rows)
             self._node_cursor = state.node_log.position
         log = state.use_log
         behind = log.position - self._use_cursor

@@ -76,6 +76,7 @@ class ExtendedCycle:
             return False
         rows = np.flatnonzero(self._cycle.standing(queued.profile, queued.entry) >= 0).tolist()
         if rows:
+            self._queue.decide_later(queued)
             names = self._outcomes.state.names
             self._extending.judge(queued, [names[row] for row in rows], self._judged)
         return bool(rows)
@@ -94,6 +95,7 @@ class ExtendedCycle:
             row = self._cycle.choose_among(queued.profile, queued.entry, allowed, points)
             if row >= 0:
                 self._outcomes.assume(queued, row)
+                self._queue.decided(queued)
             else:
                 self._outcomes.refuse(queued, opinion.refused)
         except PluginError as error:
@@ -121,5 +123,6 @@ class ExtendedCycle:
             name = state.names[search.pick(best(candidates_of(state, left)))]
             self._outcomes.refused(queued, diagnosis, Remedy("", name, tuple(left[name][0])))
 
+        self._queue.decide_later(queued)
         self._extending.spare(queued, victims, spared)
         return True

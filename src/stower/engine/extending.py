@@ -8,12 +8,19 @@ Source: kube-scheduler extender.go, schedule_one.go (findNodesThatPassExtenders,
 framework/preemption callExtenders.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 
+from stower.engine.opinions import (
+    BindingResult,
+    FilterResult,
+    HostPriority,
+    PreemptionResult,
+    Unreadable,
+    read,
+)
 from stower.engine.queue import QueuedPod
 from stower.framework.events import ExtenderAnswered
 from stower.framework.extenders import Extender
@@ -26,6 +33,8 @@ from stower.state.cluster import ClusterState, PodEntry
 # Highest score of an extender for a node; it counts ten times as much as it says.
 SCORE_SCALE: Final = 10
 SCORE_MAX: Final = 2**31
+# However many say however much: with the scores of plugins it is still a number of 64 bits.
+POINTS_MAX: Final = 2**59
 
 
 class Opinion(NamedTuple):
@@ -76,12 +85,13 @@ class Extending:
         return self._talk is not None
 
     def interested(self, pod: Pod, verb: str) -> list[int]:
-        """The extenders whose business the pod is, and that have this verb."""
-        return [
+        """The extenders whose business the pod is, and that have this verb: ignorable ones last."""
+        found = [
             i
             for i, extender in enumerate(self.extenders)
             if getattr(extender, f"{verb}_verb") and _is_concerned(extender, pod)
         ]
+        return sorted(found, key=lambda i: self.extenders[i].ignorable)
 
     def judge(
         self,
@@ -122,9 +132,9 @@ class Extending:
         error = event.error
         if not error:
             try:
-                error = self._take(talk, i, verb, _lowered(msgspec.json.decode(event.body)))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _Odd) as odd:
-                error = f"no answer that can be read: {odd}"
+                error = self._take(talk, i, verb, event.body)
+            except Unreadable as odd:
+                error = str(odd)
         if error and verb != "prioritize" and not self.extenders[i].ignorable:
             self._end(talk, verb, f'extender "{self.extenders[i].url_prefix}": {error}')
         elif verb == "prioritize":
@@ -171,60 +181,52 @@ class Extending:
 
     # Answers
 
-    def _take(self, talk: _Talk, i: int, verb: str, answer: Any) -> str:
+    def _take(self, talk: _Talk, i: int, verb: str, body: bytes) -> str:
         if verb == "prioritize":
-            self._take_points(talk, self.extenders[i].weight, answer)
+            self._take_points(talk, self.extenders[i].weight, read(body, tuple[HostPriority, ...]))
             return ""
-        if not isinstance(answer, dict):
-            raise _Odd("want an object")
-        if answer.get("error"):
-            return str(answer["error"])
         if verb == "preempt":
-            return self._take_victims(talk, answer.get("nodenametometavictims") or {})
-        return self._take_nodes(talk, answer)
+            return self._take_victims(talk, i, read(body, PreemptionResult))
+        return self._take_nodes(talk, i, read(body, FilterResult))
 
-    def _take_nodes(self, talk: _Talk, answer: Mapping[str, Any]) -> str:
-        names = answer.get("nodenames")
-        if names is None:
-            items = (answer.get("nodes") or {}).get("items") or []
-            names = [((item or {}).get("metadata") or {}).get("name") for item in items]
-        known = set(talk.names)
+    def _take_nodes(self, talk: _Talk, i: int, answer: FilterResult) -> str:
+        if answer.error:
+            return answer.error
+        known, names = set(talk.names), answer.names(self.extenders[i].node_cache_capable)
         for name in names:
             if name not in known:
                 return f'claims a filtered node "{name}" which is not found in the input node list'
-        for field, resolvable in (("failednodes", True), ("failedandunresolvablenodes", False)):
-            for name, why in (answer.get(field) or {}).items():
-                talk.refused[str(name)] = Rejection((str(why),), resolvable)
+        for failed, resolvable in (
+            (answer.failednodes, True), (answer.failedandunresolvablenodes, False)
+        ):  # fmt: skip
+            for name, why in (failed or {}).items():
+                talk.refused[name] = Rejection((why or "",), resolvable)
         kept = set(names)
         talk.names = [name for name in talk.names if name in kept]
         return ""
 
-    def _take_points(self, talk: _Talk, weight: int, answer: Any) -> None:
-        if not isinstance(answer, list):
-            raise _Odd("want a list")
-        for entry in answer:
-            if not isinstance(entry, dict):
-                raise _Odd("want objects")
-            host, score = entry.get("host"), entry.get("score")
-            if not isinstance(host, str) or not isinstance(score, int):
-                raise _Odd("want host and score")
+    def _take_points(self, talk: _Talk, weight: int, answer: tuple[HostPriority, ...]) -> None:
+        for host, score in ((entry.host, entry.score) for entry in answer):
             points = max(-SCORE_MAX, min(score, SCORE_MAX)) * weight * SCORE_SCALE
             talk.points[host] = talk.points.get(host, 0) + points
 
-    def _take_victims(self, talk: _Talk, answer: Mapping[str, Any]) -> str:
+    def _take_victims(self, talk: _Talk, i: int, answer: PreemptionResult) -> str:
+        if answer.error:
+            return answer.error
         left: Victims = {}
-        for name, victims in answer.items():
+        for name, victims in (answer.nodenametometavictims or {}).items():
             row = self._state.row_of(name)
             there = self._state.on_row[row] if row >= 0 else {}
             entries = []
-            for pod in (victims or {}).get("pods") or []:
-                entry = there.get(str((pod or {}).get("uid")))
+            for pod in victims.pods or ():
+                entry = there.get(pod.uid)
                 if entry is None:
                     return f"claims to preempt a pod that is not found on node {name}"
                 entries.append(entry)
-            if not entries:
+            if entries:
+                left[name] = (entries, victims.numpdbviolations or 0)
+            elif not self.extenders[i].ignorable:
                 return f'expected at least one victim pod on node "{name}"'
-            left[name] = (entries, int(victims.get("numpdbviolations") or 0))
         talk.victims = left
         return ""
 
@@ -232,14 +234,9 @@ class Extending:
 def bind_error(body: bytes) -> str:
     """What an extender that binds has to complain about, or ""."""
     try:
-        answer = _lowered(msgspec.json.decode(body or b"{}"))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return f"no answer that can be read: {error}"
-    return str(answer.get("error") or "") if isinstance(answer, dict) else "want an object"
-
-
-class _Odd(Exception):
-    """An answer of another form."""
+        return read(body or b"{}", BindingResult).error or ""
+    except Unreadable as odd:
+        return str(odd)
 
 
 def points_of(opinion: Opinion, state: ClusterState) -> Ints:
@@ -248,7 +245,7 @@ def points_of(opinion: Opinion, state: ClusterState) -> Ints:
     for name, score in opinion.points.items():
         row = state.row_of(name)
         if row >= 0:
-            points[row] = score
+            points[row] = max(-POINTS_MAX, min(score, POINTS_MAX))
     return points
 
 
@@ -267,18 +264,3 @@ def _is_concerned(extender: Extender, pod: Pod) -> bool:
             if not managed.isdisjoint(names):
                 return True
     return False
-
-
-# Names of fields that a Go program reads whatever their case; keys that are names stay as they are.
-_NAMED_BY_NODE: Final = ("failednodes", "failedandunresolvablenodes", "nodenametometavictims")
-
-
-def _lowered(value: Any, names: bool = False) -> Any:
-    if isinstance(value, dict):
-        return {
-            k if names else str(k).lower(): _lowered(v, not names and k.lower() in _NAMED_BY_NODE)
-            for k, v in value.items()
-        }
-    if isinstance(value, list):
-        return [_lowered(v) for v in value]
-    return value

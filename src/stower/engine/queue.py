@@ -16,6 +16,7 @@ Source: kube-scheduler backend/queue.
 
 from collections.abc import Iterable
 from enum import Enum, auto
+from typing import Final
 
 import msgspec
 
@@ -73,6 +74,9 @@ class QueuedPod:
         self.condition: PodCondition | None = None  # as last written
 
 
+# Events kept for a pod that is being asked about; where more have happened, it is tried again.
+MEANWHILE_MAX: Final = 1_000
+
 _GroupKey = tuple[str, int, frozenset[str], bytes]
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -90,6 +94,9 @@ class Queue:
         self._flush: LazyHeap[QueuedPod] = LazyHeap()
         self._awaited: dict[str, QueuedPod] = {}  # who waits for a victim, by its uid
         self._groups: dict[_GroupKey, dict[str, QueuedPod]] = {}
+        # The pod of which extenders are being asked, and what has happened since.
+        self._undecided: QueuedPod | None = None
+        self._meanwhile: list[Happened] = []
         self._turn = 0
 
     def __len__(self) -> int:
@@ -113,6 +120,7 @@ class Queue:
         """Take a pod out of wherever it is."""
         pod = self._pods.pop(uid, None)
         if pod is not None:
+            self.decided(pod)
             self.await_victims(pod, ())
             self._leave(pod)
         return pod
@@ -127,20 +135,46 @@ class Queue:
             pod.attempts += 1
         return pod
 
+    def decide_later(self, pod: QueuedPod) -> None:
+        """The pod in flight takes more than this step: remember what happens until `decided`."""
+        if self._undecided is not pod:
+            self._undecided, self._meanwhile = pod, []
+
+    def decided(self, pod: QueuedPod) -> None:
+        """What happens from now on is no matter of the pod's last attempt."""
+        if self._undecided is pod:
+            self._undecided, self._meanwhile = None, []
+
     def park(self, pod: QueuedPod, refused_by: frozenset[str], now_ns: int) -> None:
-        """A pod that was tried and refused by these plugins: wait for an event that helps."""
+        """A pod that was tried and refused by these plugins: wait for an event that helps.
+
+        Where one came while it was tried, `ungate` lets it go at once.
+        """
         pod.unschedulable_count += 1
         pod.error_count = 0
-        pod.woken = False
         pod.refused_by = refused_by
+        pod.woken = self._undecided is pod and self._missed(pod)
+        self.decided(pod)
         pod.added_ns = pod.tried_ns = now_ns
         pod.place = Place.UNSCHEDULABLE
         self._join_group(pod)
         self._next_turn(pod)
         self._flush.push(now_ns + self._limits.unschedulable_max_ns, pod)
 
+    def _missed(self, pod: QueuedPod) -> bool:
+        priority = pod.entry.pod.priority
+        return len(self._meanwhile) >= MEANWHILE_MAX or any(
+            (h.priority_max is None or priority <= h.priority_max) and helps(pod, h)
+            for h in self._meanwhile
+        )
+
+    def _note(self, happened: Happened) -> None:
+        if len(self._meanwhile) < MEANWHILE_MAX:
+            self._meanwhile.append(happened)
+
     def retry(self, pod: QueuedPod, now_ns: int) -> None:
         """A pod whose attempt failed by no fault of its own: try again after a delay."""
+        self.decided(pod)
         pod.error_count += 1
         pod.refused_by = frozenset()
         pod.added_ns = pod.tried_ns = now_ns
@@ -153,7 +187,8 @@ class Queue:
         self._error_backoff.push(now_ns + self.delay_ns(pod.error_count), pod)
 
     def ungate(self, pod: QueuedPod, failed: bool, now_ns: int) -> None:
-        """All its victims are on their way, or (`failed`) some are not: it may be tried again."""
+        """It has no victims, all are on their way, or (`failed`) some are not: it may be tried
+        again."""
         if pod.place is Place.UNSCHEDULABLE and (pod.woken or failed):
             self._wake(pod, now_ns)
 
@@ -168,11 +203,13 @@ class Queue:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there is any unschedulable pod that an event might help."""
-        return bool(self._groups)
+        """Whether there is any pod that an event might help."""
+        return bool(self._groups) or self._undecided is not None
 
     def wake(self, happened: Happened, now_ns: int) -> None:
         """Move every unschedulable pod that the event might help."""
+        if self._undecided is not None:
+            self._note(happened)
         bound = happened.priority_max
         patient = self._after_victim(happened)
         for key in list(self._groups):
@@ -196,6 +233,8 @@ class Queue:
         """The pod itself changed (its entry already has the new object)."""
         if pod.place is Place.GATED:
             self._to_active(pod)
+        elif pod is self._undecided:
+            self._note(happened)
         elif pod.place is Place.ACTIVE:
             if self._gate(pod) is not None or pod.key != self._rank(pod):
                 self._leave(pod)

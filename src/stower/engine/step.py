@@ -498,6 +498,8 @@ class Engine:
                     self._preempted(victim, note)
             self.queue.await_victims(queued, (victim.uid for victim in bound))
             self._evictions.begin(queued, remedy.nominate, bound)
+        if not queued.is_preempting:
+            self.queue.ungate(queued, False, self.now_ns)
 
     def _take_promises(self, node_name: str, priority: int) -> None:
         """Pods of lower priority may no longer fit there once the new preemptor is on the node."""

@@ -10,6 +10,7 @@ Source: kube-scheduler extender.go; k8s.io/kube-scheduler/extender/v1.
 import asyncio
 import base64
 import binascii
+import logging
 import ssl
 import tempfile
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from stower.live.client import Client
 # An answer names nodes: this is room for tens of thousands.
 ANSWER_BYTES_MAX: Final = 64 << 20
 encode = msgspec.json.Encoder().encode
+log = logging.getLogger(__name__)
 
 
 class ExtenderError(Exception):
@@ -76,6 +78,11 @@ class Extenders:
             self._answered(ExtenderAnswered(write.id, error=f"{write.verb}: {why}"))
         except (ExtenderError, AccessError, aiohttp.ClientError, OSError) as error:
             why = " ".join(str(error).split()) or type(error).__name__
+            self._answered(ExtenderAnswered(write.id, error=f"{write.verb}: {why}"))
+        except Exception as error:
+            # Without an answer no pod would ever be tried again.
+            log.exception("asking extender %s", extender.url_prefix)
+            why = f"{type(error).__name__}: {error}"
             self._answered(ExtenderAnswered(write.id, error=f"{write.verb}: {why}"))
 
     async def _ask(self, write: CallExtender, extender: Extender) -> bytes:

@@ -127,7 +127,8 @@ class World:
 
 def agreed(write: CallExtender) -> bytes:
     """What an extender says that has nothing against anything: it is not asked in a simulation."""
-    answer: object = {"nodeNames": write.nodes}
+    items = [{"metadata": {"name": name}} for name in write.nodes]
+    answer: object = {"nodeNames": write.nodes, "nodes": {"items": items}}
     if write.verb == "prioritize":
         answer = []
     elif write.verb == "preempt":

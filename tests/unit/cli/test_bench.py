@@ -200,7 +200,7 @@ def test_every_driver_runs_a_tiny_workload(
     monkeypatch: pytest.MonkeyPatch, driver: str, existing: int, pods: int
 ) -> None:
     """Times are positive, and as many pods are counted as were driven."""
-    monkeypatch.setattr(drivers, "_settle_memory", lambda: None)
+    monkeypatch.setattr(drivers, "settle_memory", lambda: None)
     tiny = BenchWorkload("tiny", "", driver, nodes=8, existing=existing, arriving=5)
     found = measure(tiny)
     assert ("tiny", pods) == (found.name, found.pods)

@@ -17,7 +17,7 @@ ADDED, DELETED = WatchType.ADDED, WatchType.DELETED
 
 
 def extender(**fields: Any) -> dict[str, Any]:
-    return {"urlPrefix": "http://extender", **fields}
+    return {"urlPrefix": "http://extender", "nodeCacheCapable": True, **fields}
 
 
 def engine_with(extenders: list[dict[str, Any]], *objects: Node | Pod) -> Engine:
@@ -104,7 +104,10 @@ def test_points_count_ten_times_and_by_weight() -> None:
         (None, "filter: no answer within 5 s", "filter: no answer within 5 s"),
         ({"error": "out of licenses"}, "", "out of licenses"),
         ({"nodeNames": ["n9"]}, "", 'claims a filtered node "n9" which is not found in'),
-        ([], "", "no answer that can be read: want an object"),
+        ([], "", "no answer that can be read: Expected `object`, got `array`"),
+        ({"NodeNames": [{}]}, "", "no answer that can be read: Expected `str`, got `object`"),
+        ({"NodeNames": 5}, "", "no answer that can be read: Expected `array | null`, got `int`"),
+        ({"FailedNodes": "x"}, "", "no answer that can be read: Expected `object | null`"),
     ],
 )
 def test_an_extender_that_fails_fails_the_pod_unless_it_is_ignorable(
@@ -187,3 +190,31 @@ def test_where_all_are_spared_nobody_is_evicted() -> None:
     asked = question(add(engine, make_pod("high", cpu="4", priority=9)))
     writes = answer(engine, asked, {"nodeNameToMetaVictims": {}})
     assert message(writes).endswith("preemption: no candidate node for preemption")
+
+
+def test_what_happens_while_an_answer_is_awaited_is_not_lost() -> None:
+    """A node comes that nobody was asked about: the pod that was refused is tried again."""
+    engine = engine_with([extender(filterVerb="filter")], make_node("n1"))
+    asked = question(add(engine, make_pod("p1")))
+    assert [] == engine.step(Observed(ADDED, make_node("n2")), 1)
+    again = question(answer(engine, asked, {"nodeNames": []}))
+    assert ("n1", "n2") == again.nodes
+    # Nothing has happened since: now it waits.
+    writes = answer(engine, again, {"nodeNames": []})
+    assert [] == [w for w in writes if isinstance(w, CallExtender)]
+
+
+def test_an_extender_that_is_ignorable_is_asked_last() -> None:
+    engine = engine_with(
+        [extender(filterVerb="a", ignorable=True), extender(filterVerb="b")], make_node("n1")
+    )
+    asked = question(add(engine, make_pod("p1")))
+    assert 1 == asked.extender
+    assert 0 == question(answer(engine, asked, {"nodeNames": ["n1"]})).extender
+
+
+def test_scores_beyond_all_measure_are_as_good_as_the_largest() -> None:
+    engine = engine_with([extender(prioritizeVerb="p", weight=2**40)])
+    asked = question(add(engine, make_pod("p1")))
+    points = [{"Host": "n2", "Score": 2**40}, {"Host": "n2", "Score": 2**40}]
+    assert [("p1", "n2")] == bound(answer(engine, asked, points))
