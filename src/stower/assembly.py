@@ -156,11 +156,23 @@ def _build(
         for i, c in enumerate(config.plugin_config)
     }
     names = sorted({*wanted, *args} & set(known))
-    made = {
-        name: known[name].from_args(*args.get(name, (None, path)), features=features)
-        for name in names
+    return {
+        name: _made(known[name], *args.get(name, (None, path)), features=features) for name in names
     }
-    return {name: p if known[name] in PLUGINS else guarded(p) for name, p in made.items()}
+
+
+def _made(
+    kind: type[Plugin], args: Mapping[str, Any] | None, path: str, *, features: Features
+) -> Plugin:
+    if kind in PLUGINS:
+        return kind.from_args(args, path, features)
+    try:
+        return guarded(kind.from_args(args, path, features))
+    except InvalidObject:
+        raise
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        raise InvalidObject(path, kind.name, f"what the plugin can start with ({told})") from error
 
 
 def _check_point(

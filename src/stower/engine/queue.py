@@ -22,7 +22,7 @@ import msgspec
 
 from stower.engine.heap import LazyHeap
 from stower.engine.limits import Limits
-from stower.framework.changes import Happened
+from stower.framework.changes import OWN, Happened
 from stower.framework.plugin import Scope
 from stower.framework.profile import Profile
 from stower.model.errors import InvariantError
@@ -97,6 +97,8 @@ class Queue:
         # The pod of which extenders are being asked, and what has happened since.
         self._undecided: QueuedPod | None = None
         self._meanwhile: list[Happened] = []
+        # Gated pods by profile and plugin, of plugins that wait for more than the pod's own update.
+        self._gated: dict[tuple[str, str], dict[str, QueuedPod]] = {}
         self._turn = 0
 
     def __len__(self) -> int:
@@ -204,12 +206,14 @@ class Queue:
     @property
     def is_waiting(self) -> bool:
         """Whether there is any pod that an event might help."""
-        return bool(self._groups) or self._undecided is not None
+        return bool(self._groups or self._gated) or self._undecided is not None
 
     def wake(self, happened: Happened, now_ns: int) -> None:
         """Move every unschedulable pod that the event might help."""
         if self._undecided is not None:
             self._note(happened)
+        if self._gated:
+            self._knock(happened)
         bound = happened.priority_max
         patient = self._after_victim(happened)
         for key in list(self._groups):
@@ -217,6 +221,16 @@ class Queue:
                 for pod in list(self._groups[key].values()):
                     if pod is not patient and (bound is None or pod.entry.pod.priority <= bound):
                         self._wake(pod, now_ns)
+
+    def _knock(self, happened: Happened) -> None:
+        """Ask gates again whose plugins say that the event might open them."""
+        for (_, name), pods in [*self._gated.items()]:
+            for pod in [*pods.values()]:
+                plugin, entry = pod.profile.plugins[name], pod.entry
+                if plugin.wakes_on & happened.change and plugin.hint_pod(
+                    entry.pod, entry.shape, happened
+                ):
+                    self._to_active(pod)
 
     def _after_victim(self, happened: Happened) -> QueuedPod | None:
         """Who waited for the pod that is gone, and for others still."""
@@ -291,6 +305,8 @@ class Queue:
             self._to_active(pod)
 
     def _to_active(self, pod: QueuedPod) -> None:
+        if self._gated:
+            self._leave_gate(pod)
         gate = self._gate(pod)
         if gate is not None:
             self._hold(pod, gate)
@@ -300,6 +316,15 @@ class Queue:
     def _hold(self, pod: QueuedPod, gate: str) -> None:
         pod.place = Place.GATED
         pod.refused_by |= {gate}
+        if pod.profile.plugins[gate].wakes_on & ~OWN:
+            key = (pod.profile.scheduler_name, gate)
+            self._gated.setdefault(key, {})[pod.entry.uid] = pod
+
+    def _leave_gate(self, pod: QueuedPod) -> None:
+        for key, pods in [*self._gated.items()]:
+            pods.pop(pod.entry.uid, None)
+            if not pods:
+                del self._gated[key]
 
     def _activate(self, pod: QueuedPod) -> None:
         pod.place = Place.ACTIVE
@@ -319,6 +344,8 @@ class Queue:
     def _leave(self, pod: QueuedPod) -> None:
         """Out of wherever it is; its heap entry, if any, becomes invalid."""
         self._leave_group(pod)
+        if self._gated:
+            self._leave_gate(pod)
         self._next_turn(pod)
         heap = {
             Place.ACTIVE: self._active,

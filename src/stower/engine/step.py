@@ -435,6 +435,12 @@ class Engine:
 
     def assume(self, queued: QueuedPod, row: int) -> None:
         entry = queued.entry
+        for plugin in queued.profile.binders:
+            if plugin.bind(entry.pod):
+                break
+        else:
+            self.fail(queued, "no Bind plugin binds the pod")
+            return
         parts: list[tuple[Plugin, Reservation]] = []
         for plugin in queued.profile.reservers:
             if not plugin.concerns(entry.shape):

@@ -56,6 +56,12 @@ class Change(Flag):
     OWN_GATES_REMOVED = auto()
 
 
+# What only the waiting pod's own update can be.
+OWN: Final = (
+    Change.OWN_TOLERATIONS | Change.OWN_LABELS | Change.OWN_SCALED_DOWN | Change.OWN_GATES_REMOVED
+)
+
+
 class Happened(msgspec.Struct, frozen=True, gc=False):
     """One change with the objects before and after; `own` ones concern the waiting pod."""
 

@@ -9,8 +9,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from stower.framework.plugin import MAX_NODE_SCORE, Plugin
+from stower.framework.plugin import MAX_NODE_SCORE, Normalize, Plugin
+from stower.framework.post_filter import Remedy
 from stower.framework.reasons import Rejection
+from stower.framework.reserve import Reservation
+from stower.framework.writes import Write
+from stower.state.cluster import ClusterState
+
+# Raw scores that are normalised: a hundred times as much is still a number of 64 bits.
+RAW_MAX: Final = 1 << 40
 
 
 class PluginError(Exception):
@@ -25,39 +32,78 @@ _POINTS: Final = {
     "post_filter": "PostFilter", "speaks": "PreScore", "score": "Score", "score_row": "Score",
     "score_pod": "Score", "reserve": "Reserve", "bind": "Bind",
 }  # fmt: skip
-_ARRAYS: Final = ("filter", "filter_pod", "score", "score_pod")
+_OF_ROWS: Final = ("filter", "passes", "score")
+_OF_PODS: Final = ("filter_pod", "score_pod")
+_OF_ROW: Final = ("filter_row", "score_row")
+
+
+def _is_rejection(answer: object) -> bool:
+    return isinstance(answer, Rejection) and all(isinstance(r, str) for r in answer.reasons)
+
+
+def _is_pre_filtered(answer: object) -> bool:
+    if isinstance(answer, frozenset):
+        return all(isinstance(name, str) for name in answer)
+    return answer is None or _is_rejection(answer)
+
+
+# What the other methods may answer, where it matters, and in words.
+_FORMS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "pre_filter": (_is_pre_filtered, "a Rejection, a frozenset of names or None"),
+    "pre_filter_pod": (lambda a: a is None or _is_rejection(a), "a Rejection or None"),
+    "rejection": (_is_rejection, "a Rejection with texts"),
+    "generation": (lambda a: isinstance(a, int), "a whole number"),
+    "post_filter": (lambda a: isinstance(a, Remedy), "a Remedy"),
+    "dry_runs": (lambda a: a is None or callable(a), "a function or None"),
+    "bind": (lambda a: isinstance(a, bool), "True or False"),
+}
 
 
 def guarded(plugin: Plugin) -> Plugin:
     """The same plugin, with every method guarded."""
-    for method, point in _POINTS.items():
-        setattr(plugin, method, _guard(plugin, method, point))
-    plugin.pre_enqueue = _or_else(plugin.pre_enqueue, _gate(plugin))  # type: ignore[method-assign]
-    plugin.hint = _or_else(plugin.hint, lambda error: True)  # type: ignore[method-assign]
-    plugin.hint_pod = _or_else(plugin.hint_pod, lambda error: True)  # type: ignore[method-assign]
+    guards = {method: _guard(plugin, method, point) for method, point in _POINTS.items()}
+    guards["pre_enqueue"] = _guard_gate(plugin)
+    guards["sort_key"] = _guard_key(plugin)
+    for method, guard in guards.items():
+        setattr(plugin, method, guard)
+    plugin.hint = _or_true(plugin.hint)  # type: ignore[method-assign]
+    plugin.hint_pod = _or_true(plugin.hint_pod)  # type: ignore[method-assign]
     return plugin
 
 
 def _guard(plugin: Plugin, method: str, point: str) -> Callable[..., Any]:
     call = getattr(plugin, method)
+    fits, want = _FORMS.get(method, (None, ""))
 
     def guard(*args: Any, **options: Any) -> Any:
         try:
             answer = call(*args, **options)
-        except (PluginError, NotImplementedError):
+        except PluginError:
             raise
         except Exception as error:
             raise PluginError(_told(plugin, point, error)) from error
-        if method in _ARRAYS and answer is not None:
-            return _checked(plugin, point, method, answer, args)
-        if callable(answer):  # one row at a time
-            return _guard_row(plugin, point, answer)
+        if fits is not None and not fits(answer):
+            raise PluginError(_told(plugin, point, _unlike(method, answer, want)))
+        if answer is None:
+            return None
+        if method in _OF_ROWS:
+            state, rows = args[1], args[2]
+            return _array(plugin, point, method, answer, state.present[rows])
+        if method in _OF_PODS:
+            among = args[3] if method == "score_pod" else np.ones(args[2].row_limit, np.bool_)
+            return _array(plugin, point, method, answer, among)
+        if method in _OF_ROW:
+            return _guard_row(plugin, point, method, answer)
+        if method == "dry_runs":
+            return _guard_call(plugin, point, answer)
+        if method == "reserve":
+            return _GuardedReservation(plugin, answer)
         return answer
 
     return guard
 
 
-def _guard_row(plugin: Plugin, point: str, call: Callable[..., Any]) -> Callable[..., Any]:
+def _guard_call(plugin: Plugin, point: str, call: Callable[..., Any]) -> Callable[..., Any]:
     def guard(row: int) -> Any:
         try:
             return call(row)
@@ -69,36 +115,139 @@ def _guard_row(plugin: Plugin, point: str, call: Callable[..., Any]) -> Callable
     return guard
 
 
-def _checked(plugin: Plugin, point: str, method: str, answer: Any, args: tuple[Any, ...]) -> Any:
-    """Whole numbers, one for each row; scores of a pod between 0 and 100."""
-    state = args[1] if method in ("filter", "score") else args[2]
-    count = len(state.present[args[2]]) if method in ("filter", "score") else state.row_limit
-    array = np.asarray(answer)
-    if array.shape != (count,) or array.dtype.kind not in "iub":
-        want = f"want {count} whole numbers"
-        raise PluginError(_told(plugin, point, f"got {array.dtype}{list(array.shape)}, {want}"))
-    if method == "score_pod":
-        among = array[args[3]]
-        if len(among) and not (among.min() >= 0 and among.max() <= MAX_NODE_SCORE):
-            wrong = f"got scores of {among.min()} to {among.max()}, want 0 to {MAX_NODE_SCORE}"
-            raise PluginError(_told(plugin, point, wrong))
-    return array.astype(np.int64)
+def _guard_row(plugin: Plugin, point: str, method: str, call: Any) -> Callable[[int], int]:
+    if not callable(call):
+        raise PluginError(_told(plugin, point, _unlike(method, call, "a function or None")))
+    low, high = _range(plugin, method)
+    answers = _guard_call(plugin, point, call)
 
-
-def _or_else(call: Callable[..., Any], harmless: Callable[[Exception], Any]) -> Callable[..., Any]:
-    def guard(*args: Any) -> Any:
-        try:
-            return call(*args)
-        except NotImplementedError:
-            raise
-        except Exception as error:
-            return harmless(error)
+    def guard(row: int) -> int:
+        answer = answers(row)
+        # Whole numbers of NumPy have an index; floating-point numbers have none.
+        if not hasattr(answer, "__index__"):
+            raise PluginError(_told(plugin, point, _unlike(method, answer, "a whole number")))
+        number = int(answer)
+        if not low <= number <= high:
+            raise PluginError(_told(plugin, point, f"got {number}, want {low} to {high}"))
+        return number
 
     return guard
 
 
-def _gate(plugin: Plugin) -> Callable[[Exception], Rejection]:
-    return lambda error: Rejection((_told(plugin, "PreEnqueue", error),))
+def _array(plugin: Plugin, point: str, method: str, answer: Any, among: Any) -> Any:
+    """Whole numbers (of `passes` truths), one for each row; in their range for those `among`."""
+    kinds, words = ("b", "truths") if method == "passes" else ("iub", "whole numbers")
+    array = np.asarray(answer)
+    if array.shape != among.shape or array.dtype.kind not in kinds:
+        want = f"want {len(among)} {words}"
+        raise PluginError(_told(plugin, point, f"got {array.dtype}{list(array.shape)}, {want}"))
+    if method == "passes":
+        return array
+    low, high = _range(plugin, method)
+    there = array[among]
+    if len(there) and not (there.min() >= low and there.max() <= high):
+        what = "scores" if "score" in method else "codes"
+        wrong = f"got {what} of {there.min()} to {there.max()}, want {low} to {high}"
+        raise PluginError(_told(plugin, point, wrong))
+    return array.astype(np.int64)
+
+
+def _range(plugin: Plugin, method: str) -> tuple[int, int]:
+    if "filter" in method:
+        return 0, RAW_MAX
+    if method != "score_pod" and plugin.normalize is not Normalize.NONE:
+        return -RAW_MAX, RAW_MAX
+    return 0, MAX_NODE_SCORE
+
+
+class _GuardedReservation:
+    """A reservation of which an error is its fault."""
+
+    def __init__(self, plugin: Plugin, inner: Reservation) -> None:
+        self._plugin = plugin
+        self._inner = inner
+        self._error = ""
+        try:
+            self.timeout_ns = int(inner.timeout_ns)
+            self.awaits = tuple(inner.awaits)
+            whole = [inner.hold, inner.writes, inner.fault, inner.is_done, inner.release]
+        except Exception as error:
+            raise PluginError(_told(plugin, "Reserve", error)) from error
+        if not all(map(callable, whole)):
+            raise PluginError(_told(plugin, "Reserve", "want a Reservation or None"))
+
+    def hold(self, state: ClusterState) -> None:
+        """See Reservation."""
+        self._ask("Reserve", self._inner.hold, state)
+
+    def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+        """See Reservation."""
+        return list(self._ask("PreBind", self._inner.writes, state, next_id) or ())
+
+    def fault(self, state: ClusterState) -> str:
+        """See Reservation."""
+        return self._error or str(self._ask("PreBind", self._inner.fault, state) or self._error)
+
+    def is_done(self, state: ClusterState) -> bool:
+        """See Reservation."""
+        return not self._error and bool(self._ask("PreBind", self._inner.is_done, state))
+
+    def release(self, state: ClusterState) -> None:
+        """See Reservation."""
+        self._ask("Unreserve", self._inner.release, state)
+
+    def _ask(self, point: str, call: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return call(*args)
+        except Exception as error:
+            self._error = _told(self._plugin, point, error)
+            return None
+
+
+def _guard_gate(plugin: Plugin) -> Callable[[Any], Rejection | None]:
+    call = plugin.pre_enqueue
+
+    def guard(pod: Any) -> Rejection | None:
+        try:
+            answer = call(pod)
+        except Exception as error:
+            return Rejection((_told(plugin, "PreEnqueue", error),))
+        if answer is None or _is_rejection(answer):
+            return answer
+        want = _unlike("pre_enqueue", answer, "a Rejection or None")
+        return Rejection((_told(plugin, "PreEnqueue", want),))
+
+    return guard
+
+
+def _guard_key(plugin: Plugin) -> Callable[[Any, int], tuple[int, ...]]:
+    call = plugin.sort_key
+
+    def guard(pod: Any, added_ns: int) -> tuple[int, ...]:
+        """As PrioritySort would have it where the plugin has no answer."""
+        try:
+            key: Any = call(pod, added_ns)
+            if isinstance(key, tuple) and all(isinstance(part, int) for part in key):
+                return key
+        except Exception:
+            pass
+        return (-pod.priority, added_ns)
+
+    return guard
+
+
+def _or_true(call: Callable[..., Any]) -> Callable[..., bool]:
+    def guard(*args: Any) -> bool:
+        try:
+            return bool(call(*args))
+        except Exception:
+            return True
+
+    return guard
+
+
+def _unlike(method: str, answer: object, want: str) -> str:
+    return f"{method} gave {type(answer).__name__}, want {want}"
 
 
 def _told(plugin: Plugin, point: str, why: object) -> str:

@@ -1,6 +1,6 @@
 """Plugins of others: what goes wrong in them stays with the pod that was being placed."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.framework.scalar import MORE_TEXTS, TEXTS_MAX, ScalarPlugin
 from stower.framework.writes import Bind, PatchPodStatus, Write
+from stower.model.errors import InvalidObject
 from tests.builders import make_node, make_pod
 
 
@@ -157,3 +158,83 @@ def test_a_vector_plugin_for_all_nodes_at_once() -> None:
     engine = engine_of(OnlySecond)
     writes = add(engine, "a")
     assert ["n2"] == [w.node_name for w in writes if isinstance(w, Bind)]
+
+
+def always(answer: Any) -> Any:
+    return lambda self, *args: answer
+
+
+def refusing(self: Any, shape: Any, state: Any, rows: Any) -> Any:
+    return np.ones(len(state.present[rows]), np.int64)
+
+
+@pytest.mark.parametrize(
+    ("methods", "why"),
+    [
+        ({"pre_filter": always(5)}, 'PreFilter plugin "Odd": pre_filter gave int, want'),
+        ({"pre_filter": always(["n1"])}, "pre_filter gave list, want a Rejection, a frozenset"),
+        ({"filter": always(None), "generation": always("x")}, "generation gave str, want a whole"),
+        ({"filter": refusing}, "IndexError"),
+        ({"filter": refusing, "rejection": always("no")}, "rejection gave str"),
+        ({"score": always(np.full(64, 500))}, "got scores of 500 to 500, want 0 to 100"),
+        ({"score": always(np.full(64, -5))}, "got scores of -5 to -5, want 0 to 100"),
+        ({"reserve": always("held")}, 'Reserve plugin "Odd": AttributeError'),
+        ({"bind": always(1)}, "bind gave int, want True or False"),
+        ({"bind": always(False)}, "no Bind plugin binds the pod"),
+    ],
+)
+def test_no_answer_of_any_method_ends_the_engine(methods: dict[str, Any], why: str) -> None:
+    plugin = type("Odd", (Plugin,), {"name": "Odd", **methods})
+    config = configuration("Odd")
+    if "bind" in methods:
+        config["profiles"][0]["plugins"]["bind"] = {"disabled": [{"name": "DefaultBinder"}]}
+    engine = build_engine(config, plugins=(plugin,))
+    engine.step(Listed((make_node("n1"), make_node("n2"))), 0)
+    for name in ("a", "b"):
+        assert [] == bound(add(engine, name))
+        assert why in engine.drain()[-1].message
+
+
+def test_the_queue_goes_on_where_its_order_fails() -> None:
+    class Sorted(Plugin):
+        name = "Sorted"
+
+        def sort_key(self, pod: Any, added_ns: int) -> tuple[int, ...]:
+            raise ValueError("no order")
+
+    config = configuration("Sorted")
+    config["profiles"][0]["plugins"]["queueSort"] = {"disabled": [{"name": "PrioritySort"}]}
+    engine = build_engine(config, plugins=(Sorted,))
+    engine.step(Listed((make_node("n1"),)), 0)
+    assert ["a"] == bound(add(engine, "a"))
+
+
+def test_a_gate_is_asked_again_when_what_it_waits_for_happens() -> None:
+    class Doorman(Plugin):
+        name = "Doorman"
+        wakes_on = Change.NODE_ADDED
+        doors: ClassVar[list[str]] = []
+
+        def pre_enqueue(self, pod: Any) -> Rejection | None:
+            return None if self.doors else Rejection(("closed",))
+
+    engine = engine_of(Doorman)
+    assert [] == add(engine, "a")
+    Doorman.doors.append("open")
+    assert [] == engine.step(Observed(WatchType.DELETED, make_node("n2")), 1)
+    assert ["a"] == bound(engine.step(Observed(WatchType.ADDED, make_node("n3")), 2))
+
+
+def test_what_goes_wrong_when_a_plugin_is_made_is_told_of_it() -> None:
+    class Broken(Plugin):
+        name = "Broken"
+
+        @classmethod
+        def from_args(cls, args: Any, path: str, features: Any) -> "Broken":
+            raise ZeroDivisionError("division by zero")
+
+        def bind(self, pod: Any) -> bool:
+            return True
+
+    with pytest.raises(InvalidObject, match=r"Broken.*ZeroDivisionError: division by zero"):
+        build_engine(configuration("Broken"), plugins=(Broken,))

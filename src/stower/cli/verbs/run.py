@@ -15,6 +15,7 @@ from stower.cli.output import bad_input, console, failed
 from stower.cli.plugins import plugins_of
 from stower.cli.stopping import WithParent, stop_event, wait_for_go
 from stower.framework.configuration import read_configuration
+from stower.framework.plugin import read_features
 from stower.live.election import read_terms
 from stower.live.run import Endpoint, Place
 from stower.live.run import run as run_scheduler
@@ -67,11 +68,21 @@ def run(
         typer.Option(help="With --port: the bearer token of /metrics; made where it is missing."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides ties between equally good nodes.")] = 0,
+    feature_gates: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME=true,...", help="As kube-scheduler's: TaintTolerationComparisonOperators."
+        ),
+    ] = "",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
     with_parent: WithParent = False,
 ) -> None:
     """Schedule the pods of a cluster until stopped."""
     document = _document(config)
+    try:
+        features = read_features(feature_gates)
+    except ValueError as error:
+        raise bad_input(f"--feature-gates: {error}") from None
     try:
         configuration = read_configuration(document)
         terms = read_terms(configuration.leader_election)
@@ -81,7 +92,7 @@ def run(
             terms = read_terms({**(configuration.leader_election or {}), "leaderElect": True})
         plugins = plugins_of(document)
         # What is wrong with it is said before anything starts.
-        build_engine(document, plugins=plugins)
+        build_engine(document, features=features, plugins=plugins)
     except InvalidObject as error:
         raise bad_input(f"{config}: {error}") from None
     if (port is None) != (token_file is None):
@@ -101,7 +112,11 @@ def run(
 
     def build() -> Any:
         return build_engine(
-            document, seed=seed, cycles_per_step_max=CYCLES_PER_STEP, plugins=plugins
+            document,
+            seed=seed,
+            cycles_per_step_max=CYCLES_PER_STEP,
+            features=features,
+            plugins=plugins,
         )
 
     def stop() -> asyncio.Event:
