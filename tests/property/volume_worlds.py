@@ -787,7 +787,9 @@ def by_name(state: ClusterState) -> Raw:
     """Everything that is known of volumes, by names instead of rows."""
     volumes, names = state.volumes, state.names
     return {
-        "objects": sorted(map(repr, volumes.known())),
+        "objects": {
+            (type(o).__name__, o.metadata.namespace, o.metadata.name): o for o in volumes.known()
+        },
         "claims": {k: volumes.claim(k) for k in volumes._claims},
         "volumes": {n: volumes.volume(n) for n in volumes._volumes},
         "offered": {k: volumes.offered(one) for k in volumes._claims if (one := volumes.claim(k))},

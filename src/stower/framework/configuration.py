@@ -17,6 +17,11 @@ from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+# Plugins whose arguments are a type of the configuration's API.
+TYPED_ARGS: Final = (
+    "DefaultPreemption", "DynamicResources", "InterPodAffinity", "NodeAffinity",
+    "NodeResourcesBalancedAllocation", "NodeResourcesFit", "PodTopologySpread", "VolumeBinding",
+)  # fmt: skip
 KIND: Final = "KubeSchedulerConfiguration"
 
 # Weights are int32 there; it also keeps every total score within int64.
@@ -105,6 +110,16 @@ class ProfileConfiguration(Args, frozen=True, rename="camel"):
     plugin_config: tuple[PluginConfig, ...] = ()
 
 
+class ClientConnection(Args, frozen=True, rename="camel"):
+    """How kube-scheduler reaches its API server; `stower run` has options of its own."""
+
+    kubeconfig: str = ""
+    accept_content_types: str = ""
+    content_type: str = ""
+    qps: float = 0.0
+    burst: int = 0
+
+
 class Configuration(Args, frozen=True, rename="camel"):
     """The whole file. Fields that are other parts' business are kept as they are."""
 
@@ -154,6 +169,9 @@ def _check(config: Configuration) -> None:
     if most < initial:
         text = "must be greater than or equal to PodInitialBackoffSeconds"
         raise invalid("podMaxBackoffSeconds", most, text)
+    client = convert(config.client_connection or {}, ClientConnection, "clientConnection")
+    if client.burst < 0:
+        raise invalid("clientConnection.burst", client.burst, "must be non-negative")
     check_extenders(config.extenders)
     seen: dict[str, int] = {}
     for i, profile in enumerate(config.profiles):
@@ -187,6 +205,20 @@ def _check_profile(profile: ProfileConfiguration, path: str) -> None:
             raise invalid(at, name, WAS_REMOVED)
         if name in names[:j]:
             raise duplicate(f"{path}.pluginConfig[{j}]", name)
+    for j, plugin_config in enumerate(profile.plugin_config):
+        _check_type(plugin_config, f"{path}.pluginConfig[{j}].args")
+
+
+def _check_type(config: PluginConfig, path: str) -> None:
+    """Arguments that say what they are must be those of the plugin (DecodeNestedObjects)."""
+    args = config.args or {}
+    if config.name not in TYPED_ARGS:
+        return
+    for field, want in (("apiVersion", API_VERSION), ("kind", f"{config.name}Args")):
+        got = args.get(field) or want
+        if got != want:
+            text = f"args for plugin {config.name} were not of type {want}"
+            raise invalid(f"{path}.{field}", got, text)
 
 
 def _check_percentage(path: str, value: int | None) -> None:

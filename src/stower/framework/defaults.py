@@ -25,6 +25,7 @@ CPU_AND_MEMORY: Final = [{"name": "cpu", "weight": 1}, {"name": "memory", "weigh
 # Arguments of the plugins that have some, in the order in which upstream prints them.
 DEFAULT_ARGS: Final[Mapping[str, Object]] = {
     "DefaultPreemption": {"minCandidateNodesAbsolute": 100, "minCandidateNodesPercentage": 10},
+    "DynamicResources": {"bindingTimeout": "10m0s", "filterTimeout": "10s"},
     "InterPodAffinity": {
         "hardPodAffinityWeight": 1,
         "ignorePreferredTermsOfExistingPods": False,
@@ -115,7 +116,7 @@ def _profile(profile: ProfileConfiguration) -> Object:
 
 
 def converted(document: Mapping[str, Any]) -> tuple[Object, list[str]]:
-    """An older document as today's version, and what was left out. Raises InvalidObject."""
+    """An older document as today's version, and what it loses. Raises InvalidObject."""
     group, _, version = str(document.get("apiVersion", "")).partition("/")
     if group != API_VERSION.partition("/")[0] or version not in (*OLD_VERSIONS, "v1"):
         want = f"{API_VERSION} or one of its versions {', '.join(OLD_VERSIONS)}"
@@ -125,6 +126,10 @@ def converted(document: Mapping[str, Any]) -> tuple[Object, list[str]]:
     for field in OLD_FIELDS:
         if result.pop(field, None) is not None:
             left_out.append(f"{field}: left out, it is no field any more")
+    if version in ("v1beta1", "v1beta2"):
+        # Their defaults were 1 each, until v1beta3.
+        weigh = "TaintToleration 3, NodeAffinity 2, InterPodAffinity 2"
+        left_out.append(f"{version}: default weights are those of v1 now ({weigh})")
     profiles = result.get("profiles")
     if isinstance(profiles, list):
         result["profiles"] = [

@@ -3,14 +3,41 @@
 Source: kube-scheduler plugins/dynamicresources.
 """
 
-from stower.framework.plugin import Plugin
+from collections.abc import Mapping
+from typing import Any
+
+from stower.framework.args import Args, convert_args, invalid
+from stower.framework.plugin import Features, Plugin
 from stower.framework.post_filter import Failure, Remedy
+from stower.model.times import SECOND_NS, duration_ns
+
+
+class DynamicResourcesArgs(Args, frozen=True, rename="camel"):
+    """Arguments of the plugin in a KubeSchedulerConfiguration."""
+
+    filter_timeout: str = "10s"
+    binding_timeout: str = "10m0s"
 
 
 class DynamicResources(Plugin):
     """A pod without claims has none that could be given back for it."""
 
     name = "DynamicResources"
+
+    @classmethod
+    def from_args(
+        cls, args: Mapping[str, Any] | None, path: str, features: Features
+    ) -> "DynamicResources":
+        """DynamicResourcesArgs: filterTimeout and bindingTimeout."""
+        read = convert_args(args, DynamicResourcesArgs, path)
+        for field, text, least_ns, must in (
+            ("filterTimeout", read.filter_timeout, 0, "must be zero or positive"),
+            ("bindingTimeout", read.binding_timeout, SECOND_NS, "must be at least 1 second"),
+        ):
+            lasts_ns = duration_ns(text)
+            if lasts_ns is None or lasts_ns < least_ns:
+                raise invalid(f"{path}.{field}", text, must)
+        return cls()
 
     def post_filter(self, failure: Failure) -> Remedy:
         """Nothing to be done, in upstream's words."""

@@ -65,6 +65,13 @@ def meaning(document: dict[str, Any]) -> list[tuple[Any, ...]]:
         ("PodTopologySpread", "{defaultConstraints: [{maxSkew: 1, topologyKey: a, "
          "whenUnsatisfiable: DoNotSchedule}]}",
          'defaultingType: Invalid value: "System": when .defaultConstraints are not empty'),
+        ("DynamicResources", "{filterTimeout: -1s}",
+         'filterTimeout: Invalid value: "-1s": must be zero or positive'),
+        ("DynamicResources", "{bindingTimeout: 10ms}",
+         'bindingTimeout: Invalid value: "10ms": must be at least 1 second'),
+        ("VolumeBinding", "{kind: InterPodAffinityArgs}",
+         'kind: Invalid value: "InterPodAffinityArgs": args for plugin VolumeBinding were not of '
+         "type VolumeBindingArgs"),
         ("VolumeBinding", "{bindTimeoutSeconds: -1}",
          "bindTimeoutSeconds: Invalid value: -1: invalid BindTimeoutSeconds, should not be a "
          "negative value"),
@@ -89,6 +96,21 @@ def test_arguments_are_refused_in_kube_schedulers_words(name: str, args: str, sa
 )  # fmt: skip
 def test_extenders_that_make_no_sense_are_refused(extenders: str, said: str) -> None:
     code, _, told = config("check", "-", stdin=HEAD + f"extenders: {extenders}\n")
+    assert 2 == code
+    assert said in told
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ("clientConnection: {burst: -1}", "clientConnection.burst: Invalid value: -1"),
+        ("clientConnection: {qps: x}", "clientConnection.qps: got"),
+        ("leaderElection: {resourceLock: endpoints}", "leaderElection.resourceLock: got"),
+        ("leaderElection: {leaseDuration: 5s}", "leaderElection.leaseDuration"),
+    ],
+)
+def test_what_only_a_running_scheduler_needs_is_checked_as_well(fields: str, said: str) -> None:
+    code, _, told = config("check", "-", stdin=HEAD + fields + "\n")
     assert 2 == code
     assert said in told
 
@@ -136,6 +158,7 @@ def test_an_older_version_is_converted_and_what_is_lost_is_told() -> None:
     ]
     assert "SelectorSpread left out" in told
     assert "healthzBindAddress" in told
+    assert "default weights are those of v1 now" in told
     assert 0 == config("check", "-", stdin=out)[0]
 
 

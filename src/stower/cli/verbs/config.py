@@ -1,7 +1,7 @@
 """stower config: check, complete and convert KubeSchedulerConfiguration files."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -37,6 +37,9 @@ class Action(StrEnum):
     CHECK = "check"
     DEFAULTS = "defaults"
     CONVERT = "convert"
+
+
+ALL_NODES: Final = "{}: not needed, all nodes are considered for every pod"
 
 
 def run(
@@ -118,10 +121,12 @@ def _notes(configuration: Configuration) -> list[str]:
     """What the configuration asks for and has no effect here, or not yet."""
     lines = []
     if configuration.percentage_of_nodes_to_score not in (None, 0, 100):
-        lines.append("percentageOfNodesToScore: not needed, all nodes are considered for every pod")
+        lines.append(ALL_NODES.format("percentageOfNodesToScore"))
     if configuration.parallelism != 16:
         lines.append("parallelism: not needed, all nodes are looked at together")
     for i, profile in enumerate(configuration.profiles):
+        if profile.percentage_of_nodes_to_score not in (None, 0, 100):
+            lines.append(ALL_NODES.format(f"profiles[{i}].percentageOfNodesToScore"))
         named = {
             ref.name
             for plugin_set in (profile.plugins.multi_point, profile.plugins.filter)
@@ -142,7 +147,10 @@ def _valid(name: str, document: dict[str, Any] | None, features: Features) -> Co
 
 
 def _valid_or_raise(document: dict[str, Any] | None, features: Features) -> Configuration:
+    from stower.live.election import read_terms
+
     configuration = read_configuration(document)
+    read_terms(configuration.leader_election)
     build_profiles(configuration, features, plugins_of(document))
     return configuration
 
