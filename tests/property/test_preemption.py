@@ -939,6 +939,18 @@ def social(field: str, key: str = HOSTNAME, selector: Any = WEB) -> dict[str, An
 DELETED = "2026-01-01T00:00:00Z"
 TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
 TWO = [host(), host("b", unschedulable=True)]
+
+
+def protected(*pod_names: str, selector: Any = WEB) -> PodDisruptionBudget:
+    """None of the pods may be evicted, but for these, which are counted already."""
+    data = {
+        "metadata": {"name": "b0", "namespace": "default"},
+        "spec": {"selector": selector},
+        "status": {"disruptedPods": dict.fromkeys(pod_names, DELETED)},
+    }
+    return decode(json.dumps(data).encode(), PodDisruptionBudget)
+
+
 CORNERS = {
     "a port is free again, but for whom it was promised": World(
         [host()], [guest("p0", port=80)], [waiter(port=80)], [], asker(port=80)
@@ -983,6 +995,12 @@ CORNERS = {
         [host()],
         [guest("p0", "1000m")],
         [], [], asker("500m", affinity=social("podAffinity", selector=HAS_APP)),
+    ),
+    "who is counted already breaks no budget": World(
+        [host()], [guest("p0", "1000m")], [], [protected("p0")], asker("500m")
+    ),
+    "a budget for those without a label is for nobody without any": World(
+        [host()], [guest("p0", "1000m", labels={})], [], [protected(selector=NOT_DB)], asker("500m")
     ),
     "its victims are on their way out": World(
         [host()],
@@ -1163,16 +1181,6 @@ def test_what_is_kept_equals_what_is_found_anew(
     check_kept(history, big, one_by_one, kept_max)
 
 
-def protected(*pod_names: str) -> PodDisruptionBudget:
-    """None of the pods of one label may be evicted, but for these, which are counted already."""
-    data = {
-        "metadata": {"name": "b0", "namespace": "default"},
-        "spec": {"selector": WEB},
-        "status": {"disruptedPods": dict.fromkeys(pod_names, DELETED)},
-    }
-    return decode(json.dumps(data).encode(), PodDisruptionBudget)
-
-
 FULL: list[Action] = [
     ("node", host("a")), ("node", host("b")), ("budget", protected()),
     ("pod", guest("p0", "1000m")), ("pod", guest("p1", "1000m", node="b", labels={})),
@@ -1196,7 +1204,8 @@ CHANGES: dict[str, list[Action]] = {
 def test_each_change_alone(name: str) -> None:
     """As above, for one change; and for one that is taken back."""
     for big, one_by_one in product(("500m", "1000m"), (0, 48)):
-        check_kept([FULL, CHANGES[name], FULL, [("promise", "w0", "")]], big, one_by_one, 64)
+        nodes, back = FULL[:2], [*FULL, ("promise", "w0", "")]
+        check_kept([FULL, CHANGES[name], nodes, back], big, one_by_one, 64)
 
 
 # The same laws, more often

@@ -1055,6 +1055,26 @@ def test_reserve_selects_the_node_for_claims_without_a_volume() -> None:
     assert reserved(world, owner, "b") == ({"v1": "c2"}, {"c1": "b"})
 
 
+def test_claims_that_are_being_made_are_asked_about_first() -> None:
+    """checkVolumeProvisions stops at the first claim that fails, and says why that one does."""
+    world = small_world()
+    elsewhere = [{"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}]
+    world.add("classes", storage_class("s2", provisioner="csi.x"))
+    world.add("classes", storage_class("s3", provisioner="csi.x", allowedTopologies=elsewhere))
+    world.add("drivers", {"metadata": {"name": "csi.x"}, "spec": {"storageCapacity": True}})
+    world.add("volumes", volume("v1", storageClassName="s1"))
+    world.add("claims", claim("c1", storageClassName="s1"))
+    chosen = {"annotations": {SELECTED_NODE: "a"}}
+    owner = pod("candidate", uses("c1"), uses("c2"), uses("c3"))
+    for first, last, reason in (("s2", "s3", NO_SPACE), ("s3", "s2", BIND_CONFLICT)):
+        world.add("claims", claim("c2", storageClassName=last))
+        world.add("claims", claim("c3", storageClassName=first, **chosen))
+        compare(DEFAULT, world.state(), world, owner)
+        answers = ours(DEFAULT, world.state(), owner)
+        assert isinstance(answers, dict)
+        assert answers["a"] == refused("VolumeBinding", reason)
+
+
 # Histories
 
 

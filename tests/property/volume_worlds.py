@@ -652,7 +652,7 @@ def operations(draw: Any, inside: bool = False) -> tuple[Any, ...]:
     kinds += [(2, "bind"), (2, "select"), (1, "unbind"), (1, "unselect")]
     if not inside:
         kinds += [(5, "claims"), (4, "volumes"), (2, "classes"), (1, "csi_nodes"), (1, "drivers")]
-        kinds += [(1, "capacities"), (1, "attachments"), (2, "drop"), (1, "again"), (2, "trial")]
+        kinds += [(1, "capacities"), (1, "attachments"), (2, "drop"), (2, "again"), (2, "trial")]
         kinds += [(2, "node"), (1, "remove node")]
     kind = pick(draw, *kinds)
     if kind in ("place", "assume"):
@@ -692,7 +692,7 @@ def _changes(draw: Any, kind: str, name: str) -> tuple[Any, ...]:
             reference = {"uid": f"uid-of-default-{name}", "controller": True}
             made["metadata"]["ownerReferences"] = [reference]
         return "put", kind, made
-    return kind, one_of(draw, (*KINDS, "claims", "volumes")), draw(st.integers(0, 9))
+    return kind, one_of(draw, (*KINDS, *("claims", "volumes") * 3)), draw(st.integers(0, 9))
 
 
 def apply(state: ClusterState, world: World, operation: tuple[Any, ...]) -> None:
@@ -727,7 +727,8 @@ def _apply_change(state: ClusterState, world: World, kind: str, of: str, what: A
         assumed.pop(key_of(what), None)
         state.volumes.put(view(raw, KINDS[of]))
     elif objects:
-        key = sorted(objects)[what % len(objects)]
+        keys = sorted(assumed if kind == "again" and assumed else objects)
+        key = keys[what % len(keys)]
         if kind == "again":
             state.volumes.put(view(objects[key], KINDS[of]))
         else:

@@ -224,13 +224,18 @@ def refused_with(
 
     A row must do with the nominated pods and without (RunFilterPluginsWithNominatedPods).
     """
-    with state.trial():
-        for entry in pods:
-            state.assume(entry, row)
-        for i, plugin in enumerate(profile.filters):
+    for i, plugin in enumerate(profile.filters):
+        runs = plugin.dry_runs(pod, shape, state) if plugin.concerns(shape) else None
+        if runs is None:
             codes = filtered(plugin, pod, shape, state, slice(row, row + 1))
-            if codes is not None and codes[0]:
-                return i, int(codes[0])
+            code = 0 if codes is None else int(codes[0])
+        else:
+            run = runs(row)
+            for entry in pods:
+                run.add(entry)
+            code = run.code()
+        if code:
+            return i, code
     return None
 
 

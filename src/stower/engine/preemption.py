@@ -109,6 +109,11 @@ class Preemption:
     def columns(self, search: "Search", rooms: tuple[Room, ...]) -> _Columns:
         """Candidates by amounts alone, kept up to date from pod to pod."""
         state, kept_all = self._state, self._kept
+        if search.is_promised:
+            # Its own promise does not count for it, but for the others of its shape.
+            fresh = _Columns(state.capacity)
+            search.fill(fresh, rooms, None)
+            return fresh
         use, pods = state.use_log, state.table.log
         key = (search.profile.scheduler_name, search.shape.serial, search.pod.priority)
         kept = kept_all.pop(key, None)
@@ -164,6 +169,7 @@ class Search:
         self.pod: Pod = entry.pod
         self.shape: Shape = entry.shape
         self.nominated_to = entry.nominated_to or entry.pod.status.nominated_node_name
+        self.is_promised = bool(entry.nominated_to)
         self._entry = entry
         self._verdict = verdict
         self._preemption = preemption
@@ -354,9 +360,10 @@ class _OneRow:
     def __init__(self, search: Search, row: int) -> None:
         self._fixed = search.fixed_at(row)
         self._worlds = [search.runs_at(row)]
-        promised = search.promised(row)
+        promised = self._promised = search.promised(row)
+        self._with: list[tuple[int, DryRun]] = []
         if promised:
-            with_them = search.runs_at(row)
+            with_them = self._with = search.runs_at(row)
             for entry in promised:
                 for _, run in with_them:
                     run.add(entry)
@@ -368,9 +375,16 @@ class _OneRow:
                 run.add(entry)
 
     def remove(self, entry: PodEntry) -> None:
+        # Who was promised room comes after whoever goes: what goes must not free what they hold.
+        for _, run in self._with:
+            for other in self._promised:
+                run.remove(other)
         for runs in self._worlds:
             for _, run in runs:
                 run.remove(entry)
+        for _, run in self._with:
+            for other in self._promised:
+                run.add(other)
 
     def refused_by(self) -> tuple[int, int] | None:
         """(filter's index, code) of the first filter that refuses; None where the pod fits."""

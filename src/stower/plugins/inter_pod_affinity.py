@@ -141,7 +141,7 @@ class InterPodAffinity(Plugin):
         avoiding = _counts_by_key(
             (term.key, term.domain_counts(term.key))
             for term in state.carried.about(pod, state.related.labels_of(pod.metadata.namespace))
-            if term.role is Role.AVOIDS and term.users
+            if term.role is Role.AVOIDS and term.domain_counts(term.key)[1:].any()
         )
         if not near and not away and not avoiding:
             return None

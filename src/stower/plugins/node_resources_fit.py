@@ -275,12 +275,13 @@ class NodeResourcesFit(Plugin):
 class _FitRun:
     """One row's resources while pods come and go in thought."""
 
-    __slots__ = ("_free", "_slots", "_wanted")
+    __slots__ = ("_free", "_row", "_slots", "_wanted")
 
     def __init__(
         self, pods: ResourceColumn, wanted: tuple[tuple[ResourceColumn, int, int], ...], row: int
     ) -> None:
         self._wanted = wanted
+        self._row = row
         self._slots = pods.alloc[row] - pods.used[row]
         self._free = [column.alloc[row] - column.used[row] for column, _, _ in wanted]
 
@@ -298,9 +299,9 @@ class _FitRun:
 
     def code(self) -> int:
         code = 0 if self._slots > 0 else NO_SLOT
-        for free, (_, amount, bit) in zip(self._free, self._wanted, strict=True):
+        for free, (column, amount, bit) in zip(self._free, self._wanted, strict=True):
             if amount > free:
-                code |= bit
+                code |= bit | NEVER if amount > column.alloc[self._row] else bit
         return code
 
 
