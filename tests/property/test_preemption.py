@@ -20,9 +20,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stower.assembly import build_profiles
-from stower.engine import plain
+from stower.engine import candidates, plain
 from stower.engine import preemption as engine
+from stower.engine import verdicts as standing
 from stower.engine.preemption import Preemption, Search
+from stower.engine.verdicts import Verdicts
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.post_filter import best
@@ -1043,6 +1045,19 @@ def answer(search: Search) -> dict[str, tuple[Any, ...]]:
     }
 
 
+def said(verdict: plain.Verdict, state: ClusterState) -> tuple[Any, ...]:
+    """All that a verdict tells."""
+    return (
+        [verdict.rejection(row) for row in range(state.row_limit)],
+        verdict.resolvable().tolist(),
+        verdict.diagnosis(state.node_count),
+        {
+            i: codes.tolist() if codes is not None and codes.any() else None
+            for i, codes in verdict.answers.items()
+        },
+    )
+
+
 def row_by_row(search: Search, verdict: plain.Verdict) -> dict[str, tuple[Any, ...]]:
     """The same from the victims of each row alone."""
     result = {}
@@ -1060,7 +1075,7 @@ def row_by_row(search: Search, verdict: plain.Verdict) -> dict[str, tuple[Any, .
                 top,
                 sum(v.pod.priority + PRIORITY_SHIFT for v in found.victims),
                 len(found.victims),
-                min(engine.start_second(v.pod) for v in found.victims if v.pod.priority == top),
+                min(candidates.start_second(v.pod) for v in found.victims if v.pod.priority == top),
                 [v.uid for v in found.victims],
             )
     return result
@@ -1151,10 +1166,12 @@ def check_kept(history: list[list[Action]], big: str, one_by_one: int, kept_max:
         entry = state.add_pending(make_pod(name, memory="100", **fields))
         if name != "w0":
             entries.append(entry)
-    kept = Preemption(state, b"")
+    kept, verdicts = Preemption(state, b""), Verdicts(state)
     with (
         patch.object(engine, "ROWS_ONE_BY_ONE_MAX", one_by_one),
+        patch.object(candidates, "ROWS_ONE_BY_ONE_MAX", one_by_one),
         patch.object(engine, "KEPT_MAX", kept_max),
+        patch.object(standing, "KEPT_MAX", kept_max),
     ):
         for step in history:
             for action in step:
@@ -1164,7 +1181,13 @@ def check_kept(history: list[list[Action]], big: str, one_by_one: int, kept_max:
                 search = Preemption(state, b"").failure(PROFILE, entry, verdict)
                 fresh = answer(search)
                 assert row_by_row(search, verdict) == fresh
-                assert fresh == answer(kept.failure(PROFILE, entry, verdict))
+                again = kept.failure(PROFILE, entry, verdict)
+                assert search.best() == again.best()
+                assert fresh == answer(again)
+                if not state.nominated:
+                    stood = verdicts.get(PROFILE, entry.shape, entry.pod)
+                    assert said(verdict, state) == said(stood, state)
+                    assert fresh == answer(Preemption(state, b"").failure(PROFILE, entry, stood))
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,6 +10,7 @@ import numpy as np
 from stower.engine import plain
 from stower.engine.evaluation import INFEASIBLE, Evaluation, Evaluations
 from stower.engine.preemption import Preemption, Search
+from stower.engine.verdicts import Verdicts
 from stower.framework.post_filter import Remedy
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis, Rejection
@@ -25,6 +26,7 @@ class Cycle:
         self._state = state
         self._seed = seed.to_bytes(8, "little", signed=True)
         self._evaluations = Evaluations(state)
+        self._verdicts = Verdicts(state)
         self._preemption = Preemption(state, self._seed)
         self._failures: dict[_FailureKey, tuple[tuple[int, ...], Diagnosis, Remedy]] = {}
 
@@ -163,7 +165,10 @@ class Cycle:
         known = self._failures.get(key)
         if shared and known is not None and known[0] == position:
             return known[1], known[2]
-        verdict = plain.judge(profile, state, entry.shape, pod)
+        if shared:
+            verdict = self._verdicts.get(profile, entry.shape, pod)
+        else:
+            verdict = plain.judge(profile, state, entry.shape, pod)
         if extended:
             verdict.extend({state.row_of(name): why for name, why in extended.items()})
         diagnosis = verdict.diagnosis(state.node_count)

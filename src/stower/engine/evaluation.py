@@ -77,7 +77,8 @@ class Evaluation:
     def refresh(self) -> None:
         """Bring `best` up to date with the state."""
         state = self._state
-        if self._layout != state.layout or self._generation != self._generations():
+        generation = self._profile.generation(self._shape, state)
+        if self._layout != state.layout or self._generation != generation:
             self._rebuild()
             return
         if self._node_cursor != state.node_log.position:
@@ -127,17 +128,10 @@ class Evaluation:
 
     # Whole columns
 
-    def _generations(self) -> int:
-        """Changes where a node's change may alter other rows' static answers."""
-        result = 0
-        for plugin in self._profile.generational:
-            result = result * 31 + plugin.generation(self._shape, self._state)
-        return result
-
     def _rebuild(self) -> None:
         profile, state, shape = self._profile, self._state, self._shape
         self._layout = state.layout
-        self._generation = self._generations()
+        self._generation = profile.generation(shape, state)
         self._node_cursor = state.node_log.position
         everything = slice(0, state.capacity)
         verdict = Verdict(profile, shape, 0)

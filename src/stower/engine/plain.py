@@ -4,7 +4,8 @@ It is the oracle of every cache (the property tests compare them), and what runs
 not pay: diagnosis of pods that fit nowhere, nominated pods, explanation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 
 import numpy as np
 
@@ -42,8 +43,9 @@ class Verdict:
         self.restricted_by: tuple[str, ...] = ()
         # What each filter said of all rows, by its index; without pods that were promised room.
         self.answers: dict[int, Ints | None] = {}
+        self._own: set[int] = set()  # answers that may be written
         self._extended: dict[int, Rejection] = {}
-        self._refusals: list[tuple[int, int, Bools]] | None = None
+        self._refusals: dict[tuple[int, int], Bools] | None = None
 
     @property
     def feasible(self) -> Bools:
@@ -58,11 +60,11 @@ class Verdict:
                 self.refused_by[row] = EXTENDER
                 self._extended[row] = why
 
-    def refusals(self) -> list[tuple[int, int, Bools]]:
-        """(filter's index or PRE_FILTER, code, bool[row_limit]: which rows), by index and code."""
+    def refusals(self) -> dict[tuple[int, int], Bools]:
+        """By filter's index or PRE_FILTER, and code: bool[row_limit], which rows."""
         if self._refusals is not None:
             return self._refusals
-        found = self._refusals = []
+        found = self._refusals = {}
         present = np.bincount(self.refused_by - EXTENDER)
         for i in (np.flatnonzero(present) + EXTENDER).tolist():
             if i in (EXTENDER, ABSENT, NOBODY):
@@ -70,10 +72,51 @@ class Verdict:
             rows = self.refused_by == i
             codes = self.codes[rows]
             if (codes == codes[0]).all():
-                found.append((i, int(codes[0]), rows))
+                found[i, int(codes[0])] = rows
                 continue
-            found += [(i, c, rows & (self.codes == c)) for c in np.unique(codes).tolist()]
+            for code in np.unique(codes).tolist():
+                found[i, code] = rows & (self.codes == code)
         return found
+
+    def look_again(self, state: ClusterState, rows: Iterable[int]) -> None:
+        """Bring a verdict that counts no promises, with no plugin of scope PODS in it, up to date
+        with rows on which pods have come or gone since."""
+        asks: list[tuple[int, Callable[[int], int], Ints | None]] = []
+        for i, plugin in enumerate(self.profile.filters):
+            answer = self.answers[i]
+            if plugin.scope is Scope.USE:
+                ask = plugin.filter_row(self.shape, state)
+                if ask is None:
+                    continue
+                if answer is None or i not in self._own:
+                    self._own.add(i)
+                    answer = np.zeros_like(self.codes) if answer is None else answer.copy()
+                    self.answers[i] = answer
+                asks.append((i, ask, answer))
+            elif answer is not None:
+                asks.append((i, answer.item, None))
+        refusals = self.refusals()
+        for row in rows:
+            was = int(self.refused_by[row]), int(self.codes[row])
+            if was[0] in (ABSENT, PRE_FILTER):
+                continue
+            now = NOBODY, 0
+            for i, ask, answer in asks:
+                code = ask(row)
+                if answer is not None:
+                    answer[row] = code
+                if code and now[0] == NOBODY:
+                    now = i, code
+            if now != was:
+                self.refused_by[row], self.codes[row] = now
+                if was in refusals:
+                    refusals[was][row] = False
+                    if not refusals[was].any():
+                        del refusals[was]
+                if now[0] != NOBODY:
+                    if now not in refusals:
+                        refusals[now] = np.zeros(len(self.codes), np.bool_)
+                    refusals[now][row] = True
 
     def resolvable(self) -> Bools:
         """bool[row_limit]: rows that were refused for what evictions might change."""
@@ -81,7 +124,7 @@ class Verdict:
             there: Bools = self.refused_by != ABSENT
             return there & self.pre_filter[1].resolvable
         result = np.zeros(len(self.refused_by), np.bool_)
-        for i, code, rows in self.refusals():
+        for (i, code), rows in self.refusals().items():
             if i >= 0 and self.profile.filters[i].rejection(self.shape, code).resolvable:
                 result |= rows
         return result
@@ -106,7 +149,7 @@ class Verdict:
             return Diagnosis(node_count, (), refused, frozenset((plugin.name,)))
         entries = []
         names = set(self.restricted_by)
-        for refused_by, code, rows in self.refusals():
+        for (refused_by, code), rows in sorted(self.refusals().items(), key=itemgetter(0)):
             count = int(np.count_nonzero(rows))
             if refused_by == PRE_FILTER:
                 entries.append(Refused("", self._outside(), count))
@@ -129,7 +172,7 @@ def judge(profile: Profile, state: ClusterState, shape: Shape, pod: Pod) -> Verd
     priority or above (other than itself)."""
     state.look()
     verdict = Verdict(profile, shape, state.row_limit)
-    verdict.refused_by[~state.present[state.all_rows]] = ABSENT
+    np.copyto(verdict.refused_by, ABSENT, where=~state.present[state.all_rows])
     if not state.node_count:
         return verdict  # upstream says so before it asks any plugin
     allowed = pre_filter(verdict, state, pod)
@@ -143,8 +186,8 @@ def judge(profile: Profile, state: ClusterState, shape: Shape, pod: Pod) -> Verd
         codes = verdict.answers[i] = filtered(plugin, pod, shape, state, state.all_rows)
         if codes is not None:
             hit = (codes != 0) & (verdict.refused_by == NOBODY)
-            verdict.refused_by[hit] = i
-            verdict.codes[hit] = codes[hit]
+            np.copyto(verdict.refused_by, i, where=hit)
+            np.copyto(verdict.codes, codes, where=hit)
     for name in sorted(state.nominated):
         row = state.row_of(name)
         pods = nominated_on(state, name, pod.priority, pod.metadata.uid)

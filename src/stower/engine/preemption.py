@@ -11,78 +11,47 @@ kept for the next pod of the same shape and priority; only rows that changed are
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Final, NamedTuple
+from operator import sub
+from typing import Final
 
 import numpy as np
 
+from stower.engine.candidates import (
+    PRIORITY_SHIFT,
+    ROWS_ONE_BY_ONE_MAX,
+    Columns,
+    Found,
+    Front,
+)
 from stower.engine.plain import Verdict, nominated_on
 from stower.framework.dry_run import DryRun, Room
-from stower.framework.post_filter import Candidates
+from stower.framework.post_filter import Candidates, best
 from stower.framework.profile import Profile
 from stower.framework.reasons import Refused, Rejection, count_reasons
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
-from stower.state.pod_table import NOT_STARTED, importance, start_second
+from stower.state.pod_table import NOT_STARTED, importance
 from stower.state.shapes import Shape
 from stower.state.ties import pick, pod_hash
 
 NO_VICTIMS: Final = Rejection(("No preemption victims found for incoming pod",))
 NOT_HELPFUL: Final = Rejection(("Preemption is not helpful for scheduling",))
-# Makes every priority 0 or more, so that few pods of low priority beat many.
-PRIORITY_SHIFT: Final = 1 << 31
-# Up to so many changed rows are worked out one by one.
-ROWS_ONE_BY_ONE_MAX: Final = 48
 KEPT_MAX: Final = 64
-
-
-class _Found(NamedTuple):
-    """What one row came to: victims by importance, or who refused the pod all the same."""
-
-    victims: tuple[PodEntry, ...] = ()
-    violations: int = 0
-    refusal: Rejection | None = None
-
-
-class _Columns:
-    """Candidates over all rows; count is 0 where there is none."""
-
-    __slots__ = ("count", "highest", "start", "total", "violations")
-
-    def __init__(self, capacity: int) -> None:
-        self.violations: Ints = np.zeros(capacity, np.int64)
-        self.highest: Ints = np.zeros(capacity, np.int64)
-        self.total: Ints = np.zeros(capacity, np.int64)
-        self.count: Ints = np.zeros(capacity, np.int64)
-        self.start: Ints = np.zeros(capacity, np.int64)
-
-    def set(self, row: int, found: _Found) -> None:
-        """What was found for one row."""
-        victims = found.victims
-        self.count[row] = len(victims)
-        if not victims:
-            return
-        self.violations[row] = found.violations
-        highest = self.highest[row] = victims[0].pod.priority
-        self.total[row] = sum(v.pod.priority + PRIORITY_SHIFT for v in victims)
-        self.start[row] = min(start_second(v.pod) for v in victims if v.pod.priority == highest)
-
-    def candidates(self, possible: Bools) -> Candidates:
-        """Those among the possible rows."""
-        rows = np.flatnonzero((self.count[: len(possible)] > 0) & possible)
-        return Candidates(
-            rows, self.violations[rows], self.highest[rows], self.total[rows], self.count[rows],
-            self.start[rows],
-        )  # fmt: skip
 
 
 class _Kept:
     """Columns for one shape and priority, and up to where they know of changes."""
 
-    __slots__ = ("budgets", "columns", "layout", "node_cursor", "pod_cursor", "use_cursor")
+    __slots__ = (
+        "budgets", "changed", "columns", "front", "layout", "node_cursor", "pod_cursor",
+        "use_cursor",
+    )  # fmt: skip
 
     def __init__(self, state: ClusterState) -> None:
-        self.columns = _Columns(state.capacity)
+        self.columns = Columns(state.capacity)
+        self.front = Front(self.columns)
+        self.changed: list[int] | None = None  # not known to the front yet; None for no telling
         self.layout = state.layout
         self.use_cursor = state.use_log.position
         self.node_cursor = state.node_log.position
@@ -106,13 +75,13 @@ class Preemption:
         """By which ties are broken for this pod."""
         return pod_hash(self._seed, entry.uid)
 
-    def columns(self, search: "Search", rooms: tuple[Room, ...]) -> _Columns:
+    def kept(self, search: "Search", rooms: tuple[Room, ...]) -> _Kept:
         """Candidates by amounts alone, kept up to date from pod to pod."""
         state, kept_all = self._state, self._kept
         if search.is_promised:
             # Its own promise does not count for it, but for the others of its shape.
-            fresh = _Columns(state.capacity)
-            search.fill(fresh, rooms, None)
+            fresh = _Kept(state)
+            search.fill(fresh.columns, rooms, None)
             return fresh
         use, pods = state.use_log, state.table.log
         key = (search.profile.scheduler_name, search.shape.serial, search.pod.priority)
@@ -134,22 +103,25 @@ class Preemption:
             rows = sorted({*use.cells(kept.use_cursor), *pods.cells(kept.pod_cursor)})
             if len(rows) <= ROWS_ONE_BY_ONE_MAX:
                 for row in rows:
-                    kept.columns.set(row, search.on_row(row))
+                    kept.columns.set(row, search.by_amounts(row, rooms))
+                if kept.changed is not None:
+                    kept.changed += rows
             else:
                 search.fill(kept.columns, rooms, np.array(rows, np.intp))
+                kept.changed = None
             kept.use_cursor, kept.pod_cursor = use.position, pods.position
         kept_all[key] = kept
-        return kept.columns
+        return kept
 
 
 def candidates_of(
     state: ClusterState, victims: Mapping[str, tuple[list[PodEntry], int]]
 ) -> Candidates:
     """These as candidates: by node, who leaves and how many budgets are broken."""
-    columns = _Columns(state.capacity)
+    columns = Columns(state.capacity)
     for name, (entries, violations) in victims.items():
         ordered = tuple(sorted(entries, key=importance))
-        columns.set(state.row_of(name), _Found(ordered, violations))
+        columns.set(state.row_of(name), Found(ordered, violations))
     return columns.candidates(np.ones(state.row_limit, np.bool_))
 
 
@@ -176,7 +148,7 @@ class Search:
         self._runs: list[tuple[int, Callable[[int], DryRun]]] = []
         self._fixed: list[tuple[int, Ints]] = []
         self._rooms: tuple[Room, ...] | None = ()
-        self._found: dict[int, _Found] = {}
+        self._found: dict[int, Found] = {}
 
     @cached_property
     def _possible(self) -> Bools:
@@ -220,25 +192,38 @@ class Search:
         """All rows that evictions would make fit."""
         state, possible = self.state, self._possible
         if not possible.any():
-            return _Columns(0).candidates(possible[:0])
+            return Columns(0).candidates(possible[:0])
         if self._rooms is not None:
-            possible = possible & self._others_pass()
-            return self._preemption.columns(self, self._rooms).candidates(possible)
-        columns = _Columns(state.capacity)
+            kept = self._preemption.kept(self, self._rooms)
+            return kept.columns.candidates(possible & self._others_pass())
+        columns = Columns(state.capacity)
         for row in np.flatnonzero(possible & self._has_lower()).tolist():
             columns.set(row, self.on_row(row))
         return columns.candidates(possible)
 
     def victims(self, row: int) -> tuple[PodEntry, ...]:
         """Who would be evicted on a candidate row, most important first."""
-        return self.on_row(row).victims
+        rooms = self._rooms
+        return (self.on_row(row) if rooms is None else self.by_amounts(row, rooms)).victims
+
+    def best(self) -> int:
+        """The row where evictions hurt least; -1 where none would help."""
+        possible = self._possible
+        if self._rooms is None or not possible.any():
+            rows = best(self.candidates())
+            return self.pick(rows) if len(rows) else -1
+        kept = self._preemption.kept(self, self._rooms)
+        tied = kept.front.tied(possible & self._others_pass(), kept.changed)
+        kept.changed = []
+        return self._pick(tied) if tied.any() else -1
 
     def pick(self, rows: Ints) -> int:
         """One of several rows that are equally good."""
-        if len(rows) == 1:
-            return int(rows[0])
         tied = np.zeros(self.state.row_limit, np.bool_)
         tied[rows] = True
+        return self._pick(tied)
+
+    def _pick(self, tied: Bools) -> int:
         hashes = self.state.name_hashes[: len(tied)]
         return pick(tied, hashes, self._preemption.hash_of(self._entry))
 
@@ -263,27 +248,63 @@ class Search:
 
     # One row
 
-    def on_row(self, row: int) -> _Found:
+    def on_row(self, row: int) -> Found:
         """Victims of one row, or why there are none."""
         found = self._found.get(row)
         if found is None:
             found = self._found[row] = self._on_row(row)
         return found
 
-    def _on_row(self, row: int) -> _Found:
+    def by_amounts(self, row: int, rooms: tuple[Room, ...]) -> Found:
+        """Victims of one row, nothing but amounts being in the way; none where it cannot be."""
+        state, priority = self.state, self.pod.priority
+        if self.promised(row):
+            return self.on_row(row)
+        lower = [e for e in state.on_row[row].values() if e.pod.priority < priority]
+        if not lower or state.nodes[row] is None:
+            return Found()
+        here = slice(row, row + 1)
+        spare = [int(room.free(here)[0]) - room.need for room in rooms]
+        of_shape: dict[int, list[int]] = {}
+        held = []
+        for entry in lower:
+            shape = entry.shape
+            amounts = of_shape.get(shape.serial)
+            if amounts is None:
+                amounts = of_shape[shape.serial] = [room.held(shape) for room in rooms]
+            held.append(amounts)
+        spare = list(map(sum, zip(spare, *held)))
+        if min(spare) < 0:
+            return Found()
+        lower.sort(key=importance)
+        violating, others = state.budgets.split(lower)
+        victims, violations = [], 0
+        for group in (violating, others):
+            for entry in group:
+                left = list(map(sub, spare, of_shape[entry.shape.serial]))
+                if min(left) < 0:
+                    victims.append(entry)
+                    violations += group is violating
+                else:
+                    spare = left
+        if violations:
+            victims.sort(key=importance)
+        return Found(tuple(victims), violations)
+
+    def _on_row(self, row: int) -> Found:
         state, pod = self.state, self.pod
         if state.nodes[row] is None:
-            return _Found(refusal=NOT_HELPFUL)
+            return Found(refusal=NOT_HELPFUL)
         lower = [e for e in state.on_row[row].values() if e.pod.priority < pod.priority]
         if not lower:
-            return _Found(refusal=NO_VICTIMS)
+            return Found(refusal=NO_VICTIMS)
         one = _OneRow(self, row)
         for entry in lower:
             one.remove(entry)
         refused = one.refused_by()
         if refused is not None:
             i, code = refused
-            return _Found(refusal=self.profile.filters[i].rejection(self.shape, code))
+            return Found(refusal=self.profile.filters[i].rejection(self.shape, code))
         lower.sort(key=importance)
         violating, others = state.budgets.split(lower)
         victims = []
@@ -297,7 +318,7 @@ class Search:
                     violations += group is violating
         victims.sort(key=importance)
         # With nobody to evict, something else than pods keeps it off.
-        return _Found(tuple(victims), violations, None if victims else NO_VICTIMS)
+        return Found(tuple(victims), violations, None if victims else NO_VICTIMS)
 
     def _has_lower(self) -> Bools:
         """bool[row_limit]: rows with pods of lower priority."""
@@ -331,7 +352,7 @@ class Search:
 
     # All rows at once
 
-    def fill(self, columns: _Columns, rooms: tuple[Room, ...], rows: Ints | None) -> None:
+    def fill(self, columns: Columns, rooms: tuple[Room, ...], rows: Ints | None) -> None:
         """Work out these rows (None: all) by amounts."""
         state, table = self.state, self.state.table
         limit = state.row_limit
@@ -350,8 +371,9 @@ class Search:
         ]
         if len(slots):
             _Together(self, rooms, slots).fill(columns)
-        for row in np.flatnonzero(alone & self._has_lower()).tolist():
-            columns.set(row, self.on_row(row))
+        if alone.any():
+            for row in np.flatnonzero(alone & self._has_lower()).tolist():
+                columns.set(row, self.by_amounts(row, rooms))
 
 
 class _OneRow:
@@ -414,16 +436,17 @@ class _Together:
         self._slots = slots
         self._rows = table.rows[slots]
         self._rooms = rooms
+        self._all_rows = search.state.all_rows
         self._table = table
 
-    def fill(self, columns: _Columns) -> None:
+    def fill(self, columns: Columns) -> None:
         """Write what was found."""
         rows = self._rows
         starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
         here = rows[starts]
         lengths = np.diff(np.concatenate((starts, [len(rows)])))
         free = [
-            room.free[here] + np.add.reduceat(held, starts)
+            room.free(self._all_rows)[here] + np.add.reduceat(held, starts)
             for room, held in zip(self._rooms, self._held, strict=True)
         ]
         fits = np.ones(len(here), np.bool_)

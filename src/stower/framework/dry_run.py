@@ -25,10 +25,10 @@ class DryRun(Protocol):
 
 
 class Room(NamedTuple):
-    """A filter as an amount: the pod needs so much of what each row has free, and other pods hold
-    so much of it each. `code` is the filter's where that is too much."""
+    """A filter as an amount: the pod needs so much of what rows have free, and other pods hold so
+    much of it each. `code` is the filter's where that is too much."""
 
-    free: Ints
+    free: Callable[[slice], Ints]
     need: int
     held: Callable[[Shape], int]
     code: int

@@ -45,8 +45,8 @@ class Failure(Protocol):
     def no_candidate(self) -> str:
         """Why there is no candidate: as the text of a refusal, node by node."""
 
-    def pick(self, rows: Ints) -> int:
-        """One of several rows that are equally good."""
+    def best(self) -> int:
+        """The candidate where evictions hurt least; -1 where there is none."""
 
 
 class Remedy(msgspec.Struct, frozen=True):
@@ -64,6 +64,8 @@ class Remedy(msgspec.Struct, frozen=True):
 def best(found: Candidates) -> Ints:
     """The rows that no other beats: int64[rows]. Criteria as in pickOneNodeForPreemption."""
     rows: Ints | None = None
+    if not len(found.rows):
+        return found.rows
     for column, sign in (
         (found.violations, 1),
         (found.highest, 1),

@@ -5,6 +5,8 @@ from typing import Final
 
 from stower.framework.plugin import Normalize, Plugin, Point, Scope
 from stower.model.errors import InvariantError
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
@@ -48,3 +50,10 @@ class Profile:
         for plugin, _ in self.normalized:
             if plugin.scope is not Scope.NODE:
                 raise InvariantError(f"{plugin.name}: a normalised score must be of scope NODE")
+
+    def generation(self, shape: Shape, state: ClusterState) -> int:
+        """Changes where a node's change may alter what plugins say of other rows."""
+        result = 0
+        for plugin in self.generational:
+            result = result * 31 + plugin.generation(shape, state)
+        return result

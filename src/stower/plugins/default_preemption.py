@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from stower.framework.args import Args, convert_args, invalid
 from stower.framework.plugin import Features, Plugin
-from stower.framework.post_filter import Failure, Remedy, best
+from stower.framework.post_filter import Failure, Remedy
 from stower.model.kinds import Pod
 
 NEVER: Final = "Never"
@@ -55,10 +55,9 @@ class DefaultPreemption(Plugin):
         why_not = _not_eligible(failure)
         if why_not:
             return Remedy(f"preemption: {why_not}")
-        found = failure.candidates()
-        if not len(found.rows):
+        row = failure.best()
+        if row < 0:
             return Remedy(f"preemption: {failure.no_candidate()}", nominate="")
-        row = failure.pick(best(found))
         return Remedy("", failure.state.names[row], failure.victims(row))
 
 

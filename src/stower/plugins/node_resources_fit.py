@@ -132,8 +132,10 @@ class NodeResourcesFit(Plugin):
             allocatable = column.allocatable[rows]
             short = amount > allocatable - column.requested[rows]
             if short.any():
-                codes[short] |= bit
-                codes[short & (amount > allocatable)] |= NEVER
+                codes |= np.where(short, bit, 0)
+                never = amount > allocatable
+                if never.any():
+                    codes |= np.where(short & never, NEVER, 0)
         return codes
 
     def passes(self, shape: Shape, state: ClusterState, rows: Rows) -> Bools | None:
@@ -169,17 +171,10 @@ class NodeResourcesFit(Plugin):
 
     def rooms(self, shape: Shape, state: ClusterState) -> tuple[Room, ...] | None:
         """A slot, and each resource."""
-        rows, pods = state.all_rows, state.columns[PODS]
-        slots = Room(pods.allocatable[rows] - pods.requested[rows], 1, _one, NO_SLOT)
         return (
-            slots,
+            Room(state.columns[PODS].free, 1, _one, NO_SLOT),
             *(
-                Room(
-                    column.allocatable[rows] - column.requested[rows],
-                    amount,
-                    partial(_held, column.name),
-                    _bit(i),
-                )
+                Room(column.free, amount, partial(_held, column.name), _bit(i))
                 for i, (column, amount) in enumerate(self._wanted(shape))
             ),
         )

@@ -65,6 +65,11 @@ class ResourceColumn:
             total = SUM_MAX
         self.used[row] = total
 
+    def free(self, rows: slice) -> Ints:
+        """int64[rows]: what is left, below 0 where more is taken than there is."""
+        left: Ints = self.allocatable[rows] - self.requested[rows]
+        return left
+
     def grow(self, capacity: int) -> None:
         """Extend with zeros."""
         if self._is_own:
