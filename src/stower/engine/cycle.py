@@ -80,15 +80,15 @@ class Cycle:
         if not refusals and not speaking:
             return best
         feasible, total = best >= 0, best
+        for codes in refusals:
+            feasible &= codes == 0
         if refusals:
-            for codes in refusals:
-                feasible &= codes == 0
-            if not feasible.any():
-                return np.full(len(best), INFEASIBLE)
             if evaluation.is_normalized:
                 total = evaluation.among(feasible)
             else:
                 total = np.where(feasible, best, INFEASIBLE)
+            if not (speaking and feasible.any()):
+                return total
         for plugin, weight in speaking:
             part = plugin.score_pod(pod, shape, state, feasible)
             if part is not None:

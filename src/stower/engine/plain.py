@@ -13,7 +13,7 @@ from stower.framework.plugin import MAX_NODE_SCORE, Normalize, Plugin, Scope
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis, Refused, Rejection
 from stower.model.kinds import Pod
-from stower.state.arrays import Bools, Ints
+from stower.state.arrays import Bools, Ints, distinct
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 
@@ -74,7 +74,7 @@ class Verdict:
             if (codes == codes[0]).all():
                 found[i, int(codes[0])] = rows
                 continue
-            for code in np.unique(codes).tolist():
+            for code in distinct(codes).tolist():
                 found[i, code] = rows & (self.codes == code)
         return found
 

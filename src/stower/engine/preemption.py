@@ -29,7 +29,7 @@ from stower.framework.post_filter import Candidates, best
 from stower.framework.profile import Profile
 from stower.framework.reasons import Refused, Rejection, count_reasons
 from stower.model.kinds import Pod
-from stower.state.arrays import Bools, Ints
+from stower.state.arrays import Bools, Ints, distinct
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.pod_table import NOT_STARTED, importance
 from stower.state.shapes import Shape
@@ -428,9 +428,11 @@ class _Together:
         """`slots`: in the order of the table."""
         table = search.state.table
         serials = table.shapes[slots]
-        kinds, first = np.unique(serials, return_index=True)
+        kinds = distinct(serials)
         kind = np.searchsorted(kinds, serials)
-        entries = [table.entries[s] for s in slots[first].tolist()]
+        one = np.zeros(len(kinds), np.intp)
+        one[kind] = slots  # of each kind, any
+        entries = [table.entries[s] for s in one.tolist()]
         shapes = [entry.shape for entry in entries if entry is not None]
         self._held = [np.array([room.held(s) for s in shapes], np.int64)[kind] for room in rooms]
         self._slots = slots

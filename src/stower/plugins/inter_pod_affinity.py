@@ -5,6 +5,8 @@ mismatchLabelKeys (KEP-3633) are merged into the selector by the API server.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from operator import and_
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +22,7 @@ from stower.state.arrays import Bools, Ints
 from stower.state.carried import Role, namespaces_of, takes
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.related import Related
+from stower.state.rowcounts import RowCounts
 from stower.state.shapes import Shape
 from stower.state.tallies import Condition, meets
 
@@ -78,35 +81,26 @@ class InterPodAffinity(Plugin):
         if not near and not away and unwelcome is None:
             return None
         codes = np.zeros(state.row_limit, np.int64)
-        if near:
-            codes[~self._near(pod, state, near)] = NOT_NEAR
+        # The first reason is the one that is told: it is written last.
+        if unwelcome is not None:
+            np.copyto(codes, NOT_WELCOME, where=unwelcome)
         for term in away:
             tally = state.tally(condition(term, pod, state.related))
-            taken = tally.domain_counts(term.topology_key) > 0
-            taken[0] = False
-            hit = taken[state.labels.codes(term.topology_key, state.all_rows)]
-            codes[hit & (codes == 0)] = NOT_AWAY
-        if unwelcome is not None:
-            codes[unwelcome & (codes == 0)] = NOT_WELCOME
+            np.copyto(codes, NOT_AWAY, where=_company(tally, term.topology_key, state))
+        if near:
+            np.copyto(codes, NOT_NEAR, where=~self._near(pod, state, near))
         return codes
 
     def _near(self, pod: Pod, state: ClusterState, terms: tuple[PodAffinityTerm, ...]) -> Bools:
         """bool[row_limit]: nodes with all keys in whose domains are pods that all terms take."""
         conditions = tuple(condition(term, pod, state.related) for term in terms)
         tally = state.tally(*conditions)
-        keyed = np.ones(state.row_limit, np.bool_)
-        near = np.ones(state.row_limit, np.bool_)
-        anywhere = False
-        for term in terms:
-            values = state.labels.codes(term.topology_key, state.all_rows)
-            found = tally.domain_counts(term.topology_key) > 0
-            found[0] = False
-            anywhere = anywhere or bool(found.any())
-            keyed &= values > 0
-            near &= found[values]
-        if not anywhere and meets(pod, conditions):
-            return keyed  # the first of a series that want to be together
-        return keyed & near
+        found = [_company(tally, term.topology_key, state) for term in terms]
+        if not any(rows.any() for rows in found) and meets(pod, conditions):
+            # The first of a series that want to be together.
+            codes = (state.labels.codes(term.topology_key, state.all_rows) for term in terms)
+            return reduce(and_, (values > 0 for values in codes))
+        return reduce(and_, found)
 
     def _unwelcome(self, pod: Pod, state: ClusterState) -> Bools | None:
         """bool[row_limit]: nodes in domains of pods that avoid this one; None: there are none."""
@@ -117,9 +111,7 @@ class InterPodAffinity(Plugin):
         for term in state.carried.about(pod, labels):
             if term.role is not Role.AVOIDS or not term.users:
                 continue
-            taken = term.domain_counts(term.key) > 0
-            taken[0] = False
-            hit = taken[state.labels.codes(term.key, state.all_rows)]
+            hit = _company(term, term.key, state)
             found = hit if found is None else found | hit
         return found
 
@@ -141,7 +133,7 @@ class InterPodAffinity(Plugin):
         avoiding = _counts_by_key(
             (term.key, term.domain_counts(term.key))
             for term in state.carried.about(pod, state.related.labels_of(pod.metadata.namespace))
-            if term.role is Role.AVOIDS and term.domain_counts(term.key)[1:].any()
+            if term.role is Role.AVOIDS and term.domain_counts(term.key).any()
         )
         if not near and not away and not avoiding:
             return None
@@ -160,30 +152,28 @@ class InterPodAffinity(Plugin):
         own = list(_preferred(pod))
         if self.ignores_preferred and not own:
             return None
-        total = np.zeros(state.row_limit, np.int64)
-        any_found = False
+        points = _Points(state)
         for term, weight in own:
             tally = state.tally(condition(term, pod, state.related))
-            sums = tally.domain_counts(term.topology_key)
-            any_found |= _add(total, sums, weight, term.topology_key, state)
+            points.add(tally, weight, term.topology_key)
         if state.carried:
             labels = state.related.labels_of(pod.metadata.namespace)
             for carried in state.carried.about(pod, labels):
                 if not carried.users or carried.role is Role.AVOIDS:
                     continue
                 weight = self.hard_weight if carried.role is Role.NEEDS else 1
-                sums = carried.domain_counts(carried.key)
-                any_found |= _add(total, sums, weight, carried.key, state)
-        if not any_found:
+                points.add(carried, weight, carried.key)
+        total = points.total()
+        if total is None:
             return None
-        among = total[feasible]
+        among = total if feasible.all() else total[feasible]
         if not len(among):
             return None
-        lowest, span = int(among.min()), int(among.max() - among.min())
+        lowest = int(among.min())
+        span = int(among.max()) - lowest
         if not span:
             return np.zeros(state.row_limit, np.int64)
-        # In float64 and cut off, as upstream: 100 * (share), not (100 * part) / whole.
-        return (MAX_NODE_SCORE * ((total - lowest) / span)).astype(np.int64)
+        return points.scaled(total, lowest, span)
 
     # Hints
 
@@ -249,14 +239,60 @@ def _preferred(pod: Pod) -> Iterable[tuple[PodAffinityTerm, int]]:
             yield weighted.pod_affinity_term, sign * weighted.weight
 
 
-def _add(total: Ints, sums: Ints, weight: int, key: str, state: ClusterState) -> bool:
-    """Add each node's share of a term; whether there is any domain with some."""
-    if not weight or not sums[1:].any():
-        return False
-    points = sums * weight
-    points[0] = 0
-    total += points[state.labels.codes(key, state.all_rows)]
-    return True
+def _company(counts: RowCounts, key: str, state: ClusterState) -> Bools:
+    """bool[row_limit]: nodes in domains of the key in which somebody is counted."""
+    rows = state.all_rows
+    if state.labels.is_of_node(key, state.node_count):
+        return (counts.counts[rows] > 0) & state.present[rows]
+    found: Bools = counts.domain_counts(key) > 0
+    return found[state.labels.codes(key, rows)]
+
+
+class _Points:
+    """What terms give to nodes: for each domain of a key, or at once for each row."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._by_key: dict[str, Ints] = {}
+        self._by_row: Ints | None = None
+
+    def add(self, counts: RowCounts, weight: int, key: str) -> None:
+        """A term's points, if some domain has some."""
+        if not weight:
+            return
+        state = self._state
+        of_node = state.labels.is_of_node(key, state.node_count)
+        sums = counts.counts[state.all_rows] if of_node else counts.domain_counts(key)
+        if not sums.any():
+            return
+        part = sums if weight == 1 else sums * weight
+        known = self._by_row if of_node else self._by_key.get(key)
+        part = part if known is None else known + part
+        if of_node:
+            self._by_row = part
+        else:
+            self._by_key[key] = part
+
+    def total(self) -> Ints | None:
+        """int64[row_limit]: the sums; None where there are no points."""
+        state, total = self._state, self._by_row
+        for key, table in self._by_key.items():
+            part = table[state.labels.codes(key, state.all_rows)]
+            total = part if total is None else total + part
+        return total
+
+    def scaled(self, total: Ints, lowest: int, span: int) -> Ints:
+        """int64[row_limit]: the total as 0 to 100."""
+        if self._by_row is None and len(self._by_key) == 1:
+            # There are fewer domains than rows, as a rule.
+            ((key, table),) = self._by_key.items()
+            return _scaled(table, lowest, span)[self._state.labels.codes(key, self._state.all_rows)]
+        return _scaled(total, lowest, span)
+
+
+def _scaled(points: Ints, lowest: int, span: int) -> Ints:
+    # In float64 and cut off, as upstream: 100 * (share), not (100 * part) / whole.
+    return (MAX_NODE_SCORE * ((points - lowest) / span)).astype(np.int64)
 
 
 def _may_take(term: PodAffinityTerm, owner: Pod, pod: Pod) -> bool:
@@ -304,7 +340,7 @@ class _World:
         tally = state.tally(*self.near) if near else None
         self.near_counts = [] if tally is None else [tally.domain_counts(k) for k in self.near_keys]
         # Matching pods on nodes that have one of the keys: whether there is any company at all.
-        self.company = sum(int(counts[1:].sum()) for counts in self.near_counts)
+        self.company = sum(int(counts.sum()) for counts in self.near_counts)
         self.first = bool(near) and meets(pod, self.near)
         self.away_counts = _counts_by_key(
             (key, state.tally(of).domain_counts(key)) for key, of in self.away

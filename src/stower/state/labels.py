@@ -22,7 +22,7 @@ class CodeColumn(Generic[V]):
     taints with a time in them) do not grow it for ever.
     """
 
-    __slots__ = ("_free", "_users", "_users_array", "code_of", "codes", "values")
+    __slots__ = ("_free", "_users", "_users_array", "code_of", "codes", "row_count", "values")
 
     def __init__(self, capacity: int) -> None:
         self.codes: Ints = np.zeros(capacity, np.int64)
@@ -31,6 +31,7 @@ class CodeColumn(Generic[V]):
         self._users = [0]
         self._users_array: Bools | None = None
         self._free: list[int] = []
+        self.row_count = 0  # rows that have a value
 
     @property
     def code_count(self) -> int:
@@ -51,6 +52,7 @@ class CodeColumn(Generic[V]):
         old = int(self.codes[row])
         new = 0 if value is None else self._take(value)
         self.codes[row] = new
+        self.row_count += (new != 0) - (old != 0)
         if old:
             self._users[old] -= 1
             if not self._users[old]:
@@ -110,6 +112,12 @@ class LabelColumns:
         """The length of an array indexed by the key's codes."""
         column = self.columns.get(key)
         return 1 if column is None else column.code_count
+
+    def is_of_node(self, key: str, node_count: int) -> bool:
+        """Whether each of so many nodes has the key, with a value of its own (as hostnames are): a
+        domain is a row."""
+        column = self.columns.get(key)
+        return column is not None and column.row_count == node_count == len(column.code_of)
 
     def set(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         """Replace the row's labels."""

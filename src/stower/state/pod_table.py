@@ -7,7 +7,7 @@ from zlib import crc32
 import numpy as np
 
 from stower.model.times import parse_time
-from stower.state.arrays import CAPACITY_FIRST, DirtyLog, Ints, cells_of, grown
+from stower.state.arrays import CAPACITY_FIRST, DirtyLog, Ints, cells_of, distinct, grown
 
 if TYPE_CHECKING:
     from stower.model.kinds import Pod
@@ -116,7 +116,7 @@ class PodTable:
         starts, ties = self.starts[slots], self.ties[slots]
         if not len(slots):
             return slots
-        levels = np.unique(-priorities)
+        levels = distinct(-priorities)
         places = rows * len(levels) + np.searchsorted(levels, -priorities)
         # Packed into one number: a sort by several keys takes three times as long.
         ran = starts - starts.min()

@@ -26,16 +26,17 @@ class RowCounts:
     def __init__(self, labels: "LabelColumns", capacity: int) -> None:
         self._labels = labels
         self.counts: Ints = np.zeros(capacity, np.int64)
-        # Label key -> sum per value code of that key; code 0 is for nodes without it.
+        # Label key -> sum per value code of that key; nodes without it (code 0) are no domain.
         self.sums: dict[str, Ints] = {}
 
     def domain_counts(self, key: str) -> Ints:
-        """int64[value codes of the key]: the sums per domain. Read only."""
+        """int64[value codes of the key]: the sums per domain, 0 for code 0. Read only."""
         size = self._labels.code_count(key)
         sums = self.sums.get(key)
         if sums is None:
             sums = np.zeros(size, np.int64)
             np.add.at(sums, self._labels.codes(key, slice(None)), self.counts)
+            sums[0] = 0
             self.sums[key] = sums
         elif len(sums) < size:
             sums = self.sums[key] = grown(sums, size)
@@ -47,14 +48,17 @@ class RowCounts:
         self.counts[row] += by
         for key in self.sums:
             column = self._labels.columns.get(key)
-            self.domain_counts(key)[0 if column is None else column.codes[row]] += by
+            if column is not None and (code := column.codes[row]):
+                self.domain_counts(key)[code] += by
 
     def move(self, key: str, row: int, old: int, new: int) -> None:
         """The row's node changed its value of the key: what it has changes domain."""
         if key in self.sums:
             sums = self.domain_counts(key)
-            sums[old] -= self.counts[row]
-            sums[new] += self.counts[row]
+            if old:
+                sums[old] -= self.counts[row]
+            if new:
+                sums[new] += self.counts[row]
 
     def grow(self, capacity: int) -> None:
         """Extend to more rows."""
