@@ -7,6 +7,7 @@ import msgspec
 
 from stower.engine.limits import SECOND_NS, Limits
 from stower.engine.step import Engine
+from stower.framework.args import raise_faults
 from stower.framework.configuration import (
     Configuration,
     PluginConfig,
@@ -62,7 +63,7 @@ def build_engine(
 def build_profiles(
     config: Configuration, features: Features, plugins: tuple[type[Plugin], ...] = ()
 ) -> dict[str, Profile]:
-    """The configuration's profiles by scheduler name."""
+    """The configuration's profiles by scheduler name. Raises InvalidObject for all their faults."""
     # What an extender counts itself, nobody else counts.
     ignored = tuple(
         resource.name
@@ -70,12 +71,16 @@ def build_profiles(
         for resource in extender.managed_resources
         if resource.ignored_by_scheduler
     )
-    return {
-        profile.scheduler_name or DEFAULT_SCHEDULER_NAME: _profile(
-            _ignoring(profile, ignored), f"profiles[{i}]", features, plugins
-        )
-        for i, profile in enumerate(config.profiles)
-    }
+    profiles = {}
+    faults = []
+    for i, given in enumerate(config.profiles):
+        try:
+            profile = _profile(_ignoring(given, ignored), f"profiles[{i}]", features, plugins)
+            profiles[profile.scheduler_name] = profile
+        except InvalidObject as error:
+            faults.append(error)
+    raise_faults(faults)
+    return profiles
 
 
 def _ignoring(profile: ProfileConfiguration, names: tuple[str, ...]) -> ProfileConfiguration:
@@ -156,9 +161,15 @@ def _build(
         for i, c in enumerate(config.plugin_config)
     }
     names = sorted({*wanted, *args} & set(known))
-    return {
-        name: _made(known[name], *args.get(name, (None, path)), features=features) for name in names
-    }
+    built = {}
+    faults = []
+    for name in names:
+        try:
+            built[name] = _made(known[name], *args.get(name, (None, path)), features=features)
+        except InvalidObject as error:
+            faults.append(error)
+    raise_faults(faults)
+    return built
 
 
 def _made(

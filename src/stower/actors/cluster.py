@@ -18,9 +18,9 @@ from typing import Any, Final
 import msgspec
 
 from stower.actors.objects import Object
-from stower.api.names import label_value_faults, qualified_name_faults, subdomain_faults
 from stower.framework.args import Args, convert
 from stower.model.errors import InvalidObject
+from stower.model.names import label_value_faults, qualified_name_faults, subdomain_faults
 from stower.model.quantity import QuantityError, parse_quantity
 
 API_VERSION: Final = "stower.dev/v1"

@@ -14,7 +14,7 @@ from stower.api.errors import (
     FieldError,
     shown,
 )
-from stower.api.names import label_faults, label_value_faults, qualified_name_faults
+from stower.model.names import label_faults, label_value_faults, qualified_name_faults
 
 Object = dict[str, Any]
 Faults = Callable[[str], Iterator[str]]

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from stower.api.errors import ApiError, bad_request, go_quote
-from stower.api.names import label_value_faults, qualified_name_faults
+from stower.model.names import label_value_faults, qualified_name_faults
 
 Object = dict[str, Any]
 Labels = Mapping[str, str]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stower.api import names
+from stower.model import names
 
 Object = dict[str, Any]
 Faults = Callable[[str], Iterator[str]]

@@ -3,12 +3,13 @@
 Faults are said as kube-scheduler says them (apimachinery field.Error).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from stower.model.errors import InvalidObject, printable
+from stower.model.names import qualified_name_faults
 from stower.model.raw import fault_of, without_nulls
 
 
@@ -21,6 +22,30 @@ class ResourceSpec(Args, frozen=True):
 
     name: str
     weight: int = 0
+
+
+class Faults(InvalidObject):
+    """Several at once, as upstream puts them together."""
+
+    def __init__(self, faults: Sequence[InvalidObject]) -> None:
+        first = faults[0]
+        super().__init__(first.path, first.got, first.want)
+        self.faults = tuple(faults)
+        self.args = (f"[{', '.join(map(str, faults))}]",)
+
+
+def raise_faults(faults: Iterable[InvalidObject]) -> None:
+    """Raise InvalidObject for all of them, if there are any."""
+    found = [one for fault in faults for one in faults_of(fault)]
+    if len(found) > 1:
+        raise Faults(found)
+    if found:
+        raise found[0]
+
+
+def faults_of(error: InvalidObject) -> tuple[InvalidObject, ...]:
+    """Them one by one."""
+    return error.faults if isinstance(error, Faults) else (error,)
 
 
 class FieldFault(InvalidObject):
@@ -56,6 +81,12 @@ def unsupported(path: str, value: object, supported: Iterable[str]) -> FieldFaul
 def forbidden(path: str, detail: str) -> FieldFault:
     """A field that must not be set."""
     return FieldFault(path, None, f"Forbidden: {detail}")
+
+
+def label_name_faults(name: str, path: str) -> Iterator[FieldFault]:
+    """What keeps it from being the key of a label, or a resource's name (ValidateLabelName)."""
+    for text in qualified_name_faults(name):
+        yield invalid(path, name, text)
 
 
 def _shown(value: object) -> str:

@@ -6,13 +6,13 @@ apis/config/v1/default_plugins.go (mergePlugins), framework/runtime (expandMulti
 Must not know which plugins are built.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from stower.framework.args import Args, convert, duplicate, invalid, required
-from stower.framework.extenders import Extender, check_extenders
+from stower.framework.args import Args, convert, duplicate, invalid, raise_faults, required
+from stower.framework.extenders import Extender, extender_faults
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject
 
@@ -154,62 +154,65 @@ def read_configuration(document: Mapping[str, Any] | None) -> Configuration:
         named = msgspec.structs.replace(profiles[0], scheduler_name=DEFAULT_SCHEDULER_NAME)
         profiles = (named,)
     config = msgspec.structs.replace(config, profiles=profiles)
-    _check(config)
+    raise_faults(_faults(config))
     return config
 
 
-def _check(config: Configuration) -> None:
-    if config.parallelism <= 0:
-        text = "should be an integer value greater than zero"
-        raise invalid("parallelism", config.parallelism, text)
-    _check_percentage("percentageOfNodesToScore", config.percentage_of_nodes_to_score)
-    initial, most = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
-    if initial <= 0:
-        raise invalid("podInitialBackoffSeconds", initial, "must be greater than 0")
-    if most < initial:
-        text = "must be greater than or equal to PodInitialBackoffSeconds"
-        raise invalid("podMaxBackoffSeconds", most, text)
+def _faults(config: Configuration) -> Iterator[InvalidObject]:
     client = convert(config.client_connection or {}, ClientConnection, "clientConnection")
     if client.burst < 0:
-        raise invalid("clientConnection.burst", client.burst, "must be non-negative")
-    check_extenders(config.extenders)
+        yield invalid("clientConnection.burst", client.burst, "must be non-negative")
+    if config.parallelism <= 0:
+        text = "should be an integer value greater than zero"
+        yield invalid("parallelism", config.parallelism, text)
+    if config.parallelism > INT32_MAX:
+        yield invalid("parallelism", config.parallelism, f"must be at most {INT32_MAX}")
     seen: dict[str, int] = {}
     for i, profile in enumerate(config.profiles):
         path = f"profiles[{i}]"
-        name = profile.scheduler_name
+        name = profile.scheduler_name or ""
         if not name:
-            raise required(f"{path}.schedulerName")
+            yield required(f"{path}.schedulerName")
+        yield from _profile_faults(profile, path)
         if name in seen:
-            raise duplicate(f"{path}.schedulerName", f"profiles[{seen[name]}].schedulerName")
+            yield duplicate(f"{path}.schedulerName", f"profiles[{seen[name]}].schedulerName")
         seen[name] = i
-        _check_profile(profile, path)
     for i, profile in enumerate(config.profiles):
         if profile.plugins.queue_sort != config.profiles[0].plugins.queue_sort:
             path = f"profiles[{i}].plugins.queueSort"
-            raise invalid(path, profile.plugins.queue_sort, "must be the same for all profiles")
+            yield invalid(path, profile.plugins.queue_sort, "must be the same for all profiles")
+    yield from _percentage_faults("percentageOfNodesToScore", config.percentage_of_nodes_to_score)
+    initial, most = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
+    if initial <= 0:
+        yield invalid("podInitialBackoffSeconds", initial, "must be greater than 0")
+    if most < initial:
+        text = "must be greater than or equal to PodInitialBackoffSeconds"
+        yield invalid("podMaxBackoffSeconds", most, text)
+    yield from extender_faults(config.extenders)
 
 
-def _check_profile(profile: ProfileConfiguration, path: str) -> None:
-    _check_percentage(f"{path}.percentageOfNodesToScore", profile.percentage_of_nodes_to_score)
+def _profile_faults(profile: ProfileConfiguration, path: str) -> Iterator[InvalidObject]:
+    yield from _percentage_faults(
+        f"{path}.percentageOfNodesToScore", profile.percentage_of_nodes_to_score
+    )
     for field, plugin_set in plugin_sets(profile.plugins).items():
         for j, plugin in enumerate(plugin_set.enabled):
             at = f"{path}.plugins.{field}.enabled[{j}]"
             if plugin.name in REMOVED_PLUGINS:
-                raise invalid(at, plugin.name, WAS_REMOVED)
+                yield invalid(at, plugin.name, WAS_REMOVED)
             if not 0 <= plugin.weight <= INT32_MAX:
-                raise InvalidObject(f"{at}.weight", plugin.weight, f"a value in 0 to {INT32_MAX}")
+                yield InvalidObject(f"{at}.weight", plugin.weight, f"a value in 0 to {INT32_MAX}")
     names = [c.name for c in profile.plugin_config]
-    for j, name in enumerate(names):
-        if name in REMOVED_PLUGINS:
-            at = f"{path}.pluginConfig[{j}]"
-            raise invalid(at, name, WAS_REMOVED)
-        if name in names[:j]:
-            raise duplicate(f"{path}.pluginConfig[{j}]", name)
     for j, plugin_config in enumerate(profile.plugin_config):
-        _check_type(plugin_config, f"{path}.pluginConfig[{j}].args")
+        name, at = plugin_config.name, f"{path}.pluginConfig[{j}]"
+        if name in names[:j]:
+            yield duplicate(at, name)
+        if name in REMOVED_PLUGINS:
+            yield invalid(at, name, WAS_REMOVED)
+        yield from _type_faults(plugin_config, f"{at}.args")
 
 
-def _check_type(config: PluginConfig, path: str) -> None:
+def _type_faults(config: PluginConfig, path: str) -> Iterator[InvalidObject]:
     """Arguments that say what they are must be those of the plugin (DecodeNestedObjects)."""
     args = config.args or {}
     if config.name not in TYPED_ARGS:
@@ -218,12 +221,12 @@ def _check_type(config: PluginConfig, path: str) -> None:
         got = args.get(field) or want
         if got != want:
             text = f"args for plugin {config.name} were not of type {want}"
-            raise invalid(f"{path}.{field}", got, text)
+            yield invalid(f"{path}.{field}", got, text)
 
 
-def _check_percentage(path: str, value: int | None) -> None:
+def _percentage_faults(path: str, value: int | None) -> Iterator[InvalidObject]:
     if value is not None and not 0 <= value <= 100:
-        raise invalid(path, value, "not in valid range [0-100]")
+        yield invalid(path, value, "not in valid range [0-100]")
 
 
 def plugin_sets(plugins: Plugins) -> dict[str, PluginSet]:

@@ -3,11 +3,12 @@
 Source: kube-scheduler apis/config Extender, apis/config/validation validateExtenders.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
-from stower.framework.args import Args, duplicate, invalid, required
+from stower.framework.args import Args, invalid, label_name_faults, required
+from stower.model.errors import InvalidObject
 from stower.model.resources import is_extended
-from stower.model.selectors import label_key_fault
 from stower.model.times import SECOND_NS, duration_ns
 
 TIMEOUT_SECONDS: Final = 5
@@ -60,30 +61,29 @@ class Extender(Args, frozen=True, rename={
         return (duration_ns(self.http_timeout) or 0) or TIMEOUT_SECONDS * SECOND_NS
 
 
-def check_extenders(extenders: tuple[Extender, ...]) -> None:
-    """Raise InvalidObject for the first that makes no sense."""
+def extender_faults(extenders: tuple[Extender, ...]) -> Iterator[InvalidObject]:
+    """What makes no sense."""
     managed: set[str] = set()
     binders = 0
     for i, extender in enumerate(extenders):
         path = f"extenders[{i}]"
         if not extender.url_prefix.startswith(("http://", "https://")):
-            raise required(f"{path}.urlPrefix", "want http://HOST/PATH or https://HOST/PATH")
+            yield required(f"{path}.urlPrefix", "want http://HOST/PATH or https://HOST/PATH")
         if extender.prioritize_verb and extender.weight <= 0:
             text = "must have a positive weight applied to it"
-            raise invalid(f"{path}.weight", extender.weight, text)
+            yield invalid(f"{path}.weight", extender.weight, text)
         if extender.http_timeout and duration_ns(extender.http_timeout) is None:
-            raise invalid(f"{path}.httpTimeout", extender.http_timeout, "want one such as 5s")
+            yield invalid(f"{path}.httpTimeout", extender.http_timeout, "want one such as 5s")
         binders += bool(extender.bind_verb)
         for j, resource in enumerate(extender.managed_resources):
             at = f"{path}.managedResources[{j}].name"
-            fault = label_key_fault(resource.name)
-            if fault:
-                raise invalid(at, resource.name, f"must be {fault}")
-            if not is_extended(resource.name):
-                raise invalid(at, resource.name, "is an invalid extended resource name")
+            faults = list(label_name_faults(resource.name, at))
+            yield from faults
+            if not faults and not is_extended(resource.name):
+                yield invalid(at, resource.name, "is an invalid extended resource name")
             if resource.name in managed:
-                raise duplicate(at, resource.name)
+                yield invalid(at, resource.name, "duplicate extender managed resource name")
             managed.add(resource.name)
     if binders > 1:
         found = f"found {binders} extenders implementing bind"
-        raise invalid("extenders", found, "only one extender can implement bind")
+        yield invalid("extenders", found, "only one extender can implement bind")

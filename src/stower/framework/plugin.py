@@ -39,17 +39,21 @@ class Features(msgspec.Struct, frozen=True):
     taint_toleration_comparison_operators: bool = False
 
 
-def read_features(text: str) -> Features:
-    """Gates as --feature-gates has them: Name=true,Other=false. Raises ValueError."""
+def read_features(text: str) -> tuple[Features, list[str]]:
+    """Gates as --feature-gates has them, Name=true,Other=false; and the names of those that no
+    plugin asks about. Raises ValueError."""
     known = {"TaintTolerationComparisonOperators": "taint_toleration_comparison_operators"}
     fields = {}
+    others = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, value = part.partition("=")
-        if name not in known or value not in ("true", "false"):
-            want = " or ".join(f"{gate}=true|false" for gate in known)
-            raise ValueError(f"got {part!r}, want {want}")
-        fields[known[name]] = value == "true"
-    return Features(**fields)
+        if not name.isalnum() or value.lower() not in ("true", "false"):
+            raise ValueError(f"got {part!r}, want NAME=true or NAME=false")
+        if name in known:
+            fields[known[name]] = value.lower() == "true"
+        else:
+            others.append(name)
+    return Features(**fields), others
 
 
 class Scope(Enum):

@@ -50,7 +50,7 @@ class Extenders:
         self._extenders = extenders
         self._client = client
         self._answered = answered
-        self._tls = [_tls(extender) for extender in extenders]
+        self._tls = [tls_of(extender) for extender in extenders]
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
 
@@ -157,7 +157,7 @@ class Extenders:
         return found
 
 
-def _tls(extender: Extender) -> ssl.SSLContext | None:
+def tls_of(extender: Extender) -> ssl.SSLContext | None:
     """How the extender's certificate is checked; None: as usual."""
     own = extender.tls_config
     if own is None:

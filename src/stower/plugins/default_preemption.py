@@ -6,7 +6,7 @@ Source: kube-scheduler plugins/defaultpreemption, framework/preemption.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from stower.framework.args import Args, convert_args, invalid
+from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.plugin import Features, Plugin
 from stower.framework.post_filter import Failure, Remedy
 from stower.model.kinds import Pod
@@ -37,17 +37,17 @@ class DefaultPreemption(Plugin):
         read = convert_args(args, DefaultPreemptionArgs, path)
         percentage = read.min_candidate_nodes_percentage
         absolute = read.min_candidate_nodes_absolute
+        share, least = "minCandidateNodesPercentage", "minCandidateNodesAbsolute"
+        faults = []
         if not 0 <= percentage <= 100:
-            raise invalid(
-                f"{path}.minCandidateNodesPercentage", percentage, "not in valid range [0, 100]"
-            )
+            faults.append(invalid(f"{path}.{share}", percentage, "not in valid range [0, 100]"))
         if absolute < 0:
-            raise invalid(
-                f"{path}.minCandidateNodesAbsolute", absolute, "not in valid range [0, inf)"
-            )
+            faults.append(invalid(f"{path}.{least}", absolute, "not in valid range [0, inf)"))
         if percentage == 0 and absolute == 0:
-            at = f"{path}.minCandidateNodesPercentage"
-            raise invalid(at, 0, "cannot be zero at the same time as minCandidateNodesAbsolute")
+            text = "cannot be zero at the same time as"
+            faults.append(invalid(f"{path}.{share}", 0, f"{text} {least}"))
+            faults.append(invalid(f"{path}.{least}", 0, f"{text} {share}"))
+        raise_faults(faults)
         return cls()
 
     def post_filter(self, failure: Failure) -> Remedy:

@@ -3,32 +3,41 @@
 Source: kube-scheduler plugins/nodeaffinity; component-helpers nodeaffinity.go.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from stower.framework.args import Args, convert_args
+from stower.framework.args import (
+    Args,
+    FieldFault,
+    convert_args,
+    invalid,
+    raise_faults,
+    unsupported,
+)
 from stower.framework.changes import Change, Happened
 from stower.framework.plugin import Features, Normalize, Plugin
 from stower.framework.reasons import Rejection
-from stower.model.errors import InvalidObject
 from stower.model.kinds import Node
 from stower.model.kinds.pod import NodeAffinity as NodeAffinitySpec
+from stower.model.names import label_value_faults, qualified_name_faults
 from stower.model.selectors import (
     IN,
     NODE_NAME_FIELD,
+    NOT_IN,
     NodeSelector,
     NodeSelectorTerm,
     Requirement,
-    field_requirement_fault,
     node_selector_matches,
-    requirement_fault,
+    parse_int64,
     term_is_parsable,
 )
 from stower.state.arrays import Bools, Ints, Rows
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
+
+LABEL_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
 NOT_MATCHED: Final = 1
 NOT_ENFORCED: Final = 2
@@ -70,7 +79,7 @@ class NodeAffinity(Plugin):
         read = convert_args(args, NodeAffinityArgs, path)
         added = read.added_affinity
         if added is not None:
-            _check_terms(added, f"{path}.addedAffinity")
+            raise_faults(_term_faults(added, f"{path}.addedAffinity"))
         return cls(added)
 
     def pre_filter(self, shape: Shape, state: ClusterState) -> Rejection | frozenset[str] | None:
@@ -135,27 +144,58 @@ class NodeAffinity(Plugin):
         return self.added_required is not None and not _matches(self.added_required, old)
 
 
-def _check_terms(added: NodeAffinitySpec, path: str) -> None:
-    """Raise InvalidObject for a condition that could never be evaluated."""
+def _term_faults(added: NodeAffinitySpec, path: str) -> Iterator[FieldFault]:
+    """Conditions that could never be evaluated (nodeaffinity.NewNodeSelector)."""
     required = (added.required.node_selector_terms if added.required is not None else None) or ()
     terms = [
         (f"{path}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{i}]", term)
         for i, term in enumerate(required)
     ]
     terms += [
-        (f"{path}.preferredDuringSchedulingIgnoredDuringExecution[{i}].preference", p.preference)
+        (f"{path}.preferredDuringSchedulingIgnoredDuringExecution[{i}]", p.preference)
         for i, p in enumerate(added.preferred or ())
+        if p.weight
     ]
     for at, term in terms:
-        for kind, requirements, fault_of in (
-            ("matchExpressions", term.match_expressions, requirement_fault),
-            ("matchFields", term.match_fields, field_requirement_fault),
-        ):
-            for j, requirement in enumerate(requirements or ()):
-                fault = fault_of(requirement)
-                if fault is not None:
-                    field, got, want = fault
-                    raise InvalidObject(f"{at}.{kind}[{j}].{field}", got, want)
+        for i, requirement in enumerate(term.match_expressions or ()):
+            yield from _label_faults(requirement, f"{at}.matchExpressions[{i}]")
+        for i, requirement in enumerate(term.match_fields or ()):
+            yield from _field_faults(requirement, f"{at}.matchFields[{i}]")
+
+
+def _label_faults(requirement: Requirement, path: str) -> Iterator[FieldFault]:
+    """Source: labels.NewRequirement."""
+    key, values, at = requirement.key, list(requirement.values or ()), f"{path}.values"
+    if requirement.operator not in LABEL_OPERATORS:
+        yield unsupported(f"{path}.operator", requirement.operator, LABEL_OPERATORS)
+        return
+    if faults := qualified_name_faults(key):
+        yield invalid(f"{path}.key", key, "; ".join(faults))
+    match requirement.operator:
+        case "In" | "NotIn" if not values:
+            text = "for 'in', 'notin' operators, values set can't be empty"
+            yield invalid(at, values, text)
+        case "Exists" | "DoesNotExist" if values:
+            yield invalid(at, values, "values set must be empty for exists and does not exist")
+        case "Gt" | "Lt":
+            if len(values) != 1:
+                text = "for 'Gt', 'Lt' operators, exactly one value is required"
+                yield invalid(at, values, text)
+            for i, value in enumerate(values):
+                if parse_int64(value) is None:
+                    text = "for 'Gt', 'Lt' operators, the value must be an integer"
+                    yield invalid(f"{at}[{i}]", value, text)
+    for i, value in enumerate(values):
+        if found := label_value_faults(value):
+            yield invalid(f"{at}[{i}][{key}]", value, "; ".join(found))
+
+
+def _field_faults(requirement: Requirement, path: str) -> Iterator[FieldFault]:
+    values = list(requirement.values or ())
+    if requirement.operator not in (IN, NOT_IN):
+        yield unsupported(f"{path}.operator", requirement.operator, (IN, NOT_IN))
+    elif len(values) != 1:
+        yield invalid(f"{path}.values", values, "must have one element")
 
 
 def match_selector(selector: NodeSelector, state: ClusterState, rows: Rows, count: int) -> Bools:

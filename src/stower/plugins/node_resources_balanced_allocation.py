@@ -6,7 +6,7 @@ Source: kube-scheduler plugins/noderesources/balanced_allocation.go.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stower.framework.args import Args, ResourceSpec, convert_args, duplicate, invalid
+from stower.framework.args import Args, ResourceSpec, convert_args, duplicate, invalid, raise_faults
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.model.resources import CPU, MEMORY, PODS, is_scalar
 from stower.plugins.resource_scores import Counted, balanced, balanced_row
@@ -37,12 +37,14 @@ class NodeResourcesBalancedAllocation(Plugin):
         """NodeResourcesBalancedAllocationArgs: resources, each once, of weight 1."""
         read = convert_args(args, BalancedArgs, path)
         names = [resource.name for resource in read.resources]
+        faults = []
         for i, resource in enumerate(read.resources):
             at = f"{path}.resources[{i}]"
             if resource.name in names[:i]:
-                raise duplicate(f"{at}.name", resource.name)
+                faults.append(duplicate(f"{at}.name", resource.name))
             if resource.weight not in (0, 1):
-                raise invalid(f"{at}.weight", resource.weight, "must be 1")
+                faults.append(invalid(f"{at}.weight", resource.weight, "must be 1"))
+        raise_faults(faults)
         return cls(tuple(names) or (CPU, MEMORY))
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:

@@ -3,19 +3,23 @@
 Source: kube-scheduler plugins/noderesources/fit.go.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
 from stower.framework.args import (
     Args,
+    FieldFault,
     ResourceSpec,
     convert_args,
     forbidden,
     invalid,
+    label_name_faults,
+    raise_faults,
     required,
     unsupported,
 )
@@ -33,7 +37,6 @@ from stower.model.resources import (
     is_scalar,
     pod_requests,
 )
-from stower.model.selectors import label_key_fault
 from stower.plugins import resource_scores as kernels
 from stower.plugins.resource_scores import Counted
 from stower.state.arrays import Bools, Ints, ResourceColumn, Rows
@@ -118,7 +121,7 @@ class NodeResourcesFit(Plugin):
     ) -> "NodeResourcesFit":
         """NodeResourcesFitArgs, checked as upstream's ValidateNodeResourcesFitArgs does."""
         read = convert_args(args, FitArgs, path)
-        check_fit_args(read, path)
+        raise_faults(_faults(read, path))
         return cls(read)
 
     # Filter
@@ -308,45 +311,47 @@ def _held(name: str, shape: Shape) -> int:
     return shape.balanced_amounts.get(name, 0)
 
 
-def check_fit_args(args: FitArgs, path: str) -> None:
-    """Raise InvalidObject for the first argument that makes no sense, with its path."""
+def _faults(args: FitArgs, path: str) -> Iterator[FieldFault]:
     for i, name in enumerate(args.ignored_resources):
-        fault = label_key_fault(name)
-        if fault:
-            raise invalid(f"{path}.ignoredResources[{i}]", name, f"must be {fault}")
+        yield from label_name_faults(name, f"{path}.ignoredResources[{i}]")
     for i, group in enumerate(args.ignored_resource_groups):
-        at, fault = f"{path}.ignoredResourceGroups[{i}]", label_key_fault(group)
+        at = f"{path}.ignoredResourceGroups[{i}]"
         if "/" in group:
-            raise invalid(at, group, "resource group name can't contain '/'")
-        if fault:
-            raise invalid(at, group, f"must be {fault}")
+            yield invalid(at, group, "resource group name can't contain '/'")
+        yield from label_name_faults(group, at)
     strategy, path = args.scoring_strategy, f"{path}.scoringStrategy"
     names = [s.value for s in Strategy]
     if strategy.type not in names:
-        raise unsupported(f"{path}.type", strategy.type, sorted(names))
+        yield unsupported(f"{path}.type", strategy.type, sorted(names))
     for i, resource in enumerate(strategy.resources):
         if not 0 <= resource.weight <= 100:
             at = f"{path}.resources[{i}].weight"
             text = f"resource weight of {resource.name} not in valid range (0, 100]"
-            raise invalid(at, resource.weight, text)
+            yield invalid(at, resource.weight, text)
     ratio, path = strategy.requested_to_capacity_ratio, f"{path}.requestedToCapacityRatio"
     if strategy.type != Strategy.REQUESTED_TO_CAPACITY_RATIO.value:
         if ratio is not None:
-            raise forbidden(path, "must be nil when type is not RequestedToCapacityRatio")
-        return
-    if ratio is None:
-        raise required(path, "must be specified when type is RequestedToCapacityRatio")
-    if not ratio.shape:
-        raise required(f"{path}.shape", "at least one point must be specified")
-    for i, point in enumerate(ratio.shape):
-        at = f"{path}.shape[{i}]"
-        if i and ratio.shape[i - 1].utilization >= point.utilization:
+            yield forbidden(path, "must be nil when type is not RequestedToCapacityRatio")
+    elif ratio is None:
+        yield required(path, "must be specified when type is RequestedToCapacityRatio")
+    else:
+        yield from _shape_faults(ratio.shape, f"{path}.shape")
+
+
+def _shape_faults(shape: Sequence[UtilizationShapePoint], path: str) -> Iterator[FieldFault]:
+    if not shape:
+        yield required(path, "at least one point must be specified")
+    for i, (one, other) in enumerate(pairwise(shape), 1):
+        if one.utilization >= other.utilization:
             text = "values must be sorted in increasing order"
-            raise invalid(f"{at}.utilization", point.utilization, text)
+            yield invalid(f"{path}[{i}].utilization", other.utilization, text)
+            break
+    for i, point in enumerate(shape):
+        at = f"{path}[{i}]"
         if not 0 <= point.utilization <= 100:
-            raise invalid(f"{at}.utilization", point.utilization, "not in valid range [0, 100]")
+            yield invalid(f"{at}.utilization", point.utilization, "not in valid range [0, 100]")
         if not 0 <= point.score <= kernels.MAX_CUSTOM_SCORE:
-            raise invalid(f"{at}.score", point.score, "not in valid range [0, 10]")
+            yield invalid(f"{at}.score", point.score, "not in valid range [0, 10]")
 
 
 def _bit(i: int) -> int:

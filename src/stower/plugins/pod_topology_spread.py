@@ -14,10 +14,13 @@ import numpy as np
 
 from stower.framework.args import (
     Args,
+    FieldFault,
     convert_args,
     duplicate,
     forbidden,
     invalid,
+    label_name_faults,
+    raise_faults,
     required,
     unsupported,
 )
@@ -27,7 +30,7 @@ from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Node, Pod
 from stower.model.kinds.pod import TopologySpreadConstraint
-from stower.model.selectors import IN, LabelSelector, Requirement, label_key_fault
+from stower.model.selectors import IN, LabelSelector, Requirement
 from stower.plugins.node_affinity import required_rows
 from stower.plugins.taint_toleration import untolerated_rows
 from stower.state.arrays import Bools, Ints
@@ -106,7 +109,7 @@ class PodTopologySpread(Plugin):
     ) -> "PodTopologySpread":
         """PodTopologySpreadArgs: defaultConstraints, defaultingType."""
         read = convert_args(args, PodTopologySpreadArgs, path)
-        _check_args(read, path)
+        raise_faults(_faults(read, path))
         comparisons = features.taint_toleration_comparison_operators
         if read.defaulting_type != "List":
             return cls(comparisons=comparisons)
@@ -459,33 +462,31 @@ def _weight(size: int) -> float:
     return math.log(size + 2)
 
 
-def _check_args(args: PodTopologySpreadArgs, path: str) -> None:
+def _faults(args: PodTopologySpreadArgs, path: str) -> Iterator[FieldFault]:
     """Source: apis/config/validation/validation_pluginargs.go."""
     at = f"{path}.defaultConstraints"
     if args.defaulting_type not in ("", "System", "List"):
-        raise unsupported(f"{path}.defaultingType", args.defaulting_type, ("List", "System"))
-    if args.defaulting_type != "List" and args.default_constraints:
+        yield unsupported(f"{path}.defaultingType", args.defaulting_type, ("List", "System"))
+    elif args.defaulting_type != "List" and args.default_constraints:
         text = "when .defaultConstraints are not empty"
-        raise invalid(f"{path}.defaultingType", "System", text)
+        yield invalid(f"{path}.defaultingType", "System", text)
     known = set()
     for i, constraint in enumerate(args.default_constraints):
-        where = f"{at}[{i}]"
+        where, key = f"{at}[{i}]", constraint.topology_key
+        when = constraint.when_unsatisfiable
         if constraint.max_skew <= 0:
-            raise invalid(f"{where}.maxSkew", constraint.max_skew, "not in valid range (0, inf)")
-        if not constraint.topology_key:
-            raise required(f"{where}.topologyKey", "can not be empty")
-        fault = label_key_fault(constraint.topology_key)
-        if fault:
-            raise invalid(f"{where}.topologyKey", constraint.topology_key, f"must be {fault}")
-        if not constraint.when_unsatisfiable:
-            raise required(f"{where}.whenUnsatisfiable", "can not be empty")
-        if constraint.when_unsatisfiable not in (HARD, SOFT):
-            when = constraint.when_unsatisfiable
-            raise unsupported(f"{where}.whenUnsatisfiable", when, (HARD, SOFT))
+            yield invalid(f"{where}.maxSkew", constraint.max_skew, "not in valid range (0, inf)")
+        if not key:
+            yield required(f"{where}.topologyKey", "can not be empty")
+        else:
+            yield from label_name_faults(key, f"{where}.topologyKey")
+        if not when:
+            yield required(f"{where}.whenUnsatisfiable", "can not be empty")
+        elif when not in (HARD, SOFT):
+            yield unsupported(f"{where}.whenUnsatisfiable", when, (HARD, SOFT))
         if constraint.label_selector is not None:
             text = "constraint must not define a selector, as they deduced for each pod"
-            raise forbidden(f"{where}.labelSelector", text)
-        pair = (constraint.topology_key, constraint.when_unsatisfiable)
-        if pair in known:
-            raise duplicate(where, f"{{{pair[0]}, {pair[1]}}}")
-        known.add(pair)
+            yield forbidden(f"{where}.labelSelector", text)
+        if (key, when) in known:
+            yield duplicate(where, f"{{{key}, {when}}}")
+        known.add((key, when))

@@ -29,7 +29,10 @@ def args_fault(name: str, args: str) -> str:
         "check", "-", stdin=HEAD + f"profiles: [{{pluginConfig: [{{name: {name}, args: {args}}}]}}]"
     )
     assert 2 == code
-    return told.removeprefix("stower: error: -: profiles[0].pluginConfig[0].args.").strip()
+    return "\n".join(
+        line.removeprefix("stower: error: -: profiles[0].pluginConfig[0].args.")
+        for line in told.splitlines()
+    )
 
 
 def meaning(document: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -49,7 +52,9 @@ def meaning(document: dict[str, Any]) -> list[tuple[Any, ...]]:
          "minCandidateNodesPercentage: Invalid value: 101: not in valid range [0, 100]"),
         ("DefaultPreemption", "{minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 0}",
          "minCandidateNodesPercentage: Invalid value: 0: cannot be zero at the same time as "
-         "minCandidateNodesAbsolute"),
+         "minCandidateNodesAbsolute\n"
+         "minCandidateNodesAbsolute: Invalid value: 0: cannot be zero at the same time as "
+         "minCandidateNodesPercentage"),
         ("InterPodAffinity", "{hardPodAffinityWeight: -1}",
          "hardPodAffinityWeight: Invalid value: -1: not in valid range [0, 100]"),
         ("NodeResourcesBalancedAllocation", "{resources: [{name: cpu, weight: 2}]}",
@@ -61,7 +66,25 @@ def meaning(document: dict[str, Any]) -> list[tuple[Any, ...]]:
          "scoringStrategy.requestedToCapacityRatio: Required value: must be specified when type "
          "is RequestedToCapacityRatio"),
         ("PodTopologySpread", "{defaultingType: List, defaultConstraints: [{maxSkew: 0}]}",
-         "defaultConstraints[0].maxSkew: Invalid value: 0: not in valid range (0, inf)"),
+         "defaultConstraints[0].maxSkew: Invalid value: 0: not in valid range (0, inf)\n"
+         "defaultConstraints[0].topologyKey: Required value: can not be empty\n"
+         "defaultConstraints[0].whenUnsatisfiable: Required value: can not be empty"),
+        ("PodTopologySpread", "{defaultingType: List, defaultConstraints: [{maxSkew: 1, "
+         "topologyKey: -a, whenUnsatisfiable: Never}]}",
+         'defaultConstraints[0].topologyKey: Invalid value: "-a": name part must consist of '
+         "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+         "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+         "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')\n"
+         'defaultConstraints[0].whenUnsatisfiable: Unsupported value: "Never": supported values: '
+         '"DoNotSchedule", "ScheduleAnyway"'),
+        ("NodeAffinity", "{addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
+         "{nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In}, "
+         "{key: a, operator: Gt, values: [x]}, {key: a, operator: Like}]}]}}}",
+         "@[0].values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty\n"
+         "@[1].values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an "
+         "integer\n"
+         '@[2].operator: Unsupported value: "Like": supported values: "In", "NotIn", "Exists", '
+         '"DoesNotExist", "Gt", "Lt"'),
         ("PodTopologySpread", "{defaultConstraints: [{maxSkew: 1, topologyKey: a, "
          "whenUnsatisfiable: DoNotSchedule}]}",
          'defaultingType: Invalid value: "System": when .defaultConstraints are not empty'),
@@ -78,7 +101,8 @@ def meaning(document: dict[str, Any]) -> list[tuple[Any, ...]]:
     ],
 )  # fmt: skip
 def test_arguments_are_refused_in_kube_schedulers_words(name: str, args: str, said: str) -> None:
-    assert said == args_fault(name, args)
+    at = "addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
+    assert said.replace("@", f"{at}.matchExpressions") == args_fault(name, args)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +184,51 @@ def test_an_older_version_is_converted_and_what_is_lost_is_told() -> None:
     assert "healthzBindAddress" in told
     assert "default weights are those of v1 now" in told
     assert 0 == config("check", "-", stdin=out)[0]
+
+
+OLD_SCORES = """
+apiVersion: kubescheduler.config.k8s.io/v1beta1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: a
+  plugins:
+    score:
+      disabled: [{name: NodeResourcesLeastAllocated}]
+      enabled: [{name: %s, weight: 5}]
+  pluginConfig:
+  - {name: %s, args: {resources: [{name: cpu, weight: 3}], %s}}
+"""
+SHAPE = [{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "args", "strategy"),
+    [
+        ("NodeResourcesMostAllocated", "", {"type": "MostAllocated"}),
+        ("RequestedToCapacityRatio", f"shape: {json.dumps(SHAPE)}",
+         {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": SHAPE}}),
+    ],
+)  # fmt: skip
+def test_what_scored_by_resources_becomes_a_strategy(
+    plugin: str, args: str, strategy: dict[str, Any]
+) -> None:
+    code, out, told = config("convert", "-", stdin=OLD_SCORES % (plugin, plugin, args))
+    assert 0 == code
+    profile = yaml.safe_load(out)["profiles"][0]
+    assert [{"name": "NodeResourcesFit", "weight": 5}] == profile["plugins"]["score"]["enabled"]
+    (fit,) = profile["pluginConfig"]
+    strategy = {**strategy, "resources": [{"name": "cpu", "weight": 3}]}
+    assert strategy == fit["args"]["scoringStrategy"]
+    assert f"{plugin} is the scoring strategy {strategy['type']}" in told
+    made = build_profiles(read_configuration(yaml.safe_load(out)), Features())["a"]
+    assert [5] == [w for p, w in made.scores if p.name == "NodeResourcesFit"]
+
+
+def test_certificates_of_extenders_are_read() -> None:
+    extender = "{urlPrefix: 'https://x', tlsConfig: {caFile: /no/such/file}}"
+    code, _, told = config("check", "-", stdin=HEAD + f"extenders: [{extender}]\n")
+    assert 2 == code
+    assert "extenders[0].tlsConfig" in told
 
 
 def test_wrong_use_is_one_line() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
-from stower.api import names
 from stower.api.errors import FieldError, unsupported
 from stower.api.validation.rules import (
     NOT_NEGATIVE,
@@ -18,6 +17,7 @@ from stower.api.validation.rules import (
     named,
     required,
 )
+from stower.model import names
 from stower.model.quantity import Quantity, quantity_of
 
 HUGE: Final = "hugepages-"

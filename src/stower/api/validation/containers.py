@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stower.api import names
 from stower.api.errors import TOO_MANY, FieldError, unsupported
 from stower.api.validation.amounts import requirements
 from stower.api.validation.rules import (
@@ -20,6 +19,7 @@ from stower.api.validation.rules import (
     port,
     required,
 )
+from stower.model import names
 
 PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")

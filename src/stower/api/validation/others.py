@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from stower.api import names
 from stower.api.errors import DUPLICATE, REQUIRED, TOO_LONG, FieldError, unsupported
 from stower.api.metadata import STANDARD_FINALIZERS
 from stower.api.validation import amounts, pods, scheduling, volumes
@@ -26,6 +25,7 @@ from stower.api.validation.rules import (
     one_of,
     required,
 )
+from stower.model import names
 from stower.model.cron import Schedule
 from stower.model.quantity import Quantity
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stower.api import names
 from stower.api.errors import FieldError
 from stower.api.pods import qos_class
 from stower.api.validation import pods, scheduling
@@ -19,6 +18,7 @@ from stower.api.validation.rules import (
     named,
     required,
 )
+from stower.model import names
 
 UPDATABLE: Final = (
     "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"

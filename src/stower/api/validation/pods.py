@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api import names
 from stower.api.errors import TOO_LONG, FieldError, unsupported
 from stower.api.known import Known, encode
 from stower.api.validation import amounts, containers, scheduling, volumes
@@ -21,6 +20,7 @@ from stower.api.validation.rules import (
     one_of,
     required,
 )
+from stower.model import names
 from stower.model.kinds import Pod
 from stower.model.quantity import quantity_of
 from stower.model.resources import pod_requests

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from stower.api import names
 from stower.api.errors import (
     DUPLICATE,
     FORBIDDEN,
@@ -14,6 +13,7 @@ from stower.api.errors import (
     FieldError,
     unsupported,
 )
+from stower.model import names
 
 Object = dict[str, Any]
 Faults = list[FieldError]

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stower.api import names
 from stower.api.errors import FieldError, unsupported
 from stower.api.validation.rules import (
     BAD_OPERATOR,
@@ -19,6 +18,7 @@ from stower.api.validation.rules import (
     named,
     required,
 )
+from stower.model import names
 
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 SPREAD_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")

@@ -6,7 +6,6 @@ Source: pkg/apis/storage/validation/validation.go, Kubernetes 1.36.
 from collections.abc import Callable
 from typing import Final
 
-from stower.api import names
 from stower.api.validation.rules import (
     IMMUTABLE,
     Faults,
@@ -17,6 +16,7 @@ from stower.api.validation.rules import (
     one_of,
     required,
 )
+from stower.model import names
 
 RECLAIM: Final = ("Delete", "Retain")
 BINDING: Final = ("Immediate", "WaitForFirstConsumer")

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stower.api import names
 from stower.api.errors import FieldError, unsupported
 from stower.api.validation.amounts import quantity
 from stower.api.validation.rules import (
@@ -15,6 +14,7 @@ from stower.api.validation.rules import (
     named,
     required,
 )
+from stower.model import names
 
 HOST_PATH_TYPES: Final = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate",
                           "File", "FileOrCreate", "Socket")  # fmt: skip

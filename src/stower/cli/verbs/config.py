@@ -6,12 +6,15 @@ from typing import Annotated, Any, Final
 import typer
 
 from stower.assembly import NOT_BUILT, build_profiles
+from stower.cli.gates import FeatureGates, features_of
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import Output, bad_input, emit, note
 from stower.cli.plugins import plugins_of
+from stower.framework.args import faults_of, invalid
 from stower.framework.configuration import Configuration, read_configuration
-from stower.framework.defaults import converted, with_defaults
-from stower.framework.plugin import Features, read_features
+from stower.framework.conversion import converted
+from stower.framework.defaults import with_defaults
+from stower.framework.plugin import Features
 from stower.model.errors import InvalidObject
 
 NAME = "config"
@@ -53,18 +56,13 @@ def run(
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[FILE]...", help="Configurations; -: stdin.")
     ] = None,
-    feature_gates: Annotated[
-        str, typer.Option(metavar="GATE=true,...", help="As kube-scheduler's own option.")
-    ] = "",
+    feature_gates: FeatureGates = "",
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
 ) -> None:
     """Check, complete and convert kube-scheduler's configuration files."""
-    try:
-        features = read_features(feature_gates)
-    except ValueError as error:
-        raise bad_input(f"--feature-gates: {error}") from None
+    features = features_of(feature_gates)
     names = files or []
     if action is Action.CHECK:
         if not names:
@@ -97,7 +95,8 @@ def _check(names: list[str], features: Features, output: Output) -> None:
             configuration = _valid_or_raise(_read(name), features)
         except InvalidObject as error:
             bad = True
-            found.append({"file": name, "ok": False, "error": str(error), "notes": []})
+            errors = [str(fault) for fault in faults_of(error)]
+            found.append({"file": name, "ok": False, "errors": errors, "notes": []})
             continue
         profiles = [p.scheduler_name for p in configuration.profiles]
         found.append(
@@ -112,7 +111,8 @@ def _check(names: list[str], features: Features, output: Output) -> None:
             profiles_text = ", ".join(map(str, entry["profiles"]))  # type: ignore[call-overload]
             typer.echo(f"{entry['file']}: ok, profiles: {profiles_text}")
         elif output is Output.TABLE:
-            bad_input(f"{entry['file']}: {entry['error']}")
+            for line in entry["errors"]:  # type: ignore[attr-defined]
+                bad_input(f"{entry['file']}: {line}")
     if bad:
         raise typer.Exit(2)
 
@@ -148,9 +148,15 @@ def _valid(name: str, document: dict[str, Any] | None, features: Features) -> Co
 
 def _valid_or_raise(document: dict[str, Any] | None, features: Features) -> Configuration:
     from stower.live.election import read_terms
+    from stower.live.extenders import ExtenderError, tls_of
 
     configuration = read_configuration(document)
     read_terms(configuration.leader_election)
+    for i, extender in enumerate(configuration.extenders):
+        try:
+            tls_of(extender)
+        except ExtenderError as error:
+            raise invalid(f"extenders[{i}].tlsConfig", "...", str(error)) from None
     build_profiles(configuration, features, plugins_of(document))
     return configuration
 

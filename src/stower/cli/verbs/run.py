@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from stower.assembly import build_engine
+from stower.cli.gates import FeatureGates, features_of
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input, console, failed
 from stower.cli.plugins import plugins_of
 from stower.cli.stopping import WithParent, stop_event, wait_for_go
 from stower.framework.configuration import read_configuration
-from stower.framework.plugin import read_features
 from stower.live.election import read_terms
 from stower.live.run import Endpoint, Place
 from stower.live.run import run as run_scheduler
@@ -68,21 +68,13 @@ def run(
         typer.Option(help="With --port: the bearer token of /metrics; made where it is missing."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides ties between equally good nodes.")] = 0,
-    feature_gates: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME=true,...", help="As kube-scheduler's: TaintTolerationComparisonOperators."
-        ),
-    ] = "",
+    feature_gates: FeatureGates = "",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
     with_parent: WithParent = False,
 ) -> None:
     """Schedule the pods of a cluster until stopped."""
     document = _document(config)
-    try:
-        features = read_features(feature_gates)
-    except ValueError as error:
-        raise bad_input(f"--feature-gates: {error}") from None
+    features = features_of(feature_gates)
     try:
         configuration = read_configuration(document)
         terms = read_terms(configuration.leader_election)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from stower.cli.gates import FeatureGates, features_of
 from stower.cli.inputs import InputError, Loaded, load, read_yaml_document
 from stower.cli.output import (
     Output,
@@ -21,7 +22,6 @@ from stower.cli.output import (
 )
 from stower.cli.plot import PlotError, plot, plot_format
 from stower.cli.plugins import plugins_of
-from stower.framework.plugin import read_features
 from stower.model.errors import InvalidObject
 from stower.model.selectors import parse_selector
 from stower.sim.simulate import Options, Report, simulate
@@ -80,12 +80,7 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Write all objects as JSON lines, pods with their node."),
     ] = None,
-    feature_gates: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME=true,...", help="As kube-scheduler's: TaintTolerationComparisonOperators."
-        ),
-    ] = "",
+    feature_gates: FeatureGates = "",
     require_all: Annotated[
         bool, typer.Option("--require-all", help="Exit with 1 if a pod stays pending.")
     ] = False,
@@ -132,10 +127,7 @@ def _options(by: str, match: str, timed: bool, seed: int, feature_gates: str) ->
         raise bad_input(f"--match: {error}") from None
     if not -(2**63) <= seed < 2**63:
         raise bad_input(f"--seed: got {seed}, want a 64-bit number")
-    try:
-        features = read_features(feature_gates)
-    except ValueError as error:
-        raise bad_input(f"--feature-gates: {error}") from None
+    features = features_of(feature_gates)
     return Options(seed=seed, timed=timed, by=by, match=selector, features=features)
 
 

@@ -1,0 +1,27 @@
+"""The option --feature-gates, as kube-scheduler has it."""
+
+from typing import Annotated
+
+import typer
+
+from stower.cli.output import bad_input, note
+from stower.framework.plugin import Features, read_features
+
+FeatureGates = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME=true,...",
+        help="As kube-scheduler's: TaintTolerationComparisonOperators; others have no effect.",
+    ),
+]
+
+
+def features_of(text: str) -> Features:
+    """What is switched on. Ends the program where the text makes no sense."""
+    try:
+        features, others = read_features(text)
+    except ValueError as error:
+        raise bad_input(f"--feature-gates: {error}") from None
+    for name in others:
+        note(f"--feature-gates: {name} has no effect here")
+    return features

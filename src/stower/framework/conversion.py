@@ -1,0 +1,140 @@
+"""Older versions of the configuration in today's.
+
+Source: the v1beta1, v1beta2 and v1beta3 types and conversions of Kubernetes 1.22 to 1.28.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from stower.framework.configuration import API_VERSION, REMOVED_PLUGINS
+from stower.model.errors import InvalidObject
+
+Object = dict[str, Any]
+
+OLD_VERSIONS: Final = ("v1beta1", "v1beta2", "v1beta3")
+OLD_FIELDS: Final = ("healthzBindAddress", "metricsBindAddress", "algorithmSource")
+FIT: Final = "NodeResourcesFit"
+# Plugins that are scoring strategies of NodeResourcesFit now.
+STRATEGIES: Final = {
+    "NodeResourcesLeastAllocated": "LeastAllocated",
+    "NodeResourcesMostAllocated": "MostAllocated",
+    "RequestedToCapacityRatio": "RequestedToCapacityRatio",
+}
+OLD_PLUGINS: Final = (
+    *REMOVED_PLUGINS, *STRATEGIES, "SelectorSpread", "NodeLabel", "ServiceAffinity",
+    "NodePreferAvoidPods",
+)  # fmt: skip
+
+
+def converted(document: Mapping[str, Any]) -> tuple[Object, list[str]]:
+    """An older document as today's version, and what it loses. Raises InvalidObject."""
+    group, _, version = str(document.get("apiVersion", "")).partition("/")
+    if group != API_VERSION.partition("/")[0] or version not in (*OLD_VERSIONS, "v1"):
+        want = f"{API_VERSION} or one of its versions {', '.join(OLD_VERSIONS)}"
+        raise InvalidObject("apiVersion", document.get("apiVersion"), want)
+    result = {**document, "apiVersion": API_VERSION}
+    changes = []
+    for field in OLD_FIELDS:
+        if result.pop(field, None) is not None:
+            changes.append(f"{field}: left out, it is no field any more")
+    if version in ("v1beta1", "v1beta2"):
+        # Their defaults were 1 each, until v1beta3.
+        weigh = "TaintToleration 3, NodeAffinity 2, InterPodAffinity 2"
+        changes.append(f"{version}: default weights are those of v1 now ({weigh})")
+    profiles = result.get("profiles")
+    if isinstance(profiles, list):
+        result["profiles"] = [
+            _converted_profile(p, f"profiles[{i}]", changes) if isinstance(p, dict) else p
+            for i, p in enumerate(profiles)
+        ]
+    return result, changes
+
+
+def _converted_profile(profile: Object, path: str, changes: list[str]) -> Object:
+    result = _with_strategy({**profile}, path, changes)
+    profile = result
+    if isinstance(profile.get("plugins"), dict):
+        result["plugins"] = {
+            point: _converted_set(plugin_set, f"{path}.plugins.{point}", changes)
+            if isinstance(plugin_set, dict)
+            else plugin_set
+            for point, plugin_set in profile["plugins"].items()
+        }
+    if isinstance(profile.get("pluginConfig"), list):
+        kept = []
+        for entry in profile["pluginConfig"]:
+            name = entry.get("name") if isinstance(entry, dict) else None
+            if name in OLD_PLUGINS:
+                changes.append(f"{path}.pluginConfig: {name} left out, it is no plugin any more")
+                continue
+            if isinstance(entry, dict) and isinstance(entry.get("args"), dict):
+                args = {k: v for k, v in entry["args"].items() if k != "apiVersion"}
+                if "apiVersion" in entry["args"]:
+                    args = {"apiVersion": API_VERSION, **args}
+                entry = {**entry, "args": args}
+            kept.append(entry)
+        result["pluginConfig"] = kept
+    return result
+
+
+def _converted_set(plugin_set: Object, path: str, changes: list[str]) -> Object:
+    result = {**plugin_set}
+    for what in ("enabled", "disabled"):
+        entries = plugin_set.get(what)
+        if not isinstance(entries, list):
+            continue
+        kept = []
+        for entry in entries:
+            name = entry.get("name") if isinstance(entry, dict) else None
+            if name in OLD_PLUGINS:
+                changes.append(f"{path}.{what}: {name} left out, it is no plugin any more")
+            else:
+                kept.append(entry)
+        result[what] = kept
+    return result
+
+
+def _with_strategy(profile: Object, path: str, changes: list[str]) -> Object:
+    """A plugin that scored by resources as the strategy of NodeResourcesFit that it became."""
+    plugins = profile.get("plugins")
+    score = plugins.get("score") if isinstance(plugins, dict) else None
+    if not isinstance(plugins, dict) or not isinstance(score, dict):
+        return profile
+    enabled, disabled = (
+        [entry for entry in score.get(what) or () if isinstance(entry, dict)]
+        for what in ("enabled", "disabled")
+    )
+    old = next((entry for entry in enabled if entry.get("name") in STRATEGIES), None)
+    if any(entry.get("name") == "NodeResourcesLeastAllocated" for entry in disabled):
+        disabled.append({"name": FIT})
+        changes.append(f"{path}.plugins.score.disabled: NodeResourcesLeastAllocated is {FIT} now")
+    if old is None:
+        return {**profile, "plugins": {**plugins, "score": {**score, "disabled": disabled}}}
+    configs = [entry for entry in profile.get("pluginConfig") or () if isinstance(entry, dict)]
+    args = next((c.get("args") for c in configs if c.get("name") == old["name"]), None) or {}
+    strategy: Object = {"type": STRATEGIES[old["name"]]}
+    if args.get("resources"):
+        strategy["resources"] = args["resources"]
+    if args.get("shape"):
+        strategy["requestedToCapacityRatio"] = {"shape": args["shape"]}
+    changes.append(
+        f"{path}.plugins.score.enabled: {old['name']} is the scoring strategy "
+        f"{strategy['type']} of {FIT} now"
+    )
+    fit: Object = next((c for c in configs if c.get("name") == FIT), {"name": FIT})
+    fit = {**fit, "args": {**(fit.get("args") or {}), "scoringStrategy": strategy}}
+    return {
+        **profile,
+        "plugins": {
+            **plugins,
+            "score": {
+                **score,
+                "enabled": [{**entry, "name": FIT} if entry is old else entry for entry in enabled],
+                "disabled": disabled or [{"name": FIT}],
+            },
+        },
+        "pluginConfig": [
+            *(c for c in configs if c.get("name") not in (FIT, old["name"])),
+            fit,
+        ],
+    }
