@@ -14,7 +14,7 @@ about other pods, they must be equal in that as well.
 Source: kube-scheduler backend/queue.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import Final
 
@@ -23,6 +23,7 @@ import msgspec
 from stower.engine.heap import LazyHeap
 from stower.engine.limits import Limits
 from stower.framework.changes import OWN, Happened
+from stower.framework.guard import PluginError
 from stower.framework.plugin import Scope
 from stower.framework.profile import Profile
 from stower.model.errors import InvariantError
@@ -84,20 +85,26 @@ _encode = msgspec.msgpack.Encoder().encode
 class Queue:
     """All waiting pods by uid. Time comes in as `now_ns`; nothing here reads a clock."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(
+        self, limits: Limits, gate_failed: Callable[[QueuedPod, str], None] = lambda *_: None
+    ) -> None:
+        """`gate_failed`: told of a pod that waits because a PreEnqueue plugin has failed."""
         self._limits = limits
+        self._gate_failed = gate_failed
         self._pods: dict[str, QueuedPod] = {}
         self._active: LazyHeap[QueuedPod] = LazyHeap()
         self._backoff: LazyHeap[QueuedPod] = LazyHeap()
         self._error_backoff: LazyHeap[QueuedPod] = LazyHeap()
-        # Unschedulable pods by the time at which they are tried again without any event.
+        # Unschedulable pods, and some that are gated, by the time at which they are tried again
+        # without any event.
         self._flush: LazyHeap[QueuedPod] = LazyHeap()
         self._awaited: dict[str, QueuedPod] = {}  # who waits for a victim, by its uid
         self._groups: dict[_GroupKey, dict[str, QueuedPod]] = {}
         # The pod of which extenders are being asked, and what has happened since.
         self._undecided: QueuedPod | None = None
         self._meanwhile: list[Happened] = []
-        # Gated pods by profile and plugin, of plugins that wait for more than the pod's own update.
+        # Gated pods by profile and plugin, of plugins that wait for more than the pod's own update
+        # or have failed.
         self._gated: dict[tuple[str, str], dict[str, QueuedPod]] = {}
         self._turn = 0
 
@@ -116,7 +123,7 @@ class Queue:
         """A new pod: to be tried, or gated."""
         if self._pods.setdefault(pod.entry.uid, pod) is not pod:
             raise InvariantError(f"pod {pod.entry.pod.key} is queued twice")
-        self._to_active(pod)
+        self._to_active(pod, pod.added_ns)
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Take a pod out of wherever it is."""
@@ -180,9 +187,7 @@ class Queue:
         pod.error_count += 1
         pod.refused_by = frozenset()
         pod.added_ns = pod.tried_ns = now_ns
-        gate = self._gate(pod)
-        if gate is not None:
-            self._hold(pod, gate)
+        if self._is_held(pod, now_ns):
             return
         pod.place = Place.ERROR_BACKOFF
         self._next_turn(pod)
@@ -213,7 +218,7 @@ class Queue:
         if self._undecided is not None:
             self._note(happened)
         if self._gated:
-            self._knock(happened)
+            self._knock(happened, now_ns)
         bound = happened.priority_max
         patient = self._after_victim(happened)
         for key in list(self._groups):
@@ -222,7 +227,7 @@ class Queue:
                     if pod is not patient and (bound is None or pod.entry.pod.priority <= bound):
                         self._wake(pod, now_ns)
 
-    def _knock(self, happened: Happened) -> None:
+    def _knock(self, happened: Happened, now_ns: int) -> None:
         """Ask gates again whose plugins say that the event might open them."""
         for (_, name), pods in [*self._gated.items()]:
             for pod in [*pods.values()]:
@@ -230,7 +235,7 @@ class Queue:
                 if plugin.wakes_on & happened.change and plugin.hint_pod(
                     entry.pod, entry.shape, happened
                 ):
-                    self._to_active(pod)
+                    self._to_active(pod, now_ns)
 
     def _after_victim(self, happened: Happened) -> QueuedPod | None:
         """Who waited for the pod that is gone, and for others still."""
@@ -246,13 +251,13 @@ class Queue:
     def update(self, pod: QueuedPod, happened: Happened, now_ns: int) -> None:
         """The pod itself changed (its entry already has the new object)."""
         if pod.place is Place.GATED:
-            self._to_active(pod)
+            self._to_active(pod, now_ns)
         elif pod is self._undecided:
             self._note(happened)
         elif pod.place is Place.ACTIVE:
             if self._gate(pod) is not None or pod.key != self._rank(pod):
                 self._leave(pod)
-                self._to_active(pod)
+                self._to_active(pod, now_ns)
         elif pod.place is Place.UNSCHEDULABLE:
             if helps(pod, happened):
                 self._wake(pod, now_ns)
@@ -286,6 +291,9 @@ class Queue:
             if pod is not None and pod.is_preempting:
                 pod.woken = True
                 self._flush.push(now_ns + self._limits.unschedulable_max_ns, pod)
+            elif pod is not None and pod.place is Place.GATED:
+                self._out_of_gate(pod)
+                self._to_active(pod, now_ns)
             elif pod is not None:
                 self._leave_group(pod)
                 self._to_backoff_or_active(pod, now_ns)
@@ -300,31 +308,45 @@ class Queue:
     def _to_backoff_or_active(self, pod: QueuedPod, now_ns: int) -> None:
         due_ns = pod.tried_ns + self.delay_ns(pod.unschedulable_count)
         if due_ns > now_ns:
-            self._to_backoff(pod, due_ns)
+            self._to_backoff(pod, due_ns, now_ns)
         else:
-            self._to_active(pod)
+            self._to_active(pod, now_ns)
 
-    def _to_active(self, pod: QueuedPod) -> None:
+    def _to_active(self, pod: QueuedPod, now_ns: int) -> None:
         if self._gated:
             self._leave_gate(pod)
-        gate = self._gate(pod)
-        if gate is not None:
-            self._hold(pod, gate)
-        else:
+        if not self._is_held(pod, now_ns):
             self._activate(pod)
 
-    def _hold(self, pod: QueuedPod, gate: str) -> None:
+    def _is_held(self, pod: QueuedPod, now_ns: int) -> bool:
+        """Hold the pod back where a gate is closed."""
+        found = self._gate(pod)
+        if found is None:
+            return False
+        gate, error = found
         pod.place = Place.GATED
         pod.refused_by |= {gate}
-        if pod.profile.plugins[gate].wakes_on & ~OWN:
+        if error or pod.profile.plugins[gate].wakes_on & ~OWN:
             key = (pod.profile.scheduler_name, gate)
             self._gated.setdefault(key, {})[pod.entry.uid] = pod
+            self._next_turn(pod)
+            self._flush.push(now_ns + self._limits.unschedulable_max_ns, pod)
+        if error:
+            self._gate_failed(pod, error)
+        return True
 
     def _leave_gate(self, pod: QueuedPod) -> None:
-        for key, pods in [*self._gated.items()]:
-            pods.pop(pod.entry.uid, None)
-            if not pods:
-                del self._gated[key]
+        if self._out_of_gate(pod):
+            self._next_turn(pod)
+            self._flush.withdraw()
+
+    def _out_of_gate(self, pod: QueuedPod) -> bool:
+        for key, pods in self._gated.items():
+            if pods.pop(pod.entry.uid, None) is not None:
+                if not pods:
+                    del self._gated[key]
+                return True
+        return False
 
     def _activate(self, pod: QueuedPod) -> None:
         pod.place = Place.ACTIVE
@@ -332,10 +354,8 @@ class Queue:
         self._next_turn(pod)
         self._active.push(pod.key, pod)
 
-    def _to_backoff(self, pod: QueuedPod, due_ns: int) -> None:
-        gate = self._gate(pod)
-        if gate is not None:
-            self._hold(pod, gate)
+    def _to_backoff(self, pod: QueuedPod, due_ns: int, now_ns: int) -> None:
+        if self._is_held(pod, now_ns):
             return
         pod.place = Place.BACKOFF
         self._next_turn(pod)
@@ -357,11 +377,14 @@ class Queue:
         if heap is not None:
             heap.withdraw()
 
-    def _gate(self, pod: QueuedPod) -> str | None:
-        """The PreEnqueue plugin that holds the pod back."""
+    def _gate(self, pod: QueuedPod) -> tuple[str, str] | None:
+        """The PreEnqueue plugin that holds the pod back, and how it has failed, or ""."""
         for plugin in pod.profile.pre_enqueue:
-            if plugin.pre_enqueue(pod.entry.pod) is not None:
-                return plugin.name
+            try:
+                if plugin.pre_enqueue(pod.entry.pod) is not None:
+                    return plugin.name, ""
+            except PluginError as error:
+                return plugin.name, str(error)
         return None
 
     def _rank(self, pod: QueuedPod) -> tuple[int, ...]:

@@ -77,7 +77,7 @@ class Engine:
         self.profiles = dict(profiles)
         self.limits = limits or Limits()
         self.state = ClusterState()
-        self.queue = Queue(self.limits)
+        self.queue = Queue(self.limits, self._gate_failed)
         self.cycle = Cycle(self.state, seed)
         self.now_ns = 0
         self._next_id = 1
@@ -432,6 +432,9 @@ class Engine:
         self.queue.retry(queued, self.now_ns)
         self._tell.decide(queued, Outcome.ERROR, message=message)
         self._tell.report(queued, "SchedulerError", message)
+
+    def _gate_failed(self, queued: QueuedPod, message: str) -> None:
+        self._tell.report(queued, "SchedulerError", message, nominate=None)
 
     def assume(self, queued: QueuedPod, row: int) -> None:
         entry = queued.entry

@@ -26,6 +26,7 @@ class PluginError(Exception):
 
 # Methods and the extension points of which an error speaks.
 _POINTS: Final = {
+    "pre_enqueue": "PreEnqueue",
     "pre_filter": "PreFilter", "pre_filter_pod": "PreFilter", "concerns": "PreFilter",
     "generation": "PreFilter", "filter": "Filter", "passes": "Filter", "filter_row": "Filter",
     "filter_pod": "Filter", "dry_runs": "Filter", "rooms": "Filter", "rejection": "Filter",
@@ -49,6 +50,7 @@ def _is_pre_filtered(answer: object) -> bool:
 
 # What the other methods may answer, where it matters, and in words.
 _FORMS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "pre_enqueue": (lambda a: a is None or _is_rejection(a), "a Rejection or None"),
     "pre_filter": (_is_pre_filtered, "a Rejection, a frozenset of names or None"),
     "pre_filter_pod": (lambda a: a is None or _is_rejection(a), "a Rejection or None"),
     "rejection": (_is_rejection, "a Rejection with texts"),
@@ -62,7 +64,6 @@ _FORMS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 def guarded(plugin: Plugin) -> Plugin:
     """The same plugin, with every method guarded."""
     guards = {method: _guard(plugin, method, point) for method, point in _POINTS.items()}
-    guards["pre_enqueue"] = _guard_gate(plugin)
     guards["sort_key"] = _guard_key(plugin)
     for method, guard in guards.items():
         setattr(plugin, method, guard)
@@ -202,22 +203,6 @@ class _GuardedReservation:
         except Exception as error:
             self._error = _told(self._plugin, point, error)
             return None
-
-
-def _guard_gate(plugin: Plugin) -> Callable[[Any], Rejection | None]:
-    call = plugin.pre_enqueue
-
-    def guard(pod: Any) -> Rejection | None:
-        try:
-            answer = call(pod)
-        except Exception as error:
-            return Rejection((_told(plugin, "PreEnqueue", error),))
-        if answer is None or _is_rejection(answer):
-            return answer
-        want = _unlike("pre_enqueue", answer, "a Rejection or None")
-        return Rejection((_told(plugin, "PreEnqueue", want),))
-
-    return guard
 
 
 def _guard_key(plugin: Plugin) -> Callable[[Any, int], tuple[int, ...]]:

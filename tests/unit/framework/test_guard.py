@@ -225,6 +225,30 @@ def test_a_gate_is_asked_again_when_what_it_waits_for_happens() -> None:
     assert ["a"] == bound(engine.step(Observed(WatchType.ADDED, make_node("n3")), 2))
 
 
+def test_a_gate_that_has_failed_says_so_and_is_asked_again_after_five_minutes() -> None:
+    class Moody(Plugin):
+        name = "Moody"
+        broken: ClassVar[list[str]] = ["the door is stuck"]
+
+        def pre_enqueue(self, pod: Any) -> Rejection | None:
+            if self.broken:
+                raise RuntimeError(self.broken[0])
+            return None
+
+    engine = engine_of(Moody)
+    writes = add(engine, "a")
+    (told,) = [w for w in writes if isinstance(w, PatchPodStatus)]
+    assert told.condition is not None
+    assert "SchedulerError" == told.condition.reason
+    assert "Moody" in told.condition.message
+    assert "the door is stuck" in told.condition.message
+    flush_ns = engine.limits.unschedulable_max_ns
+    assert flush_ns == engine.next_wake_ns
+    Moody.broken.clear()
+    assert [] == engine.step(Tick(), flush_ns - 1)
+    assert ["a"] == bound(engine.step(Tick(), flush_ns))
+
+
 def test_what_goes_wrong_when_a_plugin_is_made_is_told_of_it() -> None:
     class Broken(Plugin):
         name = "Broken"
