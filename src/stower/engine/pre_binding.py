@@ -48,7 +48,7 @@ class PreBinding:
         self._waiting: dict[str, Waiting] = {}
         self._by_write: dict[int, Waiting] = {}
         self._by_object: dict[tuple[type, str, str], dict[str, Waiting]] = {}
-        self._deadlines: list[tuple[int, int, Waiting]] = []
+        self._deadlines: list[tuple[int, int, Waiting, int]] = []  # due, turn, whose, which part
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -78,16 +78,22 @@ class PreBinding:
         waiting = Waiting(queued, node_name, parts)
         self._waiting[queued.entry.uid] = waiting
         writes: list[Write] = []
-        for _, part in parts:
+        for i, (_, part) in enumerate(parts):
             writes += part.writes(self._state, self._next_id)
             part.hold(self._state)
             for key in part.awaits:
                 self._by_object.setdefault(key, {})[queued.entry.uid] = waiting
-            heappush(self._deadlines, (now_ns + part.timeout_ns, self._next_id(), waiting))
+            heappush(self._deadlines, (now_ns + part.timeout_ns, self._next_id(), waiting, i))
         for write in writes:
             waiting.pending.add(write.id)
             self._by_write[write.id] = waiting
         return writes
+
+    def begun(self, uid: str) -> None:
+        """All that was to be done at first is done: it may have failed, or be enough."""
+        waiting = self._waiting.get(uid)
+        if waiting is not None:
+            self._look(waiting)
 
     def answered(self, id: int, error: str) -> bool:
         """A write was carried out, or not (`error`). Whether it was one of these."""
@@ -110,8 +116,9 @@ class PreBinding:
     def expire(self, now_ns: int) -> None:
         """Those that have waited for too long."""
         while (due_ns := self.next_wake_ns) is not None and due_ns <= now_ns:
-            waiting = heappop(self._deadlines)[2]
-            self._fail(waiting, waiting.parts[0][0], "binding volumes: context deadline exceeded")
+            _, _, waiting, i = heappop(self._deadlines)
+            plugin, part = waiting.parts[i]
+            self._fail(waiting, plugin, f"{part.doing}: context deadline exceeded")
 
     def drop(self, uid: str) -> None:
         """The pod is bound, or is not to be."""
@@ -146,7 +153,7 @@ class PreBinding:
         for plugin, part in waiting.parts:
             fault = part.fault(self._state)
             if fault:
-                self._fail(waiting, plugin, f"binding volumes: {fault}")
+                self._fail(waiting, plugin, f"{part.doing}: {fault}")
                 return
         if all(part.is_done(self._state) for _, part in waiting.parts):
             self._forget(waiting.queued.entry.uid)

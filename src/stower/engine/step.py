@@ -462,6 +462,8 @@ class Engine:
         else:
             self._bind(queued, node_name)
         self._tell.decide(queued, Outcome.PLACED, node_name=node_name)
+        if parts:
+            self._pre_binding.begun(entry.uid)
 
     def _pre_bind(
         self, queued: QueuedPod, node_name: str, parts: list[tuple[Plugin, Reservation]]

@@ -169,6 +169,7 @@ class _GuardedReservation:
         self._inner = inner
         self._error = ""
         try:
+            self.doing = str(inner.doing)
             self.timeout_ns = int(inner.timeout_ns)
             self.awaits = tuple(inner.awaits)
             whole = [inner.hold, inner.writes, inner.fault, inner.is_done, inner.release]

@@ -13,6 +13,7 @@ class Reservation(Protocol):
     What `hold` has done to the state is seen by all decisions that follow.
     """
 
+    doing: str  # what is being done, as an error says it: "binding volumes"
     timeout_ns: int
     awaits: tuple[tuple[type, str, str], ...]  # objects, by view, namespace and name
 

@@ -248,6 +248,8 @@ class VolumeBinding(Plugin):
 class _Binding:
     """Volumes and claims that a pod waits for; see framework.reserve.Reservation."""
 
+    doing = "binding volumes"
+
     def __init__(
         self,
         pod: Pod,

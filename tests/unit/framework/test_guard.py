@@ -249,6 +249,40 @@ def test_a_gate_that_has_failed_says_so_and_is_asked_again_after_five_minutes() 
     assert ["a"] == bound(engine.step(Tick(), flush_ns))
 
 
+def test_a_reservation_that_fails_gives_the_node_back_at_once() -> None:
+    class Broken:
+        doing = "asking the landlord"
+        timeout_ns = 600 * SECOND_NS
+        awaits = ()
+
+        def hold(self, state: Any) -> None: ...
+
+        def release(self, state: Any) -> None: ...
+
+        def writes(self, state: Any, next_id: Any) -> list[Write]:
+            raise RuntimeError("no pen")
+
+        def fault(self, state: Any) -> str:
+            return ""
+
+        def is_done(self, state: Any) -> bool:
+            return False
+
+    class Landlord(Plugin):
+        name = "Landlord"
+
+        def reserve(self, pod: Any, shape: Any, state: Any, row: int) -> Any:
+            return Broken()
+
+    engine = engine_of(Landlord)
+    writes = add(engine, "a")
+    told = [w.condition for w in writes if isinstance(w, PatchPodStatus) and w.condition]
+    assert ["SchedulerError"] == [condition.reason for condition in told]
+    assert 'running PreBind plugin "Landlord": asking the landlord: ' in told[0].message
+    assert "no pen" in told[0].message
+    assert [-1] == [entry.row for entry in engine.state.pods.values()]
+
+
 def test_what_goes_wrong_when_a_plugin_is_made_is_told_of_it() -> None:
     class Broken(Plugin):
         name = "Broken"
