@@ -1,15 +1,20 @@
-"""DynamicResources: what it says of pods without resource claims.
+"""DynamicResources: it refuses pods with resource claims, which would start without their devices.
 
 Source: kube-scheduler plugins/dynamicresources.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from stower.framework.args import Args, convert_args, invalid
 from stower.framework.plugin import Features, Plugin
 from stower.framework.post_filter import Failure, Remedy
+from stower.framework.reasons import Rejection
 from stower.model.times import SECOND_NS, duration_ns
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
+
+NOT_ALLOCATED: Final = "pod has resourceClaims, for which no devices are allocated yet"
 
 
 class DynamicResourcesArgs(Args, frozen=True, rename="camel"):
@@ -23,6 +28,10 @@ class DynamicResources(Plugin):
     """A pod without claims has none that could be given back for it."""
 
     name = "DynamicResources"
+
+    def pre_filter(self, shape: Shape, state: ClusterState) -> Rejection | frozenset[str] | None:
+        """Allocation is not built yet: better none than a pod without its devices."""
+        return Rejection((NOT_ALLOCATED,)) if shape.claims else None
 
     @classmethod
     def from_args(

@@ -40,16 +40,16 @@ _FIRST: Final = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
 class Shape:
     """What a pod asks of a node. Compared by identity; never changed.
 
-    requests: what must fit, per resource, amounts of 0 left out; use: what a placed pod takes,
-    per column, with one of `pods` and the stand-ins for scoring; fit_amounts, balanced_amounts:
-    what the two resource scores count; ports: (protocol, port, IP); images: one per container or
-    image volume, normalised; features: what the node must declare; storage: whether there are
-    claims or disks; node_name: set only where a pod names its node while it is still to
-    be placed.
+    requests: what must fit, per resource, amounts of 0 left out; use: what a placed pod takes, per
+    column, with one of `pods` and the stand-ins for scoring; fit_amounts, balanced_amounts: what
+    the two resource scores count; ports: (protocol, port, IP); images: one per container or image
+    volume, normalised; features: what the node must declare; storage: whether there are volume
+    claims or disks; claims: whether there are claims for devices; node_name: set only where a pod
+    names its node while it is still to be placed.
     """
 
     __slots__ = (
-        "balanced_amounts", "container_count", "features", "fit_amounts", "images",
+        "balanced_amounts", "claims", "container_count", "features", "fit_amounts", "images",
         "node_affinity", "node_name", "node_selector", "ports", "requests", "serial", "storage",
         "tolerations", "use",
     )  # fmt: skip
@@ -89,6 +89,7 @@ class Shape:
         self.tolerations: tuple[Toleration, ...] = spec.tolerations or ()
         self.features = required_features(pod)
         self.storage = uses_storage(pod)
+        self.claims = bool(spec.resource_claims)
 
 
 class ShapeTable:
@@ -128,6 +129,7 @@ class ShapeTable:
                 [v.image for v in spec.volumes if v.image is not None] if spec.volumes else None,
                 uses_storage(pod) if spec.volumes else False,
                 spec.host_network and spec.host_users is False,
+                bool(spec.resource_claims),
                 node_name,
                 _given(pod) if resized else None,
             )
@@ -156,6 +158,7 @@ class ShapeTable:
                 shape.tolerations,
                 sorted(shape.features),
                 shape.storage,
+                shape.claims,
             )
         )
         known = self._by_meaning.get(meaning)

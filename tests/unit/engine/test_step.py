@@ -377,6 +377,14 @@ def test_own_condition_update_does_not_wake_the_pod() -> None:
     assert 300 * SECOND_NS == engine.next_wake_ns
 
 
+def test_a_pod_is_not_placed_without_the_devices_that_it_claims() -> None:
+    engine = engine_with(make_node("n1"))
+    writes = add(engine, make_pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]))
+    (told,) = [w.condition for w in writes if isinstance(w, PatchPodStatus) and w.condition]
+    assert "Unschedulable" == told.reason
+    assert "pod has resourceClaims, for which no devices are allocated yet" in told.message
+
+
 def test_gated_pod_is_not_tried_until_its_gates_are_gone() -> None:
     engine = engine_with(make_node())
     gated = make_pod(schedulingGates=[{"name": "wait"}])

@@ -188,6 +188,14 @@ class Volume(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_default
     rbd: RBDSource | None = None
 
 
+class PodResourceClaim(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """A claim for devices, by its name or by the template that it is made from."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """What is asked for."""
 
@@ -208,6 +216,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaul
     volumes: tuple[Volume, ...] | None = None
     host_network: bool = False
     host_users: bool | None = None
+    resource_claims: tuple[PodResourceClaim, ...] | None = None
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
