@@ -1046,13 +1046,14 @@ def answer(search: Search) -> dict[str, tuple[Any, ...]]:
 
 
 def said(verdict: plain.Verdict, state: ClusterState) -> tuple[Any, ...]:
-    """All that a verdict tells."""
+    """All that a verdict tells of the nodes there are."""
+    there = state.present[state.all_rows]
     return (
         [verdict.rejection(row) for row in range(state.row_limit)],
         verdict.resolvable().tolist(),
         verdict.diagnosis(state.node_count),
         {
-            i: codes.tolist() if codes is not None and codes.any() else None
+            i: None if codes is None or not codes[there].any() else codes[there].tolist()
             for i, codes in verdict.answers.items()
         },
     )
@@ -1139,7 +1140,7 @@ actions = st.one_of(
     st.tuples(st.just("budget"), some_budget),
     st.tuples(st.just("budget gone"), some_budget),
     st.tuples(st.just("node"), st.sampled_from(NODES).flatmap(sites)),
-    st.tuples(st.just("node gone"), st.sampled_from(NODES[3:])),
+    st.tuples(st.just("node gone"), st.sampled_from(NODES)),
 )
 
 
@@ -1220,6 +1221,7 @@ CHANGES: dict[str, list[Action]] = {
     "a node is closed": [("node", host("a", unschedulable=True))],
     "a node is gone": [("node gone", "b")],
     "a pod is gone": [("pod gone", "p0")],
+    "no node is left": [("node gone", "a"), ("node gone", "b")],
 }
 
 
@@ -1228,7 +1230,8 @@ def test_each_change_alone(name: str) -> None:
     """As above, for one change; and for one that is taken back."""
     for big, one_by_one in product(("500m", "1000m"), (0, 48)):
         nodes, back = FULL[:2], [*FULL, ("promise", "w0", "")]
-        check_kept([FULL, CHANGES[name], nodes, back], big, one_by_one, 64)
+        moved = [("pod", guest("p1", "1000m", node="gone"))]
+        check_kept([FULL, CHANGES[name], moved, nodes, back], big, one_by_one, 64)
 
 
 # The same laws, more often

@@ -23,10 +23,11 @@ from hypothesis import strategies as st
 from stower.assembly import build_profiles
 from stower.engine import plain
 from stower.framework.configuration import read_configuration
-from stower.framework.plugin import Features
+from stower.framework.plugin import Features, Plugin
 from stower.framework.profile import Profile
 from stower.framework.writes import PatchObject
 from stower.model.kinds import Pod
+from stower.plugins.node_volume_limits import NodeVolumeLimits
 from stower.plugins.volume_binding import VolumeBinding
 from stower.state.cluster import ClusterState
 from tests.property.volume_worlds import (
@@ -903,6 +904,33 @@ def test_limits_are_kept_to_the_volume(cluster: Cluster, data: Any) -> None:
 @given(worlds(), st.data())
 def test_limits_are_kept_to_the_volume_more(cluster: Cluster, data: Any) -> None:
     law(test_limits_are_kept_to_the_volume)(cluster, data)
+
+
+@normal
+@given(worlds(), st.data())
+def test_limits_in_a_dry_run_are_those_of_a_trial(cluster: Cluster, data: Any) -> None:
+    """What is said of a row while pods leave it one by one equals what the filter says then."""
+    world, candidates = cluster
+    plugin = NodeVolumeLimits()
+    for candidate in candidates:
+        for name in world.nodes:
+            sums = volume_sums(world, candidate, name)
+            fewer = {d: data.draw(st.integers(0, 3)) for d in sorted(sums)}
+            limits = {d: max(0, a + b - fewer[d]) for d, (a, b) in sums.items()}
+            world.add("csi_nodes", csi_node(name, limits))
+        state = world.state()
+        entry = state.add_pending(view(candidate, Pod))
+        runs = plugin.dry_runs(entry.pod, entry.shape, state)
+        slow = Plugin.dry_runs(plugin, entry.pod, entry.shape, state)
+        assert slow is not None
+        for row in state.present_rows():
+            trial, run = slow(row), None if runs is None else runs(row)
+            assert trial.code() == (0 if run is None else run.code())
+            for other in data.draw(st.permutations(list(state.on_row[row].values()))):
+                trial.remove(other)
+                if run is not None:
+                    run.remove(other)
+                assert trial.code() == (0 if run is None else run.code())
 
 
 # Reserve

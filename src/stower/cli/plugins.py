@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from stower.framework.configuration import plugin_sets, read_configuration
+from stower.framework.configuration import parse_configuration, plugin_sets
 from stower.framework.plugin import Plugin
 from stower.model.errors import InvalidObject
 from stower.plugins import PLUGINS
@@ -25,7 +25,7 @@ def plugins_of(document: Mapping[str, Any] | None) -> tuple[type[Plugin], ...]:
     """
     own = {plugin.name for plugin in PLUGINS}
     named: dict[str, None] = {}
-    for profile in read_configuration(document).profiles:
+    for profile in parse_configuration(document).profiles:
         for plugin_set in plugin_sets(profile.plugins).values():
             named |= {ref.name: None for ref in plugin_set.enabled if ref.name not in own}
     found = {entry.name: entry for entry in entry_points(group=GROUP)} if named else {}

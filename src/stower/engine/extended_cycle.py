@@ -116,6 +116,8 @@ class ExtendedCycle:
         def spared(queued: QueuedPod, left: Victims | str) -> None:
             if self._queue.get(queued.entry.uid) is not queued:
                 return
+            if not isinstance(left, str):
+                left = _still_there(left, state)
             if isinstance(left, str) or not left:
                 why = left if isinstance(left, str) else "no candidate node for preemption"
                 self._outcomes.refused(queued, diagnosis, Remedy(f"preemption: {why}"))
@@ -126,3 +128,13 @@ class ExtendedCycle:
         self._queue.decide_later(queued)
         self._extending.spare(queued, victims, spared)
         return True
+
+
+def _still_there(victims: Victims, state: ClusterState) -> Victims:
+    """Nodes that are there with all their victims: asking took its time."""
+    return {
+        name: found
+        for name, found in victims.items()
+        if (row := state.row_of(name)) >= 0
+        and all(state.pods.get(v.uid) is v and v.row == row for v in found[0])
+    }

@@ -23,7 +23,7 @@ from stower.engine.candidates import (
     Found,
     Front,
 )
-from stower.engine.plain import Verdict, nominated_on
+from stower.engine.plain import Verdict, filtered, nominated_on
 from stower.framework.dry_run import DryRun, Room
 from stower.framework.post_filter import Candidates, best
 from stower.framework.profile import Profile
@@ -165,7 +165,12 @@ class Search:
         for i, plugin in enumerate(self.profile.filters):
             runs = plugin.dry_runs(pod, shape, state) if plugin.concerns(shape) else None
             if runs is None:
-                codes = self._verdict.answers[i]
+                # Refused as a whole, the pod was shown to no filter.
+                codes = (
+                    self._verdict.answers[i]
+                    if i in self._verdict.answers
+                    else filtered(plugin, pod, shape, state, state.all_rows)
+                )
                 if codes is not None:
                     self._fixed.append((i, codes))
                 continue
@@ -261,7 +266,7 @@ class Search:
         if self.promised(row):
             return self.on_row(row)
         lower = [e for e in state.on_row[row].values() if e.pod.priority < priority]
-        if not lower or state.nodes[row] is None:
+        if not lower or not rooms or state.nodes[row] is None:
             return Found()
         here = slice(row, row + 1)
         spare = [int(room.free(here)[0]) - room.need for room in rooms]

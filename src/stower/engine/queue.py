@@ -103,8 +103,7 @@ class Queue:
         # The pod of which extenders are being asked, and what has happened since.
         self._undecided: QueuedPod | None = None
         self._meanwhile: list[Happened] = []
-        # Gated pods by profile and plugin, of plugins that wait for more than the pod's own update
-        # or have failed.
+        # Gated pods by profile and plugin, of plugins that wait for more than the pod's own update.
         self._gated: dict[tuple[str, str], dict[str, QueuedPod]] = {}
         self._turn = 0
 
@@ -187,8 +186,10 @@ class Queue:
         pod.error_count += 1
         pod.refused_by = frozenset()
         pod.added_ns = pod.tried_ns = now_ns
-        if self._is_held(pod, now_ns):
-            return
+        if not self._is_held(pod, now_ns):
+            self._to_error_backoff(pod, now_ns)
+
+    def _to_error_backoff(self, pod: QueuedPod, now_ns: int) -> None:
         pod.place = Place.ERROR_BACKOFF
         self._next_turn(pod)
         self._error_backoff.push(now_ns + self.delay_ns(pod.error_count), pod)
@@ -285,7 +286,7 @@ class Queue:
         while (due := self._error_backoff.first_key()) is not None and due <= now_ns:
             pod = self._error_backoff.pop()
             if pod is not None:
-                self._activate(pod)
+                self._to_active(pod, now_ns)
         while (due := self._flush.first_key()) is not None and due <= now_ns:
             pod = self._flush.pop()
             if pod is not None and pod.is_preempting:
@@ -319,20 +320,23 @@ class Queue:
             self._activate(pod)
 
     def _is_held(self, pod: QueuedPod, now_ns: int) -> bool:
-        """Hold the pod back where a gate is closed."""
+        """Hold the pod back where a gate is closed, or for a while where one has failed."""
         found = self._gate(pod)
         if found is None:
             return False
         gate, error = found
+        if error:
+            pod.error_count += 1
+            self._to_error_backoff(pod, now_ns)
+            self._gate_failed(pod, error)
+            return True
         pod.place = Place.GATED
         pod.refused_by |= {gate}
-        if error or pod.profile.plugins[gate].wakes_on & ~OWN:
+        if pod.profile.plugins[gate].wakes_on & ~OWN:
             key = (pod.profile.scheduler_name, gate)
             self._gated.setdefault(key, {})[pod.entry.uid] = pod
             self._next_turn(pod)
             self._flush.push(now_ns + self._limits.unschedulable_max_ns, pod)
-        if error:
-            self._gate_failed(pod, error)
         return True
 
     def _leave_gate(self, pod: QueuedPod) -> None:

@@ -59,8 +59,9 @@ class Verdicts:
             kept = _Kept(state, judge(profile, state, shape, pod), generation)
             if len(self._kept) >= KEPT_MAX:
                 del self._kept[next(iter(self._kept))]
-        elif kept.use_cursor != log.position and kept.verdict.pre_filter is None:
-            kept.verdict.look_again(state, sorted(set(log.cells(kept.use_cursor))))
+        elif kept.use_cursor != log.position:
+            if kept.verdict.answers:  # else it was refused as a whole, or there is no node
+                kept.verdict.look_again(state, sorted(set(log.cells(kept.use_cursor))))
             kept.use_cursor = log.position
         self._kept[key] = kept
         return kept.verdict

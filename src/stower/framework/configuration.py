@@ -142,8 +142,15 @@ class Configuration(Args, frozen=True, rename="camel"):
 def read_configuration(document: Mapping[str, Any] | None) -> Configuration:
     """The configuration of a decoded document, defaulted and checked; None is all defaults.
 
-    Raises InvalidObject that names the field.
+    Raises InvalidObject that names the fields.
     """
+    config = parse_configuration(document)
+    raise_faults(configuration_faults(config))
+    return config
+
+
+def parse_configuration(document: Mapping[str, Any] | None) -> Configuration:
+    """The same, not checked. Raises InvalidObject where a field is of the wrong type."""
     config = convert(document or {}, Configuration, "")
     if config.api_version != API_VERSION:
         raise InvalidObject("apiVersion", config.api_version, API_VERSION)
@@ -153,12 +160,11 @@ def read_configuration(document: Mapping[str, Any] | None) -> Configuration:
     if len(profiles) == 1 and profiles[0].scheduler_name is None:
         named = msgspec.structs.replace(profiles[0], scheduler_name=DEFAULT_SCHEDULER_NAME)
         profiles = (named,)
-    config = msgspec.structs.replace(config, profiles=profiles)
-    raise_faults(_faults(config))
-    return config
+    return msgspec.structs.replace(config, profiles=profiles)
 
 
-def _faults(config: Configuration) -> Iterator[InvalidObject]:
+def configuration_faults(config: Configuration) -> Iterator[InvalidObject]:
+    """What is wrong with it, but for the arguments of plugins."""
     client = convert(config.client_connection or {}, ClientConnection, "clientConnection")
     if client.burst < 0:
         yield invalid("clientConnection.burst", client.burst, "must be non-negative")

@@ -110,6 +110,12 @@ def _with_strategy(profile: Object, path: str, changes: list[str]) -> Object:
         changes.append(f"{path}.plugins.score.disabled: NodeResourcesLeastAllocated is {FIT} now")
     if old is None:
         return {**profile, "plugins": {**plugins, "score": {**score, "disabled": disabled}}}
+    if any(entry.get("name") == FIT for entry in enabled):
+        changes.append(
+            f"{path}.plugins.score.enabled: {old['name']} left out: {FIT} scores already, by one "
+            "strategy"
+        )
+        return profile
     configs = [entry for entry in profile.get("pluginConfig") or () if isinstance(entry, dict)]
     args = next((c.get("args") for c in configs if c.get("name") == old["name"]), None) or {}
     strategy: Object = {"type": STRATEGIES[old["name"]]}

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from stower.framework.dry_run import DryRun
 from stower.framework.plugin import MAX_NODE_SCORE, Normalize, Plugin
 from stower.framework.post_filter import Remedy
 from stower.framework.reasons import Rejection
 from stower.framework.reserve import Reservation
 from stower.framework.writes import Write
-from stower.state.cluster import ClusterState
+from stower.state.cluster import ClusterState, PodEntry
 
 # Raw scores that are normalised: a hundred times as much is still a number of 64 bits.
 RAW_MAX: Final = 1 << 40
@@ -42,6 +43,18 @@ def _is_rejection(answer: object) -> bool:
     return isinstance(answer, Rejection) and all(isinstance(r, str) for r in answer.reasons)
 
 
+def _is_remedy(answer: Any) -> bool:
+    if not isinstance(answer, Remedy):
+        return False
+    message, nominate, victims = (getattr(answer, f) for f in ("message", "nominate", "victims"))
+    return (
+        isinstance(message, str)
+        and isinstance(nominate, str | None)
+        and isinstance(victims, tuple)
+        and all(isinstance(v, PodEntry) and v.row >= 0 for v in victims)
+    )
+
+
 def _is_pre_filtered(answer: object) -> bool:
     if isinstance(answer, frozenset):
         return all(isinstance(name, str) for name in answer)
@@ -55,7 +68,10 @@ _FORMS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "pre_filter_pod": (lambda a: a is None or _is_rejection(a), "a Rejection or None"),
     "rejection": (_is_rejection, "a Rejection with texts"),
     "generation": (lambda a: isinstance(a, int), "a whole number"),
-    "post_filter": (lambda a: isinstance(a, Remedy), "a Remedy"),
+    "concerns": (lambda a: isinstance(a, bool), "True or False"),
+    "speaks": (lambda a: isinstance(a, bool), "True or False"),
+    "rooms": (lambda a: a is None, "None: amounts are for the built-in plugins"),
+    "post_filter": (lambda a: _is_remedy(a), "a Remedy with texts and pods that are placed"),
     "dry_runs": (lambda a: a is None or callable(a), "a function or None"),
     "bind": (lambda a: isinstance(a, bool), "True or False"),
 }
@@ -96,7 +112,8 @@ def _guard(plugin: Plugin, method: str, point: str) -> Callable[..., Any]:
         if method in _OF_ROW:
             return _guard_row(plugin, point, method, answer)
         if method == "dry_runs":
-            return _guard_call(plugin, point, answer)
+            make = _guard_call(plugin, point, answer)
+            return lambda row: _GuardedRun(plugin, make(row))
         if method == "reserve":
             return _GuardedReservation(plugin, answer)
         return answer
@@ -159,6 +176,37 @@ def _range(plugin: Plugin, method: str) -> tuple[int, int]:
     if method != "score_pod" and plugin.normalize is not Normalize.NONE:
         return -RAW_MAX, RAW_MAX
     return 0, MAX_NODE_SCORE
+
+
+class _GuardedRun:
+    """A dry run that fails in words, and answers with a code."""
+
+    def __init__(self, plugin: Plugin, inner: DryRun) -> None:
+        self._plugin = plugin
+        self._inner = inner
+
+    def add(self, entry: PodEntry) -> None:
+        """See DryRun."""
+        self._ask("add", entry)
+
+    def remove(self, entry: PodEntry) -> None:
+        """See DryRun."""
+        self._ask("remove", entry)
+
+    def code(self) -> int:
+        """See DryRun."""
+        code = self._ask("code")
+        if not isinstance(code, int | np.integer) or not 0 <= code <= RAW_MAX:
+            raise PluginError(_told(self._plugin, "Filter", _unlike("code", code, "a code")))
+        return int(code)
+
+    def _ask(self, method: str, *args: PodEntry) -> Any:
+        try:
+            return getattr(self._inner, method)(*args)
+        except PluginError:
+            raise
+        except Exception as error:
+            raise PluginError(_told(self._plugin, "Filter", error)) from error
 
 
 class _GuardedReservation:

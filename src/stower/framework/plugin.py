@@ -43,17 +43,22 @@ def read_features(text: str) -> tuple[Features, list[str]]:
     """Gates as --feature-gates has them, Name=true,Other=false; and the names of those that no
     plugin asks about. Raises ValueError."""
     known = {"TaintTolerationComparisonOperators": "taint_toleration_comparison_operators"}
-    fields = {}
-    others = []
+    given = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, value = part.partition("=")
-        if not name.isalnum() or value.lower() not in ("true", "false"):
+        if not name.isalnum() or value not in _TRUTHS:
             raise ValueError(f"got {part!r}, want NAME=true or NAME=false")
-        if name in known:
-            fields[known[name]] = value.lower() == "true"
-        else:
-            others.append(name)
-    return Features(**fields), others
+        given[name] = _TRUTHS[value]
+    every = given.pop("AllAlpha", False)  # all of ours are alpha
+    fields = {field: given.pop(name, every) for name, field in known.items()}
+    return Features(**fields), [*given]
+
+
+# As Go's strconv.ParseBool reads them.
+_TRUTHS: Final = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
 
 
 class Scope(Enum):

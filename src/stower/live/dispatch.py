@@ -11,6 +11,14 @@ from collections.abc import Callable
 from typing import Final
 
 from stower.framework.events import WriteFailed, WriteOk
+from stower.framework.retries import (
+    PAUSE_SECONDS_MAX,
+    TOO_MANY,
+    TRIES,
+    final_code,
+    is_curable,
+    pause_seconds,
+)
 from stower.framework.writes import (
     ApiWrite,
     Bind,
@@ -21,17 +29,11 @@ from stower.framework.writes import (
 )
 from stower.live.client import Answer, Client
 from stower.live.requests import request_of
-from stower.live.shell import TOO_MANY, ask_within
+from stower.live.shell import ask_within
 from stower.live.window import Window
 from stower.live.workers import Workers
 from stower.model.kinds import Pod
 
-UNAVAILABLE: Final = 503
-UNKNOWN: Final = 504
-CONFLICT: Final = 409
-TRIES: Final = 5
-PAUSE_SECONDS: Final = 0.1
-PAUSE_SECONDS_MAX: Final = 5.0
 EVENTS_MAX: Final = 10_000  # waiting to be told; more are dropped
 
 _Ordered = Bind | PatchPodStatus | DeletePod | PatchObject
@@ -119,25 +121,15 @@ class Dispatch:
             answer = await ask_within(self.window, self._client, *request)
             if 200 <= answer.status < 300:
                 return WriteOk(write.id)
-            if answer.status not in self._curable(write):
+            if not is_curable(write, answer.status):
                 break
             failed |= answer.status >= 500
             if turn + 1 < TRIES:
                 self.retried += 1
                 await self._pause(turn, answer.retry_after_s)
-        code = answer.status
-        if isinstance(write, Bind) and (code >= 500 or (code == CONFLICT and failed)):
-            code = UNKNOWN  # a server that failed may have written it before
-        return WriteFailed(write.id, code, answer.message)
-
-    def _curable(self, write: ApiWrite) -> tuple[int, ...]:
-        """What to try again: what was not carried out, or does no harm when it is twice."""
-        if isinstance(write, Bind):
-            return (TOO_MANY, UNAVAILABLE)
-        return (0, TOO_MANY, 500, 502, UNAVAILABLE, UNKNOWN)
+        return WriteFailed(write.id, final_code(write, answer.status, failed), answer.message)
 
     async def _pause(self, turn: int, least_s: float) -> None:
         """Between half and the whole of a time that doubles, and not less than was asked for."""
-        longest = min(PAUSE_SECONDS * 2**turn, PAUSE_SECONDS_MAX)
-        pause = self._chance.uniform(longest / 2, longest)
+        pause = self._chance.uniform(*pause_seconds(turn))
         await asyncio.sleep(min(max(pause, least_s), PAUSE_SECONDS_MAX))

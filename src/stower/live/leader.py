@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from stower.framework.election import JITTER_FACTOR, Election, Object, Terms
 from stower.live.access import AccessError
 from stower.live.client import Answer, Client
-from stower.live.election import JITTER_FACTOR, Election, Object, Terms
 
 __all__ = ["Candidate", "Terms"]
 

@@ -3,6 +3,7 @@
 Source: kube-scheduler plugins/nodevolumelimits/csi.go.
 """
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -14,7 +15,7 @@ from stower.model.kinds import Pod
 from stower.model.kinds.pod import Volume
 from stower.model.kinds.storage import CSINode, PersistentVolumeClaim, VolumeResources
 from stower.state.arrays import Ints
-from stower.state.cluster import ClusterState
+from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 from stower.state.volumes import Attached, claims_of, inline
 
@@ -60,10 +61,20 @@ class NodeVolumeLimits(Plugin):
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
-        """The adapter, where the pod has volumes at all."""
-        if not state.volumes.csi_nodes or not state.volumes.attached(pod):
+        """The volumes on a row."""
+        names = state.volumes.attached(pod) if state.volumes.csi_nodes else ()
+        limits = {
+            driver: found
+            for driver in dict.fromkeys(name[0] for name in names)
+            if (found := _limits(driver, state)) is not None
+        }
+        if not names:
             return None
-        return super().dry_runs(pod, shape, state)
+        others: dict[int, set[Attached]] = {}
+        for driver in limits:
+            for node_name, name in state.volumes.others_attached(driver):
+                others.setdefault(state.row_of(node_name), set()).add(name)
+        return lambda row: _LimitsRun(state, row, names, limits, others.get(row, set()))
 
     def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
         """A limit that was raised, a pod with volumes that is gone, a claim of the pod."""
@@ -79,6 +90,45 @@ class NodeVolumeLimits(Plugin):
         if happened.change & Change.ATTACHMENT_DELETED:
             gone = pod  # any of its volumes may be one of the driver's
         return gone is None or any(map(_may_count, gone.spec.volumes or ()))
+
+
+class _LimitsRun:
+    """One row's volumes while pods come and go in thought. What is attached stays attached."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        row: int,
+        names: tuple[Attached, ...],
+        limits: dict[str, Ints],
+        others: set[Attached],
+    ) -> None:
+        self._state = state
+        self._names = names
+        self._limits = {driver: int(found[row]) for driver, found in limits.items()}
+        self._others = others
+        self._users: Counter[Attached] = Counter()
+        for entry in state.on_row[row].values():
+            self.add(entry)
+
+    def add(self, entry: PodEntry) -> None:
+        if entry.shape.storage:
+            self._users.update(self._state.volumes.attached(entry.pod))
+
+    def remove(self, entry: PodEntry) -> None:
+        if entry.shape.storage:
+            self._users.subtract(self._state.volumes.attached(entry.pod))
+
+    def code(self) -> int:
+        users = self._users
+        for driver, limit in self._limits.items():
+            new = sum(name[0] == driver and not users[name] for name in self._names)
+            if limit < 0 or not new:
+                continue
+            used = sum(name[0] == driver and count > 0 for name, count in users.items())
+            if used + new + sum(n[0] == driver and not users[n] for n in self._others) > limit:
+                return 1
+        return 0
 
 
 def _limits(driver: str, state: ClusterState) -> Ints | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stower.framework.args import Args, convert_args, invalid
+from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
 from stower.framework.plugin import Features, Plugin, Scope
@@ -96,12 +96,14 @@ class VolumeBinding(Plugin):
     ) -> "VolumeBinding":
         """VolumeBindingArgs, checked as upstream's ValidateVolumeBindingArgs does."""
         read = convert_args(args, VolumeBindingArgs, path)
+        faults = []
         if read.bind_timeout_seconds < 0:
             text = "invalid BindTimeoutSeconds, should not be a negative value"
-            raise invalid(f"{path}.bindTimeoutSeconds", read.bind_timeout_seconds, text)
+            faults.append(invalid(f"{path}.bindTimeoutSeconds", read.bind_timeout_seconds, text))
         if read.shape is not None:
             gate = "remove it or turn on the feature gate StorageCapacityScoring"
-            raise invalid(f"{path}.shape", read.shape, f"unexpected field `shape`, {gate}")
+            faults.append(invalid(f"{path}.shape", read.shape, f"unexpected field `shape`, {gate}"))
+        raise_faults(faults)
         return cls(read.bind_timeout_seconds)
 
     # PreFilter

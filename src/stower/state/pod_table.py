@@ -126,7 +126,11 @@ class PodTable:
             return np.lexsort((ties, starts, -priorities, rows))
         tie_bits = min(free_bits, 32)
         packed = (((places << start_bits) | ran) << tie_bits) | (ties >> (32 - tie_bits))
-        return np.argsort(packed)
+        order = np.argsort(packed)
+        found = packed[order]
+        if tie_bits < 32 and (found[1:] == found[:-1]).any():
+            return np.lexsort((ties, starts, -priorities, rows))
+        return order
 
     def _grow(self) -> None:
         old = len(self.entries)

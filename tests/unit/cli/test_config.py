@@ -129,7 +129,10 @@ def test_extenders_that_make_no_sense_are_refused(extenders: str, said: str) -> 
     [
         ("clientConnection: {burst: -1}", "clientConnection.burst: Invalid value: -1"),
         ("clientConnection: {qps: x}", "clientConnection.qps: got"),
-        ("leaderElection: {resourceLock: endpoints}", "leaderElection.resourceLock: got"),
+        (
+            "leaderElection: {resourceLock: endpoints}",
+            'leaderElection.resourceLock: Invalid value: "endpoints": resourceLock',
+        ),
         ("leaderElection: {leaseDuration: 5s}", "leaderElection.leaseDuration"),
     ],
 )
@@ -222,6 +225,28 @@ def test_what_scored_by_resources_becomes_a_strategy(
     assert f"{plugin} is the scoring strategy {strategy['type']}" in told
     made = build_profiles(read_configuration(yaml.safe_load(out)), Features())["a"]
     assert [5] == [w for p, w in made.scores if p.name == "NodeResourcesFit"]
+
+
+def test_what_cannot_be_merged_is_told_and_left_out() -> None:
+    old = OLD_SCORES % ("NodeResourcesMostAllocated", "NodeResourcesMostAllocated", "")
+    old = old.replace("enabled: [", "enabled: [{name: NodeResourcesFit, weight: 2}, ")
+    code, out, told = config("convert", "-", stdin=old)
+    assert 0 == code
+    profile = yaml.safe_load(out)["profiles"][0]
+    assert [{"name": "NodeResourcesFit", "weight": 2}] == profile["plugins"]["score"]["enabled"]
+    assert "NodeResourcesMostAllocated left out: NodeResourcesFit scores already" in told
+
+
+def test_faults_of_all_kinds_are_told_together() -> None:
+    bad = (
+        "parallelism: -1\nleaderElection: {resourceLock: x}\n"
+        "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {hardPodAffinityWeight: 101}}, "
+        "{name: VolumeBinding, args: {bindTimeoutSeconds: -1, shape: []}}]}]\n"
+    )
+    code, _, told = config("check", "-", stdin=HEAD + bad)
+    fields = ("resourceLock", "parallelism", "hardPodAffinityWeight", "bindTimeoutSeconds", "shape")
+    assert (2, len(fields)) == (code, len(told.splitlines()))
+    assert all(f"{field}: Invalid value" in told for field in fields)
 
 
 def test_certificates_of_extenders_are_read() -> None:

@@ -393,7 +393,7 @@ def test_feature_gates_are_read_as_kube_scheduler_reads_them(tmp_path: Path) -> 
     ]
     file = tmp_path / "cluster.json"
     file.write_text("\n".join(json.dumps(o) for o in objects))
-    gates = ("", "TaintTolerationComparisonOperators=true")
+    gates = ("AllAlpha=true,TaintTolerationComparisonOperators=F", "AllAlpha=1")
     placed = []
     for gate in gates:
         done = CliRunner().invoke(

@@ -218,3 +218,15 @@ def test_scores_beyond_all_measure_are_as_good_as_the_largest() -> None:
     asked = question(add(engine, make_pod("p1")))
     points = [{"Host": "n2", "Score": 2**40}, {"Host": "n2", "Score": 2**40}]
     assert [("p1", "n2")] == bound(answer(engine, asked, points))
+
+
+@pytest.mark.parametrize("gone", ["n1", "low"])
+def test_who_is_gone_by_the_time_of_the_answer_is_no_candidate(gone: str) -> None:
+    node, low = make_node("n1", cpu="1"), make_pod("low", cpu="1", node="n1")
+    full = (make_node("n2", cpu="1"), make_pod("high", cpu="1", node="n2", priority=100))
+    engine = engine_with([extender(preemptVerb="preempt", ignorable=True)], node, low, *full)
+    asked = question(add(engine, make_pod("p1", cpu="1", priority=10)))
+    engine.step(Observed(DELETED, node if gone == "n1" else low), 0)
+    writes = answer(engine, asked, error="timeout")
+    assert [] == [w for w in writes if isinstance(w, PatchPodStatus) and w.name == "low"]
+    assert {"p1"} == {w.name for w in writes}

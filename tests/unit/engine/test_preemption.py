@@ -199,3 +199,14 @@ def test_preemptors_do_not_count_on_room_that_others_of_their_priority_were_prom
         if len(w) > 3
     }
     assert {"n0", "n1"} == promised
+
+
+def test_a_cluster_that_has_lost_all_nodes_goes_on() -> None:
+    node, pods = make_node("n1"), [make_pod(f"p{i}", node="n1") for i in range(3)]
+    engine = engine_with(node, *pods)
+    engine.step(Observed(DELETED, node), 0)
+    add(engine, make_pod("x"))
+    for i, pod in enumerate(pods, 1):
+        engine.step(Observed(DELETED, pod), i * 20 * SECOND_NS)
+    writes = engine.step(Observed(ADDED, make_node("n2")), 100 * SECOND_NS)
+    assert [("bind", "x", "n2")] == [w for w in said(writes) if w[0] == "bind"]

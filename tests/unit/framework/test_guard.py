@@ -225,14 +225,15 @@ def test_a_gate_is_asked_again_when_what_it_waits_for_happens() -> None:
     assert ["a"] == bound(engine.step(Observed(WatchType.ADDED, make_node("n3")), 2))
 
 
-def test_a_gate_that_has_failed_says_so_and_is_asked_again_after_five_minutes() -> None:
+def test_a_gate_that_has_failed_says_so_and_is_asked_again_after_a_while() -> None:
     class Moody(Plugin):
         name = "Moody"
         broken: ClassVar[list[str]] = ["the door is stuck"]
 
         def pre_enqueue(self, pod: Any) -> Rejection | None:
             if self.broken:
-                raise RuntimeError(self.broken[0])
+                self.broken.append("again")
+                raise RuntimeError(f"{self.broken[0]} {len(self.broken)}")
             return None
 
     engine = engine_of(Moody)
@@ -242,11 +243,13 @@ def test_a_gate_that_has_failed_says_so_and_is_asked_again_after_five_minutes() 
     assert "SchedulerError" == told.condition.reason
     assert "Moody" in told.condition.message
     assert "the door is stuck" in told.condition.message
-    flush_ns = engine.limits.unschedulable_max_ns
-    assert flush_ns == engine.next_wake_ns
+    # The condition comes back as a change of the pod: no reason to ask again at once.
+    seen = make_pod("a", conditions=[{"type": "PodScheduled", "status": "False"}])
+    assert [] == engine.step(Observed(WatchType.MODIFIED, seen), 0)
+    assert SECOND_NS == engine.next_wake_ns
     Moody.broken.clear()
-    assert [] == engine.step(Tick(), flush_ns - 1)
-    assert ["a"] == bound(engine.step(Tick(), flush_ns))
+    assert [] == engine.step(Tick(), SECOND_NS - 1)
+    assert ["a"] == bound(engine.step(Tick(), SECOND_NS))
 
 
 def test_a_reservation_that_fails_gives_the_node_back_at_once() -> None:
@@ -296,3 +299,72 @@ def test_what_goes_wrong_when_a_plugin_is_made_is_told_of_it() -> None:
 
     with pytest.raises(InvalidObject, match=r"Broken.*ZeroDivisionError: division by zero"):
         build_engine(configuration("Broken"), plugins=(Broken,))
+
+
+def test_a_pod_that_a_pre_filter_refuses_for_now_is_told_so() -> None:
+    class NotNow(Plugin):
+        name = "NotNow"
+
+        def pre_filter(self, shape: Any, state: Any) -> Rejection | None:
+            return Rejection(("not now",), resolvable=True)
+
+    engine = engine_of(NotNow)
+    assert [] == bound(add(engine, "a"))
+    assert engine.drain()[0].message.startswith("0/2 nodes are available: not now.")
+
+
+def test_evictions_are_looked_for_where_no_filter_counts_amounts() -> None:
+    class Closed(Plugin):
+        name = "Closed"
+        reasons = ("closed",)
+        resolvable = True
+
+        def filter(self, shape: Any, state: Any, rows: Any) -> Any:
+            return np.ones(len(state.present[rows]), np.int64)
+
+    config = configuration("Closed")
+    disabled = [{"name": "NodeResourcesFit"}]
+    config["profiles"][0]["plugins"]["multiPoint"]["disabled"] = disabled
+    engine = build_engine(config, plugins=(Closed,))
+    low = [make_pod(f"low-{i}", node="n1") for i in range(3)]
+    engine.step(Listed((make_node("n1"), *low)), 0)
+    for i, pod in enumerate(low):
+        high = make_pod(f"high-{i}", priority=10)
+        assert [] == bound(engine.step(Observed(WatchType.ADDED, high), i * 20 * SECOND_NS))
+        engine.step(Observed(WatchType.DELETED, pod), i * 20 * SECOND_NS + 1)
+
+
+@pytest.mark.parametrize("method", ["rooms", "concerns", "code"])
+def test_odd_answers_of_a_filter_fail_the_pod_alone(method: str) -> None:
+    class Run:
+        def add(self, entry: Any) -> None: ...
+
+        def remove(self, entry: Any) -> None: ...
+
+        def code(self) -> Any:
+            return "full" if method == "code" else 0
+
+    class Odd(Plugin):
+        name = "Odd"
+        scope = Scope.PODS
+        resolvable = True
+        reasons = ("odd",)
+
+        def concerns(self, shape: Any) -> Any:
+            return np.array([True, False]) if method == "concerns" else True
+
+        def filter_pod(self, pod: Any, shape: Any, state: Any) -> Any:
+            return np.ones(state.row_limit, np.int64)
+
+        def dry_runs(self, pod: Any, shape: Any, state: Any) -> Any:
+            return lambda row: Run()
+
+        def rooms(self, shape: Any, state: Any) -> Any:
+            return ("large",) if method == "rooms" else None
+
+    engine = engine_of(Odd)
+    engine.step(Observed(WatchType.ADDED, make_pod("low", node="n1")), 0)
+    writes = engine.step(Observed(WatchType.ADDED, make_pod("high", priority=10)), 0)
+    told = [w.condition for w in writes if isinstance(w, PatchPodStatus) and w.condition]
+    assert ["SchedulerError"] == [condition.reason for condition in told]
+    assert "Odd" in told[0].message

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stower.framework import retries
 from stower.framework.events import WriteFailed, WriteOk
 from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
 from stower.live import dispatch
@@ -62,7 +63,7 @@ def bind(id: int, name: str = "") -> Bind:
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(retries, "PAUSE_SECONDS", 0.0)
 
 
 def test_all_are_answered_and_so_many_are_in_flight() -> None:

@@ -10,8 +10,12 @@ from stower.cli.gates import FeatureGates, features_of
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import Output, bad_input, emit, note
 from stower.cli.plugins import plugins_of
-from stower.framework.args import faults_of, invalid
-from stower.framework.configuration import Configuration, read_configuration
+from stower.framework.args import faults_of, invalid, raise_faults
+from stower.framework.configuration import (
+    Configuration,
+    configuration_faults,
+    parse_configuration,
+)
 from stower.framework.conversion import converted
 from stower.framework.defaults import with_defaults
 from stower.framework.plugin import Features
@@ -147,17 +151,27 @@ def _valid(name: str, document: dict[str, Any] | None, features: Features) -> Co
 
 
 def _valid_or_raise(document: dict[str, Any] | None, features: Features) -> Configuration:
-    from stower.live.election import read_terms
+    from stower.framework.election import read_terms
     from stower.live.extenders import ExtenderError, tls_of
 
-    configuration = read_configuration(document)
-    read_terms(configuration.leader_election)
+    configuration = parse_configuration(document)
+    faults: list[InvalidObject] = []
+    try:
+        read_terms(configuration.leader_election)
+    except InvalidObject as error:
+        faults.append(error)
+    faults += configuration_faults(configuration)
     for i, extender in enumerate(configuration.extenders):
         try:
             tls_of(extender)
         except ExtenderError as error:
-            raise invalid(f"extenders[{i}].tlsConfig", "...", str(error)) from None
-    build_profiles(configuration, features, plugins_of(document))
+            faults.append(invalid(f"extenders[{i}].tlsConfig", "...", str(error)))
+    try:
+        build_profiles(configuration, features, plugins_of(document))
+    except InvalidObject as error:
+        known = tuple(fault.path for fault in faults)
+        faults += [f for f in faults_of(error) if not (known and f.path.startswith(known))]
+    raise_faults(faults)
     return configuration
 
 

@@ -16,7 +16,7 @@ from stower.cli.output import bad_input, console, failed
 from stower.cli.plugins import plugins_of
 from stower.cli.stopping import WithParent, stop_event, wait_for_go
 from stower.framework.configuration import read_configuration
-from stower.live.election import read_terms
+from stower.framework.election import read_terms
 from stower.live.run import Endpoint, Place
 from stower.live.run import run as run_scheduler
 from stower.live.scheduler import Options

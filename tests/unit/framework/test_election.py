@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stower.live.election import Election, Terms, read_terms
+from stower.framework.election import Election, Terms, read_terms
 from stower.model.errors import InvalidObject
 
 S = 1_000_000_000

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from stower.framework.args import invalid
 from stower.model.errors import InvalidObject
 from stower.model.times import SECOND_NS, duration_ns, micro_time_text
 
@@ -28,8 +29,8 @@ class Terms:
     def check(self) -> None:
         """Raises InvalidObject. Source: leaderelection.NewLeaderElector."""
         if self.lease_ns <= self.renew_deadline_ns:
-            raise InvalidObject("leaderElection.leaseDuration", _seconds(self.lease_ns),
-                                "more than renewDeadline")  # fmt: skip
+            text = "LeaseDuration must be greater than RenewDeadline"
+            raise invalid("leaderElection.leaseDuration", _seconds(self.lease_ns), text)
         if self.renew_deadline_ns <= self.retry_ns * JITTER_FACTOR:
             raise InvalidObject("leaderElection.renewDeadline", _seconds(self.renew_deadline_ns),
                                 f"more than {JITTER_FACTOR} times retryPeriod")  # fmt: skip
@@ -46,7 +47,8 @@ def read_terms(document: Mapping[str, Any] | None) -> Terms | None:
         raise InvalidObject("leaderElection.leaderElect", elect, "true or false")
     lock = given.pop("resourceLock", "leases")
     if lock not in ("leases", ""):
-        raise InvalidObject("leaderElection.resourceLock", lock, "leases")
+        text = 'resourceLock value must be "leases"'
+        raise invalid("leaderElection.resourceLock", lock, text)
     found: dict[str, Any] = {}
     for key, field in (("resourceName", "name"), ("resourceNamespace", "namespace")):
         value = given.pop(key, "")

@@ -1,0 +1,37 @@
+"""Which refused writes are tried again by whoever sends them, and what the engine is told at last.
+
+What another try may cure, and what does no harm when it is done twice, is tried again. A binding of
+which nobody knows whether it was made is not: the engine knows what to do.
+"""
+
+from typing import Final
+
+from stower.framework.writes import ApiWrite, Bind
+
+TOO_MANY: Final = 429
+UNAVAILABLE: Final = 503
+UNKNOWN: Final = 504
+CONFLICT: Final = 409
+TRIES: Final = 5
+PAUSE_SECONDS: Final = 0.1
+PAUSE_SECONDS_MAX: Final = 5.0
+
+
+def is_curable(write: ApiWrite, status: int) -> bool:
+    """Whether to try the write again after this HTTP status (0: no answer came)."""
+    if isinstance(write, Bind):
+        return status in (TOO_MANY, UNAVAILABLE)
+    return status in (0, TOO_MANY, 500, 502, UNAVAILABLE, UNKNOWN)
+
+
+def final_code(write: ApiWrite, status: int, had_failed: bool) -> int:
+    """What the engine is told. `had_failed`: a server that failed may have written it before."""
+    if isinstance(write, Bind) and (status >= 500 or (status == CONFLICT and had_failed)):
+        return UNKNOWN
+    return status
+
+
+def pause_seconds(turn: int) -> tuple[float, float]:
+    """The shortest and the longest pause after the try of this number, from 0: they double."""
+    longest = min(PAUSE_SECONDS * 2**turn, PAUSE_SECONDS_MAX)
+    return longest / 2, longest
