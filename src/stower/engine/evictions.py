@@ -54,6 +54,10 @@ class Evictions:
         self._over = over
         self._waiting: dict[int, tuple[_Preemption, PodEntry, bool]] = {}
 
+    def __contains__(self, entry: PodEntry) -> bool:
+        """Whether the pod is being sent away."""
+        return any(victim is entry for _, victim, _ in self._waiting.values())
+
     def begin(self, queued: QueuedPod, node_name: str, victims: Iterable[PodEntry]) -> None:
         """Send them away; those that leave already are left alone."""
         alive = [

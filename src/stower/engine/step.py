@@ -14,7 +14,7 @@ from stower.engine.decisions import Decision, Outcome
 from stower.engine.evictions import Evictions, told
 from stower.engine.extended_cycle import ExtendedCycle
 from stower.engine.extending import Extending, bind_error
-from stower.engine.limits import Limits
+from stower.engine.limits import SECOND_NS, Limits
 from stower.engine.pre_binding import PreBinding
 from stower.engine.queue import Queue, QueuedPod
 from stower.engine.storage import StorageEvents
@@ -61,6 +61,8 @@ CONFLICT: Final = 409
 UNKNOWN_OUTCOME: Final = (0, 504)
 # After so many binds of which nobody knows what became of them, the pod says so.
 BIND_TRIES_SILENT: Final = 2
+# Longer than a watch takes to be taken up again and to tell of what has happened meanwhile.
+DOUBT_NS: Final = 60 * SECOND_NS
 
 
 class Engine:
@@ -83,6 +85,8 @@ class Engine:
         self._next_id = 1
         self._waiting: dict[int, tuple[QueuedPod, str]] = {}  # unanswered binds, with their node
         self._resend: list[tuple[int, int, QueuedPod, str]] = []  # binds to send again, by time
+        # Assumed pods of which nobody knows whether they were bound, until when they are believed.
+        self._doubts: dict[str, int] = {}
         # Pods that are gone, oldest first: a late event must not bring one back.
         self._gone: dict[str, None] = {}
         self._writes: list[Write] = []
@@ -114,6 +118,7 @@ class Engine:
         self._writes = []
         HANDLERS[type(event)](self, event)
         self._send_again()
+        self._take_back_doubtful()
         if self._pre_binding:
             self._pre_binding.expire(now_ns)
         self._run_cycles()
@@ -127,6 +132,7 @@ class Engine:
         wakes = (next_pod, self._pre_binding.next_wake_ns)
         due = [d for d in wakes if d is not None]
         due += [d for d, _, _, _ in self._resend[:1]]
+        due += [*self._doubts.values()][:1]
         return max(min(due), self.now_ns) if due else None
 
     def drain(self) -> list[Decision]:
@@ -178,21 +184,36 @@ class Engine:
         self._storage.listed(event.objects, self.now_ns)
         _each(event.objects, Node, self._node)
         _each(event.objects, Pod, self._pod)
-        self._take_back_lost()
+        # A list that shows a pod without the node that it was given may be older than its bind.
+        awaited = self._awaited()
+        for entry in self.state.pods.values():
+            if entry.assumed and entry.uid not in awaited:
+                self._doubt(entry)
 
-    def _take_back_lost(self) -> None:
-        """After a list: pods without a node whose bind nobody answers any more wait again.
-
-        Otherwise their room would stay taken for ever. Should the list be older than a bind that
-        went through, the next one is refused by the server, and the watch says where the pod is.
-        """
+    def _awaited(self) -> set[str]:
+        """Pods that somebody answers for still."""
         awaited = {queued.entry.uid for queued, _ in self._waiting.values()}
         awaited |= {queued.entry.uid for _, _, queued, _ in self._resend}
-        awaited |= {*self._pre_binding.uids()}
-        for entry in list(self.state.pods.values()):
-            if entry.assumed and entry.uid not in awaited:
+        return awaited | {*self._pre_binding.uids()}
+
+    def _doubt(self, entry: PodEntry) -> None:
+        """Its bind may have been lost: it keeps its room for as long as a watch may need."""
+        self._doubts.setdefault(entry.uid, self.now_ns + DOUBT_NS)
+
+    def _take_back_doubtful(self) -> None:
+        """Pods that no watch has shown on their node, and that nobody answers for, wait again.
+
+        Otherwise their room would stay taken for ever.
+        """
+        while self._doubts:
+            uid, due_ns = next(iter(self._doubts.items()))
+            if due_ns > self.now_ns:
+                return
+            del self._doubts[uid]
+            entry = self.state.pods.get(uid)
+            if entry is not None and entry.assumed and uid not in self._awaited():
                 self.state.forget(entry)
-                self.queue.remove(entry.uid)
+                self.queue.remove(uid)
                 self._freed(entry.pod)
                 profile = self.profiles[entry.pod.spec.scheduler_name]
                 self.queue.add(QueuedPod(entry, profile, self.now_ns))
@@ -238,12 +259,14 @@ class Engine:
         if event.code == CONFLICT and queued.bind_tries:
             # An earlier try may have bound it: the watch will show where the pod is, or that it is
             # gone. Until then its room stays taken.
+            self._doubt(entry)
             return
         self._give_up(queued, message)
 
     def _give_up(self, queued: QueuedPod, message: str) -> None:
         """A node was found, and then something failed."""
         entry = queued.entry
+        self._doubts.pop(entry.uid, None)
         self.state.forget(entry)
         self._freed(entry.pod)
         self.fail(queued, message)
@@ -270,7 +293,12 @@ class Engine:
         """Binds of which nobody knows whether they were carried out: the same once more."""
         while self._resend and self._resend[0][0] <= self.now_ns:
             _, _, queued, node_name = heappop(self._resend)
-            if self.queue.get(queued.entry.uid) is queued and queued.entry.assumed:
+            entry = queued.entry
+            if self.queue.get(entry.uid) is not queued or not entry.assumed:
+                continue
+            if entry.is_leaving or entry in self._evictions:
+                self._doubt(entry)  # it was evicted meanwhile: the watch will say that it is gone
+            else:
                 self._bind(queued, node_name)
 
     # Objects

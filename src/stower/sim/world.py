@@ -26,12 +26,11 @@ from stower.framework.writes import (
     CreateEvent,
     DeletePod,
     PatchObject,
-    PatchPodStatus,
     Write,
 )
 from stower.model.kinds import Background, Node, Pod
-from stower.model.kinds.pod import PodCondition, PodStatus
 from stower.sim.binder import Binder
+from stower.sim.changes import bound, patched
 
 # Ticks in a row that may find nothing to do before the world is taken to stand still.
 IDLE_TICKS_MAX = 64
@@ -139,26 +138,3 @@ def agreed(write: CallExtender) -> bytes:
             }
         }
     return msgspec.json.encode(answer)
-
-
-def bound(pod: Pod, write: Bind) -> Pod:
-    """The pod as the binding subresource leaves it."""
-    spec = msgspec.structs.replace(pod.spec, node_name=write.node_name)
-    scheduled = PodCondition("PodScheduled", "True")
-    return msgspec.structs.replace(pod, spec=spec, status=_with_condition(pod, scheduled))
-
-
-def patched(pod: Pod, write: PatchPodStatus) -> Pod:
-    """The pod with its status patched."""
-    status = pod.status
-    if write.condition is not None:
-        status = _with_condition(pod, write.condition)
-    if write.nominated_node_name is not None:
-        name = write.nominated_node_name
-        status = msgspec.structs.replace(status, nominated_node_name=name)
-    return msgspec.structs.replace(pod, status=status)
-
-
-def _with_condition(pod: Pod, condition: PodCondition) -> PodStatus:
-    others = tuple(c for c in pod.status.conditions or () if c.type != condition.type)
-    return msgspec.structs.replace(pod.status, conditions=(*others, condition))

@@ -210,3 +210,14 @@ def test_a_cluster_that_has_lost_all_nodes_goes_on() -> None:
         engine.step(Observed(DELETED, pod), i * 20 * SECOND_NS)
     writes = engine.step(Observed(ADDED, make_node("n2")), 100 * SECOND_NS)
     assert [("bind", "x", "n2")] == [w for w in said(writes) if w[0] == "bind"]
+
+
+def test_bind_of_a_victim_is_not_sent_again() -> None:
+    """Nobody knows whether it was bound, and it has to leave all the same."""
+    engine = engine_with(make_node("n1", cpu="1"))
+    (bind,) = add(engine, make_pod("low", cpu="1"))
+    engine.step(WriteFailed(bind.id, 0, "no answer"), 0)
+    evicted = add(engine, make_pod("high", cpu="1", priority=10))
+    assert ("patch", "low", "DisruptionTarget") in said(evicted)
+    assert [] == said(engine.step(Tick(), 2 * SECOND_NS))
+    assert ("delete", "low") in said(ok(engine, evicted))

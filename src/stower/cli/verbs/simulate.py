@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from stower.cli.fault_runs import read_order, run_order
 from stower.cli.gates import FeatureGates, features_of
 from stower.cli.inputs import InputError, Loaded, load, read_yaml_document
 from stower.cli.output import (
@@ -39,18 +40,25 @@ Examples:
   stower simulate openb/ --timed --plot use.svg
 
   stower simulate cluster/ --by topology.kubernetes.io/zone --match app=web
+
+  stower simulate --faults all --seeds 1000
+
+  stower simulate --faults crashes,cuts --seed 7 --until 24h
+
+With --faults the exit code is 1 where a law is broken; the seed, the last steps and the fewest
+faults with which it is broken are told on standard error.
 """
 
 
 def run(
     inputs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="INPUT",
             help="Manifests (YAML, JSON, lists, .gz, .zst), folders of them, - for stdin, "
             "or an OpenB trace folder or its CSV files.",
         ),
-    ],
+    ] = None,
     config: Annotated[
         list[str] | None,
         typer.Option(
@@ -84,12 +92,37 @@ def run(
     require_all: Annotated[
         bool, typer.Option("--require-all", help="Exit with 1 if a pod stays pending.")
     ] = False,
+    faults: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|NAME,...",
+            help="No INPUT: a small cluster of its own, on which these go wrong (all: what each "
+            "seed draws; '': nothing), while laws are checked.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="With --faults: how many seeds, from --seed on.")
+    ] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="With --faults: processes; 0: one for each core.")
+    ] = 0,
+    until: Annotated[
+        str, typer.Option(help="With --faults: for how long things happen, by virtual time.")
+    ] = "10m",
 ) -> None:
     """Place the pods of manifests or of a trace on their nodes, in process, and report.
 
     Pods that already have a node keep it. Pods of manifests are all pending at the start and go by
     priority; pods of a trace come one after another, and with --timed at their own times.
     """
+    if faults is not None:
+        if inputs:
+            raise bad_input("--faults makes a cluster of its own: want no INPUT")
+        if not run_order(read_order(faults, seed, seeds, jobs, until), output):
+            raise typer.Exit(1)
+        return
+    if not inputs:
+        raise typer.BadParameter("want INPUT or --faults", param_hint="INPUT")
     options = _options(by, match, timed, seed, feature_gates)
     policies = _policies(config or [])
     _check_target("--plot", plot_file)

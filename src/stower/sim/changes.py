@@ -1,0 +1,30 @@
+"""What a scheduler's writes make of a pod."""
+
+import msgspec
+
+from stower.framework.writes import Bind, PatchPodStatus
+from stower.model.kinds import Pod
+from stower.model.kinds.pod import PodCondition, PodStatus
+
+
+def bound(pod: Pod, write: Bind) -> Pod:
+    """The pod as the binding subresource leaves it."""
+    spec = msgspec.structs.replace(pod.spec, node_name=write.node_name)
+    scheduled = PodCondition("PodScheduled", "True")
+    return msgspec.structs.replace(pod, spec=spec, status=_with_condition(pod, scheduled))
+
+
+def patched(pod: Pod, write: PatchPodStatus) -> Pod:
+    """The pod with its status patched."""
+    status = pod.status
+    if write.condition is not None:
+        status = _with_condition(pod, write.condition)
+    if write.nominated_node_name is not None:
+        name = write.nominated_node_name
+        status = msgspec.structs.replace(status, nominated_node_name=name)
+    return msgspec.structs.replace(pod, status=status)
+
+
+def _with_condition(pod: Pod, condition: PodCondition) -> PodStatus:
+    others = tuple(c for c in pod.status.conditions or () if c.type != condition.type)
+    return msgspec.structs.replace(pod.status, conditions=(*others, condition))

@@ -1,0 +1,24 @@
+"""Laws of a run, one file each, worked out anew from the API's objects."""
+
+from typing import Final
+
+from stower.sim.checkers.assumptions import Assumptions
+from stower.sim.checkers.bindings import Bindings
+from stower.sim.checkers.checker import Checker
+from stower.sim.checkers.forgotten import Forgotten
+from stower.sim.checkers.priorities import Priorities
+from stower.sim.checkers.promises import Promises
+from stower.sim.checkers.quiescence import Quiescence
+from stower.sim.checkers.restart import Restart
+from stower.sim.checkers.room import RoomKept
+
+CHECKERS: Final[tuple[type[Checker], ...]] = (
+    Assumptions,
+    Bindings,
+    Forgotten,
+    Priorities,
+    Promises,
+    Quiescence,
+    Restart,
+    RoomKept,
+)

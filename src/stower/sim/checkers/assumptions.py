@@ -1,0 +1,35 @@
+"""What an engine assumes comes true or is given up."""
+
+from typing import Final
+
+from stower.model.times import SECOND_NS
+from stower.sim.checkers.checker import Checker, Court
+
+# The longest that a bind of which nobody knows is sent again and again, and some.
+RESOLVED_NS: Final = 120 * SECOND_NS
+
+
+class Assumptions(Checker):
+    """Looks at the pods that hold room on a node and were not seen there."""
+
+    law = "assumptions"
+
+    def __init__(self, court: Court) -> None:
+        super().__init__(court)
+        self._since: dict[tuple[str, int, str], int] = {}
+
+    def looked(self) -> None:
+        """Each that was assumed already when it was looked at last."""
+        now_ns = self.court.agenda.now_ns
+        found = {}
+        for process in self.court.schedulers:
+            if process.engine is None or process.is_frozen:
+                continue
+            for uid, entry in process.engine.state.pods.items():
+                if entry.assumed:
+                    key = (process.name, process.lives, uid)
+                    found[key] = self._since.get(key, now_ns)
+                    if now_ns - found[key] > RESOLVED_NS:
+                        lasts = (now_ns - found[key]) // SECOND_NS
+                        raise self.broken(f"{entry.pod.key} has been assumed for {lasts} s")
+        self._since = found

@@ -1,0 +1,40 @@
+"""A pod is bound at most once, and never moves."""
+
+from stower.framework.events import Event, WatchType
+from stower.framework.writes import Bind, Write
+from stower.model.kinds import Pod
+from stower.sim.checkers.checker import Checker, Court
+from stower.sim.scheduler import SchedulerProcess
+from stower.sim.server import Change
+
+
+class Bindings(Checker):
+    """The node of a pod stays, and no engine that knows of it binds the pod to another."""
+
+    law = "bindings"
+
+    def __init__(self, court: Court) -> None:
+        super().__init__(court)
+        self._node_of: dict[str, str] = {}
+
+    def changed(self, change: Change) -> None:
+        """Compare with what was."""
+        _, kind, pod = change
+        if not isinstance(pod, Pod) or kind is WatchType.DELETED:
+            return
+        was, name = self._node_of.get(pod.metadata.uid), pod.spec.node_name
+        if was and was != name:
+            raise self.broken(f"{pod.key} has moved from {was} to {name or 'no node'}")
+        if name:
+            self._node_of[pod.metadata.uid] = name
+
+    def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+        """A pod that the engine has been shown on a node is not bound again."""
+        for write in writes:
+            if isinstance(write, Bind):
+                shown = process.shown(write.uid)
+                if shown is not None and shown.spec.node_name:
+                    raise self.broken(
+                        f"{write.namespace}/{write.name} is on {shown.spec.node_name} and is bound "
+                        f"to {write.node_name}"
+                    )

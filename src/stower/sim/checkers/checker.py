@@ -1,0 +1,85 @@
+"""What a checker is, and what several of them work out."""
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar, Protocol
+
+from stower.engine.step import Engine
+from stower.framework.events import Event
+from stower.framework.writes import Write
+from stower.model.kinds import Node, Pod
+from stower.model.resources import PODS, Amounts, amounts, node_room, pod_requests
+from stower.sim.agenda import Agenda
+from stower.sim.scheduler import SchedulerProcess
+from stower.sim.server import Change, Server
+
+
+class Broken(Exception):
+    """A law was broken: which, and how."""
+
+    def __init__(self, law: str, what: str) -> None:
+        super().__init__(f"{law}: {what}")
+        self.law = law
+        self.what = what
+
+
+class Court(Protocol):
+    """What checkers look at."""
+
+    agenda: Agenda
+    server: Server
+    schedulers: list[SchedulerProcess]
+    build: Callable[[], Engine]
+    active_ns: int  # after this, nothing goes wrong any more
+
+
+class Checker:
+    """One law. A method that is not overridden looks at nothing."""
+
+    law: ClassVar[str]
+
+    def __init__(self, court: Court) -> None:
+        self.court = court
+
+    def changed(self, change: Change) -> None:
+        """The server has changed an object."""
+
+    def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+        """An engine has taken a step."""
+
+    def looked(self) -> None:
+        """Asked now and then."""
+
+    def finished(self) -> None:
+        """Nothing happens any more, and has not for a while."""
+
+    def broken(self, what: str) -> Broken:
+        """To be raised."""
+        return Broken(self.law, f"at {self.court.agenda.now_ns / 1e9:.3f} s: {what}")
+
+
+def on_node(server: Server, name: str) -> list[Pod]:
+    """Pods that hold room on the node."""
+    return [
+        pod
+        for pod in server.all(Pod).values()
+        if pod.spec.node_name == name and not pod.is_terminal
+    ]
+
+
+def asked(pods: Iterable[Pod]) -> Amounts:
+    """What they hold together, with one of `pods` each."""
+    total: Amounts = {PODS: 0}
+    for pod in pods:
+        total[PODS] += 1
+        for name, amount in amounts(pod_requests(pod, use_status=True)).items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def lacking(node: Node, pods: Iterable[Pod]) -> str:
+    """What the node has too little of for these, or ""."""
+    room = node_room(node.status.allocatable)
+    for name, amount in asked(pods).items():
+        if amount > room.get(name, 0):
+            return f"{amount} of {name} where there are {room.get(name, 0)}"
+    return ""

@@ -1,0 +1,74 @@
+"""No pod waits while one of a lower priority and the same needs is placed on room that was free."""
+
+from typing import Final
+
+import msgspec
+
+from stower.framework.events import WatchType
+from stower.model.kinds import Pod
+from stower.model.times import SECOND_NS
+from stower.sim.checkers.checker import Checker, Court
+from stower.sim.server import Change
+
+# The room was there for so long, and the pod waited for so long: longer than a backoff, the time
+# in which a new leader comes, and what a message takes.
+WINDOW_NS: Final = 30 * SECOND_NS
+
+
+class Priorities(Checker):
+    """When a pod is bound, no equal one of higher priority has waited while nothing changed there.
+
+    What wants something of other pods is looked at where nothing has changed anywhere.
+    """
+
+    law = "priorities"
+
+    def __init__(self, court: Court) -> None:
+        super().__init__(court)
+        self._bound: set[str] = set()
+        self._node_ns: dict[str, int] = {}  # when a node, or what is on it, last changed
+        self._any_ns = 0  # when any did
+
+    def changed(self, change: Change) -> None:
+        """A pod gets a node; what else happens there may be what it waited for."""
+        _, kind, obj = change
+        name = obj.spec.node_name if isinstance(obj, Pod) else obj.metadata.name
+        if (
+            isinstance(obj, Pod)
+            and kind is not WatchType.DELETED
+            and obj.spec.node_name
+            and obj.metadata.uid not in self._bound
+        ):
+            self._bound.add(obj.metadata.uid)
+            self._look(obj)
+        if name:
+            self._node_ns[name] = self._any_ns = self.court.agenda.now_ns
+
+    def _look(self, pod: Pod) -> None:
+        now_ns, server = self.court.agenda.now_ns, self.court.server
+        is_about_others = pod.spec.affinity or pod.spec.topology_spread_constraints
+        changed_ns = self._any_ns if is_about_others else self._node_ns.get(pod.spec.node_name, 0)
+        since_ns = max(changed_ns, *(p.awake_since_ns for p in self.court.schedulers))
+        if now_ns - since_ns < WINDOW_NS:
+            return
+        wants = _wants(pod)
+        for other in server.all(Pod).values():
+            if (
+                not other.spec.node_name
+                and other.priority > pod.priority
+                and now_ns - server.made_ns(other) >= WINDOW_NS
+                and _wants(other) == wants
+            ):
+                raise self.broken(
+                    f"{pod.key} of priority {pod.priority} is placed on {pod.spec.node_name} "
+                    f"while {other.key} of priority {other.priority} waits"
+                )
+
+
+def _wants(pod: Pod) -> bytes:
+    """All that a node must have for it, labels and terms about others included."""
+    spec = msgspec.structs.replace(
+        pod.spec, node_name="", priority=0, preemption_policy=None, priority_class_name=""
+    )
+    labels = sorted((pod.metadata.labels or {}).items())
+    return msgspec.msgpack.encode((pod.metadata.namespace, labels, spec))

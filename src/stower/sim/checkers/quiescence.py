@@ -1,0 +1,42 @@
+"""Once the world stops changing, writes stop."""
+
+from typing import Final
+
+from stower.framework.events import Event
+from stower.framework.writes import Write
+from stower.model.times import SECOND_NS
+from stower.sim.checkers.checker import Checker, Court
+from stower.sim.scheduler import SchedulerProcess
+from stower.sim.server import Change
+
+# Longer than what waits without an event is tried again, with the longest backoff after it.
+STILL_NS: Final = 320 * SECOND_NS
+
+
+class Quiescence(Checker):
+    """No write comes long after the last change that was not a scheduler's."""
+
+    law = "quiescence"
+
+    def __init__(self, court: Court) -> None:
+        super().__init__(court)
+        self._changed_ns = 0
+        self._last: tuple[int, Write] | None = None
+
+    def changed(self, change: Change) -> None:
+        """Remember when anybody else changed something."""
+        if not self.court.server.is_scheduler_writing:
+            self._changed_ns = self.court.agenda.now_ns
+
+    def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+        """Remember the last one."""
+        if writes:
+            self._last = self.court.agenda.now_ns, writes[-1]
+
+    def finished(self) -> None:
+        """Compare."""
+        led_ns = (p.led_ns for p in self.court.schedulers if p.engine is not None)
+        since_ns = max(self._changed_ns, self.court.active_ns, *led_ns)
+        if self._last is not None and self._last[0] > since_ns + STILL_NS:
+            after_s = (self._last[0] - since_ns) / SECOND_NS
+            raise self.broken(f"{after_s:.0f} s after the last change, {self._last[1]}")

@@ -1,0 +1,67 @@
+"""An engine that is built anew decides as the one that lived on."""
+
+from typing import Any
+
+import msgspec
+
+from stower.engine.step import Engine
+from stower.framework.events import Listed, Observed, Tick, WatchType
+from stower.framework.writes import Bind, CreateEvent, Write
+from stower.model.kinds import Pod
+from stower.sim.checkers.checker import Checker
+
+PROBES = 6
+
+
+class Restart(Checker):
+    """Nothing is left to do for a new engine, and both place new pods on the same nodes."""
+
+    law = "restart"
+
+    def finished(self) -> None:
+        """Build one, and give both the same pods."""
+        lived = next((p for p in self.court.schedulers if p.engine is not None), None)
+        if lived is None:
+            raise self.broken("nobody leads")
+        engine = lived.engine
+        assert engine is not None
+        fresh, now_ns = self.court.build(), lived.now_ns
+        found = tuple(self.court.server.everything())
+        said = fresh.step(Listed(found), now_ns)
+        while (due_ns := fresh.next_wake_ns) is not None and due_ns <= now_ns:
+            said += fresh.step(Tick(), now_ns)
+        binds = [w for w in said if isinstance(w, Bind)]
+        if binds:
+            raise self.broken(
+                f"a new engine binds {binds[0].name} to {binds[0].node_name}, {lived.name} does not"
+            )
+        templates = {
+            (pod.metadata.labels or {})["app"]: pod for pod in found if isinstance(pod, Pod)
+        }
+        for i, name in enumerate(sorted(templates)[:PROBES]):
+            probe = _probe(templates[name], i)
+            ours, theirs = (_decided(e, probe, now_ns) for e in (engine, fresh))
+            if ours != theirs:
+                raise self.broken(
+                    f"for one more pod of {name}, {lived.name} writes {ours}, a new engine {theirs}"
+                )
+
+
+def _probe(pod: Pod, i: int) -> Pod:
+    meta = msgspec.structs.replace(
+        pod.metadata, name=f"probe-{i}", uid=f"probe-{i}", deletion_timestamp=None
+    )
+    spec = msgspec.structs.replace(pod.spec, node_name="")
+    status = msgspec.structs.replace(
+        pod.status, phase="Pending", conditions=(), nominated_node_name="", start_time=None
+    )
+    return msgspec.structs.replace(pod, metadata=meta, spec=spec, status=status)
+
+
+def _decided(engine: Engine, probe: Pod, now_ns: int) -> list[Any]:
+    writes: list[Write] = engine.step(Observed(WatchType.ADDED, probe), now_ns)
+    return [
+        msgspec.structs.replace(write, id=0)
+        for write in writes
+        if not isinstance(write, CreateEvent)
+    ]

@@ -1,0 +1,35 @@
+"""What may go wrong, one file each, with its ranges. A run draws its own mix from its seed."""
+
+from typing import Final
+
+from stower.sim.faults.clock_jumps import ClockJumps
+from stower.sim.faults.crashes import Crashes
+from stower.sim.faults.cuts import Cuts
+from stower.sim.faults.delays import Delays
+from stower.sim.faults.duplicates import Duplicates
+from stower.sim.faults.expired import Expired
+from stower.sim.faults.fault import Fault
+from stower.sim.faults.freezes import Freezes
+from stower.sim.faults.node_loss import NodeLoss
+from stower.sim.faults.refusals import Refusals
+from stower.sim.faults.reorders import Reorders
+from stower.sim.faults.throttling import Throttling
+from stower.sim.faults.timeouts import Timeouts
+from stower.sim.faults.two_schedulers import TwoSchedulers
+
+FAULTS: Final[tuple[type[Fault], ...]] = (
+    ClockJumps,
+    Crashes,
+    Cuts,
+    Delays,
+    Duplicates,
+    Expired,
+    Freezes,
+    NodeLoss,
+    Refusals,
+    Reorders,
+    Throttling,
+    Timeouts,
+    TwoSchedulers,
+)
+FAULT_BY_NAME: Final = {fault.name: fault for fault in FAULTS}

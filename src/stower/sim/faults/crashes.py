@@ -1,0 +1,27 @@
+"""Schedulers that die at any moment."""
+
+from stower.model.times import SECOND_NS
+from stower.sim.faults.fault import Fault
+
+
+class Crashes(Fault):
+    """Schedulers crash up to 6 times, and are started again within 20 s."""
+
+    name = "crashes"
+
+    def plan(self) -> None:
+        """Any of them dies."""
+        for at_ns in self.moments(6):
+            self.stage.agenda.at(at_ns, self._crash)
+
+    def _crash(self) -> None:
+        up = [scheduler for scheduler in self.stage.schedulers if scheduler.is_up]
+        if not up:
+            return
+        scheduler = self.chance.choice(up)
+        scheduler.crash()
+        life = scheduler.lives
+        self.stage.agenda.after(
+            self.chance.randint(0, 20 * SECOND_NS),
+            lambda: scheduler.start() if scheduler.lives == life else None,
+        )

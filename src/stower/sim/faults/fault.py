@@ -1,0 +1,51 @@
+"""What a fault is."""
+
+import random
+from typing import ClassVar, Protocol
+
+from stower.sim.agenda import Agenda
+from stower.sim.link import Weather
+from stower.sim.nodes import Kubelets
+from stower.sim.scheduler import SchedulerProcess
+from stower.sim.server import Server
+
+
+class Stage(Protocol):
+    """What faults have their hands on."""
+
+    agenda: Agenda
+    server: Server
+    kubelets: Kubelets
+    schedulers: list[SchedulerProcess]
+    active_ns: int  # faults happen before this
+
+    def add_scheduler(self) -> SchedulerProcess:
+        """One more candidate for leadership."""
+
+
+class Fault(Weather):
+    """One sort of trouble. Draws its own strength; the docstring of each says from what range."""
+
+    name: ClassVar[str]
+
+    def __init__(self, chance: random.Random, stage: Stage) -> None:
+        self.chance = chance
+        self.stage = stage
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing goes wrong any more, so that the world can come to rest."""
+        return self.stage.agenda.now_ns >= self.stage.active_ns
+
+    def moments(self, most: int) -> list[int]:
+        """Between 1 and so many points in time at which something happens."""
+        return sorted(
+            self.chance.randrange(self.stage.active_ns) for _ in range(self.chance.randint(1, most))
+        )
+
+    def plan(self) -> None:
+        """Plan what is to happen at set times."""
+
+    def hits(self, share: float, chance: random.Random) -> bool:
+        """Whether this message is one of a share of them."""
+        return chance.random() < share and not self.is_over

@@ -1,0 +1,30 @@
+"""Nodes that are lost."""
+
+from stower.model.kinds import Node
+from stower.model.times import SECOND_NS
+from stower.sim.faults.fault import Fault
+
+
+class NodeLoss(Fault):
+    """Up to 5 nodes: out of reach for up to 2 min, or gone for good."""
+
+    name = "node-loss"
+
+    def plan(self) -> None:
+        """Kubelets stop, or their machines are gone."""
+        for at_ns in self.moments(5):
+            self.stage.agenda.at(at_ns, self._lose)
+
+    def _lose(self) -> None:
+        names = [*self.stage.server.all(Node)]
+        if not names:
+            return
+        name = self.chance.choice(names)
+        if self.chance.random() < 0.3:
+            self.stage.kubelets.remove_node(name)
+            return
+        self.stage.kubelets.stop(name)
+        self.stage.agenda.after(
+            self.chance.randint(SECOND_NS, 120 * SECOND_NS),
+            lambda: self.stage.kubelets.start(name),
+        )

@@ -1,0 +1,293 @@
+"""A scheduler process of a simulation: the engine, its watches and its writes, and its leadership.
+
+What live/ does over HTTP: a candidate lists and watches, and builds its engine when the Lease is
+its own; writes go out in order for each pod and are tried again by the same rules; whoever loses
+leadership ends, and is started again by something outside. A process that has crashed forgets
+everything; what it had sent may still arrive.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from stower.engine.decisions import Decision
+from stower.engine.step import Engine
+from stower.framework.election import JITTER_FACTOR, Election, Terms
+from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
+from stower.framework.retries import TRIES, final_code, is_curable, pause_seconds
+from stower.framework.writes import ApiWrite, CallExtender, CreateEvent, Write
+from stower.model.kinds import BACKGROUND, ApiObject, Node, Pod
+from stower.model.times import SECOND_NS
+from stower.sim.agenda import Agenda
+from stower.sim.link import Link, Weather
+from stower.sim.server import CONFLICT, NOT_FOUND, OK, Server
+
+VIEWS: Final = (Node, Pod, *BACKGROUND)
+TERMS: Final = Terms()
+EPOCH_NS: Final = 1_767_225_600 * SECOND_NS  # when virtual time begins, by the wall: 2026-01-01
+
+Told = Callable[["SchedulerProcess", Event, list[Write]], None]
+
+
+class SchedulerProcess:
+    """One candidate; `engine` is there while it leads."""
+
+    def __init__(
+        self,
+        name: str,
+        agenda: Agenda,
+        server: Server,
+        chance: random.Random,
+        weather: list[Weather],
+        build: Callable[[], Engine],
+        told: Told,
+    ) -> None:
+        """`told` of each step: its event and its writes."""
+        self.name = name
+        self.engine: Engine | None = None
+        self.lives = 0
+        self.decisions: deque[Decision] = deque(maxlen=1_000)
+        self.skew_ns = 0  # its monotonic clock, ahead of the world's: it never goes back
+        self.wall_skew_ns = 0
+        self.writes_sent = 0
+        self._agenda = agenda
+        self._server = server
+        self._chance = chance
+        self._weather = weather
+        self._build = build
+        self._told = told
+        self._link: Link | None = None
+        self._election = Election(name, TERMS)
+        self._behind: dict[str, deque[ApiWrite]] = {}
+        self._wake_ns: int | None = None
+        self._frozen_until_ns = 0
+        self.led_ns = 0  # since when it leads
+        self._inbox: deque[Event] = deque()
+
+    @property
+    def now_ns(self) -> int:
+        """By its own clock."""
+        return self._agenda.now_ns + self.skew_ns
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs, leading or not."""
+        return self._link is not None
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it stands still."""
+        return self._agenda.now_ns < self._frozen_until_ns
+
+    @property
+    def awake_since_ns(self) -> int:
+        """When it last began to lead or to go on; now, where it does not lead."""
+        if self.engine is None or self.is_frozen:
+            return self._agenda.now_ns
+        return max(self.led_ns, self._frozen_until_ns)
+
+    def shown(self, uid: str) -> Pod | None:
+        """The pod as this process was last shown it."""
+        found = self._link.streams[Pod].objects.get(uid) if self._link is not None else None
+        return found if isinstance(found, Pod) else None
+
+    # Life and death
+
+    def start(self) -> None:
+        """Begin with nothing but what the server says."""
+        self.lives += 1
+        self._election = Election(f"{self.name}-{self.lives}", TERMS)
+        self._link = Link(
+            self._agenda, self._server, self._chance, self._weather, VIEWS,
+            self._on_list, self._on_change,
+        )  # fmt: skip
+        self._campaign(self.lives)
+
+    def crash(self) -> None:
+        """It is gone, with all that it knew."""
+        if self._link is None:
+            return
+        self.lives += 1
+        self._link.close()
+        self._link = None
+        self.engine = None
+        self._behind.clear()
+        self._inbox.clear()
+        self._wake_ns = None
+
+    def freeze(self, for_ns: int) -> None:
+        """It does nothing for so long: paused, swapped out, or its machine suspended."""
+        self._frozen_until_ns = max(self._frozen_until_ns, self._agenda.now_ns + for_ns)
+        life = self.lives
+        self._agenda.at(self._frozen_until_ns, lambda: self._thaw(life))
+
+    def cut(self, view: type[Any]) -> None:
+        """One of its watches breaks."""
+        if self._link is not None and view in self._link.streams:
+            self._link.cut(self._link.streams[view])
+
+    def _thaw(self, life: int) -> None:
+        if life == self.lives and self._agenda.now_ns >= self._frozen_until_ns:
+            self._go_on()
+
+    # Leadership
+
+    def _campaign(self, life: int) -> None:
+        if life != self.lives or self._link is None:
+            return
+        if self._agenda.now_ns < self._frozen_until_ns:
+            self._agenda.at(self._frozen_until_ns, lambda: self._campaign(life))
+            return
+        if self.engine is not None and not self._election.check(self.now_ns):
+            self._lost()
+            return
+        asked_at_ns = self.now_ns
+        self._link.ask(
+            lambda: (self._server.lease,),
+            lambda status, found: self._read(life, asked_at_ns, status, found),
+        )
+        longest = TERMS.retry_ns if self._election.leads else int(TERMS.retry_ns * JITTER_FACTOR)
+        self._agenda.after(
+            self._chance.randint(TERMS.retry_ns, longest), lambda: self._campaign(life)
+        )
+
+    def _read(self, life: int, asked_at_ns: int, status: int, found: Any) -> None:
+        if life != self.lives or self._link is None or status != OK or found is None:
+            return
+        (lease,) = found
+        wall_ns = EPOCH_NS + self.now_ns + self.wall_skew_ns
+        wanted = self._election.next(lease, self.now_ns, wall_ns)
+        if wanted is None:
+            if self._election.leads and not self._election.check(self.now_ns, other_holds=True):
+                self._lost()
+            return
+        version = 0 if lease is None else lease["metadata"]["version"]
+
+        def wrote(status: int, code: Any) -> None:
+            if life != self.lives or status != OK or code != OK:
+                return
+            self._election.wrote(asked_at_ns)
+            self._lead()
+
+        self._link.ask(lambda: self._server.put_lease(wanted, version), wrote)
+
+    def _lead(self) -> None:
+        if self.engine is None and self._link is not None and self._link.is_ready:
+            self.engine = self._build()
+            self.led_ns = self._agenda.now_ns
+            self._take(Listed(self._link.everything()))
+
+    def _lost(self) -> None:
+        """Another goes on; whoever looks after processes starts this one again."""
+        self.crash()
+        life = self.lives
+        self._agenda.after(SECOND_NS, lambda: self.start() if life == self.lives else None)
+
+    # Events in
+
+    def _on_list(self) -> None:
+        if self.engine is not None and self._link is not None and self._link.is_ready:
+            self._take(Listed(self._link.everything()))
+
+    def _on_change(self, kind: WatchType, obj: ApiObject) -> None:
+        if self.engine is not None:
+            self._take(Observed(kind, obj))
+
+    def _take(self, event: Event) -> None:
+        self._inbox.append(event)
+        if len(self._inbox) == 1:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Step for what has come, and be woken when the engine wants it."""
+        while self._inbox and self._agenda.now_ns >= self._frozen_until_ns:
+            if not self._step(self._inbox[0]):
+                return
+            if self._inbox:
+                self._inbox.popleft()
+        self._sleep()
+
+    def _step(self, event: Event) -> bool:
+        if self.engine is None:
+            return False
+        if not self._election.check(self.now_ns):
+            self._lost()
+            return False
+        writes = self.engine.step(event, self.now_ns)
+        self.decisions.extend(self.engine.drain())
+        self._told(self, event, writes)
+        for write in writes:
+            if not isinstance(write, CallExtender):
+                self._send(write)
+        return True
+
+    def _sleep(self) -> None:
+        due_ns = self.engine.next_wake_ns if self.engine is not None else None
+        if due_ns is None:
+            return
+        at_ns = max(due_ns - self.skew_ns, self._agenda.now_ns, self._frozen_until_ns)
+        if self._wake_ns is not None and self._agenda.now_ns < self._wake_ns <= at_ns:
+            return
+        self._wake_ns = at_ns
+        life = self.lives
+        self._agenda.at(at_ns, lambda: self._woken(life, at_ns))
+
+    def _woken(self, life: int, at_ns: int) -> None:
+        if life != self.lives or self._wake_ns != at_ns:
+            return
+        self._wake_ns = None
+        due_ns = self.engine.next_wake_ns if self.engine is not None else None
+        if due_ns is not None and due_ns <= self.now_ns:
+            self._take(Tick())
+        else:
+            self._sleep()
+
+    # Writes out
+
+    def _send(self, write: ApiWrite) -> None:
+        if isinstance(write, CreateEvent):
+            self._try(write, 0, False, self.lives)
+        elif write.uid in self._behind:
+            self._behind[write.uid].append(write)
+        else:
+            self._behind[write.uid] = deque()
+            self._try(write, 0, False, self.lives)
+
+    def _try(self, write: ApiWrite, turn: int, had_failed: bool, life: int) -> None:
+        if life != self.lives or self._link is None:
+            return
+        if self._agenda.now_ns < self._frozen_until_ns:
+            again = self._frozen_until_ns
+            self._agenda.at(again, lambda: self._try(write, turn, had_failed, life))
+            return
+        if not self._election.check(self.now_ns):
+            self._lost()  # another leads already: what was not sent is not ours to send
+            return
+        self.writes_sent += 1
+
+        def answered(status: int, code: Any) -> None:
+            if life == self.lives:
+                self._answered(write, turn, had_failed, code if status == OK else status)
+
+        self._link.ask(lambda: self._server.carry_out(write), answered)
+
+    def _answered(self, write: ApiWrite, turn: int, had_failed: bool, status: int) -> None:
+        if is_curable(write, status) and turn + 1 < TRIES:
+            shortest, longest = pause_seconds(turn)
+            pause_ns = int(self._chance.uniform(shortest, longest) * SECOND_NS)
+            failed, life = had_failed or status >= 500, self.lives
+            self._agenda.after(pause_ns, lambda: self._try(write, turn + 1, failed, life))
+            return
+        if not isinstance(write, CreateEvent):
+            behind = self._behind[write.uid]
+            if behind:
+                self._try(behind.popleft(), 0, False, self.lives)
+            else:
+                del self._behind[write.uid]
+        code = final_code(write, status, had_failed)
+        self._take(WriteOk(write.id) if code == OK else WriteFailed(write.id, code, _text(code)))
+
+
+def _text(code: int) -> str:
+    return {0: "no answer", NOT_FOUND: "not found", CONFLICT: "conflict"}.get(code, f"{code}")

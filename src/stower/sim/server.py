@@ -1,0 +1,156 @@
+"""The API of a simulation: typed objects under one counter of revisions, and what writes do.
+
+The rules are those of the API server (api/), for what a scheduler writes: a binding needs the
+pod's uid and that it has no node and is not being deleted, a patch its uid and resourceVersion, a
+deletion its uid; a pod with a node is deleted gracefully. The history that watches resume from is
+bounded. Must not know who asks, nor how long that takes.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from stower.framework.events import WatchType
+from stower.framework.writes import ApiWrite, Bind, CreateEvent, DeletePod, PatchPodStatus
+from stower.model.kinds import ApiObject, Pod
+from stower.model.meta import ObjectMeta
+from stower.model.times import time_text
+from stower.sim.changes import bound, patched
+
+OK: Final = 200
+NOT_FOUND: Final = 404
+CONFLICT: Final = 409
+HISTORY_MAX: Final = 4_000
+
+Change = tuple[int, WatchType, ApiObject]
+
+
+class Server:
+    """All objects, by view and key, and those who are told of each change, in order."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.revision = 0
+        self.event_count = 0
+        self.history: deque[Change] = deque()
+        self.forgotten = 0  # changes up to this revision are not in the history any more
+        self.tell: list[Callable[[Change], None]] = []
+        self.lease: dict[str, Any] | None = None
+        self.is_scheduler_writing = False
+        self._now_ns = now_ns
+        self._objects: dict[type, dict[str, ApiObject]] = {}
+        self._made_ns: dict[str, int] = {}
+
+    # Reading
+
+    def all(self, view: type[Any]) -> dict[str, Any]:
+        """By namespace and name. Read only."""
+        return self._objects.setdefault(view, {})
+
+    def get(self, view: type[Any], key: str) -> Any:
+        """The object, or None."""
+        return self._objects.get(view, {}).get(key)
+
+    def made_ns(self, obj: ApiObject) -> int:
+        """When it was created."""
+        return self._made_ns[obj.metadata.uid]
+
+    def everything(self) -> Iterator[ApiObject]:
+        """All objects, pods last."""
+        for view, objects in self._objects.items():
+            if view is not Pod:
+                yield from objects.values()
+        yield from self.all(Pod).values()
+
+    # Changes by anybody
+
+    def put(self, obj: ApiObject) -> None:
+        """Create the object, or replace it."""
+        objects = self._objects.setdefault(type(obj), {})
+        key = key_of(obj.metadata)
+        kind = WatchType.MODIFIED if key in objects else WatchType.ADDED
+        self._made_ns.setdefault(obj.metadata.uid, self._now_ns())
+        objects[key] = obj = self._versioned(obj)
+        self._changed(kind, obj)
+
+    def remove(self, obj: ApiObject) -> None:
+        """It is gone. What is not there, or is another of that name, stays."""
+        objects = self._objects.get(type(obj), {})
+        found = objects.get(key_of(obj.metadata))
+        if found is not None and found.metadata.uid == obj.metadata.uid:
+            del objects[key_of(obj.metadata)]
+            self._changed(WatchType.DELETED, self._versioned(found))
+
+    def delete_pod(self, pod: Pod) -> None:
+        """As DELETE does: at once where it has no node, else it is told to end."""
+        found = self.get(Pod, key_of(pod.metadata))
+        if found is None or found.metadata.uid != pod.metadata.uid:
+            return
+        if not found.spec.node_name:
+            self.remove(found)
+        elif found.metadata.deletion_timestamp is None:
+            at = time_text(self._now_ns())
+            meta = msgspec.structs.replace(found.metadata, deletion_timestamp=at)
+            self.put(msgspec.structs.replace(found, metadata=meta))
+
+    # What a scheduler writes
+
+    def carry_out(self, write: ApiWrite) -> int:
+        """Do it. The HTTP status."""
+        self.is_scheduler_writing = True
+        try:
+            return self._carry_out(write)
+        finally:
+            self.is_scheduler_writing = False
+
+    def _carry_out(self, write: ApiWrite) -> int:
+        if isinstance(write, CreateEvent):
+            self.event_count += 1
+            return OK
+        if not isinstance(write, Bind | PatchPodStatus | DeletePod):
+            return NOT_FOUND
+        pod = self.get(Pod, f"{write.namespace}/{write.name}")
+        if pod is None:
+            return NOT_FOUND
+        if pod.metadata.uid != write.uid:
+            return CONFLICT
+        if isinstance(write, DeletePod):
+            self.delete_pod(pod)
+        elif isinstance(write, Bind):
+            if pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+                return CONFLICT
+            self.put(bound(pod, write))
+        else:
+            self.put(patched(pod, write))
+        return OK
+
+    # The Lease of leadership
+
+    def put_lease(self, lease: dict[str, Any], version: int) -> int:
+        """Write it, relying on the version that was read (0: there was none)."""
+        now = 0 if self.lease is None else self.lease["metadata"]["version"]
+        if now != version:
+            return CONFLICT
+        self.lease = {**lease, "metadata": {**lease["metadata"], "version": version + 1}}
+        return OK
+
+    # How
+
+    def _versioned(self, obj: Any) -> Any:
+        self.revision += 1
+        meta = msgspec.structs.replace(obj.metadata, resource_version=str(self.revision))
+        return msgspec.structs.replace(obj, metadata=meta)
+
+    def _changed(self, kind: WatchType, obj: ApiObject) -> None:
+        change = (self.revision, kind, obj)
+        self.history.append(change)
+        if len(self.history) > HISTORY_MAX:
+            self.forgotten = self.history.popleft()[0]
+        for tell in self.tell:
+            tell(change)
+
+
+def key_of(meta: ObjectMeta) -> str:
+    """The object's place among those of its kind."""
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -1,0 +1,163 @@
+"""One run with faults: a cluster, its load and its troubles from one seed, under all laws.
+
+The same seed and the same choice of faults give the same run, step by step.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from stower.assembly import build_engine
+from stower.engine.step import Engine
+from stower.framework.events import Event
+from stower.framework.writes import Write
+from stower.model.errors import InvariantError
+from stower.model.kinds import Pod
+from stower.model.times import SECOND_NS
+from stower.sim.agenda import Agenda
+from stower.sim.checkers import CHECKERS
+from stower.sim.checkers.checker import Broken, Checker
+from stower.sim.faults import FAULT_BY_NAME, FAULTS
+from stower.sim.faults.fault import Fault
+from stower.sim.link import Weather
+from stower.sim.load import Load
+from stower.sim.nodes import Kubelets
+from stower.sim.scheduler import SchedulerProcess
+from stower.sim.server import Change, Server
+
+ACTIVE_NS: Final = 600 * SECOND_NS
+# After the last fault: backoffs, the five minutes, leases and the last pods' lifetimes run out.
+SETTLE_NS: Final = 900 * SECOND_NS
+STILL_NS: Final = 400 * SECOND_NS
+LOOK_NS: Final = 15 * SECOND_NS
+LAST_STEPS: Final = 12
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What came of a run. `law` is "" where all was well."""
+
+    seed: int
+    faults: tuple[str, ...]
+    law: str
+    what: str
+    last_steps: tuple[str, ...]
+    steps: int
+    bound: int
+    virtual_s: float
+    digest: str
+
+
+class Trial:
+    """One seed. `faults`: names; None: those that the seed draws."""
+
+    def __init__(
+        self,
+        seed: int,
+        faults: Sequence[str] | None = None,
+        configuration: Mapping[str, Any] | None = None,
+        checkers: Sequence[type[Checker]] = CHECKERS,
+        active_ns: int = ACTIVE_NS,
+    ) -> None:
+        """`active_ns`: for so long things go on, and wrong; then the world comes to rest."""
+        self.seed = seed
+        self.active_ns = active_ns
+        self.agenda = Agenda()
+        self.server = Server(lambda: self.agenda.now_ns)
+        self.kubelets = Kubelets(self.agenda, self.server, self._chance("kubelets"))
+        self.schedulers: list[SchedulerProcess] = []
+        self.build: Callable[[], Engine] = lambda: build_engine(configuration, seed=seed)
+        self.steps = 0
+        self._last: deque[tuple[int, str, Event, list[Write]]] = deque(maxlen=LAST_STEPS)
+        self._digest = blake2b(digest_size=8)
+        self.checkers = [checker(self) for checker in checkers]
+        self.server.tell.append(self._changed)
+        self._load = Load(self.agenda, self.server, self.kubelets, self._chance("load"), active_ns)
+        self._weather: list[Weather] = []
+        drawn = self._drawn() if faults is None else tuple(sorted(faults))
+        self.faults = [FAULT_BY_NAME[name](self._chance(name), self) for name in drawn]
+
+    def run(self) -> Finding:
+        """To the end, or to the first law that is broken."""
+        law = what = ""
+        try:
+            self._run()
+        except Broken as broken:
+            law, what = broken.law, broken.what
+        except (InvariantError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            law, what = "no exceptions", f"{type(error).__name__}: {error}"
+        bound = sum(bool(pod.spec.node_name) for pod in self.server.all(Pod).values())
+        return Finding(
+            self.seed,
+            tuple(fault.name for fault in self.faults),
+            law,
+            what,
+            tuple(_told(*step) for step in self._last) if law else (),
+            self.steps,
+            bound,
+            self.agenda.now_ns / SECOND_NS,
+            self._digest.hexdigest(),
+        )
+
+    def add_scheduler(self) -> SchedulerProcess:
+        """One more candidate for leadership."""
+        name = f"scheduler-{len(self.schedulers)}"
+        scheduler = SchedulerProcess(
+            name, self.agenda, self.server, self._chance(name), self._weather, self.build,
+            self._stepped,
+        )  # fmt: skip
+        self.schedulers.append(scheduler)
+        return scheduler
+
+    def _run(self) -> None:
+        self._load.plan()
+        self._weather += self.faults
+        self.add_scheduler().start()
+        for fault in self.faults:
+            fault.plan()
+        end_ns = self.active_ns + SETTLE_NS
+        for at_ns in range(LOOK_NS, end_ns, LOOK_NS):
+            self.agenda.run(at_ns)
+            for checker in self.checkers:
+                checker.looked()
+        self.agenda.run(end_ns + STILL_NS)
+        for checker in self.checkers:
+            checker.finished()
+
+    def _drawn(self) -> tuple[str, ...]:
+        """Each run has its own mix: some faults alone, some all together."""
+        chance = self._chance("mix")
+        share = chance.random()
+        return tuple(fault.name for fault in FAULTS if chance.random() < share)
+
+    def _chance(self, what: str) -> random.Random:
+        """Of its own for each part: leaving one out changes nothing for the others."""
+        return random.Random(f"{self.seed}:{what}")
+
+    def _changed(self, change: Change) -> None:
+        for checker in self.checkers:
+            checker.changed(change)
+
+    def _stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+        self.steps += 1
+        self._last.append((self.agenda.now_ns, process.name, event, writes))
+        if writes:
+            self._digest.update(f"{self.agenda.now_ns} {process.name} {writes}".encode())
+        for checker in self.checkers:
+            checker.stepped(process, event, writes)
+
+
+def _told(now_ns: int, name: str, event: Event, writes: list[Write]) -> str:
+    """A step as one line."""
+    obj = getattr(event, "object", None)
+    about = f" {obj.metadata.name}" if obj is not None else ""
+    kind = getattr(event, "type", None)
+    said = f"{type(event).__name__}{f' {kind.value}' if kind is not None else ''}{about}"
+    done = ", ".join(f"{type(w).__name__} {w.name}" for w in writes)
+    return f"{now_ns / SECOND_NS:.3f} s {name}: {said}{f' -> {done}' if done else ''}"
+
+
+__all__ = ["Fault", "Finding", "Trial"]

@@ -1,0 +1,211 @@
+"""Bugs that are planted in the scheduler to show that each law can be broken, and is seen to be.
+
+Each is a few lines that people get wrong; a test switches it on for the length of a run.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Final
+from unittest.mock import patch
+
+import numpy as np
+
+from stower.engine import cycle, plain, step
+from stower.engine.queue import Queue
+from stower.engine.step import Engine
+from stower.engine.telling import Telling
+from stower.framework.events import Observed, WatchType, WriteFailed, WriteOk
+from stower.framework.writes import Bind
+from stower.model.kinds import Pod
+from stower.plugins.node_ports import NodePorts
+from stower.plugins.node_resources_fit import NodeResourcesFit
+from stower.sim.changes import bound
+from stower.sim.server import Server
+from stower.state.cluster import ClusterState
+
+Plant = Callable[[], AbstractContextManager[Any]]
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """Done in place of something."""
+
+
+def wanted_less() -> AbstractContextManager[Any]:
+    """The fit filter looks at memory alone."""
+    whole = NodeResourcesFit._wanted
+
+    def wanted(self: Any, shape: Any) -> Any:
+        return tuple(pair for pair in whole(self, shape) if pair[0].name == "memory")
+
+    return patch.object(NodeResourcesFit, "_wanted", wanted)
+
+
+def ports_shared() -> AbstractContextManager[Any]:
+    """Host ports are nobody's concern."""
+    return patch.multiple(
+        NodePorts,
+        filter=lambda *_: None,
+        passes=lambda *_: None,
+        filter_row=lambda *_: None,
+        dry_runs=lambda *_: None,
+    )
+
+
+def confirmation_missed() -> AbstractContextManager[Any]:
+    """A pod that is seen on a node is taken for a new one now and then."""
+    whole = Engine._pod
+
+    def pod(self: Any, seen: Pod) -> None:
+        if seen.spec.node_name and seen.metadata.uid.endswith("3"):
+            self._pod_gone(seen.metadata.uid)
+            self._new_pod(seen)
+        else:
+            whole(self, seen)
+
+    return patch.object(Engine, "_pod", pod)
+
+
+def moved() -> AbstractContextManager[Any]:
+    """The server lets pods be bound again, and the scheduler does not believe that it has bound."""
+    refusing, believing = Server._carry_out, Engine._on_write_ok
+
+    def carry_out(self: Any, write: Any) -> int:
+        found = self.get(Pod, f"{write.namespace}/{write.name}")
+        if isinstance(write, Bind) and found is not None and found.spec.node_name:
+            self.put(bound(found, write))
+            return 200
+        return refusing(self, write)
+
+    def on_write_ok(self: Any, event: Any) -> None:
+        queued = self._waiting.get(event.id, (None,))[0]
+        if queued is not None and queued.attempts == 1 and queued.entry.uid.endswith("3"):
+            self._on_write_failed(WriteFailed(event.id, 500, "no"))
+        else:
+            believing(self, event)
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(Server, "_carry_out", carry_out))
+    stack.enter_context(patch.object(step, "HANDLERS", {**step.HANDLERS, WriteOk: on_write_ok}))
+    return stack
+
+
+def unheard() -> AbstractContextManager[Any]:
+    """Some new pods are not taken in."""
+    whole = Engine._pod
+
+    def pod(self: Any, seen: Pod) -> None:
+        if not (seen.metadata.uid.endswith("3") and not seen.spec.node_name):
+            whole(self, seen)
+
+    return patch.object(Engine, "_pod", pod)
+
+
+def dropped_after_an_error() -> AbstractContextManager[Any]:
+    """A pod whose bind failed is not put back."""
+
+    def fail(self: Any, queued: Any, message: str) -> None:
+        self.queue.remove(queued.entry.uid)
+
+    return patch.object(Engine, "fail", fail)
+
+
+def never_sent_again() -> AbstractContextManager[Any]:
+    """A bind of which nobody knows is left at that."""
+    return patch.object(Engine, "_send_again", lambda self: self._resend.clear())
+
+
+def never_confirmed() -> AbstractContextManager[Any]:
+    """Some pods that are seen on their node are still taken for assumed."""
+    whole = ClusterState.confirm
+
+    def confirm(self: Any, entry: Any, pod: Any) -> None:
+        assumed = entry.assumed and entry.uid.endswith("3")
+        whole(self, entry, pod)
+        entry.assumed = assumed or entry.assumed
+
+    return patch.object(ClusterState, "confirm", confirm)
+
+
+def never_woken() -> AbstractContextManager[Any]:
+    """Nothing that happens wakes a pod."""
+    return patch.object(Queue, "wake", nothing)
+
+
+def important_ones_sleep() -> AbstractContextManager[Any]:
+    """Pods of a priority are woken by nothing."""
+    whole = Queue._wake
+
+    def wake(self: Any, pod: Any, now_ns: int) -> None:
+        if not pod.entry.pod.priority:
+            whole(self, pod, now_ns)
+
+    return patch.object(Queue, "_wake", wake)
+
+
+def promises_broken() -> AbstractContextManager[Any]:
+    """Promised room is anybody's."""
+    return patch.object(cycle.Cycle, "_has_room", lambda *_: True)
+
+
+def promises_unknown() -> AbstractContextManager[Any]:
+    """Nobody knows to whom room was promised."""
+    return patch.object(plain, "nominated_on", lambda *_: [])
+
+
+def said_again() -> AbstractContextManager[Any]:
+    """What is said already is said once more."""
+    whole = Telling.report
+
+    def report(self: Any, queued: Any, reason: str, message: str, *more: Any) -> None:
+        whole(self, queued, reason, message, *more)
+        self.event(queued.entry.pod, "Warning", "FailedScheduling", "Scheduling", message)
+
+    return patch.object(Telling, "report", report)
+
+
+def promised_again() -> AbstractContextManager[Any]:
+    """Each attempt writes the nominated node name, changed or not."""
+    whole = Telling.decide
+
+    def decide(self: Any, queued: Any, *args: Any, **more: Any) -> None:
+        whole(self, queued, *args, **more)
+        self.promise(queued.entry, "")
+
+    return patch.object(Telling, "decide", decide)
+
+
+def luck() -> AbstractContextManager[Any]:
+    """Ties are broken by how many there were before."""
+    drawn = [0]
+
+    def pick(tied: Any, hashes: Any, pod: Any) -> int:
+        drawn[0] += 1
+        rows = np.flatnonzero(tied)
+        return int(rows[drawn[0] % len(rows)])
+
+    return patch.object(cycle, "pick", pick)
+
+
+def deletions_missed() -> AbstractContextManager[Any]:
+    """Pods that are gone hold their room."""
+    whole = Engine._on_observed
+
+    def on_observed(self: Any, event: Any) -> None:
+        gone = isinstance(event, Observed) and event.type is WatchType.DELETED
+        if not (gone and isinstance(event.object, Pod) and event.object.metadata.uid[-1] in "357"):
+            whole(self, event)
+
+    return patch.object(step, "HANDLERS", {**step.HANDLERS, Observed: on_observed})
+
+
+# By law: at least two bugs that break it. Some break several; any of those named will do.
+PLANTED: Final[dict[str, tuple[Plant, ...]]] = {
+    "room": (wanted_less, ports_shared),
+    "bindings": (confirmation_missed, moved),
+    "forgotten": (unheard, dropped_after_an_error),
+    "assumptions": (never_sent_again, never_confirmed),
+    "priorities": (never_woken, important_ones_sleep),
+    "promises": (promises_broken, promises_unknown),
+    "quiescence": (said_again, promised_again),
+    "restart": (luck, deletions_missed),
+}
