@@ -18,6 +18,8 @@ VERBS: Final = (
     "load",
     "get",
     "simulate",
+    "fit",
+    "drain-check",
     "demo",
     "generate",
     "config",
@@ -44,7 +46,7 @@ class Verbs(TyperGroup):
         """One verb."""
         if cmd_name not in VERBS:
             return None
-        verb = importlib.import_module(f"stower.cli.verbs.{cmd_name}")
+        verb = importlib.import_module(f"stower.cli.verbs.{cmd_name.replace('-', '_')}")
         made = typer.Typer(**PLAIN)
         made.command(verb.NAME, epilog=verb.EPILOG)(verb.run)
         return typer.main.get_command(made)

@@ -1,0 +1,68 @@
+"""stower fit: how many more pods of a kind a cluster has room for."""
+
+from typing import Annotated
+
+import typer
+
+from stower.cli.inputs import InputError, load
+from stower.cli.output import Output, bad_input, console, emit, table
+from stower.cli.rooms import Config, engine_of
+from stower.sim.capacity import Fit, fit
+
+NAME = "fit"
+EPILOG = """
+Examples:
+
+  kubectl get nodes,pods -A -o json | stower fit pod.yaml -
+
+  stower fit pod.yaml cluster.yaml --most 500 --output json
+
+What waits in the cluster is placed first. Nobody is evicted. The exit code is 1 where not even one
+fits.
+"""
+NODES_SHOWN = 10
+
+
+def run(
+    pod: Annotated[str, typer.Argument(metavar="POD", help="A manifest of one pod.")],
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT", help="The cluster, as for simulate.")
+    ],
+    config: Config = None,
+    most: Annotated[int, typer.Option(min=1, help="Ask about no more than so many.")] = 10_000,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print it.")
+    ] = Output.TABLE,
+) -> None:
+    """Tell how many copies of a pod fit, and what runs out first."""
+    try:
+        pods = load([pod]).workload
+        given = [*(arrival.pod for arrival in pods.arrivals), *pods.placed]
+        if len(given) != 1:
+            raise bad_input(f"{pod}: got {len(given)} pods, want one")
+        workload = load(inputs).workload
+    except InputError as error:
+        raise bad_input(str(error)) from None
+    found = fit(workload, engine_of(config), given[0], most)
+    if output is Output.TABLE:
+        _print(found, most)
+    else:
+        emit(found, output)
+    if not found.fits:
+        raise typer.Exit(1)
+
+
+def _print(found: Fit, most: int) -> None:
+    out = console()
+    more = f" (no more than {most:,} were asked about)" if found.fits == most else ""
+    out.print(f"{found.fits:,} more fit{more}.")
+    if found.message:
+        out.print(f"The next one: {found.message}")
+    if found.by_node:
+        nodes = table("Where", "node", "pods", right=("pods",))
+        ordered = sorted(found.by_node.items(), key=lambda item: (-item[1], item[0]))
+        for name, count in ordered[:NODES_SHOWN]:
+            nodes.add_row(name, f"{count:,}")
+        out.print(nodes)
+        if len(ordered) > NODES_SHOWN:
+            out.print(f"and {len(ordered) - NODES_SHOWN:,} more nodes")

@@ -1,0 +1,138 @@
+"""Questions about room, answered by the engine: how many more fit, and can a node be emptied.
+
+Nobody is evicted to find a place: pods are tried as if their preemptionPolicy were Never.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from stower.engine.decisions import Decision, Outcome
+from stower.engine.step import Engine
+from stower.framework.reasons import count_reasons
+from stower.model.errors import InvalidObject
+from stower.model.kinds import Node, Pod
+from stower.model.kinds.pod import PodStatus
+from stower.sim.workload import Workload
+from stower.sim.world import World
+
+MIRROR: Final = "kubernetes.io/config.mirror"
+NEVER: Final = "Never"
+
+
+class Fit(msgspec.Struct, frozen=True, rename="camel"):
+    """How many copies of a pod fit. `message` and `refusals` (nodes by reason) tell why no more;
+    they are empty where as many fit as were asked about."""
+
+    fits: int
+    by_node: dict[str, int]
+    message: str
+    refusals: dict[str, int]
+
+
+class Drain(msgspec.Struct, frozen=True, rename="camel"):
+    """What becomes of a node's pods: where they would go, why some find no place, which of them a
+    disruption budget keeps, and who stays because the node goes on with it."""
+
+    moves: dict[str, str]
+    stuck: dict[str, str]
+    kept: tuple[str, ...]
+    stays: tuple[str, ...]
+
+
+class _Tried:
+    """A world, and what the last attempt for each pod came to."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.last: dict[str, Decision] = {}
+        self.world = World(engine, lambda decision: self.last.update({decision.uid: decision}))
+
+    def place(self, pod: Pod) -> Decision | None:
+        """Try one more pod; None where nobody tries it."""
+        self.world.add_pod(pod)
+        return self.last.get(pod.metadata.uid)
+
+
+def fit(workload: Workload, engine: Engine, pod: Pod, most: int) -> Fit:
+    """How many copies of the pod fit, up to so many, once what waits has been placed."""
+    tried = _Tried(engine)
+    waiting = (arrival.pod for arrival in workload.arrivals)
+    tried.world.start(workload.nodes, (*workload.placed, *waiting), workload.related)
+    tried.world.settle()
+    by_node: dict[str, int] = {}
+    for i in range(most):
+        decision = tried.place(_pending(pod, f"{pod.metadata.name or 'pod'}-copy-{i}"))
+        if decision is None:
+            return Fit(i, by_node, _not_tried(pod), {})
+        if decision.outcome is not Outcome.PLACED:
+            found = decision.diagnosis
+            refused = found.refused or (found.pre_filter,) if found is not None else ()
+            refusals = count_reasons(refusal for refusal in refused if refusal is not None)
+            return Fit(i, by_node, _why(decision), refusals)
+        by_node[decision.node_name] = by_node.get(decision.node_name, 0) + 1
+    return Fit(most, by_node, "", {})
+
+
+def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
+    """What would become of the node's pods. Raises InvalidObject where there is no such node."""
+    names = [node.metadata.name for node in workload.nodes]
+    if node_name not in names:
+        raise InvalidObject("node", node_name, f"one of the {len(names)} nodes given")
+    here = [pod for pod in workload.placed if pod.spec.node_name == node_name]
+    stays = [pod for pod in here if _belongs_to_node(pod)]
+    goes = [pod for pod in here if pod not in stays and not pod.is_terminal]
+    tried = _Tried(engine)
+    nodes = (_closed(n) if n.metadata.name == node_name else n for n in workload.nodes)
+    waiting = (arrival.pod for arrival in workload.arrivals)
+    tried.world.start(nodes, (*workload.placed, *waiting), workload.related)
+    tried.world.settle()
+    entries = (engine.state.pods[pod.metadata.uid] for pod in _by_priority(goes))
+    violating, free = engine.state.budgets.split(entries)
+    moves, stuck = {}, {}
+    leaving = [entry.pod for entry in free]
+    for pod in leaving:
+        tried.world.delete_pod(pod.metadata.uid)
+    for pod in leaving:
+        decision = tried.place(_pending(pod, pod.metadata.name, f"{pod.metadata.uid}-moved"))
+        if decision is not None and decision.outcome is Outcome.PLACED:
+            moves[pod.key] = decision.node_name
+        else:
+            stuck[pod.key] = _not_tried(pod) if decision is None else _why(decision)
+    kept = tuple(entry.pod.key for entry in violating)
+    return Drain(moves, stuck, kept, tuple(pod.key for pod in stays))
+
+
+def _why(decision: Decision) -> str:
+    """Without what is said of evictions: they were out of the question."""
+    return decision.message if decision.diagnosis is None else decision.diagnosis.message()
+
+
+def _pending(pod: Pod, name: str, uid: str = "") -> Pod:
+    """A new pod like this one."""
+    meta = msgspec.structs.replace(
+        pod.metadata, name=name, uid=uid or name, deletion_timestamp=None
+    )
+    spec = msgspec.structs.replace(pod.spec, node_name="", preemption_policy=NEVER)
+    return msgspec.structs.replace(pod, metadata=meta, spec=spec, status=PodStatus("Pending"))
+
+
+def _closed(node: Node) -> Node:
+    spec = msgspec.structs.replace(node.spec, unschedulable=True)
+    return msgspec.structs.replace(node, spec=spec)
+
+
+def _belongs_to_node(pod: Pod) -> bool:
+    """Of a DaemonSet, or of the kubelet's own manifests: draining leaves them alone."""
+    owners = pod.metadata.owner_references or ()
+    return MIRROR in (pod.metadata.annotations or {}) or any(o.kind == "DaemonSet" for o in owners)
+
+
+def _by_priority(pods: Iterable[Pod]) -> list[Pod]:
+    return sorted(pods, key=lambda pod: (-pod.priority, pod.key))
+
+
+def _not_tried(pod: Pod) -> str:
+    if pod.spec.scheduling_gates:
+        return "it waits for its scheduling gates"
+    return f"no profile for scheduler {pod.spec.scheduler_name!r}"
