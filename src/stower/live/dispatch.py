@@ -52,8 +52,14 @@ class Dispatch:
         wall_ns: Callable[[], int],
         instance: str,
         in_flight: int,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`pod_of`: what is known of a pod, by uid. `instance`: the scheduler's name in Events."""
+        """`pod_of`: what is known of a pod, by uid. `instance`: the scheduler's name in Events.
+
+        `may_send`: asked before each request. A process that stood still wakes up with writes that
+        are no longer its own to send.
+        """
+        self._may_send = may_send
         self.window = Window(in_flight)
         self.sent = 0
         self.retried = 0
@@ -118,6 +124,8 @@ class Dispatch:
         request = request_of(write, self._pod_of(write.uid), self._wall_ns(), self._instance)
         answer, failed = Answer(0, b""), False
         for turn in range(TRIES):
+            if not self._may_send():
+                return WriteFailed(write.id, 0, "another scheduler may lead by now")
             answer = await ask_within(self.window, self._client, *request)
             if 200 <= answer.status < 300:
                 return WriteOk(write.id)

@@ -53,6 +53,10 @@ class Candidate:
             except TimeoutError:
                 log.warning("the Lease %s was not renewed in time", self._one)
 
+    def leads_still(self) -> bool:
+        """Whether the Lease is ours for some time yet."""
+        return self.election.check(time.monotonic_ns())
+
     async def release(self) -> None:
         """Give it up, so that nobody waits for it to run out."""
         if not self.election.leads:

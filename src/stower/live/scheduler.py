@@ -109,6 +109,9 @@ class Scheduler:
         self.related = [
             reflect(collection_path(kind), kind.view) for kind in KINDS if kind.view in BACKGROUND
         ]
+        self.candidate = (
+            Candidate(client, options.instance, options.terms, chance) if options.terms else None
+        )
         self.dispatch = Dispatch(
             client,
             chance,
@@ -117,11 +120,9 @@ class Scheduler:
             self._clock.now_ns,
             options.instance,
             options.in_flight,
+            lambda: self.candidate is None or self.candidate.leads_still(),
         )
         self.extenders = Extenders(options.extenders, client, self._said)
-        self.candidate = (
-            Candidate(client, options.instance, options.terms, chance) if options.terms else None
-        )
 
     @property
     def is_ready(self) -> bool:

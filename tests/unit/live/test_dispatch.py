@@ -56,6 +56,31 @@ def carry_out(
     return answers
 
 
+def test_nothing_is_sent_once_leadership_is_lost() -> None:
+    """Not even another try: the process may have stood still meanwhile."""
+    asked: list[str] = []
+
+    class Failing:
+        async def ask(self, method: str, path: str, *rest: Any, **more: Any) -> Answer:
+            asked.append(path)
+            return Answer(503, b"")
+
+    answers: list[WriteOk | WriteFailed] = []
+
+    async def main() -> None:
+        client: Any = Failing()
+        doing = Dispatch(
+            client, random.Random(1), answers.append, lambda _: None, lambda: 0, "i", 1,
+            lambda: not asked,
+        )  # fmt: skip
+        doing.send([bind(1), bind(2)])
+        await doing.close(10)
+
+    asyncio.run(main())
+    assert 1 == len(asked)
+    assert [(1, 0), (2, 0)] == [(a.id, a.code) for a in answers if isinstance(a, WriteFailed)]
+
+
 def bind(id: int, name: str = "") -> Bind:
     name = name or f"p{id}"
     return Bind(id, "default", name, f"uid-{name}", "n0")
