@@ -119,16 +119,15 @@ class SchedulerProcess:
     def freeze(self, for_ns: int) -> None:
         """It does nothing for so long: paused, swapped out, or its machine suspended."""
         self._frozen_until_ns = max(self._frozen_until_ns, self._agenda.now_ns + for_ns)
-        life = self.lives
-        self._agenda.at(self._frozen_until_ns, lambda: self._thaw(life))
+        self._agenda.at(self._frozen_until_ns, self._thaw)
 
     def cut(self, view: type[Any]) -> None:
         """One of its watches breaks."""
         if self._link is not None and view in self._link.streams:
             self._link.cut(self._link.streams[view])
 
-    def _thaw(self, life: int) -> None:
-        if life == self.lives and self._agenda.now_ns >= self._frozen_until_ns:
+    def _thaw(self) -> None:
+        if self._agenda.now_ns >= self._frozen_until_ns:
             self._go_on()
 
     # Leadership
@@ -195,6 +194,8 @@ class SchedulerProcess:
             self._take(Observed(kind, obj))
 
     def _take(self, event: Event) -> None:
+        if self.engine is None:
+            return  # it has died of what it was just told
         self._inbox.append(event)
         if len(self._inbox) == 1:
             self._go_on()

@@ -4,7 +4,7 @@ from stower.engine.decisions import Outcome
 from stower.framework.events import Event
 from stower.framework.writes import Bind, Write
 from stower.model.kinds import Node, Pod
-from stower.sim.checkers.checker import Checker, lacking
+from stower.sim.checkers.checker import Checker, Court, lacking
 from stower.sim.scheduler import SchedulerProcess
 
 
@@ -15,6 +15,10 @@ class Promises(Checker):
 
     law = "promises"
 
+    def __init__(self, court: Court) -> None:
+        super().__init__(court)
+        self._promised: dict[tuple[str, int], dict[str, str]] = {}  # the last leader's: node by uid
+
     def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
         """Look at each pod that is decided for now; one whose bind is sent again has its room."""
         decided = set()
@@ -23,11 +27,24 @@ class Promises(Checker):
                 break
             if decision.outcome is Outcome.PLACED:
                 decided.add(decision.uid)
-        for write in writes:
-            if isinstance(write, Bind) and write.uid in decided:
-                self._look(process, write)
+        key = (process.name, process.lives)
+        before = self._promised.get(key, {})
+        binds = [write for write in writes if isinstance(write, Bind) and write.uid in decided]
+        for i, write in enumerate(binds):
+            # Those that are decided after it were not there yet.
+            self._look(process, write, before, {later.uid for later in binds[i + 1 :]})
+        if process.engine is not None:
+            # What is promised in a step is known to the decisions of the next.
+            promised = process.engine.state.nominated
+            self._promised = {key: {uid: n for n, pods in promised.items() for uid in pods}}
 
-    def _look(self, process: SchedulerProcess, write: Bind) -> None:
+    def _look(
+        self,
+        process: SchedulerProcess,
+        write: Bind,
+        promised: dict[str, str],
+        later: set[str],
+    ) -> None:
         engine, bound = process.engine, process.shown(write.uid)
         node = self.court.server.get(Node, write.node_name)
         if engine is None or bound is None or node is None:
@@ -36,7 +53,7 @@ class Promises(Checker):
         there = [
             entry.pod
             for entry in (engine.state.on_row[row].values() if row >= 0 else ())
-            if entry.pod.metadata.deletion_timestamp is None
+            if entry.pod.metadata.deletion_timestamp is None and entry.uid not in later
         ]
         before = [pod for pod in there if pod.metadata.uid != write.uid]
         for other in self.court.server.all(Pod).values():
@@ -48,6 +65,7 @@ class Promises(Checker):
                 or known.row >= 0
                 or shown.status.nominated_node_name != write.node_name
                 or known.nominated_to != write.node_name
+                or promised.get(uid) != write.node_name
                 or other.priority <= bound.priority
             ):
                 continue
