@@ -114,6 +114,7 @@ def test_the_command_runs_seeds_and_says_what_came_of_them() -> None:
     [
         (["--faults", "storms"], "--faults: got 'storms', want all or some of clock-jumps"),
         (["--faults", "all", "--until", "soon"], "--until: got 'soon'"),
+        (["--faults", "all", "--seed", str(2**63 - 1), "--seeds", "2"], "want a 64-bit number"),
         (["--faults", "all", "x.yaml"], "want no INPUT"),
         ([], "want INPUT or --faults"),
     ],

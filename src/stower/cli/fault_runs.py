@@ -27,6 +27,12 @@ class Order(msgspec.Struct, frozen=True):
     active_ns: int
 
 
+def check_seeds(first: int, count: int = 1) -> None:
+    """Refuse what no engine can be seeded with."""
+    if not -(2**63) <= first <= 2**63 - count:
+        raise bad_input(f"--seed: got {first}, want a 64-bit number")
+
+
 def read_order(faults: str, seed: int, seeds: int, jobs: int, until: str) -> Order:
     """The options as they were given. Ends the program where they make no sense."""
     names = None
@@ -36,6 +42,7 @@ def read_order(faults: str, seed: int, seeds: int, jobs: int, until: str) -> Ord
             if name not in FAULT_BY_NAME:
                 known = ", ".join(FAULT_BY_NAME)
                 raise bad_input(f"--faults: got {name!r}, want {ALL} or some of {known}")
+    check_seeds(seed, seeds)
     active_ns = duration_ns(until)
     if active_ns is None or active_ns < 60 * SECOND_NS:
         raise bad_input(f"--until: got {until!r}, want a duration of 60s or more, such as 24h")

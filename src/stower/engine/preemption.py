@@ -281,20 +281,27 @@ class Search:
         spare = list(map(sum, zip(spare, *held)))
         if min(spare) < 0:
             return Found()
+
+        def comes_back(entry: PodEntry) -> bool:
+            nonlocal spare
+            left = list(map(sub, spare, of_shape[entry.shape.serial]))
+            if min(left) < 0:
+                return False
+            spare = left
+            return True
+
+        return self._reprieve(lower, comes_back)
+
+    def _reprieve(self, lower: list[PodEntry], comes_back: Callable[[PodEntry], bool]) -> Found:
+        """Who of these stays away once as many as may have come back, one after another."""
         lower.sort(key=importance)
-        violating, others = state.budgets.split(lower)
-        victims, violations = [], 0
-        for group in (violating, others):
-            for entry in group:
-                left = list(map(sub, spare, of_shape[entry.shape.serial]))
-                if min(left) < 0:
-                    victims.append(entry)
-                    violations += group is violating
-                else:
-                    spare = left
+        violating, others = self.state.budgets.split(lower)
+        kept_away = [entry for entry in violating if not comes_back(entry)]
+        violations = len(kept_away)
+        kept_away += [entry for entry in others if not comes_back(entry)]
         if violations:
-            victims.sort(key=importance)
-        return Found(tuple(victims), violations)
+            kept_away.sort(key=importance)
+        return Found(tuple(kept_away), violations)
 
     def _on_row(self, row: int) -> Found:
         state, pod = self.state, self.pod
@@ -310,20 +317,17 @@ class Search:
         if refused is not None:
             i, code = refused
             return Found(refusal=self.profile.filters[i].rejection(self.shape, code))
-        lower.sort(key=importance)
-        violating, others = state.budgets.split(lower)
-        victims = []
-        violations = 0
-        for group in (violating, others):
-            for entry in group:
-                one.add(entry)
-                if one.refused_by() is not None:
-                    one.remove(entry)
-                    victims.append(entry)
-                    violations += group is violating
-        victims.sort(key=importance)
+
+        def comes_back(entry: PodEntry) -> bool:
+            one.add(entry)
+            if one.refused_by() is None:
+                return True
+            one.remove(entry)
+            return False
+
+        found = self._reprieve(lower, comes_back)
         # With nobody to evict, something else than pods keeps it off.
-        return Found(tuple(victims), violations, None if victims else NO_VICTIMS)
+        return found if found.victims else Found(refusal=NO_VICTIMS)
 
     def _has_lower(self) -> Bools:
         """bool[row_limit]: rows with pods of lower priority."""

@@ -44,6 +44,7 @@ from stower.framework.post_filter import Remedy
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis, Rejection
 from stower.framework.reserve import Reservation
+from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import Bind, CallExtender, Write
 from stower.model.errors import InvalidObject, InvariantError
 from stower.model.kinds import (
@@ -56,9 +57,8 @@ from stower.model.kinds import (
 )
 from stower.state.cluster import ClusterState, PodEntry
 
-CONFLICT: Final = 409
 # No answer, or a gateway's time-out: the write may have been carried out.
-UNKNOWN_OUTCOME: Final = (0, 504)
+UNKNOWN_OUTCOME: Final = (0, UNKNOWN)
 # After so many binds of which nobody knows what became of them, the pod says so.
 BIND_TRIES_SILENT: Final = 2
 # Longer than a watch takes to be taken up again and to tell of what has happened meanwhile.

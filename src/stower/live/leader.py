@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from stower.framework.election import JITTER_FACTOR, Election, Object, Terms
+from stower.framework.retries import CONFLICT
 from stower.live.access import AccessError
 from stower.live.client import Answer, Client
 
@@ -17,7 +18,6 @@ __all__ = ["Candidate", "Terms"]
 
 log = logging.getLogger(__name__)
 NOT_FOUND: Final = 404
-CONFLICT: Final = 409
 SECOND_NS: Final = 1_000_000_000
 
 

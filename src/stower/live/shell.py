@@ -5,14 +5,14 @@ them.
 import asyncio
 import time
 from collections.abc import Coroutine, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
+from stower.framework.retries import TOO_MANY
 from stower.live.access import AccessError
 from stower.live.client import Answer, Client
 from stower.live.reflect import ListRefused
 from stower.live.window import Window
 
-TOO_MANY: Final = 429
 T = TypeVar("T")
 
 

@@ -16,7 +16,6 @@ class Agenda:
 
     def __init__(self) -> None:
         self.now_ns = 0
-        self.done = 0
         self._moments: list[tuple[int, int, Moment]] = []
         self._planned = 0
 
@@ -39,6 +38,5 @@ class Agenda:
             if at_once > MOMENTS_MAX:
                 raise InvariantError(f"time stands still at {at_ns} ns")
             self.now_ns = at_ns
-            self.done += 1
             moment()
         self.now_ns = max(self.now_ns, until_ns)

@@ -59,7 +59,6 @@ class Stream:
         self.objects: dict[str, ApiObject] = {}  # by uid, as far as was delivered
         self.is_listed = False
         self.is_watched = False
-        self.relists = 0
         self.connection = 0  # changes of an older one are not delivered
         self.cursor = 0  # up to this revision all was sent
         self.delivered: dict[int, None] = {}  # revisions beyond the first that is still on its way
@@ -155,7 +154,6 @@ class Link:
                 if not self._is_open or stream.connection != connection:
                     return
                 stream.objects = {obj.metadata.uid: obj for obj in found}
-                stream.relists += stream.is_listed
                 stream.is_listed = True
                 stream.cursor = revision
                 stream.delivered.clear()

@@ -15,13 +15,13 @@ from stower.engine.decisions import Decision
 from stower.engine.step import Engine
 from stower.framework.election import JITTER_FACTOR, Election, Terms
 from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
-from stower.framework.retries import TRIES, final_code, is_curable, pause_seconds
+from stower.framework.retries import CONFLICT, TRIES, final_code, is_curable, pause_seconds
 from stower.framework.writes import ApiWrite, CallExtender, CreateEvent, Write
 from stower.model.kinds import BACKGROUND, ApiObject, Node, Pod
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
 from stower.sim.link import Link, Weather
-from stower.sim.server import CONFLICT, NOT_FOUND, OK, Server
+from stower.sim.server import NOT_FOUND, OK, Server
 
 VIEWS: Final = (Node, Pod, *BACKGROUND)
 TERMS: Final = Terms()
@@ -50,7 +50,6 @@ class SchedulerProcess:
         self.decisions: deque[Decision] = deque(maxlen=1_000)
         self.skew_ns = 0  # its monotonic clock, ahead of the world's: it never goes back
         self.wall_skew_ns = 0
-        self.writes_sent = 0
         self._agenda = agenda
         self._server = server
         self._chance = chance
@@ -265,7 +264,6 @@ class SchedulerProcess:
         if not self._election.check(self.now_ns):
             self._lost()  # another leads already: what was not sent is not ours to send
             return
-        self.writes_sent += 1
 
         def answered(status: int, code: Any) -> None:
             if life == self.lives:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.framework.events import WatchType
+from stower.framework.retries import CONFLICT
 from stower.framework.writes import ApiWrite, Bind, CreateEvent, DeletePod, PatchPodStatus
 from stower.model.kinds import ApiObject, Pod
 from stower.model.meta import ObjectMeta
@@ -21,7 +22,6 @@ from stower.sim.changes import bound, patched
 
 OK: Final = 200
 NOT_FOUND: Final = 404
-CONFLICT: Final = 409
 HISTORY_MAX: Final = 4_000
 
 Change = tuple[int, WatchType, ApiObject]
@@ -32,7 +32,6 @@ class Server:
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.revision = 0
-        self.event_count = 0
         self.history: deque[Change] = deque()
         self.forgotten = 0  # changes up to this revision are not in the history any more
         self.tell: list[Callable[[Change], None]] = []
@@ -106,7 +105,6 @@ class Server:
 
     def _carry_out(self, write: ApiWrite) -> int:
         if isinstance(write, CreateEvent):
-            self.event_count += 1
             return OK
         if not isinstance(write, Bind | PatchPodStatus | DeletePod):
             return NOT_FOUND

@@ -22,7 +22,6 @@ from stower.sim.agenda import Agenda
 from stower.sim.checkers import CHECKERS
 from stower.sim.checkers.checker import Broken, Checker
 from stower.sim.faults import FAULT_BY_NAME, FAULTS
-from stower.sim.faults.fault import Fault
 from stower.sim.link import Weather
 from stower.sim.load import Load
 from stower.sim.nodes import Kubelets
@@ -158,6 +157,3 @@ def _told(now_ns: int, name: str, event: Event, writes: list[Write]) -> str:
     said = f"{type(event).__name__}{f' {kind.value}' if kind is not None else ''}{about}"
     done = ", ".join(f"{type(w).__name__} {w.name}" for w in writes)
     return f"{now_ns / SECOND_NS:.3f} s {name}: {said}{f' -> {done}' if done else ''}"
-
-
-__all__ = ["Fault", "Finding", "Trial"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stower.cli.fault_runs import read_order, run_order
+from stower.cli.fault_runs import check_seeds, read_order, run_order
 from stower.cli.gates import FeatureGates, features_of
 from stower.cli.inputs import InputError, Loaded, load, read_yaml_document
 from stower.cli.output import (
@@ -158,8 +158,7 @@ def _options(by: str, match: str, timed: bool, seed: int, feature_gates: str) ->
         selector = parse_selector(match) if match else None
     except ValueError as error:
         raise bad_input(f"--match: {error}") from None
-    if not -(2**63) <= seed < 2**63:
-        raise bad_input(f"--seed: got {seed}, want a 64-bit number")
+    check_seeds(seed)
     features = features_of(feature_gates)
     return Options(seed=seed, timed=timed, by=by, match=selector, features=features)
 

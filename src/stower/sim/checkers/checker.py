@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar, Protocol
 
 from stower.engine.step import Engine
-from stower.framework.events import Event
+from stower.framework.events import Event, WatchType
 from stower.framework.writes import Write
 from stower.model.kinds import Node, Pod
 from stower.model.resources import PODS, Amounts, amounts, node_room, pod_requests
@@ -55,6 +55,26 @@ class Checker:
     def broken(self, what: str) -> Broken:
         """To be raised."""
         return Broken(self.law, f"at {self.court.agenda.now_ns / 1e9:.3f} s: {what}")
+
+
+class Binds:
+    """Tells which pods get a node."""
+
+    def __init__(self) -> None:
+        self._bound: set[str] = set()
+
+    def seen(self, change: Change) -> Pod | None:
+        """The pod that has a node from this change on, if there is one."""
+        _, kind, pod = change
+        if (
+            not isinstance(pod, Pod)
+            or kind is WatchType.DELETED
+            or not pod.spec.node_name
+            or pod.metadata.uid in self._bound
+        ):
+            return None
+        self._bound.add(pod.metadata.uid)
+        return pod
 
 
 def on_node(server: Server, name: str) -> list[Pod]:

@@ -4,10 +4,9 @@ from typing import Final
 
 import msgspec
 
-from stower.framework.events import WatchType
 from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS
-from stower.sim.checkers.checker import Checker, Court
+from stower.sim.checkers.checker import Binds, Checker, Court
 from stower.sim.server import Change
 
 # The room was there for so long, and the pod waited for so long: longer than a backoff, the time
@@ -25,22 +24,17 @@ class Priorities(Checker):
 
     def __init__(self, court: Court) -> None:
         super().__init__(court)
-        self._bound: set[str] = set()
+        self._binds = Binds()
         self._node_ns: dict[str, int] = {}  # when a node, or what is on it, last changed
         self._any_ns = 0  # when any did
 
     def changed(self, change: Change) -> None:
         """A pod gets a node; what else happens there may be what it waited for."""
-        _, kind, obj = change
+        _, _, obj = change
         name = obj.spec.node_name if isinstance(obj, Pod) else obj.metadata.name
-        if (
-            isinstance(obj, Pod)
-            and kind is not WatchType.DELETED
-            and obj.spec.node_name
-            and obj.metadata.uid not in self._bound
-        ):
-            self._bound.add(obj.metadata.uid)
-            self._look(obj)
+        pod = self._binds.seen(change)
+        if pod is not None:
+            self._look(pod)
         if name:
             self._node_ns[name] = self._any_ns = self.court.agenda.now_ns
 

@@ -1,8 +1,7 @@
 """No node is overcommitted by the scheduler's own doing."""
 
-from stower.framework.events import WatchType
-from stower.model.kinds import Node, Pod
-from stower.sim.checkers.checker import Checker, Court, lacking, on_node
+from stower.model.kinds import Node
+from stower.sim.checkers.checker import Binds, Checker, Court, lacking, on_node
 from stower.sim.server import Change
 
 
@@ -13,17 +12,14 @@ class RoomKept(Checker):
 
     def __init__(self, court: Court) -> None:
         super().__init__(court)
-        self._bound: set[str] = set()
+        self._binds = Binds()
 
     def changed(self, change: Change) -> None:
         """Look at each pod that gets a node."""
-        _, kind, pod = change
-        if not isinstance(pod, Pod) or kind is WatchType.DELETED:
+        pod = self._binds.seen(change)
+        if pod is None:
             return
-        name, uid = pod.spec.node_name, pod.metadata.uid
-        if not name or uid in self._bound:
-            return
-        self._bound.add(uid)
+        name = pod.spec.node_name
         node = self.court.server.get(Node, name)
         if node is None:
             return
