@@ -288,3 +288,37 @@ def test_options_that_cannot_be(arguments: tuple[str, ...], want: str) -> None:
     code, text = refusal(*arguments)
     assert 2 == code
     assert want in text
+
+
+@pytest.mark.behaviour("X5")
+def test_what_was_recorded_over_http_replays_to_the_same_writes(
+    served: Client, tmp_path: Path
+) -> None:
+    """Through cuts, a pod that fits nowhere, and a preemption."""
+    recording = tmp_path / "r.ndjson.zst"
+    add_nodes(served, 3)
+    arguments = ("--no-leader-elect", "--record", str(recording))
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    assert 201 == served.call("POST", classes, {"metadata": {"name": "urgent"}, "value": 9})[0]
+    with (
+        cutting(served.kubeconfig, tmp_path / "proxied", 0.7) as cuts,
+        scheduler(tmp_path / "proxied", *arguments) as command,
+    ):
+        add_pods(served, [f"p{number}" for number in range(40)], "200m")
+        until(served, PODS, lambda o: len(bound(o)) == 40)
+        add_pods(served, ["big"], "64")
+        until(served, PODS, lambda o: condition_false(o["big"]))
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}
+        spec = {"priorityClassName": "urgent", "containers": [container]}
+        assert 201 == served.call("POST", PODS, {"metadata": {"name": "first"}, "spec": spec})[0]
+        until(served, PODS, lambda o: o["first"]["status"].get("nominatedNodeName"))
+        assert cuts() > 0
+        assert 0 == command.stop()
+    ran = subprocess.run(
+        [sys.executable, "-m", "stower.cli.main", "replay", str(recording), "--output", "json"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (0, "") == (ran.returncode, ran.stderr)
+    told = json.loads(ran.stdout)
+    assert None is told["difference"]
+    assert told["writes"] > 80

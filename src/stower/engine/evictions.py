@@ -54,6 +54,9 @@ class Evictions:
         self._over = over
         self._waiting: dict[int, tuple[_Preemption, PodEntry, bool]] = {}
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def __contains__(self, entry: PodEntry) -> bool:
         """Whether the pod is being sent away."""
         return any(victim is entry for _, victim, _ in self._waiting.values())

@@ -21,3 +21,7 @@ class Limits(msgspec.Struct, frozen=True):
     event_note_bytes_max: int = 1_024
     # Deleted pods remembered; deliveries that are late by more than so many deletions are not real.
     gone_pods_max: int = 4_096
+    # After so many binds of which nobody knows what became of them, the pod says so.
+    bind_tries_silent: int = 2
+    # Longer than a watch takes to be taken up again and to tell of what has happened meanwhile.
+    doubt_ns: int = 60 * SECOND_NS

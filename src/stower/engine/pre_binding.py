@@ -61,6 +61,11 @@ class PreBinding:
         return list(self._waiting)
 
     @property
+    def is_writing(self) -> bool:
+        """Whether a write is not answered yet."""
+        return bool(self._by_write)
+
+    @property
     def next_wake_ns(self) -> int | None:
         """When the first of them has waited for too long."""
         while self._deadlines and not self._is_waiting(self._deadlines[0][2]):

@@ -14,7 +14,7 @@ from stower.engine.decisions import Decision, Outcome
 from stower.engine.evictions import Evictions, told
 from stower.engine.extended_cycle import ExtendedCycle
 from stower.engine.extending import Extending, bind_error
-from stower.engine.limits import SECOND_NS, Limits
+from stower.engine.limits import Limits
 from stower.engine.pre_binding import PreBinding
 from stower.engine.queue import Queue, QueuedPod
 from stower.engine.storage import StorageEvents
@@ -30,6 +30,7 @@ from stower.framework.changes import (
 from stower.framework.events import (
     Event,
     ExtenderAnswered,
+    Hold,
     Listed,
     Observed,
     Tick,
@@ -59,10 +60,6 @@ from stower.state.cluster import ClusterState, PodEntry
 
 # No answer, or a gateway's time-out: the write may have been carried out.
 UNKNOWN_OUTCOME: Final = (0, UNKNOWN)
-# After so many binds of which nobody knows what became of them, the pod says so.
-BIND_TRIES_SILENT: Final = 2
-# Longer than a watch takes to be taken up again and to tell of what has happened meanwhile.
-DOUBT_NS: Final = 60 * SECOND_NS
 
 
 class Engine:
@@ -89,6 +86,7 @@ class Engine:
         self._doubts: dict[str, int] = {}
         # Pods that are gone, oldest first: a late event must not bring one back.
         self._gone: dict[str, None] = {}
+        self._is_held = False
         self._writes: list[Write] = []
         self._tell = Telling(
             self.state, self.limits, lambda write: self._writes.append(write), self._id
@@ -128,12 +126,22 @@ class Engine:
     def next_wake_ns(self) -> int | None:
         """When to send a Tick if nothing happens before; None where only an event can help."""
         # While an extender is asked, no other pod is tried.
-        next_pod = None if self._extended.is_busy else self.queue.next_wake_ns
+        is_shut = self._is_held or self._extended.is_busy
+        next_pod = None if is_shut else self.queue.next_wake_ns
         wakes = (next_pod, self._pre_binding.next_wake_ns)
         due = [d for d in wakes if d is not None]
         due += [d for d, _, _, _ in self._resend[:1]]
         due += [*self._doubts.values()][:1]
         return max(min(due), self.now_ns) if due else None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is under way: all that was decided is in the objects that were shown."""
+        open = (self._waiting, self._resend, self._doubts, self._evictions)
+        if any(open) or self._pre_binding.is_writing or self._extended.is_busy:
+            return False
+        pods = self.state.pods.values()
+        return not any(e.assumed and e.uid not in self._pre_binding for e in pods)
 
     def drain(self) -> list[Decision]:
         """The decisions since the last call, oldest first."""
@@ -190,6 +198,9 @@ class Engine:
             if entry.assumed and entry.uid not in awaited:
                 self._doubt(entry)
 
+    def _on_hold(self, event: Hold) -> None:
+        self._is_held = event.is_on
+
     def _awaited(self) -> set[str]:
         """Pods that somebody answers for still."""
         awaited = {queued.entry.uid for queued, _ in self._waiting.values()}
@@ -198,7 +209,7 @@ class Engine:
 
     def _doubt(self, entry: PodEntry) -> None:
         """Its bind may have been lost: it keeps its room for as long as a watch may need."""
-        self._doubts.setdefault(entry.uid, self.now_ns + DOUBT_NS)
+        self._doubts.setdefault(entry.uid, self.now_ns + self.limits.doubt_ns)
 
     def _take_back_doubtful(self) -> None:
         """Pods that no watch has shown on their node, and that nobody answers for, wait again.
@@ -252,7 +263,7 @@ class Engine:
             queued.bind_tries += 1
             due_ns = self.now_ns + self.queue.delay_ns(queued.bind_tries)
             heappush(self._resend, (due_ns, event.id, queued, node_name))
-            if queued.bind_tries == BIND_TRIES_SILENT:
+            if queued.bind_tries == self.limits.bind_tries_silent:
                 self._tell.decide(queued, Outcome.ERROR, message=message)
                 self._tell.report(queued, "SchedulerError", message)
             return
@@ -438,7 +449,8 @@ class Engine:
 
     def _run_cycles(self) -> None:
         for _ in range(self.limits.cycles_per_step_max):
-            queued = None if self._extended.is_busy else self.queue.pop(self.now_ns)
+            is_shut = self._is_held or self._extended.is_busy
+            queued = None if is_shut else self.queue.pop(self.now_ns)
             if queued is None:
                 return
             if queued.entry.pod.metadata.deletion_timestamp is not None:
@@ -581,6 +593,7 @@ HANDLERS: Final[Mapping[type, Callable[..., None]]] = {
     Observed: Engine._on_observed,
     Listed: Engine._on_listed,
     Tick: Engine._on_tick,
+    Hold: Engine._on_hold,
     ExtenderAnswered: Engine._on_extender_answered,
     WriteOk: Engine._on_write_ok,
     WriteFailed: Engine._on_write_failed,

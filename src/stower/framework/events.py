@@ -57,4 +57,10 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
     """Nothing but time has passed."""
 
 
-Event = Observed | Listed | WriteOk | WriteFailed | ExtenderAnswered | Tick
+class Hold(msgspec.Struct, frozen=True, gc=False):
+    """Try no more pods, as another engine is to take over once nothing is under way; or go on."""
+
+    is_on: bool
+
+
+Event = Observed | Listed | WriteOk | WriteFailed | ExtenderAnswered | Tick | Hold

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from stower.engine.step import Engine
+from stower.framework.recording import Recording
 from stower.live.access import AccessError, read_access
 from stower.live.client import Client
 from stower.live.extenders import ExtenderError
@@ -48,6 +49,7 @@ async def run(
     telling: Endpoint | None,
     ready: Callable[[str, int | None], None],
     stop: Callable[[], asyncio.Event],
+    recording: Recording | None = None,
 ) -> None:
     """Until the event is set that `stop` makes. `ready` is told the server and the endpoint's port.
 
@@ -63,7 +65,7 @@ async def run(
     async with Client(access, USER_AGENT) as client, contextlib.AsyncExitStack() as stack:
         observer = telling.metrics if telling is not None else None
         try:
-            scheduler = Scheduler(client, build, options, observer)
+            scheduler = Scheduler(client, build, options, observer, recording)
         except ExtenderError as error:
             raise ShellError(str(error)) from None
         try:

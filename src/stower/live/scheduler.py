@@ -28,6 +28,7 @@ from stower.framework.events import (
     WriteOk,
 )
 from stower.framework.extenders import Extender
+from stower.framework.recording import Recording
 from stower.framework.writes import CallExtender
 from stower.live.access import AccessError
 from stower.live.client import Answer, Client, collection_path
@@ -35,6 +36,7 @@ from stower.live.dispatch import Dispatch
 from stower.live.extenders import Extenders
 from stower.live.leader import Candidate, Terms
 from stower.live.reflect import Changes, Reflector, Views
+from stower.live.renewal import Renewal
 from stower.live.shell import Clock, ShellError, run_until, sleep_until
 from stower.live.window import IN_FLIGHT
 from stower.model.kinds import BACKGROUND, KINDS, Node, Pod
@@ -48,6 +50,7 @@ LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 # Decide for so long, then let the loop read and send.
 SLICE_SECONDS: Final = 0.004
 CLOSE_SECONDS: Final = 5.0
+FLUSH_SECONDS: Final = 1.0
 DECISIONS_KEPT: Final = 1_000
 MINOR_MIN: Final = 30
 
@@ -79,6 +82,7 @@ class Scheduler:
         build: Callable[[], Engine],
         options: Options,
         observer: Observer | None = None,
+        recording: Recording | None = None,
     ) -> None:
         """`build` makes the engine, once there is something to decide."""
         self.engine: Engine | None = None
@@ -87,6 +91,8 @@ class Scheduler:
         self._build = build
         self._options = options
         self._observer = observer
+        self._recording = recording
+        self._renewal = Renewal(recording) if recording is not None else None
         self._clock = Clock()
         self._inbox: deque[Event] = deque()
         self._awake = asyncio.Event()
@@ -153,7 +159,7 @@ class Scheduler:
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`, or until leadership is lost. Raises ShellError."""
         reflecting = [r.run() for r in (self.nodes, self.pods, *self.related)]
-        work = (*reflecting, self._lead())
+        work = (*reflecting, self._lead(), self._keep_flushed())
         try:
             await run_until(stop, self._client.access.server, work)
         finally:
@@ -234,8 +240,7 @@ class Scheduler:
         while not self.is_ready:
             self._awake.clear()
             await self._awake.wait()
-        engine = self.engine = self._build()
-        self._inbox.append(self._everything())
+        engine = self._begin()
         while True:
             until = time.perf_counter() + SLICE_SECONDS
             while (event := self._next(engine)) is not None:
@@ -243,19 +248,61 @@ class Scheduler:
                 if time.perf_counter() >= until:
                     break
             else:
+                if self._renewal is not None and self._renewal.is_due(engine, self._is_quiet):
+                    engine = self._begin()
+                    self._renewal.done()
+                    continue
                 self._awake.clear()
-                await sleep_until(self._awake, engine.next_wake_ns, self._clock)
+                await sleep_until(self._awake, self._wakes_ns(engine), self._clock)
                 continue
             await asyncio.sleep(0)
 
+    def _begin(self) -> Engine:
+        """A new engine, and everything there is."""
+        engine = self.engine = self._build()
+        if self._recording is not None:
+            self._recording.built(self._options.instance)
+        self._inbox.clear()
+        self._inbox.append(self._everything())
+        return engine
+
+    @property
+    def _is_quiet(self) -> bool:
+        return not self._inbox and not self.dispatch.waiting
+
+    def _wakes_ns(self, engine: Engine) -> int | None:
+        due_ns = engine.next_wake_ns
+        renewal_ns = self._renewal.wakes_ns if self._renewal is not None else None
+        if due_ns is None or renewal_ns is None:
+            return due_ns if renewal_ns is None else renewal_ns
+        return min(due_ns, renewal_ns)
+
+    async def _keep_flushed(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            if self._recording is not None:
+                self._recording.flush()
+
     def _next(self, engine: Engine) -> Event | None:
+        if self._renewal is not None:
+            order = self._renewal.order(self._clock.now_ns())
+            if order is not None:
+                return order
         if self._inbox:
             return self._inbox.popleft()
         due_ns = engine.next_wake_ns
         return Tick() if due_ns is not None and due_ns <= self._clock.now_ns() else None
 
     def _step(self, engine: Engine, event: Event) -> None:
-        writes = engine.step(event, self._clock.now_ns())
+        now_ns = self._clock.now_ns()
+        try:
+            writes = engine.step(event, now_ns)
+        except Exception:
+            if self._recording is not None:
+                self._recording.stepped(self._options.instance, now_ns, event, ())
+            raise
+        if self._recording is not None:
+            self._recording.stepped(self._options.instance, now_ns, event, writes)
         for decision in engine.drain():
             self.decisions.append(decision)
             if self._observer is not None:

@@ -11,6 +11,7 @@ from stower.assembly import build_engine
 from stower.engine.decisions import Decision, Outcome
 from stower.framework.plugin import Features, Plugin
 from stower.framework.reasons import count_reasons
+from stower.framework.recording import Recording
 from stower.model.resources import PODS
 from stower.model.selectors import LabelSelector
 from stower.sim.workload import Workload
@@ -102,6 +103,7 @@ def simulate(
     configuration: Mapping[str, Any] | None,
     options: Options,
     progress: Progress | None = None,
+    recording: Recording | None = None,
 ) -> Report:
     """Run the workload under the configuration. Raises InvalidObject for a configuration that is
     none.
@@ -119,7 +121,7 @@ def simulate(
         last[decision.uid] = decision
 
     last: dict[str, Decision] = {}
-    world = World(engine, count)
+    world = World(engine, count, recording)
     curve: list[tuple[int, dict[str, float]]] = []
     total = len(workload.arrivals)
     stride = max(1, total // CURVE_POINTS)

@@ -20,6 +20,7 @@ from stower.framework.events import (
     WatchType,
     WriteOk,
 )
+from stower.framework.recording import Recording
 from stower.framework.writes import (
     Bind,
     CallExtender,
@@ -34,13 +35,17 @@ from stower.sim.changes import bound, patched
 
 # Ticks in a row that may find nothing to do before the world is taken to stand still.
 IDLE_TICKS_MAX = 64
+ENGINE = "simulate"  # as recordings name it
 
 
 class World:
     """One engine and everything around it."""
 
     def __init__(
-        self, engine: Engine, on_decision: Callable[[Decision], None] | None = None
+        self,
+        engine: Engine,
+        on_decision: Callable[[Decision], None] | None = None,
+        recording: Recording | None = None,
     ) -> None:
         """`on_decision` is told of every attempt, in order."""
         self.engine = engine
@@ -49,6 +54,9 @@ class World:
         self.event_count = 0
         self._inbox: deque[Event] = deque()
         self._on_decision = on_decision
+        self._recording = recording
+        if recording is not None:
+            recording.built(ENGINE)
         self._binder = Binder()
 
     def start(
@@ -93,7 +101,11 @@ class World:
     def _send(self, event: Event) -> None:
         self._inbox.append(event)
         while self._inbox:
-            for write in self.engine.step(self._inbox.popleft(), self.now_ns):
+            event = self._inbox.popleft()
+            writes = self.engine.step(event, self.now_ns)
+            if self._recording is not None:
+                self._recording.stepped(ENGINE, self.now_ns, event, writes)
+            for write in writes:
                 self._carry_out(write)
             if self._on_decision is not None:
                 for decision in self.engine.drain():

@@ -14,6 +14,7 @@ from stower.cli.gates import FeatureGates, features_of
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input, console, failed
 from stower.cli.plugins import plugins_of
+from stower.cli.recordings import RECORD_MAX, Record, RecordMax, recorder_of
 from stower.cli.stopping import WithParent, stop_event, wait_for_go
 from stower.framework.configuration import read_configuration
 from stower.framework.election import read_terms
@@ -31,6 +32,8 @@ Examples:
   stower run
 
   stower run --kubeconfig .stower/kubeconfig --no-leader-elect
+
+  stower run --record stower.ndjson.zst --record-max 4Gi
 
   stower run --context prod --config scheduler.yaml --port 10259 --token-file token
 
@@ -69,6 +72,8 @@ def run(
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides ties between equally good nodes.")] = 0,
     feature_gates: FeatureGates = "",
+    record: Record = None,
+    record_max: RecordMax = RECORD_MAX,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
     with_parent: WithParent = False,
 ) -> None:
@@ -117,10 +122,14 @@ def run(
     options = Options(instance, seed, in_flight, terms, configuration.extenders)
     place = Place(kubeconfig, context)
     wait_for_go(with_parent)
+    recorder = recorder_of(record, record_max, document, seed, features, CYCLES_PER_STEP)
     try:
-        asyncio.run(run_scheduler(place, build, options, telling, ready, stop))
+        asyncio.run(run_scheduler(place, build, options, telling, ready, stop, recorder))
     except ShellError as error:
         raise failed(str(error)) from None
+    finally:
+        if recorder is not None:
+            recorder.close()
 
 
 def _document(config: str) -> dict[str, Any] | None:

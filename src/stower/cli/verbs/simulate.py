@@ -23,6 +23,7 @@ from stower.cli.output import (
 )
 from stower.cli.plot import PlotError, plot, plot_format
 from stower.cli.plugins import plugins_of
+from stower.cli.recordings import RECORD_MAX, Record, RecordMax, recorder_of
 from stower.model.errors import InvalidObject
 from stower.model.selectors import parse_selector
 from stower.sim.simulate import Options, Report, simulate
@@ -89,6 +90,8 @@ def run(
         typer.Option(metavar="FILE", help="Write all objects as JSON lines, pods with their node."),
     ] = None,
     feature_gates: FeatureGates = "",
+    record: Record = None,
+    record_max: RecordMax = RECORD_MAX,
     require_all: Annotated[
         bool, typer.Option("--require-all", help="Exit with 1 if a pod stays pending.")
     ] = False,
@@ -125,6 +128,8 @@ def run(
         raise typer.BadParameter("want INPUT or --faults", param_hint="INPUT")
     options = _options(by, match, timed, seed, feature_gates)
     policies = _policies(config or [])
+    if record is not None and len(policies) > 1:
+        raise bad_input("--record: a recording is of one configuration, got several --config")
     _check_target("--plot", plot_file)
     _check_target("--objects", objects)
     try:
@@ -133,9 +138,12 @@ def run(
         loaded = load(inputs)
         reports = []
         for name, document in policies:
+            recorder = recorder_of(record, record_max, document, seed, options.features)
             with progress(f"simulate {name}") as update:
                 own = msgspec.structs.replace(options, plugins=plugins_of(document))
-                reports.append(simulate(loaded.workload, name, document, own, update))
+                reports.append(simulate(loaded.workload, name, document, own, update, recorder))
+            if recorder is not None:
+                recorder.close()
         if plot_file is not None:
             plot(reports, plot_file)
     except (InputError, PlotError) as error:

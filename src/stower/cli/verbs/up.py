@@ -16,6 +16,7 @@ import typer
 from stower.cli import clusters
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input, console, failed, note
+from stower.cli.recordings import RECORD_MAX, Record, RecordMax
 from stower.cli.stopping import stop_event
 from stower.cli.supervisor import (
     CLUSTER,
@@ -61,6 +62,8 @@ def run(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of the API server; 0 takes a free one.")
     ] = 6443,
+    record: Record = None,
+    record_max: RecordMax = RECORD_MAX,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Leave it running; `stower down` stops it.")
     ] = False,
@@ -92,6 +95,7 @@ def run(
     if detach:
         _detach(state)
         return
+    scheduling = _scheduling(state, config, record, record_max)
     wanted = sum(pool.count for pool in described.pools)
     began = time.monotonic()
     try:
@@ -100,18 +104,25 @@ def run(
                 write_whole(state / CLUSTER, msgspec.json.encode(document))
             except OSError as error:
                 raise UpError(f"--state {state}: {error.strerror}") from None
-            asyncio.run(_up(state, port, config, wanted, began))
+            asyncio.run(_up(state, port, scheduling, wanted, began))
     except UpError as error:
         raise failed(str(error)) from None
 
 
-async def _up(state: Path, port: int, config: str, wanted: int, began: float) -> None:
+def _scheduling(state: Path, config: str, record: Path | None, record_max: str) -> list[str]:
+    """The scheduler's command line."""
+    made = ["run", "--kubeconfig", str((state / "kubeconfig").resolve()), "--no-leader-elect"]
+    if config:
+        made += ["--config", str(Path(config).resolve())]
+    if record is not None:
+        made += ["--record", str(record.resolve()), "--record-max", record_max]
+    return made
+
+
+async def _up(state: Path, port: int, scheduling: list[str], wanted: int, began: float) -> None:
     stop = stop_event()
     kubeconfig = (state / "kubeconfig").resolve()
     logs = state / LOGS
-    scheduling = ["run", "--kubeconfig", str(kubeconfig), "--no-leader-elect"]
-    if config:
-        scheduling += ["--config", str(Path(config).resolve())]
     serving = ["apiserver", "--state", str(state.resolve()), "--port", str(port)]
     serving += ["--admission", "ServiceAccount,TaintNodesByCondition"]
     actors = ["actors", "--kubeconfig", str(kubeconfig)]

@@ -1,0 +1,72 @@
+"""The options that make a recording, and how engines are built from one again."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stower.assembly import build_engine
+from stower.cli.output import bad_input
+from stower.cli.plugins import plugins_of
+from stower.engine.limits import Limits
+from stower.engine.step import Engine
+from stower.framework.plugin import Features
+from stower.model.quantity import parse_quantity
+from stower.record.lines import Engine as BuiltLine
+from stower.record.recorder import BYTES_MAX, PARTS, Built, Recorder
+
+Record = Annotated[
+    Path | None,
+    typer.Option(
+        "--record",
+        metavar="FILE",
+        help="Record all that the scheduler is told and writes, for replay and what-if; "
+        "packed where the name ends in .zst.",
+    ),
+]
+RecordMax = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE",
+        help="With --record: bytes of all its parts together; the oldest is dropped.",
+    ),
+]
+RECORD_MAX = f"{BYTES_MAX >> 30}Gi"
+PART_BYTES_MIN = 2**16
+
+
+def recorder_of(
+    path: Path | None,
+    size: str,
+    configuration: Mapping[str, Any] | None,
+    seed: int,
+    features: Features,
+    cycles_per_step_max: int = Limits().cycles_per_step_max,
+) -> Recorder | None:
+    """Who records, if asked to. Ends the program where that cannot be."""
+    if path is None:
+        return None
+    least = PARTS * PART_BYTES_MIN
+    try:
+        bytes_max = parse_quantity(size).value()
+    except ValueError:
+        bytes_max = 0
+    if bytes_max < least:
+        raise bad_input(f"--record-max: got {size!r}, want a size of {least >> 10}Ki or more")
+    built = Built(configuration, seed, cycles_per_step_max, features)
+    try:
+        return Recorder(path, built, bytes_max)
+    except OSError as error:
+        raise bad_input(f"--record {path}: {error.strerror}") from None
+
+
+def built_again(line: BuiltLine) -> Engine:
+    """An engine as the recording says. Raises InvalidObject."""
+    return build_engine(
+        line.configuration,
+        seed=line.seed,
+        features=line.features,
+        cycles_per_step_max=line.cycles_per_step_max,
+        plugins=plugins_of(line.configuration),
+    )

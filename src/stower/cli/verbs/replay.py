@@ -1,0 +1,85 @@
+"""stower replay: a recording played back, to prove that the same comes of it."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from stower.cli.output import Output, as_dict, bad_input, console, emit, note, progress
+from stower.cli.recordings import built_again
+from stower.model.errors import InvalidObject
+from stower.model.times import SECOND_NS
+from stower.record.reader import read
+from stower.record.replay import Difference, Replayed, replay
+
+NAME = "replay"
+EPILOG = """
+Examples:
+
+  stower up --record stower.ndjson.zst
+
+  stower replay stower.ndjson.zst
+
+Every engine of the recording is built again and told the same at the same times. The exit code is 1
+where it writes anything else than it did then; the first difference is shown.
+"""
+STRIDE = 1_000
+
+
+def run(
+    recording: Annotated[Path, typer.Argument(metavar="FILE", help="A recording (--record).")],
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print it.")
+    ] = Output.TABLE,
+) -> None:
+    """Play a recording back and compare what is written, byte for byte."""
+    began = time.perf_counter()
+    try:
+        with progress("replay") as update:
+
+            def told(steps: int) -> None:
+                if update is not None and steps % STRIDE == 0:
+                    update(steps, steps)
+
+            found = replay(read(recording), built_again, told)
+    except InvalidObject as error:
+        raise bad_input(f"{recording}: {error}") from None
+    except OSError as error:
+        raise bad_input(f"{recording}: {error.strerror}") from None
+    if output is Output.TABLE:
+        _print(found, time.perf_counter() - began)
+    else:
+        emit(as_dict(found), output)
+    if found.difference is not None:
+        raise typer.Exit(1)
+
+
+def _print(found: Replayed, seconds: float) -> None:
+    covers = (found.last_ns - found.first_ns) / SECOND_NS
+    console().print(
+        f"{found.steps:,} steps of {found.engines:,} engines, {covers:,.1f} s, played back in "
+        f"{seconds:.1f} s."
+    )
+    if found.difference is None:
+        console().print(f"The same {found.writes:,} writes, byte for byte.")
+    else:
+        _tell(found.difference)
+
+
+def _tell(difference: Difference) -> None:
+    """The first write that is not as it was."""
+    note(
+        f"step {difference.step:,} (line {difference.line:,}, {difference.event} at "
+        f"{difference.at_ns / SECOND_NS:.3f} s, engine {difference.engine!r}) went another way"
+    )
+    pairs = zip(difference.recorded, difference.replayed, strict=False)
+    same = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+    if same is None:
+        same = min(len(difference.recorded), len(difference.replayed))
+    for what, writes in (("recorded", difference.recorded), ("now", difference.replayed)):
+        text = msgspec.json.encode(writes[same]).decode() if same < len(writes) else "nothing"
+        note(f"  {what:8}: write {same + 1} of {len(writes)}: {text}")
+    if difference.fault:
+        note(f"  it failed: {difference.fault}")

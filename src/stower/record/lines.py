@@ -1,0 +1,222 @@
+"""A recording, line by line: how engines were built, what they were told, what they wrote.
+
+Each line is one JSON object. `Engine` lines say how an engine was built; `Object` lines are what
+the next Listed event lists; `Step` lines are one event, its time, and all writes that came of it.
+Lines name their engine, as several may be recorded side by side (docs/recordings.md).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from stower.framework.events import (
+    Event,
+    ExtenderAnswered,
+    Hold,
+    Listed,
+    Observed,
+    Tick,
+    WatchType,
+    WriteFailed,
+    WriteOk,
+)
+from stower.framework.plugin import Features
+from stower.framework.writes import Write
+from stower.model.errors import InvalidObject
+from stower.model.kinds import KIND_BY_NAME, KIND_BY_VIEW, ApiObject
+from stower.model.raw import decode
+
+FORMAT: Final = 1
+CHANGES: Final = tuple(kind.value for kind in WatchType)
+
+
+class Engine(msgspec.Struct, frozen=True, tag=True, rename="camel", forbid_unknown_fields=True):
+    """An engine was built, and this is all that it was built from."""
+
+    engine: str
+    format: int
+    seed: int
+    cycles_per_step_max: int
+    features: Features
+    configuration: dict[str, Any] | None
+
+
+class Object(msgspec.Struct, frozen=True, tag=True, rename="camel"):
+    """An object of the next list."""
+
+    api_version: str
+    kind: str
+    object: msgspec.Raw
+
+
+class Step(msgspec.Struct, frozen=True, tag=True, rename="camel"):
+    """An event, and the writes that came of it, as JSON."""
+
+    engine: str
+    at_ns: int
+    event: msgspec.Raw
+    writes: msgspec.Raw
+
+
+Line = Engine | Object | Step
+
+
+class _Observed(msgspec.Struct, frozen=True, tag="Observed", rename="camel"):
+    change: str
+    api_version: str
+    kind: str
+    object: msgspec.Raw
+
+
+class _Listed(msgspec.Struct, frozen=True, tag="Listed"):
+    objects: int
+
+
+class _WriteOk(msgspec.Struct, frozen=True, tag="WriteOk"):
+    id: int
+
+
+class _WriteFailed(msgspec.Struct, frozen=True, tag="WriteFailed"):
+    id: int
+    code: int
+    message: str
+
+
+class _ExtenderAnswered(msgspec.Struct, frozen=True, tag="ExtenderAnswered"):
+    id: int
+    body: bytes
+    error: str
+
+
+class _Tick(msgspec.Struct, frozen=True, tag="Tick"):
+    pass
+
+
+class _Hold(msgspec.Struct, frozen=True, tag="Hold", rename="camel"):
+    is_on: bool
+
+
+_AnyEvent = _Observed | _Listed | _WriteOk | _WriteFailed | _ExtenderAnswered | _Tick | _Hold
+
+
+def _view_name(view: Any) -> str:
+    """What a write says of the kind that it changes."""
+    kind = KIND_BY_VIEW[view]
+    return f"{kind.api_version}/{kind.name}"
+
+
+_encoder: Final = msgspec.json.Encoder(enc_hook=_view_name)
+_line: Final = msgspec.json.Decoder(Line)
+_event: Final = msgspec.json.Decoder(_AnyEvent)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+# Writing
+
+
+def engine_line(
+    engine: str,
+    seed: int,
+    cycles_per_step_max: int,
+    features: Features,
+    configuration: Mapping[str, Any] | None,
+) -> bytes:
+    """The line of an engine that was built."""
+    document = None if configuration is None else dict(configuration)
+    return _encoder.encode(Engine(engine, FORMAT, seed, cycles_per_step_max, features, document))
+
+
+def step_lines(engine: str, now_ns: int, event: Event, writes: Iterable[Write]) -> Iterator[bytes]:
+    """The line of a step, those of the objects that it lists before it."""
+    if isinstance(event, Listed):
+        for obj in event.objects:
+            yield _encoder.encode(Object(*_typed(obj)))
+    told = _event_json(event)
+    yield _encoder.encode(Step(engine, now_ns, msgspec.Raw(told), msgspec.Raw(writes_json(writes))))
+
+
+def writes_json(writes: Iterable[Write]) -> bytes:
+    """The writes as they stand in a recording: equal writes are equal bytes."""
+    return b"[" + b",".join(map(_write_json, writes)) + b"]"
+
+
+def _write_json(write: Write) -> bytes:
+    return b'{"write":"%s",%s' % (type(write).__name__.encode(), _encoder.encode(write)[1:])
+
+
+def _typed(obj: ApiObject) -> tuple[str, str, msgspec.Raw]:
+    kind = KIND_BY_VIEW[type(obj)]
+    return kind.api_version, kind.name, msgspec.Raw(_encoder.encode(obj))
+
+
+def _event_json(event: Event) -> bytes:
+    told: _AnyEvent
+    match event:
+        case Observed(change, obj):
+            told = _Observed(change.value, *_typed(obj))
+        case Listed(objects):
+            told = _Listed(len(objects))
+        case WriteOk(id):
+            told = _WriteOk(id)
+        case WriteFailed(id, code, message):
+            told = _WriteFailed(id, code, message)
+        case ExtenderAnswered(id, body, error):
+            told = _ExtenderAnswered(id, body, error)
+        case Hold(is_on):
+            told = _Hold(is_on)
+        case Tick():
+            told = _Tick()
+    return _encoder.encode(told)
+
+
+# Reading
+
+
+def read_line(data: bytes) -> Line:
+    """One line. Raises InvalidObject."""
+    try:
+        line: Line = _line.decode(data)
+    except _UNREADABLE as error:
+        shown = data[:60].decode("utf-8", "replace")
+        raise InvalidObject("$", shown, f"a line of a recording ({error})") from None
+    if isinstance(line, Engine) and line.format != FORMAT:
+        raise InvalidObject("format", line.format, f"{FORMAT}: another version of stower wrote it")
+    return line
+
+
+def read_object(api_version: str, kind: str, data: bytes) -> ApiObject:
+    """An object's typed view. Raises InvalidObject."""
+    found = KIND_BY_NAME.get((api_version, kind))
+    if found is None:
+        raise InvalidObject("kind", f"{kind} ({api_version})", "a kind that scheduling reads")
+    obj: ApiObject = decode(data, found.view)
+    return obj
+
+
+def read_event(step: Step, listed: list[ApiObject]) -> Event:
+    """The event of a step; `listed`: the objects of the lines before it. Raises InvalidObject."""
+    try:
+        told = _event.decode(step.event)
+    except _UNREADABLE as error:
+        shown = bytes(step.event)[:60].decode("utf-8", "replace")
+        raise InvalidObject("event", shown, f"an event ({error})") from None
+    match told:
+        case _Observed():
+            if told.change not in CHANGES:
+                raise InvalidObject("change", told.change, f"one of {', '.join(CHANGES)}")
+            obj = read_object(told.api_version, told.kind, bytes(told.object))
+            return Observed(WatchType(told.change), obj)
+        case _Listed():
+            if told.objects != len(listed):
+                raise InvalidObject("objects", len(listed), f"the {told.objects} that are listed")
+            return Listed(tuple(listed))
+        case _WriteOk():
+            return WriteOk(told.id)
+        case _WriteFailed():
+            return WriteFailed(told.id, told.code, told.message)
+        case _ExtenderAnswered():
+            return ExtenderAnswered(told.id, told.body, told.error)
+        case _Hold():
+            return Hold(told.is_on)
+    return Tick()

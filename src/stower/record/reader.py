@@ -1,0 +1,103 @@
+"""Recordings read back: lines of a file, plain or packed, as far as they are whole.
+
+A process that was killed leaves a file without an end: what is whole of it is read. Bounded: a line
+is one object at most, and is refused where it is longer than any object can be.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import zstandard
+
+from stower.framework.events import Event
+from stower.model.errors import InvalidObject
+from stower.model.kinds import ApiObject
+from stower.record.lines import Engine, Object, Step, read_event, read_line, read_object
+
+MAGIC: Final = b"\x28\xb5\x2f\xfd"
+CHUNK_BYTES: Final = 2**16
+# Ten times the largest object that an API server stores.
+LINE_BYTES_MAX: Final = 16 * 2**20
+WINDOW_BYTES_MAX: Final = 128 * 2**20
+OBJECTS_MAX: Final = 2_000_000
+
+
+class Told(msgspec.Struct, frozen=True):
+    """One event as it was recorded, what was written then, and its line's number."""
+
+    engine: str
+    number: int
+    at_ns: int
+    event: Event
+    writes: bytes
+
+
+def is_recording(path: Path) -> bool:
+    """Whether the file begins as a recording does. Raises OSError."""
+    try:
+        for line in lines_of(path):
+            return line.startswith(b'{"type":"Engine"')
+    except InvalidObject:
+        pass
+    return False
+
+
+def read(path: Path) -> Iterator[Engine | Told]:
+    """Engines and what they were told, in order. Raises InvalidObject with the line, OSError."""
+    listed: list[ApiObject] = []
+    known: set[str] = set()
+    number = 0
+    for number, data in enumerate(lines_of(path), 1):
+        try:
+            line = read_line(data)
+            if isinstance(line, Object):
+                listed.append(read_object(line.api_version, line.kind, bytes(line.object)))
+                if len(listed) > OBJECTS_MAX:
+                    raise InvalidObject("objects", len(listed), f"at most {OBJECTS_MAX:,}")
+            elif isinstance(line, Step):
+                if line.engine not in known:
+                    raise InvalidObject("engine", line.engine, "one that was built before")
+                event = read_event(line, listed)
+                listed = []
+                yield Told(line.engine, number, line.at_ns, event, bytes(line.writes))
+            else:
+                known.add(line.engine)
+                yield line
+        except InvalidObject as error:
+            raise InvalidObject(f"line {number}, {error.path}", error.got, error.want) from None
+    if not number:
+        raise InvalidObject("line 1", "nothing", "a recording: its first line tells of an engine")
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """The whole lines of a file; half of a line at its end is left out."""
+    held = bytearray()
+    for data in _unpacked(path):
+        held += data
+        *whole, rest = held.split(b"\n")
+        if len(rest) > LINE_BYTES_MAX:
+            raise InvalidObject("line", f"{len(rest)} bytes", f"at most {LINE_BYTES_MAX} bytes")
+        yield from (bytes(line) for line in whole if line)
+        held = rest
+
+
+def _unpacked(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        head = file.read(CHUNK_BYTES)
+        packed = head.startswith(MAGIC)
+        unpacker = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX).decompressobj()
+        while head:
+            if not packed:
+                yield head
+            else:
+                # Little by little: a few bytes can unpack to very many.
+                for at in range(0, len(head), 256):
+                    if unpacker.eof:
+                        raise InvalidObject("file", "data after its end", "one zstd frame")
+                    try:
+                        yield unpacker.decompress(head[at : at + 256])
+                    except zstandard.ZstdError as error:
+                        raise InvalidObject("file", str(error), "sound zstd data") from None
+            head = file.read(CHUNK_BYTES)

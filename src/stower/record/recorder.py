@@ -1,0 +1,162 @@
+"""Recordings being made: files that are rotated and bounded, which a crash cuts short at most.
+
+A part begins with a new engine, so that it stands alone: who records asks for one when a part is
+full. The current part has the name that was given, older ones a number before the ending.
+"""
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import zstandard
+
+from stower.framework.events import Event, Listed
+from stower.framework.plugin import Features
+from stower.framework.writes import Write
+from stower.record.lines import engine_line, step_lines
+
+log = logging.getLogger(__name__)
+
+PACKED: Final = ".zst"
+LEVEL: Final = 3
+PARTS: Final = 4  # that are kept, of a size that together is what was allowed
+BYTES_MAX: Final = 2**30
+
+
+class Built:
+    """What engines are built from, as far as a recording has to say it."""
+
+    def __init__(
+        self,
+        configuration: Mapping[str, Any] | None,
+        seed: int,
+        cycles_per_step_max: int,
+        features: Features,
+    ) -> None:
+        self.configuration = configuration
+        self.seed = seed
+        self.cycles_per_step_max = cycles_per_step_max
+        self.features = features
+
+
+class Recorder:
+    """Writes a recording to files. A disk that fails ends the recording, not who is recorded."""
+
+    def __init__(self, path: Path, built: Built, bytes_max: int = BYTES_MAX) -> None:
+        """`bytes_max`: of all parts together. Raises OSError where the file cannot be made."""
+        self._path = path
+        self._built = built
+        self._part_bytes_max = bytes_max // PARTS
+        self._file: BinaryIO | None = None
+        self._packer: Any = None
+        self._unflushed = 0
+        self._list_bytes = 0  # of the part's first list, known once that is written
+        self._begin()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the current part is as large as it may be.
+
+        Where the first list alone is larger than a part, parts are twice as large as that: otherwise
+        there would be nothing but lists.
+        """
+        return self._file is not None and self._file.tell() >= self._bytes_max
+
+    def built(self, engine: str) -> None:
+        """An engine begins, and with it a new part where the current one is full."""
+        try:
+            if self.is_full:
+                self._end()
+                self._begin()
+        except OSError as error:
+            self._give_up(error)
+        built = self._built
+        self._write(
+            engine_line(
+                engine, built.seed, built.cycles_per_step_max, built.features, built.configuration
+            )
+        )
+
+    def stepped(self, engine: str, now_ns: int, event: Event, writes: Sequence[Write]) -> None:
+        """One step of it."""
+        for line in step_lines(engine, now_ns, event, writes):
+            self._write(line)
+        if isinstance(event, Listed) and not self._list_bytes and self._file is not None:
+            self.flush()
+            self._list_bytes = self._file.tell()
+
+    def flush(self) -> None:
+        """What was recorded by now can be read, whatever becomes of us."""
+        if self._file is None or not self._unflushed:
+            return
+        self._unflushed = 0
+        try:
+            if self._packer is not None:
+                self._file.write(self._packer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
+            self._file.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        """No more."""
+        try:
+            self._end()
+        except OSError as error:
+            self._give_up(error)
+
+    # How
+
+    def _begin(self) -> None:
+        """A new part under the name that was given; the others move on, and the oldest goes."""
+        last = _numbered(self._path, PARTS - 1)
+        last.unlink(missing_ok=True)
+        for number in range(PARTS - 2, -1, -1):
+            part = _numbered(self._path, number)
+            if part.exists():
+                part.rename(_numbered(self._path, number + 1))
+        self._file, self._list_bytes = self._path.open("xb"), 0
+        if self._path.suffix == PACKED:
+            self._packer = zstandard.ZstdCompressor(level=LEVEL).compressobj()
+
+    @property
+    def _bytes_max(self) -> int:
+        return max(self._part_bytes_max, 2 * self._list_bytes)
+
+    def _write(self, line: bytes) -> None:
+        if self._file is None:
+            return
+        data = line + b"\n"
+        if self._list_bytes and self._file.tell() > 2 * self._bytes_max:
+            log.warning("%s: the recording ends here: no new part could begin", self._path)
+            self.close()
+            return
+        self._unflushed += len(data)
+        try:
+            self._file.write(data if self._packer is None else self._packer.compress(data))
+        except OSError as error:
+            self._give_up(error)
+
+    def _end(self) -> None:
+        if self._file is None:
+            return
+        file, self._file = self._file, None
+        with file:
+            if self._packer is not None:
+                file.write(self._packer.flush())
+
+    def _give_up(self, error: OSError) -> None:
+        log.warning("%s: the recording ends here: %s", self._path, error.strerror or error)
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+
+
+def _numbered(path: Path, number: int) -> Path:
+    """The name of an older part: a number before the endings."""
+    if not number:
+        return path
+    stem, dot, endings = path.name.partition(".")
+    return path.with_name(f"{stem}.{number}{dot}{endings}")

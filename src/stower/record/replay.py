@@ -1,0 +1,78 @@
+"""A recording played back to engines built the same way: do they write the same, byte for byte?"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from stower.engine.step import Engine
+from stower.model.errors import InvariantError
+from stower.record.lines import Engine as Built
+from stower.record.lines import writes_json
+from stower.record.reader import Told
+
+
+class Difference(msgspec.Struct, frozen=True, rename="camel"):
+    """The first step that went another way. Writes as JSON; `only`: place of the first unlike."""
+
+    step: int
+    line: int
+    engine: str
+    at_ns: int
+    event: str
+    recorded: tuple[Any, ...]
+    replayed: tuple[Any, ...]
+    fault: str = ""
+
+
+class Replayed(msgspec.Struct, frozen=True, rename="camel"):
+    """What came of playing it back."""
+
+    engines: int
+    steps: int
+    writes: int
+    first_ns: int
+    last_ns: int
+    difference: Difference | None
+
+
+def replay(
+    lines: Iterable[Built | Told],
+    build: Callable[[Built], Engine],
+    progress: Callable[[int], None] = lambda steps: None,
+) -> Replayed:
+    """Play it back up to the first difference. Raises what `lines` and `build` raise."""
+    engines: dict[str, Engine] = {}
+    built = steps = writes = first_ns = last_ns = 0
+    difference = None
+    for line in lines:
+        if isinstance(line, Built):
+            engines[line.engine] = build(line)
+            built += 1
+            continue
+        steps += 1
+        first_ns = first_ns or line.at_ns
+        last_ns = max(last_ns, line.at_ns)
+        again, fault = b"[]", ""
+        try:
+            found = engines[line.engine].step(line.event, line.at_ns)
+            writes += len(found)
+            again = writes_json(found)
+            engines[line.engine].drain()
+        except (InvariantError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            fault = f"{type(error).__name__}: {error}"
+        if again != line.writes or fault:
+            difference = Difference(
+                steps, line.number, line.engine, line.at_ns, type(line.event).__name__,
+                _decoded(line.writes), _decoded(again), fault,
+            )  # fmt: skip
+            break
+        progress(steps)
+    return Replayed(built, steps, writes, first_ns, last_ns, difference)
+
+
+def _decoded(writes: bytes) -> tuple[Any, ...]:
+    try:
+        return tuple(msgspec.json.decode(writes, type=list[Any]))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return (writes.decode("utf-8", "replace"),)

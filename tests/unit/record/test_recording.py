@@ -1,0 +1,317 @@
+"""Recordings: what was recorded plays back the same, and what is no recording is refused."""
+
+import io
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from stower.assembly import build_engine
+from stower.cli.main import app
+from stower.cli.recordings import built_again
+from stower.framework.events import (
+    Event,
+    ExtenderAnswered,
+    Hold,
+    Listed,
+    Observed,
+    Tick,
+    WatchType,
+    WriteFailed,
+    WriteOk,
+)
+from stower.framework.plugin import Features
+from stower.framework.writes import (
+    Bind,
+    CallExtender,
+    CreateEvent,
+    DeletePod,
+    PatchObject,
+    PatchPodStatus,
+    Write,
+)
+from stower.model.kinds import PersistentVolumeClaim, Pod
+from stower.model.kinds.pod import PodCondition
+from stower.record.reader import Told, read
+from stower.record.recorder import Built, Recorder
+from stower.record.replay import replay
+from tests.builders import make_node, make_pod
+
+BUILT = Built(None, 7, 64, Features())
+
+
+def stower(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def record(path: Path, steps: list[tuple[int, Event]], bytes_max: int = 2**30) -> list[list[Write]]:
+    """What an engine writes when it is told this, recorded."""
+    engine = build_engine(None, seed=7, cycles_per_step_max=64)
+    recorder = Recorder(path, BUILT, bytes_max)
+    recorder.built("e")
+    made = []
+    for now_ns, event in steps:
+        writes = engine.step(event, now_ns)
+        recorder.stepped("e", now_ns, event, writes)
+        made.append(writes)
+    recorder.close()
+    return made
+
+
+def cluster(nodes: int = 3, pods: int = 8) -> list[tuple[int, Event]]:
+    """A list, and pods that come; some find no place."""
+    first = Listed(tuple(make_node(f"n{i}", cpu="2") for i in range(nodes)))
+    more = [(2 + i, Observed(WatchType.ADDED, make_pod(f"p{i}", cpu="1"))) for i in range(pods)]
+    return [(1, first), *more]
+
+
+ALL_EVENTS: list[Event] = [
+    Listed((make_node("n1"), make_pod("p0", node="n1"))),
+    Observed(WatchType.ADDED, make_pod("p1")),
+    Observed(WatchType.DELETED, make_pod("p0", node="n1")),
+    WriteOk(1),
+    WriteFailed(2, 409, "conflict"),
+    ExtenderAnswered(3, b"\x00\xff{}", ""),
+    ExtenderAnswered(4, b"", "no answer"),
+    Tick(),
+    Hold(True),
+    Hold(False),
+]
+ALL_WRITES: list[Write] = [
+    Bind(1, "default", "p", "u", "n"),
+    PatchPodStatus(2, "default", "p", "u", PodCondition("PodScheduled", "False", "x", "\n"), ""),
+    PatchObject(3, PersistentVolumeClaim, "default", "c", "u", "5", {"metadata": {"a": None}}),
+    CallExtender(4, 0, "preempt", "default", "p", "u", ("n",), {"n": (["v"], 1)}),
+    DeletePod(5, "default", "p", "u"),
+    CreateEvent(6, "default", "p", "u", "Normal", "Scheduled", "Binding", "note", 9),
+]
+
+
+@pytest.mark.parametrize("name", ["r.ndjson", "r.ndjson.zst"])
+def test_every_event_and_write_comes_back(tmp_path: Path, name: str) -> None:
+    recorder = Recorder(tmp_path / name, BUILT)
+    recorder.built("e")
+    for at_ns, event in enumerate(ALL_EVENTS):
+        recorder.stepped("e", at_ns, event, ALL_WRITES)
+    recorder.close()
+    engine, *told = read(tmp_path / name)
+    steps = [step for step in told if isinstance(step, Told)]
+    assert (7, 64, None) == (engine.seed, engine.cycles_per_step_max, engine.configuration)  # type: ignore[union-attr]
+    assert list(enumerate(ALL_EVENTS)) == [(step.at_ns, step.event) for step in steps]
+    assert [
+        "Bind",
+        "PatchPodStatus",
+        "PatchObject",
+        "CallExtender",
+        "DeletePod",
+        "CreateEvent",
+    ] == [write["write"] for write in json.loads(steps[0].writes)]
+    assert "v1/PersistentVolumeClaim" == json.loads(steps[0].writes)[2]["view"]
+
+
+@pytest.mark.behaviour("X5")
+def test_what_was_recorded_plays_back_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "r.ndjson.zst"
+    made = record(path, cluster())
+    found = replay(read(path), built_again)
+    assert None is found.difference
+    assert (1, 9, sum(map(len, made))) == (found.engines, found.steps, found.writes)
+    assert found.writes > 8
+    ran = stower("replay", str(path))
+    assert (0, True) == (ran.exit_code, "byte for byte" in ran.stdout)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_lines(path: Path, found: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in found))
+
+
+@pytest.mark.behaviour("X5")
+def test_the_first_difference_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "r.ndjson"
+    record(path, cluster())
+    found = lines(path)
+    (at,) = [i for i, line in enumerate(found) if "p3" in json.dumps(line.get("event"))]
+    found[at]["writes"][0]["node_name"] = "elsewhere"
+    write_lines(path, found)
+    ran = stower("replay", str(path), "--output", "json")
+    difference = json.loads(ran.stdout)["difference"]
+    assert (1, 5, at + 1) == (ran.exit_code, difference["step"], difference["line"])
+    ran = stower("replay", str(path))
+    assert 1 == ran.exit_code
+    assert "elsewhere" in ran.stderr
+    assert "went another way" in ran.stderr
+
+
+def test_a_write_too_few_is_a_difference(tmp_path: Path) -> None:
+    path = tmp_path / "r.ndjson"
+    record(path, cluster())
+    found = lines(path)
+    found[-1]["writes"].pop()
+    write_lines(path, found)
+    ran = stower("replay", str(path))
+    assert 1 == ran.exit_code
+    assert "nothing" in ran.stderr
+
+
+def test_half_a_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    """As a process leaves it that was killed."""
+    path = tmp_path / "r.ndjson.zst"
+    engine, recorder = build_engine(None, seed=7), Recorder(path, BUILT)
+    recorder.built("e")
+    for now_ns, event in cluster():
+        recorder.stepped("e", now_ns, event, engine.step(event, now_ns))
+        recorder.flush()
+    whole = path.read_bytes()
+    for kept in (len(whole), len(whole) - 20, len(whole) // 2):
+        (tmp_path / "half.ndjson.zst").write_bytes(whole[:kept])
+        found = replay(read(tmp_path / "half.ndjson.zst"), built_again)
+        assert None is found.difference
+        assert (found.steps == 9) == (kept == len(whole))
+    recorder.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "want a recording: its first line"),
+        (b"\x28\xb5\x2f\xfdrubbish", "sound zstd data"),
+        (b'{"kind":"Pod"}\n', "a line of a recording"),
+        (b"[" * 5000 + b"\n", "a line of a recording"),
+        (b'{"type":"Step","engine":"e","atNs":1,"event":{"type":"Tick"},"writes":[]}\n', "built"),
+        (b'{"type":"Engine","engine":"e","format":9,"seed":0,"cyclesPerStepMax":1,"features":{},'
+         b'"configuration":null}\n', "another version"),
+        (b'{"type":"Engine","engine":"e","format":1,"seed":0,"cyclesPerStepMax":1,"features":{},'
+         b'"configuration":{"kind":"Zebra"}}\n', "Zebra"),
+    ],
+)  # fmt: skip
+def test_what_is_no_recording_is_refused(tmp_path: Path, text: bytes, said: str) -> None:
+    path = tmp_path / "r.ndjson"
+    path.write_bytes(text)
+    ran = stower("replay", str(path))
+    assert 2 == ran.exit_code
+    assert said in ran.stderr
+    assert 1 == ran.stderr.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ({"type": "Observed", "change": "EATEN", "apiVersion": "v1", "kind": "Pod", "object": {}},
+         'change: got "EATEN", want one of ADDED, MODIFIED, DELETED'),
+        ({"type": "Observed", "change": "ADDED", "apiVersion": "v2", "kind": "Cod", "object": {}},
+         'kind: got "Cod (v2)"'),
+        ({"type": "Listed", "objects": 2}, "objects: got 0, want the 2 that are listed"),
+        ({"type": "Boom"}, "an event"),
+    ],
+)  # fmt: skip
+def test_what_is_no_event_is_refused(tmp_path: Path, event: Any, said: str) -> None:
+    path = tmp_path / "r.ndjson"
+    record(path, [])
+    step = {"type": "Step", "engine": "e", "atNs": 1, "event": event, "writes": []}
+    write_lines(path, [*lines(path), step])
+    ran = stower("replay", str(path))
+    assert 2 == ran.exit_code
+    assert "line 2, " in ran.stderr
+    assert said in ran.stderr
+
+
+def test_what_cannot_be_read_or_written_is_told(tmp_path: Path) -> None:
+    ran = stower("replay", str(tmp_path / "none"))
+    assert (2, True) == (ran.exit_code, "No such file" in ran.stderr)
+    assert 2 == stower("replay", str(tmp_path)).exit_code
+    objects = tmp_path / "o.json"
+    objects.write_text('{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}')
+    ran = stower("simulate", str(objects), "--record", str(tmp_path / "no" / "where.ndjson"))
+    assert (2, True) == (ran.exit_code, "No such file" in ran.stderr)
+    for size in ("5", "1Ki", "-3Gi", "lots"):
+        ran = stower("simulate", str(objects), "--record", "x.zst", "--record-max", size)
+        assert (2, True) == (ran.exit_code, f"--record-max: got {size!r}" in ran.stderr)
+
+
+def test_parts_are_rotated_and_each_stands_alone(tmp_path: Path) -> None:
+    path = tmp_path / "r.ndjson"
+    recorder, made = Recorder(path, BUILT, bytes_max=80_000), 0
+    for life in range(9):
+        engine = build_engine(None, seed=7)
+        recorder.built(f"e{life}")
+        for now_ns, event in cluster(nodes=2, pods=30):
+            recorder.stepped(f"e{life}", now_ns, event, engine.step(event, now_ns))
+        made += recorder.is_full
+    recorder.close()
+    parts = sorted(file.name for file in tmp_path.iterdir())
+    assert ["r.1.ndjson", "r.2.ndjson", "r.3.ndjson", "r.ndjson"] == parts
+    assert made > 4
+    assert all(replay(read(tmp_path / part), built_again).difference is None for part in parts)
+
+
+def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "r.ndjson"
+    record(path, cluster(pods=1))
+    before = path.read_bytes()
+    record(path, cluster(pods=2))
+    assert before == (tmp_path / "r.1.ndjson").read_bytes()
+    assert before != path.read_bytes()
+
+
+def test_where_the_first_list_fills_a_part_it_is_not_full_at_once(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r.ndjson", BUILT, bytes_max=4_000)
+    recorder.built("e")
+    recorder.stepped("e", 1, Listed(tuple(make_node(f"n{i}") for i in range(50))), ())
+    assert not recorder.is_full
+    for i in range(40):
+        recorder.stepped("e", 2, Observed(WatchType.ADDED, make_pod(f"p{i}")), ())
+    assert recorder.is_full
+    recorder.close()
+
+
+def test_a_part_that_cannot_end_does_not_grow_for_ever(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "r.ndjson"
+    with caplog.at_level(logging.WARNING):
+        record(path, cluster(pods=300), bytes_max=8_000)
+    assert "the recording ends here" in caplog.text
+    assert path.stat().st_size < 20_000
+    assert None is replay(read(path), built_again).difference
+
+
+def test_a_disk_that_fails_ends_the_recording_only(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = Recorder.__new__(Recorder)
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full here")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "open", lambda self, mode: io.FileIO(full, "wb"))
+        patched.setattr(Path, "exists", lambda self: False)
+        patched.setattr(Path, "unlink", lambda self, missing_ok: None)
+        recorder.__init__(Path("r.ndjson"), BUILT)  # type: ignore[misc]
+    with caplog.at_level(logging.WARNING):
+        recorder.built("e")
+        recorder.stepped("e", 1, Tick(), ())
+        recorder.flush()
+        recorder.close()
+    assert 1 == caplog.text.count("No space left on device")
+
+
+def test_an_engine_that_is_held_tries_nothing_until_it_may(tmp_path: Path) -> None:
+    engine = build_engine(None)
+    engine.step(Listed((make_node("n1"),)), 1)
+    assert engine.is_settled
+    assert [] == engine.step(Hold(True), 2)
+    assert [] == engine.step(Observed(WatchType.ADDED, make_pod("p1")), 3)
+    assert (None, True) == (engine.next_wake_ns, engine.is_settled)
+    (bind,) = engine.step(Hold(False), 4)
+    assert not engine.is_settled
+    engine.step(WriteOk(bind.id), 5)
+    assert not engine.is_settled  # the watch has not shown it yet
+    placed = make_pod("p1", node="n1")
+    assert isinstance(placed, Pod)
+    engine.step(Observed(WatchType.MODIFIED, placed), 6)
+    assert engine.is_settled
