@@ -1,20 +1,28 @@
 """Runs with faults: no law is broken, one seed gives one run, and each law can be broken."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from stower.cli.main import app
+from stower.cli.recordings import built_again
+from stower.engine.limits import Limits
+from stower.framework.plugin import Features
 from stower.model.times import SECOND_NS
+from stower.record.reader import read
+from stower.record.recorder import Built, Recorder
+from stower.record.replay import replay
 from stower.sim.checkers import CHECKERS
 from stower.sim.checkers.checker import Checker
 from stower.sim.faults import FAULTS
 from stower.sim.faults.fault import Fault
 from stower.sim.faults.two_schedulers import TwoSchedulers
+from stower.sim.script import Script
 from stower.sim.shrink import shrunk
-from stower.sim.trial import ACTIVE_NS, Trial
-from tests.sim.planted import PLANTED, Plant
+from stower.sim.trial import Finding, Trial, script_of
+from tests.sim.planted import PLANTED, Plant, unheard
 
 SEEDS = 300
 CHUNK = 25
@@ -23,7 +31,7 @@ SEEDS_MAX = 40
 
 
 def said(seed: int) -> str:
-    found = Trial(seed).run()
+    found = Trial(script_of(seed)).run()
     return f"seed {seed}, {found.faults}: {found.law} {found.what}" if found.law else ""
 
 
@@ -41,9 +49,9 @@ def test_no_law_is_broken_more(first: int) -> None:
 
 @pytest.mark.behaviour("X3")
 def test_the_same_seed_gives_the_same_run() -> None:
-    first, again = (Trial(5).run() for _ in range(2))
+    first, again = (Trial(script_of(5)).run() for _ in range(2))
     assert first == again
-    assert first.digest != Trial(6).run().digest
+    assert first.digest != Trial(script_of(6)).run().digest
 
 
 @pytest.mark.behaviour("X4")
@@ -52,8 +60,8 @@ def test_each_fault_alone(fault: type[Fault]) -> None:
     """It changes what happens, and breaks nothing."""
     # Who only waits for leadership changes nothing until it is needed.
     others = ("crashes",) if fault is TwoSchedulers else ()
-    calm = [Trial(seed, others).run() for seed in range(4)]
-    found = [Trial(seed, (*others, fault.name)).run() for seed in range(4)]
+    calm = [Trial(script_of(seed, others)).run() for seed in range(4)]
+    found = [Trial(script_of(seed, (*others, fault.name))).run() for seed in range(4)]
     assert [""] * 4 == [finding.law for finding in found]
     assert [f.digest for f in calm] != [f.digest for f in found]
 
@@ -65,7 +73,7 @@ def test_each_law_is_seen_to_be_broken(law: str, plant: Plant) -> None:
     (checker,) = [c for c in CHECKERS if c.law == law]
     with plant():
         for seed in range(SEEDS_MAX):
-            found = Trial(seed, checkers=(checker,)).run()
+            found = Trial(script_of(seed), checkers=(checker,)).run()
             if found.law:
                 break
     assert law == found.law
@@ -87,16 +95,109 @@ def test_a_failure_is_made_smaller() -> None:
             if any(process.lives > 2 for process in self.court.schedulers):
                 raise self.broken("a scheduler has died")
 
-    names = ("crashes", "duplicates", "reorders")
-    found = Trial(1, names, checkers=(Unlucky,)).run()
-    assert "luck" == found.law
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(
-            "stower.sim.shrink.Trial",
-            lambda *args, **more: Trial(*args, (None), (Unlucky,), **more),
-        )
-        small = shrunk(found, ACTIVE_NS)
-    assert ("crashes",) == small.faults
+    def run(script: Script) -> Finding:
+        return Trial(script, checkers=(Unlucky,)).run()
+
+    whole = script_of(1, ("crashes", "duplicates", "reorders"))
+    assert "luck" == run(whole).law
+    small = shrunk(whole, "luck", run)
+    assert (("crashes",), (), ()) == (small.faults, small.happenings, small.templates)
+    assert "luck" == run(small).law
+
+
+@pytest.mark.behaviour("X3")
+def test_each_life_of_each_scheduler_is_recorded_and_replays(tmp_path: Path) -> None:
+    for seed in range(6):
+        path = tmp_path / f"{seed}.ndjson.zst"
+        recorder = Recorder(path, Built(None, seed, Limits().cycles_per_step_max, Features()))
+        found = Trial(script_of(seed, [f.name for f in FAULTS]), recording=recorder).run()
+        recorder.close()
+        again = replay(read(path), built_again)
+        assert ("", None) == (found.law, again.difference)
+        assert (found.steps, True) == (again.steps, again.engines > 1)
+
+
+def test_a_failure_is_kept_as_a_small_script_and_a_recording(tmp_path: Path) -> None:
+    arguments = ["simulate", "--faults", "all", "--seed", "1", "--until", "60s"]
+    with unheard():
+        run = CliRunner().invoke(app, [*arguments, "--failures", str(tmp_path)])
+        assert 1 == run.exit_code
+        (script,) = sorted(tmp_path.glob("*.script.json"))[:1]
+        assert str(script) in run.stderr
+        assert "the law of" in run.stderr
+        again = CliRunner().invoke(app, ["simulate", "--script", str(script), "-o", "json"])
+        law = json.loads(again.stdout)["law"]
+        assert (1, True) == (again.exit_code, law in script.name)
+        assert "the last steps" in again.stderr
+        recording = script.with_name(script.name.replace(".script.json", ".ndjson.zst"))
+        replayed = CliRunner().invoke(app, ["replay", str(recording)])
+        assert 0 == replayed.exit_code
+    seed = int(script.name.split("-")[1])
+    assert len(json.loads(script.read_text())["happenings"]) < len(script_of(seed).happenings) / 2
+    assert 0 == CliRunner().invoke(app, ["simulate", "--script", str(script)]).exit_code
+
+
+WRITTEN = """
+apiVersion: stower.dev/v1
+kind: Script
+seed: 1
+faults: []
+activeMs: 120000
+templates:
+- {name: web, isReplaced: true, spec: {containers: [{name: c, image: web}]}}
+happenings:
+- {do: add-node, atMs: 0, node: {metadata: {name: n1}, status: {capacity: {cpu: 4, pods: 10}}}}
+- {do: add-node, atMs: 0, node: {metadata: {name: n2}, status: {capacity: {cpu: 4, pods: 10}}}}
+- {do: add-pod, atMs: 1000, template: web}
+- {do: add-pod, atMs: 1000, template: web, priority: 7, lastsMs: 9000}
+- {do: crash, atMs: 1001, forMs: 3000}
+- {do: stop-node, atMs: 5000, node: n1, forMs: 20000}
+- {do: freeze, atMs: 6000, forMs: 3000}
+- {do: taint-node, atMs: 30000, node: n2}
+- {do: cordon-node, atMs: 31000, node: n1}
+- {do: label-node, atMs: 32000, node: n1, labels: {a: b}}
+- {do: delete-pod, atMs: 33000, pod: web-1}
+- {do: remove-node, atMs: 34000, node: n2}
+- {do: remove-node, atMs: 34000, node: nowhere}
+"""
+
+
+def test_a_script_of_ones_own_is_run(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(WRITTEN)
+    run = CliRunner().invoke(app, ["simulate", "--script", str(path), "-o", "json"])
+    found = json.loads(run.stdout)
+    assert (0, "") == (run.exit_code, found["law"])
+    assert found["steps"] > 20
+    run = CliRunner().invoke(app, ["simulate", "--script", str(path)])
+    assert "No law was broken" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("seed: 1", "seed: 1.5"), "seed: got float, want int"),
+        (("faults: []", "faults: [storms]"), 'faults[0]: got "storms", want one of'),
+        (("activeMs: 120000", "activeMs: 0"), "activeMs: got 0"),
+        (("do: crash", "do: dance"), "happenings[4].do"),
+        (("template: web}", "template: api}"), 'happenings[2].template: got "api"'),
+        (("image: web}", "resources: {requests: {cpu: x}}}"), "templates[0].spec.containers[0]"),
+        (("containers: [{name: c", "containers: [{nam: [c]"), ""),
+        (("spec: {containers", "spec: {pots"), "templates[0].spec.containers"),
+        (("atMs: 34000", "atMs: -1"), "happenings[11].atMs: got -1"),
+        (("node: n1, forMs: 20000", "node: n1"), "happenings[5].forMs: got"),
+        (("templates:", "template:"), "template"),
+        (("kind: Script", "kind: Play"), "kind: got"),
+    ],
+)
+def test_a_script_that_is_none_is_refused(
+    tmp_path: Path, change: tuple[str, str], said: str
+) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(WRITTEN.replace(*change))
+    run = CliRunner().invoke(app, ["simulate", "--script", str(path)])
+    assert (2 if said else 0) == run.exit_code
+    assert said in run.stderr
 
 
 def test_the_command_runs_seeds_and_says_what_came_of_them() -> None:
@@ -106,17 +207,17 @@ def test_the_command_runs_seeds_and_says_what_came_of_them() -> None:
     assert 0 == run.exit_code
     told = json.loads(run.stdout)
     assert (3, []) == (told["seeds"], told["broken"])
-    assert Trial(2).run().digest == told["digests"]["2"]
+    assert Trial(script_of(2)).run().digest == told["digests"]["2"]
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--faults", "storms"], "--faults: got 'storms', want all or some of clock-jumps"),
+        (["--faults", "storms"], "--faults: got 'storms', want all or some of actor-crashes"),
         (["--faults", "all", "--until", "soon"], "--until: got 'soon'"),
         (["--faults", "all", "--seed", str(2**63 - 1), "--seeds", "2"], "want a 64-bit number"),
         (["--faults", "all", "x.yaml"], "want no INPUT"),
-        ([], "want INPUT or --faults"),
+        ([], "want INPUT, --faults or --script"),
     ],
 )
 def test_wrong_use_is_one_line(options: list[str], said: str) -> None:
@@ -126,6 +227,6 @@ def test_wrong_use_is_one_line(options: list[str], said: str) -> None:
 
 
 def test_a_day_is_run_in_no_time() -> None:
-    found = Trial(3, active_ns=86_400 * SECOND_NS).run()
+    found = Trial(script_of(3, active_ns=86_400 * SECOND_NS)).run()
     assert "" == found.law
     assert found.virtual_s > 86_400

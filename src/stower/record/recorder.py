@@ -59,8 +59,7 @@ class Recorder:
     def is_full(self) -> bool:
         """Whether the current part is as large as it may be.
 
-        Where the first list alone is larger than a part, parts are twice as large as that: otherwise
-        there would be nothing but lists.
+        Where the first list alone is larger than a part, parts are twice as large as that.
         """
         return self._file is not None and self._file.tell() >= self._bytes_max
 

@@ -1,39 +1,53 @@
-"""What a run with faults is about: a small cluster of many kinds of pods, drawn from a seed.
+"""What happens in a run of a seed: a cluster that is small and changes, with many kinds of pods.
 
 Sizes: 2 to 12 nodes in up to 3 zones, 3 to 8 templates of 1 to 14 pods each, of which some are
 replaced when they end; meanwhile nodes come, go, and are closed, labelled and tainted.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
-from stower.framework.events import WatchType
-from stower.model.kinds import Node, Pod, PodDisruptionBudget
-from stower.model.taints import Taint
+from stower.model.kinds import Node, PodDisruptionBudget
 from stower.model.times import SECOND_NS
-from stower.sim.agenda import Agenda
-from stower.sim.nodes import Kubelets
-from stower.sim.server import Change, Server
+from stower.sim.script import (
+    MILLI_NS,
+    ZONE,
+    AddBudget,
+    AddNode,
+    AddPod,
+    AnyHappening,
+    CordonNode,
+    LabelNode,
+    RemoveNode,
+    Script,
+    TaintNode,
+    Template,
+)
 
 Json = dict[str, Any]
 
-ZONE: Final = "topology.kubernetes.io/zone"
 HOST: Final = "kubernetes.io/hostname"
-REPLACE_NS: Final = (SECOND_NS // 10, 5 * SECOND_NS)
 
 
-class Template(msgspec.Struct):
-    """Pods that are alike."""
-
-    name: str
-    spec: Json
-    pods: int
-    lasts_s: tuple[int, int] | None  # None: for ever
-    is_replaced: bool
-    priorities: tuple[int, ...]
+def drawn(seed: int, faults: tuple[str, ...], active_ns: int) -> Script:
+    """The script of a seed."""
+    chance = random.Random(f"{seed}:load")
+    active_ms = active_ns // MILLI_NS
+    happenings: list[AnyHappening] = []
+    nodes = [_node(i, chance) for i in range(chance.randint(2, 12))]
+    happenings += (AddNode(0, node) for node in nodes)
+    templates = []
+    for i in range(chance.randint(3, 8)):
+        template, pods, more = _template(i, chance, active_ms)
+        templates.append(template)
+        happenings += more
+        happenings += pods
+    happenings += _changes(nodes, chance, active_ms)
+    happenings.sort(key=lambda happening: happening.at_ms)
+    return Script(seed, faults, active_ms, tuple(templates), tuple(happenings))
 
 
 def _node(i: int, chance: random.Random) -> Node:
@@ -48,15 +62,38 @@ def _node(i: int, chance: random.Random) -> Node:
     return msgspec.convert(document, Node)
 
 
-def _template(i: int, chance: random.Random) -> Template:
+def _template(
+    i: int, chance: random.Random, active_ms: int
+) -> tuple[Template, list[AnyHappening], list[AnyHappening]]:
+    """A template, the pods of it that come, and its budget, if there is one."""
     name = f"app-{i}"
+    spec = _spec(i, name, chance)
+    mixed = chance.random() < 0.5
+    priorities = (0, 10, 100) if mixed else (chance.choice((0, 0, 0, 10, 100)),)
+    ends, count = chance.random() < 0.5, chance.randint(1, 14)
+    template = Template(name, spec, chance.random() < 0.6)
+    budgets: list[AnyHappening] = []
+    if chance.random() < 0.3:
+        budgets.append(AddBudget(0, _budget(name, chance)))
+    in_a_burst, first_ms = chance.random() < 0.5, chance.randrange(active_ms // 2)
+    pods: list[AnyHappening] = [
+        AddPod(
+            first_ms if in_a_burst else chance.randrange(active_ms),
+            name,
+            chance.choice(priorities),
+            chance.randint(5, 200) * SECOND_NS // MILLI_NS if ends else 0,
+        )
+        for _ in range(count)
+    ]
+    return template, pods, budgets
+
+
+def _spec(i: int, name: str, chance: random.Random) -> Json:
     selector = {"matchLabels": {"app": name}}
     requests = {"cpu": f"{chance.choice((100, 250, 500, 1000, 1500))}m",
                 "memory": f"{chance.choice((64, 256, 1024))}Mi"}  # fmt: skip
     container: Json = {"name": "main", "image": name, "resources": {"requests": requests}}
     spec: Json = {"containers": [container]}
-    mixed = chance.random() < 0.5
-    priorities = (0, 10, 100) if mixed else (chance.choice((0, 0, 0, 10, 100)),)
     match chance.randrange(10):
         case 0:
             term = {"topologyKey": HOST, "labelSelector": selector}
@@ -79,119 +116,35 @@ def _template(i: int, chance: random.Random) -> Template:
             spec["tolerations"] = [{"key": "kept", "operator": "Exists"}]
         case 7:
             spec["preemptionPolicy"] = "Never"
-    lasts = (5, 200) if chance.random() < 0.5 else None
-    pods, is_replaced = chance.randint(1, 14), chance.random() < 0.6
-    return Template(name, spec, pods, lasts, is_replaced, priorities)
+    return spec
 
 
-class Load:
-    """The cluster, and what happens to it whatever else goes wrong."""
-
-    def __init__(
-        self,
-        agenda: Agenda,
-        server: Server,
-        kubelets: Kubelets,
-        chance: random.Random,
-        active_ns: int,
-    ) -> None:
-        """`active_ns`: until when there is something new."""
-        self._active_ns = active_ns
-        self._agenda = agenda
-        self._server = server
-        self._kubelets = kubelets
-        self._chance = chance
-        self._made = 0
-        self._nodes = chance.randint(2, 12)
-        self.templates = {
-            t.name: t for t in (_template(i, chance) for i in range(chance.randint(3, 8)))
-        }
-        server.tell.append(self._happened)
-
-    def plan(self) -> None:
-        """The nodes there are, and everything that is to come."""
-        chance = self._chance
-        for i in range(self._nodes):
-            self._server.put(_node(i, chance))
-        for template in self.templates.values():
-            if chance.random() < 0.3:
-                self._server.put(_budget(template, chance))
-            in_a_burst = chance.random() < 0.5
-            first_ns = chance.randrange(self._active_ns // 2)
-            for _ in range(template.pods):
-                at_ns = first_ns if in_a_burst else chance.randrange(self._active_ns)
-                self._agenda.at(at_ns, lambda t=template: self.make_pod(t))  # type: ignore[misc]
-        for _ in range(chance.randint(0, 12)):
-            change = chance.choice((self._come, self._go, self._close, self._label, self._keep))
-            self._agenda.at(chance.randrange(self._active_ns), change)
-
-    def make_pod(self, template: Template) -> None:
-        """One more of them."""
-        self._made += 1
-        name = f"{template.name}-{self._made}"
-        metadata = {"name": name, "namespace": "default", "uid": f"uid-{self._made}",
-                    "labels": {"app": template.name}}  # fmt: skip
-        spec = {**template.spec, "priority": self._chance.choice(template.priorities)}
-        document = {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
-        pod = msgspec.convert(document, Pod)
-        if template.lasts_s is not None:
-            lasts_ns = self._chance.randint(*template.lasts_s) * SECOND_NS
-            self._kubelets.lifetime_ns[pod.metadata.uid] = lasts_ns
-        self._server.put(pod)
-
-    def _happened(self, change: Change) -> None:
-        """A pod that is gone is replaced, as its controller would."""
-        _, kind, obj = change
-        if kind is not WatchType.DELETED or not isinstance(obj, Pod):
-            return
-        template = self.templates[(obj.metadata.labels or {})["app"]]
-        if template.is_replaced and self._agenda.now_ns < self._active_ns:
-            self._agenda.after(self._chance.randint(*REPLACE_NS), lambda: self.make_pod(template))
-
-    # What happens to nodes
-
-    def _one(self) -> Node | None:
-        nodes = [*self._server.all(Node).values()]
-        return self._chance.choice(nodes) if nodes else None
-
-    def _come(self) -> None:
-        self._server.put(_node(self._nodes, self._chance))
-        self._nodes += 1
-
-    def _go(self) -> None:
-        node = self._one()
-        if node is not None:
-            self._kubelets.remove_node(node.metadata.name)
-
-    def _close(self) -> None:
-        self._change(lambda node: msgspec.structs.replace(
-            node, spec=msgspec.structs.replace(
-                node.spec, unschedulable=not node.spec.unschedulable)))  # fmt: skip
-
-    def _keep(self) -> None:
-        taints = (Taint("kept", "", "NoSchedule"),)
-        self._change(lambda node: msgspec.structs.replace(
-            node, spec=msgspec.structs.replace(
-                node.spec, taints=() if node.spec.taints else taints)))  # fmt: skip
-
-    def _label(self) -> None:
-        zone = f"zone-{self._chance.randrange(3)}"
-        self._change(lambda node: msgspec.structs.replace(
-            node, metadata=msgspec.structs.replace(
-                node.metadata, labels={**(node.metadata.labels or {}), ZONE: zone})))  # fmt: skip
-
-    def _change(self, do: Callable[[Node], Node]) -> None:
-        node = self._one()
-        if node is not None:
-            self._server.put(do(node))
-
-
-def _budget(template: Template, chance: random.Random) -> PodDisruptionBudget:
+def _budget(name: str, chance: random.Random) -> PodDisruptionBudget:
     return msgspec.convert(
         {
-            "metadata": {"name": template.name, "namespace": "default", "uid": template.name},
-            "spec": {"selector": {"matchLabels": {"app": template.name}}},
+            "metadata": {"name": name, "namespace": "default", "uid": name},
+            "spec": {"selector": {"matchLabels": {"app": name}}},
             "status": {"disruptionsAllowed": chance.randint(0, 2)},
         },
         PodDisruptionBudget,
     )
+
+
+def _changes(nodes: list[Node], chance: random.Random, active_ms: int) -> Iterator[AnyHappening]:
+    """What happens to nodes."""
+    names = [node.metadata.name for node in nodes]
+    for _ in range(chance.randint(0, 12)):
+        at_ms, name = chance.randrange(active_ms), chance.choice(names)
+        match chance.randrange(5):
+            case 0:
+                node = _node(len(names), chance)
+                names.append(node.metadata.name)
+                yield AddNode(at_ms, node)
+            case 1:
+                yield RemoveNode(at_ms, name)
+            case 2:
+                yield CordonNode(at_ms, name)
+            case 3:
+                yield TaintNode(at_ms, name)
+            case 4:
+                yield LabelNode(at_ms, name, {ZONE: f"zone-{chance.randrange(3)}"})

@@ -36,13 +36,21 @@ class Kubelets:
 
     def stop(self, node_name: str) -> None:
         """The kubelet is down; the node is tainted as the node controller would."""
-        self._down.add(node_name)
+        self.crash(node_name)
         self._taint(node_name, True)
 
     def start(self, node_name: str) -> None:
         """It is back, and does what it had to."""
-        self._down.discard(node_name)
         self._taint(node_name, False)
+        self.restart(node_name)
+
+    def crash(self, node_name: str) -> None:
+        """The kubelet is down, and nobody has noticed yet."""
+        self._down.add(node_name)
+
+    def restart(self, node_name: str) -> None:
+        """It is back, and does what it had to."""
+        self._down.discard(node_name)
         for pod in [*self._server.all(Pod).values()]:
             if pod.spec.node_name == node_name:
                 self._look(pod)

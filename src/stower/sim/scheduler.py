@@ -15,6 +15,7 @@ from stower.engine.decisions import Decision
 from stower.engine.step import Engine
 from stower.framework.election import JITTER_FACTOR, Election, Terms
 from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
+from stower.framework.recording import Recording
 from stower.framework.retries import CONFLICT, TRIES, final_code, is_curable, pause_seconds
 from stower.framework.writes import ApiWrite, CallExtender, CreateEvent, Write
 from stower.model.kinds import BACKGROUND, ApiObject, Node, Pod
@@ -42,6 +43,7 @@ class SchedulerProcess:
         weather: list[Weather],
         build: Callable[[], Engine],
         told: Told,
+        recording: Recording | None = None,
     ) -> None:
         """`told` of each step: its event and its writes."""
         self.name = name
@@ -56,6 +58,7 @@ class SchedulerProcess:
         self._weather = weather
         self._build = build
         self._told = told
+        self._recording = recording
         self._link: Link | None = None
         self._election = Election(name, TERMS)
         self._behind: dict[str, deque[ApiWrite]] = {}
@@ -68,6 +71,10 @@ class SchedulerProcess:
     def now_ns(self) -> int:
         """By its own clock."""
         return self._agenda.now_ns + self.skew_ns
+
+    @property
+    def _instance(self) -> str:
+        return f"{self.name}-{self.lives}"
 
     @property
     def is_up(self) -> bool:
@@ -96,15 +103,15 @@ class SchedulerProcess:
     def start(self) -> None:
         """Begin with nothing but what the server says."""
         self.lives += 1
-        self._election = Election(f"{self.name}-{self.lives}", TERMS)
+        self._election = Election(self._instance, TERMS)
         self._link = Link(
             self._agenda, self._server, self._chance, self._weather, VIEWS,
             self._on_list, self._on_change,
         )  # fmt: skip
         self._campaign(self.lives)
 
-    def crash(self) -> None:
-        """It is gone, with all that it knew."""
+    def crash(self, for_ns: int | None = None) -> None:
+        """It is gone, with all that it knew; after so long it is started again."""
         if self._link is None:
             return
         self.lives += 1
@@ -114,6 +121,9 @@ class SchedulerProcess:
         self._behind.clear()
         self._inbox.clear()
         self._wake_ns = None
+        if for_ns is not None:
+            life = self.lives
+            self._agenda.after(for_ns, lambda: self.start() if life == self.lives else None)
 
     def freeze(self, for_ns: int) -> None:
         """It does nothing for so long: paused, swapped out, or its machine suspended."""
@@ -173,14 +183,14 @@ class SchedulerProcess:
     def _lead(self) -> None:
         if self.engine is None and self._link is not None and self._link.is_ready:
             self.engine = self._build()
+            if self._recording is not None:
+                self._recording.built(self._instance)
             self.led_ns = self._agenda.now_ns
             self._take(Listed(self._link.everything()))
 
     def _lost(self) -> None:
         """Another goes on; whoever looks after processes starts this one again."""
-        self.crash()
-        life = self.lives
-        self._agenda.after(SECOND_NS, lambda: self.start() if life == self.lives else None)
+        self.crash(SECOND_NS)
 
     # Events in
 
@@ -214,7 +224,12 @@ class SchedulerProcess:
         if not self._election.check(self.now_ns):
             self._lost()
             return False
-        writes = self.engine.step(event, self.now_ns)
+        writes: list[Write] = []
+        try:
+            writes = self.engine.step(event, self.now_ns)
+        finally:
+            if self._recording is not None:
+                self._recording.stepped(self._instance, self.now_ns, event, writes)
         self.decisions.extend(self.engine.drain())
         self._told(self, event, writes)
         for write in writes:

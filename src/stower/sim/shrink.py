@@ -1,17 +1,47 @@
-"""A failing run made smaller: the fewest faults with which the same law is broken."""
+"""A failing run made smaller: fewer faults and fewer happenings that break the same law."""
+
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
+from stower.sim.script import Script
 from stower.sim.trial import Finding, Trial
 
+# Each takes a tenth of a second or so, and a script of 150 happenings needs about 100.
+RUNS_MAX: Final = 400
 
-def shrunk(finding: Finding, active_ns: int) -> Finding:
-    """One fault after another is left out, as long as the law is broken without it. Each part of a
-    run draws from a generator of its own, so the others stay as they were."""
-    faults = list(finding.faults)
-    for name in finding.faults:
-        fewer = [fault for fault in faults if fault != name]
-        found = Trial(finding.seed, fewer, active_ns=active_ns).run()
-        if found.law == finding.law:
-            faults, finding = fewer, found
-    return msgspec.structs.replace(finding, faults=tuple(faults))
+Run = Callable[[Script], Finding]
+
+
+def shrunk(script: Script, law: str, run: Run = lambda script: Trial(script).run()) -> Script:
+    """Faults are left out one by one, happenings in halves, quarters and so on, as long as the law
+    is broken without them. Each part of a run draws from a generator of its own, so that the others
+    stay as they were."""
+    runs = 0
+
+    def breaks(smaller: Script) -> bool:
+        nonlocal runs
+        runs += 1
+        return runs <= RUNS_MAX and run(smaller).law == law
+
+    for name in script.faults:
+        faults = tuple(fault for fault in script.faults if fault != name)
+        fewer = msgspec.structs.replace(script, faults=faults)
+        if breaks(fewer):
+            script = fewer
+    size = len(script.happenings)
+    while size := size // 2:
+        at = 0
+        while at < len(script.happenings):
+            left = (*script.happenings[:at], *script.happenings[at + size :])
+            fewer = msgspec.structs.replace(script, happenings=left)
+            if breaks(fewer):
+                script = fewer
+            else:
+                at += size
+    wanted = {
+        happening.template for happening in script.happenings if hasattr(happening, "template")
+    }
+    templates = tuple(template for template in script.templates if template.name in wanted)
+    return msgspec.structs.replace(script, templates=templates)

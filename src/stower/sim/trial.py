@@ -1,6 +1,6 @@
-"""One run with faults: a cluster, its load and its troubles from one seed, under all laws.
+"""One run with faults: a cluster, its load and its troubles as a script says, under all laws.
 
-The same seed and the same choice of faults give the same run, step by step.
+The same script gives the same run, step by step.
 """
 
 import random
@@ -14,6 +14,7 @@ import msgspec
 from stower.assembly import build_engine
 from stower.engine.step import Engine
 from stower.framework.events import Event
+from stower.framework.recording import Recording
 from stower.framework.writes import Write
 from stower.model.errors import InvariantError
 from stower.model.kinds import Pod
@@ -21,11 +22,13 @@ from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
 from stower.sim.checkers import CHECKERS
 from stower.sim.checkers.checker import Broken, Checker
+from stower.sim.controller import Controller
 from stower.sim.faults import FAULT_BY_NAME, FAULTS
 from stower.sim.link import Weather
-from stower.sim.load import Load
+from stower.sim.load import drawn
 from stower.sim.nodes import Kubelets
 from stower.sim.scheduler import SchedulerProcess
+from stower.sim.script import MILLI_NS, Script
 from stower.sim.server import Change, Server
 
 ACTIVE_NS: Final = 600 * SECOND_NS
@@ -51,33 +54,36 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Trial:
-    """One seed. `faults`: names; None: those that the seed draws."""
+    """One script, run."""
 
     def __init__(
         self,
-        seed: int,
-        faults: Sequence[str] | None = None,
+        script: Script,
         configuration: Mapping[str, Any] | None = None,
         checkers: Sequence[type[Checker]] = CHECKERS,
-        active_ns: int = ACTIVE_NS,
+        recording: Recording | None = None,
     ) -> None:
-        """`active_ns`: for so long things go on, and wrong; then the world comes to rest."""
-        self.seed = seed
-        self.active_ns = active_ns
+        """Raises InvalidObject for a configuration that is none."""
+        self.script = script
+        self.seed = script.seed
+        self.active_ns = script.active_ms * MILLI_NS
         self.agenda = Agenda()
         self.server = Server(lambda: self.agenda.now_ns)
         self.kubelets = Kubelets(self.agenda, self.server, self._chance("kubelets"))
         self.schedulers: list[SchedulerProcess] = []
-        self.build: Callable[[], Engine] = lambda: build_engine(configuration, seed=seed)
+        self.build: Callable[[], Engine] = lambda: build_engine(configuration, seed=self.seed)
         self.steps = 0
+        self._recording = recording
         self._last: deque[tuple[int, str, Event, list[Write]]] = deque(maxlen=LAST_STEPS)
         self._digest = blake2b(digest_size=8)
         self.checkers = [checker(self) for checker in checkers]
         self.server.tell.append(self._changed)
-        self._load = Load(self.agenda, self.server, self.kubelets, self._chance("load"), active_ns)
+        self.controller = Controller(
+            self.agenda, self.server, self.kubelets, script.templates, f"{self.seed}",
+            self.active_ns,
+        )  # fmt: skip
         self._weather: list[Weather] = []
-        drawn = self._drawn() if faults is None else tuple(sorted(faults))
-        self.faults = [FAULT_BY_NAME[name](self._chance(name), self) for name in drawn]
+        self.faults = [FAULT_BY_NAME[name](self._chance(name), self) for name in script.faults]
 
     def run(self) -> Finding:
         """To the end, or to the first law that is broken."""
@@ -106,13 +112,14 @@ class Trial:
         name = f"scheduler-{len(self.schedulers)}"
         scheduler = SchedulerProcess(
             name, self.agenda, self.server, self._chance(name), self._weather, self.build,
-            self._stepped,
+            self._stepped, self._recording,
         )  # fmt: skip
         self.schedulers.append(scheduler)
         return scheduler
 
     def _run(self) -> None:
-        self._load.plan()
+        for happening in self.script.happenings:
+            self.agenda.at(happening.at_ms * MILLI_NS, lambda h=happening: h.happen(self))  # type: ignore[misc]
         self._weather += self.faults
         self.add_scheduler().start()
         for fault in self.faults:
@@ -125,12 +132,6 @@ class Trial:
         self.agenda.run(end_ns + STILL_NS)
         for checker in self.checkers:
             checker.finished()
-
-    def _drawn(self) -> tuple[str, ...]:
-        """Each run has its own mix: some faults alone, some all together."""
-        chance = self._chance("mix")
-        share = chance.random()
-        return tuple(fault.name for fault in FAULTS if chance.random() < share)
 
     def _chance(self, what: str) -> random.Random:
         """Of its own for each part: leaving one out changes nothing for the others."""
@@ -147,6 +148,16 @@ class Trial:
             self._digest.update(f"{self.agenda.now_ns} {process.name} {writes}".encode())
         for checker in self.checkers:
             checker.stepped(process, event, writes)
+
+
+def script_of(seed: int, faults: Sequence[str] | None = None, active_ns: int = ACTIVE_NS) -> Script:
+    """The script of a seed. `faults`: names; None: those that the seed draws, some alone, some all
+    together."""
+    if faults is None:
+        chance = random.Random(f"{seed}:mix")
+        share = chance.random()
+        faults = [fault.name for fault in FAULTS if chance.random() < share]
+    return drawn(seed, tuple(sorted(faults)), active_ns)
 
 
 def _told(now_ns: int, name: str, event: Event, writes: list[Write]) -> str:

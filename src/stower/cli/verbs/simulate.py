@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stower.cli.fault_runs import check_seeds, read_order, run_order
+from stower.cli.fault_runs import check_seeds, read_order, run_order, run_script
 from stower.cli.gates import FeatureGates, features_of
 from stower.cli.inputs import InputError, Loaded, load, read_yaml_document
 from stower.cli.output import (
@@ -46,8 +46,8 @@ Examples:
 
   stower simulate --faults crashes,cuts --seed 7 --until 24h
 
-With --faults the exit code is 1 where a law is broken; the seed, the last steps and the fewest
-faults with which it is broken are told on standard error.
+With --faults the exit code is 1 where a law is broken; the seed and the last steps are told on
+standard error, and a small script that still breaks it is written, with a recording of its run.
 """
 
 
@@ -109,6 +109,17 @@ def run(
     jobs: Annotated[
         int, typer.Option(min=0, help="With --faults: processes; 0: one for each core.")
     ] = 0,
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="No INPUT: run this script (docs/simulator.md), written by hand or left by a "
+            "failure, while laws are checked.",
+        ),
+    ] = None,
+    failures: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="With --faults: where failures are kept.")
+    ] = Path(),
     until: Annotated[
         str, typer.Option(help="With --faults: for how long things happen, by virtual time.")
     ] = "10m",
@@ -118,14 +129,19 @@ def run(
     Pods that already have a node keep it. Pods of manifests are all pending at the start and go by
     priority; pods of a trace come one after another, and with --timed at their own times.
     """
-    if faults is not None:
-        if inputs:
-            raise bad_input("--faults makes a cluster of its own: want no INPUT")
-        if not run_order(read_order(faults, seed, seeds, jobs, until), output):
+    if faults is not None or script is not None:
+        if inputs or (faults is not None and script is not None):
+            raise bad_input("--faults and --script have clusters of their own: want no INPUT")
+        if script is not None:
+            holds = run_script(script, output)
+        else:
+            order = read_order(faults or "", seed, seeds, jobs, until)
+            holds = run_order(order, output, failures)
+        if not holds:
             raise typer.Exit(1)
         return
     if not inputs:
-        raise typer.BadParameter("want INPUT or --faults", param_hint="INPUT")
+        raise typer.BadParameter("want INPUT, --faults or --script", param_hint="INPUT")
     options = _options(by, match, timed, seed, feature_gates)
     policies = _policies(config or [])
     if record is not None and len(policies) > 1:

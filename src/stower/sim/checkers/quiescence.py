@@ -1,4 +1,4 @@
-"""Once the world stops changing, writes stop."""
+"""Once the world stops changing, writes stop; and they never come in a storm."""
 
 from typing import Final
 
@@ -11,6 +11,8 @@ from stower.sim.server import Change
 
 # Longer than what waits without an event is tried again, with the longest backoff after it.
 STILL_NS: Final = 320 * SECOND_NS
+# Between two looks, which are 15 s apart: fifty times what the busiest runs write.
+WRITES_MAX: Final = 10_000
 
 
 class Quiescence(Checker):
@@ -22,6 +24,7 @@ class Quiescence(Checker):
         super().__init__(court)
         self._changed_ns = 0
         self._last: tuple[int, Write] | None = None
+        self._writes = 0
 
     def changed(self, change: Change) -> None:
         """Remember when anybody else changed something."""
@@ -29,9 +32,16 @@ class Quiescence(Checker):
             self._changed_ns = self.court.agenda.now_ns
 
     def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
-        """Remember the last one."""
+        """Count them, and remember the last one."""
+        self._writes += len(writes)
+        if self._writes > WRITES_MAX:
+            raise self.broken(f"{self._writes} writes in no time, the last of them {writes[-1]}")
         if writes:
             self._last = self.court.agenda.now_ns, writes[-1]
+
+    def looked(self) -> None:
+        """Count anew."""
+        self._writes = 0
 
     def finished(self) -> None:
         """Compare."""

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from stower.sim.faults.actor_crashes import ActorCrashes
 from stower.sim.faults.clock_jumps import ClockJumps
 from stower.sim.faults.crashes import Crashes
 from stower.sim.faults.cuts import Cuts
@@ -18,6 +19,7 @@ from stower.sim.faults.timeouts import Timeouts
 from stower.sim.faults.two_schedulers import TwoSchedulers
 
 FAULTS: Final[tuple[type[Fault], ...]] = (
+    ActorCrashes,
     ClockJumps,
     Crashes,
     Cuts,

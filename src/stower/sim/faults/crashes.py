@@ -18,10 +18,4 @@ class Crashes(Fault):
         up = [scheduler for scheduler in self.stage.schedulers if scheduler.is_up]
         if not up:
             return
-        scheduler = self.chance.choice(up)
-        scheduler.crash()
-        life = scheduler.lives
-        self.stage.agenda.after(
-            self.chance.randint(0, 20 * SECOND_NS),
-            lambda: scheduler.start() if scheduler.lives == life else None,
-        )
+        self.chance.choice(up).crash(self.chance.randint(0, 20 * SECOND_NS))

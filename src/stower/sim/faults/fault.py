@@ -4,6 +4,7 @@ import random
 from typing import ClassVar, Protocol
 
 from stower.sim.agenda import Agenda
+from stower.sim.controller import Controller
 from stower.sim.link import Weather
 from stower.sim.nodes import Kubelets
 from stower.sim.scheduler import SchedulerProcess
@@ -16,6 +17,7 @@ class Stage(Protocol):
     agenda: Agenda
     server: Server
     kubelets: Kubelets
+    controller: Controller
     schedulers: list[SchedulerProcess]
     active_ns: int  # faults happen before this
 

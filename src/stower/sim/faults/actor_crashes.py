@@ -1,0 +1,30 @@
+"""Kubelets and controllers that die at any moment."""
+
+from stower.model.kinds import Node
+from stower.model.times import SECOND_NS
+from stower.sim.faults.fault import Fault
+
+
+class ActorCrashes(Fault):
+    """Up to 8 times a kubelet or the controller crashes, and is started again within 60 s.
+
+    Unlike a lost node, nobody notices: the node is not tainted.
+    """
+
+    name = "actor-crashes"
+
+    def plan(self) -> None:
+        """Any of them dies."""
+        for at_ns in self.moments(8):
+            self.stage.agenda.at(at_ns, self._crash)
+
+    def _crash(self) -> None:
+        agenda, for_ns = self.stage.agenda, self.chance.randint(0, 60 * SECOND_NS)
+        names = [*self.stage.server.all(Node)]
+        if names and self.chance.random() < 0.7:
+            name = self.chance.choice(names)
+            self.stage.kubelets.crash(name)
+            agenda.after(for_ns, lambda: self.stage.kubelets.restart(name))
+        else:
+            self.stage.controller.stop()
+            agenda.after(for_ns, self.stage.controller.start)

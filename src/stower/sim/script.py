@@ -1,0 +1,202 @@
+"""What happens in a run, as data: drawn from a seed, written by hand, or what is left of a failure.
+
+The same script gives the same run, step by step. Times are in milliseconds of virtual time.
+"""
+
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from stower.model.defaults import with_node_defaults
+from stower.model.kinds import Node, Pod, PodDisruptionBudget
+from stower.model.numbers import Int32
+from stower.model.taints import Taint
+from stower.model.times import SECOND_NS
+from stower.sim.agenda import Agenda
+from stower.sim.controller import Controller
+from stower.sim.nodes import Kubelets
+from stower.sim.scheduler import SchedulerProcess
+from stower.sim.server import Server
+
+MILLI_NS = SECOND_NS // 1000
+ZONE = "topology.kubernetes.io/zone"
+# A script is small: a run of an hour has some hundreds of lines.
+HAPPENINGS_MAX = 100_000
+
+
+class Stage(Protocol):
+    """Where it happens."""
+
+    agenda: Agenda
+    server: Server
+    kubelets: Kubelets
+    controller: Controller
+    schedulers: list[SchedulerProcess]
+
+
+class Happening(msgspec.Struct, frozen=True, tag_field="do", rename="camel", omit_defaults=True):
+    """Something at some time; each kind says what."""
+
+    at_ms: int
+
+    def happen(self, stage: Stage) -> None:
+        """Do it."""
+        raise NotImplementedError
+
+
+class AddNode(Happening, frozen=True, tag="add-node"):
+    """A node comes, or another takes the place of the one of its name."""
+
+    node: Node
+
+    def happen(self, stage: Stage) -> None:
+        """It is there at once."""
+        stage.server.put(with_node_defaults(self.node, uid=f"node/{self.node.metadata.name}"))
+
+
+class AddBudget(Happening, frozen=True, tag="add-budget"):
+    """A disruption budget comes."""
+
+    budget: PodDisruptionBudget
+
+    def happen(self, stage: Stage) -> None:
+        """It is there at once."""
+        stage.server.put(self.budget)
+
+
+class AddPod(Happening, frozen=True, tag="add-pod", rename="camel", omit_defaults=True):
+    """One pod more of a template. `lasts_ms`: once it runs; 0 for ever."""
+
+    template: str
+    priority: Int32 = 0
+    lasts_ms: int = 0
+
+    def happen(self, stage: Stage) -> None:
+        """Its controller makes it."""
+        stage.controller.scale_up(self.template, self.priority, self.lasts_ms * MILLI_NS)
+
+
+class _OnNode(Happening, frozen=True, rename="camel", omit_defaults=True):
+    node: str
+
+    def happen(self, stage: Stage) -> None:
+        """Nothing, where there is no such node."""
+        found = stage.server.get(Node, self.node)
+        if found is not None:
+            self.change(stage, found)
+
+    def change(self, stage: Stage, node: Node) -> None:
+        """Do it to the node."""
+        raise NotImplementedError
+
+
+class RemoveNode(_OnNode, frozen=True, tag="remove-node"):
+    """A node is gone, and all that is on it."""
+
+    def change(self, stage: Stage, node: Node) -> None:
+        """At once."""
+        stage.kubelets.remove_node(self.node)
+
+
+class CordonNode(_OnNode, frozen=True, tag="cordon-node"):
+    """A node is cordoned, or uncordoned where it was."""
+
+    def change(self, stage: Stage, node: Node) -> None:
+        """Write it."""
+        spec = msgspec.structs.replace(node.spec, unschedulable=not node.spec.unschedulable)
+        stage.server.put(msgspec.structs.replace(node, spec=spec))
+
+
+class TaintNode(_OnNode, frozen=True, tag="taint-node"):
+    """A node gets the taint `kept:NoSchedule` and no other, or loses all."""
+
+    def change(self, stage: Stage, node: Node) -> None:
+        """Write it."""
+        taints = () if node.spec.taints else (Taint("kept", "", "NoSchedule"),)
+        spec = msgspec.structs.replace(node.spec, taints=taints)
+        stage.server.put(msgspec.structs.replace(node, spec=spec))
+
+
+class LabelNode(_OnNode, frozen=True, tag="label-node", rename="camel", omit_defaults=True):
+    """A node gets labels."""
+
+    labels: dict[str, str]
+
+    def change(self, stage: Stage, node: Node) -> None:
+        """Write it."""
+        labels = {**(node.metadata.labels or {}), **self.labels}
+        meta = msgspec.structs.replace(node.metadata, labels=labels)
+        stage.server.put(msgspec.structs.replace(node, metadata=meta))
+
+
+class StopNode(_OnNode, frozen=True, tag="stop-node", rename="camel", omit_defaults=True):
+    """A kubelet is down for so long."""
+
+    for_ms: int
+
+    def change(self, stage: Stage, node: Node) -> None:
+        """The node is tainted meanwhile."""
+        stage.kubelets.stop(self.node)
+        stage.agenda.after(self.for_ms * MILLI_NS, lambda: stage.kubelets.start(self.node))
+
+
+class DeletePod(Happening, frozen=True, tag="delete-pod", rename="camel", omit_defaults=True):
+    """Somebody deletes a pod, by its name."""
+
+    pod: str
+
+    def happen(self, stage: Stage) -> None:
+        """Nothing, where there is no such pod."""
+        found = stage.server.get(Pod, f"default/{self.pod}")
+        if found is not None:
+            stage.server.delete_pod(found)
+
+
+class Crash(Happening, frozen=True, tag="crash", rename="camel", omit_defaults=True):
+    """A scheduler dies, and is started again after so long."""
+
+    for_ms: int
+    scheduler: int = 0
+
+    def happen(self, stage: Stage) -> None:
+        """Nothing, where there are fewer schedulers."""
+        if self.scheduler < len(stage.schedulers):
+            stage.schedulers[self.scheduler].crash(self.for_ms * MILLI_NS)
+
+
+class Freeze(Happening, frozen=True, tag="freeze", rename="camel", omit_defaults=True):
+    """A scheduler stands still for so long."""
+
+    for_ms: int
+    scheduler: int = 0
+
+    def happen(self, stage: Stage) -> None:
+        """Nothing, where there are fewer schedulers."""
+        if self.scheduler < len(stage.schedulers):
+            stage.schedulers[self.scheduler].freeze(self.for_ms * MILLI_NS)
+
+
+AnyHappening = (
+    AddNode | AddBudget | AddPod | RemoveNode | CordonNode | TaintNode | LabelNode | StopNode
+    | DeletePod | Crash | Freeze
+)  # fmt: skip
+
+
+class Template(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Pods that are alike. `is_replaced`: one that is gone is made anew, like the one it was."""
+
+    name: str
+    spec: dict[str, Any]
+    is_replaced: bool = False
+
+
+class Script(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A whole run. After `active_ms` nothing goes wrong any more, and nothing is replaced."""
+
+    seed: int
+    faults: tuple[str, ...]
+    active_ms: int
+    templates: tuple[Template, ...]
+    happenings: tuple[AnyHappening, ...]
+    api_version: Literal["stower.dev/v1"] = "stower.dev/v1"
+    kind: Literal["Script"] = "Script"
