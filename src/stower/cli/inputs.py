@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.cli.documents import STDIN, Document, DocumentError, read_documents
+from stower.cli.recorded import recorded
 from stower.engine.limits import SECOND_NS
 from stower.model.defaults import with_node_defaults, with_pod_defaults
 from stower.model.errors import InvalidObject
@@ -23,6 +24,8 @@ from stower.model.kinds.pod import ResourceList
 from stower.model.raw import TypeMeta, decode, edit
 from stower.model.resources import parse_list, pod_requests
 from stower.model.taints import TOLERATION_OPERATORS
+from stower.record.lines import Engine as Built
+from stower.record.reader import is_recording
 from stower.sim.openb import is_node_header, is_pod_header, read_trace
 from stower.sim.workload import Arrival, Workload
 
@@ -43,6 +46,8 @@ class Loaded(msgspec.Struct):
     workload: Workload
     documents: list[tuple[str, bytes]]
     skipped: dict[str, int]
+    built: Built | None = None
+    """How the engine of a recording was built."""
 
     def with_assignments(self, assignments: dict[str, str]) -> Iterator[bytes]:
         """The documents as they came, one line each, pods with the node that they were given."""
@@ -181,8 +186,18 @@ def check_amounts(resources: ResourceList | None, path: str) -> None:
             raise InvalidObject(f"{path}.{name}", str(quantity), "a quantity of at least 0")
 
 
-def load(inputs: Sequence[str]) -> Loaded:
-    """Read manifests and traces. Raises InputError."""
+def load(inputs: Sequence[str], at_end: bool = False) -> Loaded:
+    """Read manifests, traces, a cluster through its kubeconfig, or a recording; `at_end`: that as
+    it stood at its end, and not from its beginning. Raises InputError."""
+    recordings = [name for name in inputs if _is_recording(name)]
+    if recordings:
+        if len(inputs) > 1:
+            raise InputError(f"{recordings[0]}: a recording goes with no other input")
+        try:
+            told = recorded(Path(recordings[0]))
+        except InvalidObject as error:
+            raise InputError(f"{recordings[0]}: {error}") from None
+        return Loaded(told.end if at_end else told.history, [], {}, told.built)
     reader = _Reader()
     for found in raw_objects(inputs):
         reader.take(found.where, found.data, found.created_s, found.deleted_s)
@@ -190,6 +205,40 @@ def load(inputs: Sequence[str]) -> Loaded:
         what = f" ({_listed(reader.skipped)} left out)" if reader.skipped else ""
         raise InputError(f"{', '.join(inputs)}: no nodes and no pods{what}")
     return reader.loaded()
+
+
+def load_cluster(kubeconfig: Path | None, context: str) -> Loaded:
+    """What a cluster's API server says. Raises InputError."""
+    reader = _Reader()
+    for found in _cluster_objects(kubeconfig, context):
+        reader.take(found.where, found.data)
+    return reader.loaded()
+
+
+def _cluster_objects(kubeconfig: Path | None, context: str) -> Iterator["RawObject"]:
+    from stower.cli.kube import KubeError, cluster_objects  # the client takes a while to import
+
+    try:
+        for where, data in cluster_objects(kubeconfig, context):
+            yield RawObject(where, data)
+    except KubeError as error:
+        raise InputError(str(error)) from None
+
+
+def _is_kubeconfig(data: bytes) -> bool:
+    """Whether the document says where a cluster is."""
+    try:
+        meta = decode(data, TypeMeta)
+    except InvalidObject:
+        return False
+    return (meta.api_version, meta.kind) == ("v1", "Config")
+
+
+def _is_recording(name: str) -> bool:
+    try:
+        return os.path.isfile(name) and is_recording(Path(name))
+    except OSError:
+        return False  # whoever reads it says why
 
 
 class RawObject(msgspec.Struct, frozen=True):
@@ -212,7 +261,10 @@ def raw_objects(inputs: Sequence[str]) -> Iterator[RawObject]:
         if not trace_files:
             try:
                 for document in read_documents([name]):
-                    yield RawObject(_where(document), document.data)
+                    if _is_kubeconfig(document.data):
+                        yield from _cluster_objects(Path(name), "")
+                    else:
+                        yield RawObject(_where(document), document.data)
             except DocumentError as error:
                 raise InputError(str(error)) from None
 

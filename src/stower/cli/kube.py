@@ -1,8 +1,9 @@
 """A few requests to an API server, for verbs that look at a cluster."""
 
+import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import msgspec
 
 from stower.cli.supervisor import STATE
 from stower.live.access import AccessError, read_access
-from stower.live.client import Answer, Client
+from stower.live.client import Answer, Client, collection_path
+from stower.model.kinds import KINDS, Node, Pod
 
 AGENT = "stower"
+UNSEEN = (403, 404)
 
 
 class KubeError(Exception):
@@ -98,3 +101,24 @@ class Kube:
     async def exists(self, path: str) -> bool:
         """Whether there is such an object."""
         return (await self.ask("GET", path)).status == 200
+
+
+def cluster_objects(kubeconfig: Path | None, context: str = "") -> Iterator[tuple[str, bytes]]:
+    """All objects of a cluster that scheduling reads, each with where it was found. What the server
+    does not serve, or does not show us, is left out. Raises KubeError."""
+    yield from asyncio.run(_cluster_objects(kubeconfig, context))
+
+
+async def _cluster_objects(kubeconfig: Path | None, context: str) -> list[tuple[str, bytes]]:
+    found = []
+    async with Kube.open(kubeconfig, context) as kube:
+        for kind in KINDS:
+            path = collection_path(kind)
+            answer = await kube.ask("GET", f"{path}?limit=1")
+            if answer.status in UNSEEN and kind.view not in (Node, Pod):
+                continue
+            type_meta = {"apiVersion": kind.api_version, "kind": kind.name}
+            for item in await kube.items(path):
+                where = f"{kube.server}{path}: {item['metadata']['name']}"
+                found.append((where, msgspec.json.encode({**type_meta, **item})))
+    return found

@@ -21,6 +21,7 @@ VERBS: Final = (
     "fit",
     "drain-check",
     "replay",
+    "what-if",
     "demo",
     "generate",
     "config",

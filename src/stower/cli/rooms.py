@@ -1,4 +1,4 @@
-"""What the questions about room have in common: the configuration to ask under."""
+"""What questions about a cluster have in common: where it is, and the configuration that rules."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,24 +6,66 @@ from typing import Annotated
 import typer
 
 from stower.assembly import build_engine
-from stower.cli.inputs import InputError, read_yaml_document
-from stower.cli.output import bad_input
+from stower.cli.inputs import InputError, Loaded, load, load_cluster, read_yaml_document
+from stower.cli.kube import KubeError, kubeconfig_of
+from stower.cli.output import bad_input, note
 from stower.cli.plugins import plugins_of
+from stower.cli.recordings import built_again
+from stower.cli.supervisor import STATE
 from stower.engine.step import Engine
 from stower.model.errors import InvalidObject
+from stower.record.lines import Engine as Built
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="A KubeSchedulerConfiguration to ask under."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A KubeSchedulerConfiguration to ask under; default: that of the recording, or "
+        "kube-scheduler's.",
+    ),
 ]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[INPUT]",
+        help="The cluster: a kubeconfig, manifests or `kubectl get -o json` dumps, folders of "
+        "them, - for stdin, a recording, a trace. Default: the cluster that kubectl would ask, or "
+        "that of `stower up`.",
+    ),
+]
+Kubeconfig = Annotated[
+    Path | None, typer.Option(help="Without INPUT: the kubeconfig of the cluster to ask.")
+]
+Context = Annotated[str, typer.Option(help="Without INPUT: a context of the kubeconfig.")]
 
 
-def engine_of(config: Path | None) -> Engine:
-    """An engine for the configuration. Ends the program where that is none."""
+def cluster_of(
+    inputs: list[str] | None, kubeconfig: Path | None, context: str, at_end: bool = True
+) -> Loaded:
+    """The cluster that is asked about. Ends the program where there is none."""
     try:
+        if inputs:
+            loaded = load(inputs, at_end)
+        else:
+            loaded = load_cluster(kubeconfig_of(kubeconfig, STATE), context)
+    except (InputError, KubeError) as error:
+        raise bad_input(str(error)) from None
+    if loaded.skipped:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(loaded.skipped.items()))
+        note(f"left out, as no decision depends on them yet: {kinds}")
+    return loaded
+
+
+def engine_of(config: Path | None, built: Built | None = None) -> Engine:
+    """An engine for the configuration, or as that of a recording was built. Ends the program where
+    that cannot be."""
+    try:
+        if config is None and built is not None:
+            return built_again(built)
         document = None if config is None else read_yaml_document(str(config))
         return build_engine(document, plugins=plugins_of(document))
     except InputError as error:
         raise bad_input(str(error)) from None
     except InvalidObject as error:
-        raise bad_input(f"{config}: {error}") from None
+        raise bad_input(f"{config or 'recording'}: {error}") from None

@@ -14,10 +14,10 @@ from stower.framework.reasons import count_reasons
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Node, Pod
 from stower.model.kinds.pod import PodStatus
+from stower.sim.changes import belongs_to_node
 from stower.sim.workload import Workload
 from stower.sim.world import World
 
-MIRROR: Final = "kubernetes.io/config.mirror"
 NEVER: Final = "Never"
 
 
@@ -80,7 +80,7 @@ def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
     if node_name not in names:
         raise InvalidObject("node", node_name, f"one of the {len(names)} nodes given")
     here = [pod for pod in workload.placed if pod.spec.node_name == node_name]
-    stays = [pod for pod in here if _belongs_to_node(pod)]
+    stays = [pod for pod in here if belongs_to_node(pod)]
     goes = [pod for pod in here if pod not in stays and not pod.is_terminal]
     tried = _Tried(engine)
     nodes = (_closed(n) if n.metadata.name == node_name else n for n in workload.nodes)
@@ -120,12 +120,6 @@ def _pending(pod: Pod, name: str, uid: str = "") -> Pod:
 def _closed(node: Node) -> Node:
     spec = msgspec.structs.replace(node.spec, unschedulable=True)
     return msgspec.structs.replace(node, spec=spec)
-
-
-def _belongs_to_node(pod: Pod) -> bool:
-    """Of a DaemonSet, or of the kubelet's own manifests: draining leaves them alone."""
-    owners = pod.metadata.owner_references or ()
-    return MIRROR in (pod.metadata.annotations or {}) or any(o.kind == "DaemonSet" for o in owners)
 
 
 def _by_priority(pods: Iterable[Pod]) -> list[Pod]:

@@ -1,10 +1,14 @@
 """What a scheduler's writes make of a pod."""
 
+from typing import Final
+
 import msgspec
 
 from stower.framework.writes import Bind, PatchPodStatus
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodCondition, PodStatus
+
+MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 def bound(pod: Pod, write: Bind) -> Pod:
@@ -28,3 +32,9 @@ def patched(pod: Pod, write: PatchPodStatus) -> Pod:
 def _with_condition(pod: Pod, condition: PodCondition) -> PodStatus:
     others = tuple(c for c in pod.status.conditions or () if c.type != condition.type)
     return msgspec.structs.replace(pod.status, conditions=(*others, condition))
+
+
+def belongs_to_node(pod: Pod) -> bool:
+    """Of a DaemonSet, or of the kubelet's own manifests: it goes with its node."""
+    owners = pod.metadata.owner_references or ()
+    return MIRROR in (pod.metadata.annotations or {}) or any(o.kind == "DaemonSet" for o in owners)

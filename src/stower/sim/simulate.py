@@ -143,8 +143,8 @@ def simulate(
         world.start(workload.nodes, pods, workload.related)
         world.settle()
         arrived(total)
-    elif options.timed:
-        _run_timed(world, workload, arrived)
+    elif options.timed or workload.is_history:
+        run_timed(world, workload, arrived)
     else:
         world.start(workload.nodes, workload.placed, workload.related)
         for number, arrival in enumerate(workload.arrivals, 1):
@@ -155,26 +155,29 @@ def simulate(
     return _report(workload, policy, options, world, last, attempts, seconds, tuple(curve))
 
 
-def _run_timed(world: World, workload: Workload, arrived: Callable[[int], None]) -> None:
-    """Arrivals and ends at their own times; ends come first where both are due."""
+def run_timed(world: World, workload: Workload, arrived: Callable[[int], None]) -> None:
+    """Everything at its own time; ends come first where both are due."""
     world.start(workload.nodes, workload.placed, workload.related)
-    moments = []
+    moments = [(happened.at_ns, 1, i) for i, happened in enumerate(workload.happened)]
     for i, arrival in enumerate(workload.arrivals):
-        moments.append((arrival.at_ns, 1, i))
+        moments.append((arrival.at_ns, 2, i))
         if arrival.ends_ns is not None:
             # A pod that ends at once has lived for a moment all the same.
             at_ns = max(arrival.ends_ns, arrival.at_ns + 1)
             moments.append((at_ns, 0, i))
     number = 0
-    for at_ns, is_arrival, i in sorted(moments):
+    for at_ns, what, i in sorted(moments):
         world.advance(at_ns)
-        pod = workload.arrivals[i].pod
-        if is_arrival:
-            world.add_pod(pod)
+        if what == 2:
+            arrival = workload.arrivals[i]
+            world.add_pod(arrival.pod, arrival.lasts_ns)
             number += 1
             arrived(number)
+        elif what == 1:
+            happened = workload.happened[i]
+            world.happen(happened.type, happened.object)
         else:
-            world.delete_pod(pod.metadata.uid)
+            world.delete_pod(workload.arrivals[i].pod.metadata.uid)
     # What the last end made room for may still be waiting out its backoff.
     world.advance(world.now_ns + world.engine.limits.backoff_max_ns)
 
@@ -211,7 +214,7 @@ def _report(
         ended=sum(uid not in world.pods for uid in arrived),
         waiting=waiting,
         refusals=dict(sorted(refusals.items(), key=lambda item: (-item[1], item[0]))),
-        use=_use(state),
+        use=use_of(state),
         domains=_domains(state, options) if options.by else (),
         attempts=attempts,
         seconds=seconds,
@@ -248,7 +251,7 @@ def _waiting(world: World, last: Mapping[str, Decision]) -> tuple[Waiting, ...]:
     return tuple(Waiting(message, len(keys), keys[0]) for message, keys in ordered)
 
 
-def _use(state: ClusterState) -> tuple[Use, ...]:
+def use_of(state: ClusterState) -> tuple[Use, ...]:
     """All resources that some node has, pods last."""
     live = state.present[state.all_rows]
     result = []
@@ -267,7 +270,7 @@ def _total(amounts: Ints) -> int:
 
 
 def _shares(state: ClusterState) -> dict[str, float]:
-    return {use.resource: round(use.percent, 3) for use in _use(state)}
+    return {use.resource: round(use.percent, 3) for use in use_of(state)}
 
 
 def _node_use(state: ClusterState, row: int) -> NodeUse:

@@ -1,16 +1,28 @@
-"""A workload: the cluster at the start, and the pods that come and go."""
+"""A workload: the cluster at the start, the pods that come and go, and what else happens."""
 
 import msgspec
 
-from stower.model.kinds import Background, Node, Pod
+from stower.framework.events import WatchType
+from stower.model.kinds import ApiObject, Background, Node, Pod
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):
-    """A pod that is created, and when; `ends_ns` is when it is gone again, None for never."""
+    """A pod that is created, and when; `ends_ns` is when it is gone again, None for never;
+    `lasts_ns`: it ends so long after it was placed, whenever that is."""
 
     pod: Pod
     at_ns: int = 0
     ends_ns: int | None = None
+    lasts_ns: int | None = None
+
+
+class Happened(msgspec.Struct, frozen=True, gc=False):
+    """Something else that comes, changes or goes. A pod here is nobody's arrival, or one that was
+    changed by others: its labels and spec count, not where it is."""
+
+    at_ns: int
+    type: WatchType
+    object: ApiObject
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -26,3 +38,7 @@ class Workload(msgspec.Struct, frozen=True):
     at_once: bool = True
     # Whatever else decisions depend on: namespaces, services, controllers, budgets, volumes.
     related: tuple[Background, ...] = ()
+    # What happens meanwhile, in order.
+    happened: tuple[Happened, ...] = ()
+    # Of a recording: everything has its own time.
+    is_history: bool = False

@@ -6,6 +6,7 @@ from a real API server: the answer, and the changed object.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
 
 import msgspec
 
@@ -29,7 +30,8 @@ from stower.framework.writes import (
     PatchObject,
     Write,
 )
-from stower.model.kinds import Background, Node, Pod
+from stower.model.kinds import ApiObject, Background, Node, Pod
+from stower.model.kinds.pod import PodStatus
 from stower.sim.binder import Binder
 from stower.sim.changes import bound, patched
 
@@ -46,12 +48,18 @@ class World:
         engine: Engine,
         on_decision: Callable[[Decision], None] | None = None,
         recording: Recording | None = None,
+        returns: bool = False,
     ) -> None:
-        """`on_decision` is told of every attempt, in order."""
+        """`on_decision` is told of every attempt, in order. `returns`: pods of controllers that are
+        evicted, or lose their node, come again."""
         self.engine = engine
         self.now_ns = 0
         self.pods: dict[str, Pod] = {}
         self.event_count = 0
+        self.evicted: list[Pod] = []
+        self._returns = returns
+        self._lasts_ns: dict[str, int] = {}  # by uid, once placed
+        self._ends: list[tuple[int, str]] = []  # when, whose
         self._inbox: deque[Event] = deque()
         self._on_decision = on_decision
         self._recording = recording
@@ -68,8 +76,10 @@ class World:
         self.pods.update((pod.metadata.uid, pod) for pod in known)
         self._send(Listed((*related, *nodes, *known)))
 
-    def add_pod(self, pod: Pod) -> None:
-        """A pod is created."""
+    def add_pod(self, pod: Pod, lasts_ns: int | None = None) -> None:
+        """A pod is created; it ends so long after it was placed."""
+        if lasts_ns is not None:
+            self._lasts_ns[pod.metadata.uid] = lasts_ns
         self.pods[pod.metadata.uid] = pod
         self._send(Observed(WatchType.ADDED, pod))
 
@@ -79,11 +89,57 @@ class World:
         if pod is not None:
             self._send(Observed(WatchType.DELETED, pod))
 
+    def happen(self, type: WatchType, obj: ApiObject) -> None:
+        """Something else comes, changes or goes."""
+        if isinstance(obj, Pod):
+            self._pod_happens(type, obj)
+            return
+        if type is WatchType.ADDED:
+            self._binder.start((obj,))
+        self._send(Observed(type, obj))
+        if isinstance(obj, Node) and type is WatchType.DELETED:
+            name = obj.metadata.name
+            for pod in [pod for pod in self.pods.values() if pod.spec.node_name == name]:
+                self._lose(pod)
+                self._send(Observed(WatchType.DELETED, pod))
+
+    def _pod_happens(self, type: WatchType, pod: Pod) -> None:
+        known = self.pods.get(pod.metadata.uid)
+        if type is WatchType.DELETED:
+            self.delete_pod(pod.metadata.uid)
+        elif known is None or pod.spec.node_name:
+            self.pods[pod.metadata.uid] = pod
+            self._send(Observed(type, pod))
+        else:
+            spec = msgspec.structs.replace(pod.spec, node_name=known.spec.node_name)
+            changed = msgspec.structs.replace(known, metadata=pod.metadata, spec=spec)
+            self.pods[pod.metadata.uid] = changed
+            self._send(Observed(WatchType.MODIFIED, changed))
+
+    def _lose(self, pod: Pod) -> None:
+        """It is gone against its will."""
+        uid = pod.metadata.uid
+        del self.pods[uid]
+        if self._returns and any(owner.controller for owner in pod.metadata.owner_references or ()):
+            again = returned(pod)
+            if uid in self._lasts_ns:
+                self._lasts_ns[again.metadata.uid] = self._lasts_ns[uid]
+            self.pods[again.metadata.uid] = again
+            self._inbox.append(Observed(WatchType.ADDED, again))
+
     def advance(self, to_ns: int) -> None:
-        """Let time pass, waking the engine whenever it asked to be."""
-        while (due := self.engine.next_wake_ns) is not None and due <= to_ns:
-            self.now_ns = max(self.now_ns, due)
-            self._send(Tick())
+        """Let time pass: pods end, and the engine is woken whenever it asked to be."""
+        while True:
+            due_ns = self.engine.next_wake_ns
+            ends_ns = self._ends[0][0] if self._ends else None
+            if ends_ns is not None and ends_ns <= to_ns and (due_ns is None or ends_ns <= due_ns):
+                self.now_ns = max(self.now_ns, ends_ns)
+                self.delete_pod(heappop(self._ends)[1])
+            elif due_ns is not None and due_ns <= to_ns:
+                self.now_ns = max(self.now_ns, due_ns)
+                self._send(Tick())
+            else:
+                break
         self.now_ns = max(self.now_ns, to_ns)
 
     def settle(self) -> None:
@@ -128,12 +184,26 @@ class World:
         pod = self.pods.get(write.uid)
         if isinstance(write, DeletePod):
             if pod is not None:
-                del self.pods[write.uid]
+                self.evicted.append(pod)
                 self._inbox.append(Observed(WatchType.DELETED, pod))
+                self._lose(pod)
         elif pod is not None:
             changed = bound(pod, write) if isinstance(write, Bind) else patched(pod, write)
+            if isinstance(write, Bind) and write.uid in self._lasts_ns:
+                heappush(self._ends, (self.now_ns + self._lasts_ns[write.uid], write.uid))
             self.pods[write.uid] = changed
             self._inbox.append(Observed(WatchType.MODIFIED, changed))
+
+
+def returned(pod: Pod) -> Pod:
+    """The pod that a controller makes in the place of one that was evicted."""
+    meta, marked = pod.metadata, "-again"
+    name = f"{meta.name.removesuffix(marked)}{marked}"
+    meta = msgspec.structs.replace(
+        meta, name=name, uid=f"{meta.uid}{marked}", deletion_timestamp=None
+    )
+    spec = msgspec.structs.replace(pod.spec, node_name="")
+    return msgspec.structs.replace(pod, metadata=meta, spec=spec, status=PodStatus("Pending"))
 
 
 def agreed(write: CallExtender) -> bytes:

@@ -4,15 +4,16 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.inputs import InputError, load
 from stower.cli.output import Output, bad_input, console, emit, table
-from stower.cli.rooms import Config, engine_of
+from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
 from stower.model.errors import InvalidObject
 from stower.sim.capacity import Drain, drain
 
 NAME = "drain-check"
 EPILOG = """
 Examples:
+
+  stower drain-check node-7
 
   kubectl get nodes,pods,pdb -A -o json | stower drain-check node-7 -
 
@@ -25,20 +26,18 @@ exit code is 1 where a pod finds no place, or a disruption budget keeps it.
 
 def run(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The node to be emptied.")],
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT", help="The cluster, as for simulate.")
-    ],
+    inputs: Inputs = None,
     config: Config = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
 ) -> None:
     """Tell where the pods of a node would go, and which have nowhere to go."""
+    cluster = cluster_of(inputs, kubeconfig, context)
     try:
-        workload = load(inputs).workload
-        found = drain(workload, engine_of(config), node)
-    except InputError as error:
-        raise bad_input(str(error)) from None
+        found = drain(cluster.workload, engine_of(config, cluster.built), node)
     except InvalidObject as error:
         raise bad_input(str(error)) from None
     if output is Output.TABLE:

@@ -6,12 +6,14 @@ import typer
 
 from stower.cli.inputs import InputError, load
 from stower.cli.output import Output, bad_input, console, emit, table
-from stower.cli.rooms import Config, engine_of
+from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
 from stower.sim.capacity import Fit, fit
 
 NAME = "fit"
 EPILOG = """
 Examples:
+
+  stower fit pod.yaml
 
   kubectl get nodes,pods -A -o json | stower fit pod.yaml -
 
@@ -25,10 +27,10 @@ NODES_SHOWN = 10
 
 def run(
     pod: Annotated[str, typer.Argument(metavar="POD", help="A manifest of one pod.")],
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT", help="The cluster, as for simulate.")
-    ],
+    inputs: Inputs = None,
     config: Config = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     most: Annotated[int, typer.Option(min=1, help="Ask about no more than so many.")] = 10_000,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
@@ -40,10 +42,10 @@ def run(
         given = [*(arrival.pod for arrival in pods.arrivals), *pods.placed]
         if len(given) != 1:
             raise bad_input(f"{pod}: got {len(given)} pods, want one")
-        workload = load(inputs).workload
     except InputError as error:
         raise bad_input(str(error)) from None
-    found = fit(workload, engine_of(config), given[0], most)
+    cluster = cluster_of(inputs, kubeconfig, context)
+    found = fit(cluster.workload, engine_of(config, cluster.built), given[0], most)
     if output is Output.TABLE:
         _print(found, most)
     else:

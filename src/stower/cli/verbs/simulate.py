@@ -56,8 +56,8 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="INPUT",
-            help="Manifests (YAML, JSON, lists, .gz, .zst), folders of them, - for stdin, "
-            "or an OpenB trace folder or its CSV files.",
+            help="Manifests (YAML, JSON, lists, .gz, .zst), folders of them, - for stdin, a "
+            "recording, a kubeconfig, or an OpenB trace folder or its CSV files.",
         ),
     ] = None,
     config: Annotated[
@@ -152,6 +152,10 @@ def run(
         if plot_file is not None:
             plot_format(plot_file)
         loaded = load(inputs)
+        if loaded.built is not None and not config:
+            policies = [("recorded", loaded.built.configuration)]
+        if loaded.built is not None and objects is not None:
+            raise bad_input("--objects: a recording does not hold whole objects")
         reports = []
         for name, document in policies:
             recorder = recorder_of(record, record_max, document, seed, options.features)

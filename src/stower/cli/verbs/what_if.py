@@ -1,0 +1,167 @@
+"""stower what-if: what would change if something else were so."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stower.cli.inputs import InputError, load
+from stower.cli.output import Output, amount, bad_input, console, emit, progress, table
+from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
+from stower.model.errors import InvalidObject
+from stower.model.kinds import ApiObject
+from stower.sim.what_if import Compared, Difference, Edit, compare, edited
+
+NAME = "what-if"
+EPILOG = """
+Examples:
+
+  stower what-if --add-nodes 3
+
+  stower what-if --remove-node node-7 --add-nodes 1=node-3
+
+  stower what-if dumps/ --config new.yaml --anew
+
+  stower what-if stower.ndjson.zst --add pods.yaml --delete pod/default/web-1
+
+Nothing is changed. The cluster is run twice, as it is and as it would be; of a recording, all that
+happened from outside is run again. Pods that have a node keep it, unless the node goes or --anew is
+given.
+"""
+SHOWN = 20
+
+
+def run(
+    inputs: Inputs = None,
+    add_nodes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N[=NODE]", help="So many more nodes, like this one, or like most of them."
+        ),
+    ] = None,
+    remove_node: Annotated[
+        list[str] | None, typer.Option(metavar="NODE", help="Without this node; its pods move.")
+    ] = None,
+    add: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="With these objects as well.")
+    ] = None,
+    delete: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND/[NAMESPACE/]NAME", help="Without this object."),
+    ] = None,
+    config: Config = None,
+    config_now: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The configuration to compare with, where --config is."),
+    ] = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Place all pods anew, in both runs.")
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print it.")
+    ] = Output.TABLE,
+) -> None:
+    """Tell what would change with other nodes, objects or another configuration."""
+    edit = Edit(
+        tuple(_copies(text) for text in add_nodes or ()),
+        tuple(remove_node or ()),
+        _objects(add or []),
+        tuple(delete or ()),
+        anew,
+    )
+    if edit == Edit(anew=anew) and config is None:
+        raise bad_input(
+            "nothing would change: want --add-nodes, --remove-node, --add, --delete or --config"
+        )
+    cluster = cluster_of(inputs, kubeconfig, context, at_end=False)
+    built = cluster.built
+    try:
+        before = edited(cluster.workload, Edit(anew=anew)), engine_of(config_now, built)
+        after = edited(cluster.workload, edit), engine_of(config or config_now, built)
+    except InvalidObject as error:
+        raise bad_input(str(error)) from None
+    with progress("what if") as update:
+        found = compare(before, after, update)
+    if output is Output.TABLE:
+        _print(found)
+    else:
+        emit(found, output)
+
+
+def _copies(text: str) -> tuple[int, str]:
+    count, _, like = text.partition("=")
+    if not count.isascii() or not count.isdigit() or not 0 < int(count) <= 100_000:
+        raise bad_input(f"--add-nodes: got {text!r}, want N or N=NODE, such as 3=node-7")
+    return int(count), like
+
+
+def _objects(files: list[str]) -> tuple[ApiObject, ...]:
+    if not files:
+        return ()
+    try:
+        found = load(files).workload
+    except InputError as error:
+        raise bad_input(str(error)) from None
+    pods = (arrival.pod for arrival in found.arrivals)
+    return (*found.nodes, *found.related, *found.placed, *pods)
+
+
+def _print(found: Compared) -> None:
+    out = console()
+    figures = table("What if", "", "before", "after", right=("before", "after"))
+    was, will = found.before, found.after
+    for name, one, other in (
+        ("nodes", was.nodes, will.nodes),
+        ("empty nodes", was.empty_nodes, will.empty_nodes),
+        ("pods", was.pods, will.pods),
+        ("placed", was.placed, will.placed),
+        ("pending", was.pending, will.pending),
+        ("evictions", was.evictions, will.evictions),
+    ):
+        figures.add_row(name, f"{one:,}", f"{other:,}")
+    if was.waited_s or will.waited_s:
+        figures.add_row("waited, all together", f"{was.waited_s:,.1f} s", f"{will.waited_s:,.1f} s")
+    after = {use.resource: use for use in will.use}
+    for use in was.use:
+        other_use = after.get(use.resource)
+        text = f"{other_use.percent:.1f} %" if other_use is not None else "-"
+        figures.add_row(f"use of {use.resource}", f"{use.percent:.1f} %", text)
+        if other_use is not None and other_use.allocatable != use.allocatable:
+            figures.add_row(
+                f"  of {use.resource}", amount(use.resource, use.allocatable),
+                amount(use.resource, other_use.allocatable),
+            )  # fmt: skip
+    out.print(figures)
+    for title, differences in (
+        ("Newly placed", found.newly_placed),
+        ("Newly pending", found.newly_pending),
+        ("Moved", found.moved),
+        ("Only after", found.added),
+        ("Only before", found.removed),
+    ):
+        _list(title, differences)
+    if found.evicted:
+        out.print()
+        out.print(f"Newly evicted: {_few(found.evicted)}", soft_wrap=True)
+    if was == will and not found.moved:
+        out.print("\nNothing changes.")
+
+
+def _list(title: str, differences: tuple[Difference, ...]) -> None:
+    if not differences:
+        return
+    out = console()
+    out.print()
+    shown = table(f"{title}: {len(differences):,}", "pod", "before", "after", "why it waits")
+    for each in differences[:SHOWN]:
+        shown.add_row(each.pod, each.before or "-", each.after or "-", each.why)
+    out.print(shown)
+    if len(differences) > SHOWN:
+        out.print(f"and {len(differences) - SHOWN:,} more (all with --output json)")
+
+
+def _few(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

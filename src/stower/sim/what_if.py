@@ -1,0 +1,265 @@
+"""What if: the same workload run twice, as it is and changed, and what differs between the two.
+
+Both runs are made anew by the same engine, so that nothing differs but what was changed. Pods that
+have a node at the start keep it, unless the node is gone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from stower.engine.decisions import Decision
+from stower.engine.step import Engine
+from stower.model.errors import InvalidObject
+from stower.model.kinds import KIND_BY_VIEW, ApiObject, Background, Node, Pod
+from stower.model.kinds.pod import PodStatus
+from stower.sim.changes import belongs_to_node
+from stower.sim.simulate import Use, run_timed, use_of
+from stower.sim.workload import Arrival, Workload
+from stower.sim.world import World
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """What is to be changed. `remove` and `delete` by name; `delete` as kind/name or
+    kind/namespace/name; `anew`: pods that have a node give it up at the start."""
+
+    add_nodes: tuple[tuple[int, str], ...] = ()
+    remove_nodes: tuple[str, ...] = ()
+    add: tuple[ApiObject, ...] = ()
+    delete: tuple[str, ...] = ()
+    anew: bool = False
+
+
+class Outcome(msgspec.Struct, frozen=True, rename="camel"):
+    """What came of one run."""
+
+    nodes: int
+    empty_nodes: int
+    pods: int
+    placed: int
+    pending: int
+    evictions: int
+    use: tuple[Use, ...]
+    waited_s: float
+    """How long pods waited for their node, all together."""
+
+
+class Difference(msgspec.Struct, frozen=True, rename="camel"):
+    """One pod that fares otherwise: where it is ("" for nowhere), and why it waits."""
+
+    pod: str
+    before: str
+    after: str
+    why: str
+
+
+class Compared(msgspec.Struct, frozen=True, rename="camel"):
+    """Both runs, and each pod that fares otherwise."""
+
+    before: Outcome
+    after: Outcome
+    moved: tuple[Difference, ...]
+    newly_placed: tuple[Difference, ...]
+    newly_pending: tuple[Difference, ...]
+    added: tuple[Difference, ...]
+    removed: tuple[Difference, ...]
+    evicted: tuple[str, ...]
+
+
+def edited(workload: Workload, edit: Edit) -> Workload:
+    """The workload, changed. Raises InvalidObject for what is not there."""
+    gone = {*edit.remove_nodes}
+    deleted = {_wanted(text) for text in edit.delete}
+    gone |= {key for kind, key in deleted if kind == "node"}
+    known = {node.metadata.name for node in workload.nodes}
+    known |= {h.object.metadata.name for h in workload.happened if isinstance(h.object, Node)}
+    for name in sorted(gone - known):
+        raise InvalidObject("node", name, f"one of the {len(known)} nodes given")
+    given = [n for n in workload.nodes if n.metadata.name not in gone]
+    nodes = [*given, *_copies(workload, edit)]
+    names = {node.metadata.name for node in nodes}
+    pods = [pod for pod in workload.placed if not _is_named(pod, deleted)]
+    stays = [] if edit.anew else [pod for pod in pods if pod.spec.node_name not in gone]
+    moves = [pod for pod in pods if pod not in stays] if gone or edit.anew else []
+    again = tuple(Arrival(_unbound(pod)) for pod in moves if not belongs_to_node(pod))
+    if edit.anew:
+        stays = [pod for pod in pods if belongs_to_node(pod) and pod.spec.node_name not in gone]
+    arrivals = [a for a in workload.arrivals if not _is_named(a.pod, deleted)]
+    related = [obj for obj in workload.related if not _is_named(obj, deleted)]
+    happened = [
+        h for h in workload.happened
+        if not (isinstance(h.object, Node) and h.object.metadata.name in gone)
+        and not _is_named(h.object, deleted)
+    ]  # fmt: skip
+    found = {_name(obj) for obj in _all(workload)}
+    for text in edit.delete:
+        if _wanted(text) not in found:
+            raise InvalidObject("--delete", text, "an object that is there, as pod/NAMESPACE/NAME")
+    new: list[Arrival] = []
+    for obj in edit.add:
+        if _name(obj) in found and _name(obj) not in deleted:
+            raise InvalidObject("metadata.name", _name(obj)[1], "a name that is not taken")
+        if isinstance(obj, Node):
+            nodes.append(obj)
+        elif isinstance(obj, Pod) and obj.spec.node_name in {"", *names}:
+            if obj.spec.node_name:
+                stays.append(obj)
+            else:
+                new.append(Arrival(obj))
+        elif isinstance(obj, Background):
+            related.append(obj)
+    return Workload(
+        tuple(nodes), tuple(stays), (*again, *arrivals, *new), workload.at_once, tuple(related),
+        tuple(happened), workload.is_history,
+    )  # fmt: skip
+
+
+def compare(
+    before: tuple[Workload, Engine],
+    after: tuple[Workload, Engine],
+    progress: Callable[[int, int], None] | None = None,
+) -> Compared:
+    """Run both."""
+    total = len(before[0].arrivals) + len(after[0].arrivals)
+    done = 0
+
+    def arrived(_: int) -> None:
+        nonlocal done
+        done += 1
+        if progress is not None and done % 100 == 0:
+            progress(done, total)
+
+    was, will = (_Run(*each, arrived) for each in (before, after))
+    one, other = was.placements(), will.placements()
+    moved, placed, pending, added, removed = [], [], [], [], []
+    for key in sorted({*one, *other}):
+        difference = Difference(key, one.get(key, ""), other.get(key, ""), will.why(key))
+        if key not in one:
+            added.append(difference)
+        elif key not in other:
+            removed.append(difference)
+        elif one[key] == other[key]:
+            continue
+        elif not one[key]:
+            placed.append(difference)
+        elif not other[key]:
+            pending.append(difference)
+        else:
+            moved.append(difference)
+    evicted = {pod.key for pod in will.world.evicted} - {pod.key for pod in was.world.evicted}
+    return Compared(
+        was.outcome(), will.outcome(), tuple(moved), tuple(placed), tuple(pending), tuple(added),
+        tuple(removed), tuple(sorted(evicted)),
+    )  # fmt: skip
+
+
+class _Run:
+    """A workload that was run."""
+
+    def __init__(self, workload: Workload, engine: Engine, arrived: Callable[[int], None]) -> None:
+        self._last: dict[str, Decision] = {}
+        self._waited_ns: dict[str, int] = {}
+        self._came_ns = {a.pod.metadata.uid: a.at_ns for a in workload.arrivals}
+        self.world = World(engine, self._decided, returns=True)
+        if not workload.is_history:
+            pods = (*workload.placed, *(a.pod for a in workload.arrivals))
+            self.world.start(workload.nodes, pods, workload.related)
+            self.world.settle()
+            # Whoever was evicted has made room by now.
+            self.world.advance(2 * engine.limits.backoff_max_ns)
+            arrived(len(workload.arrivals))
+        else:
+            run_timed(self.world, workload, arrived)
+
+    def _decided(self, decision: Decision) -> None:
+        self._last[decision.uid] = decision
+        if decision.node_name and decision.uid in self._came_ns:
+            self._waited_ns[decision.uid] = decision.at_ns - self._came_ns[decision.uid]
+
+    def placements(self) -> dict[str, str]:
+        """Where each pod is in the end, or was placed last where it has ended."""
+        found = {f"{d.namespace}/{d.name}": d.node_name for d in self._last.values() if d.node_name}
+        return found | {pod.key: pod.spec.node_name for pod in self.world.pods.values()}
+
+    def why(self, key: str) -> str:
+        """Why the pod waits, if it does."""
+        for pod in self.world.pods.values():
+            if pod.key == key and not pod.spec.node_name:
+                decision = self._last.get(pod.metadata.uid)
+                return decision.message if decision is not None else "it was not tried"
+        return ""
+
+    def outcome(self) -> Outcome:
+        """In figures."""
+        state = self.world.engine.state
+        placements = self.placements()
+        placed = sum(bool(name) for name in placements.values())
+        return Outcome(
+            nodes=state.node_count,
+            empty_nodes=sum(not state.on_row[row] for row in state.present_rows()),
+            pods=len(placements),
+            placed=placed,
+            pending=len(placements) - placed,
+            evictions=len(self.world.evicted),
+            use=use_of(state),
+            waited_s=round(sum(self._waited_ns.values()) / 1e9, 3),
+        )
+
+
+def _copies(workload: Workload, edit: Edit) -> list[Node]:
+    """New nodes like others."""
+    known = [*workload.nodes, *(h.object for h in workload.happened if isinstance(h.object, Node))]
+    by_name: Mapping[str, Node] = {node.metadata.name: node for node in known}
+    made: list[Node] = []
+    for count, like in edit.add_nodes:
+        if like and like not in by_name:
+            raise InvalidObject("node", like, f"one of the {len(by_name)} nodes given")
+        if not by_name:
+            raise InvalidObject("--add-nodes", count, "a cluster that has a node to be copied")
+        model = by_name[like] if like else _commonest([*by_name.values()])
+        for _ in range(count):
+            name = f"{model.metadata.name}-copy-{len(made) + 1}"
+            labels = {**(model.metadata.labels or {}), HOSTNAME: name}
+            meta = msgspec.structs.replace(model.metadata, name=name, uid=name, labels=labels)
+            spec = msgspec.structs.replace(model.spec, unschedulable=False)
+            made.append(msgspec.structs.replace(model, metadata=meta, spec=spec))
+    return made
+
+
+def _commonest(nodes: Sequence[Node]) -> Node:
+    """The first of those of which there are most, by what they have to give."""
+    shapes: dict[bytes, list[Node]] = {}
+    for node in nodes:
+        taints = node.spec.taints or ()
+        key = msgspec.json.encode((sorted((node.status.allocatable or {}).items()), taints))
+        shapes.setdefault(key, []).append(node)
+    return max(shapes.values(), key=len)[0]
+
+
+def _all(workload: Workload) -> list[ApiObject]:
+    pods = [arrival.pod for arrival in workload.arrivals]
+    happened = [h.object for h in workload.happened]
+    return [*workload.nodes, *workload.placed, *pods, *workload.related, *happened]
+
+
+def _name(obj: ApiObject) -> tuple[str, str]:
+    kind = KIND_BY_VIEW[type(obj)].name.lower()
+    meta = obj.metadata
+    return kind, f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+
+def _wanted(text: str) -> tuple[str, str]:
+    kind, _, key = text.partition("/")
+    return kind.lower(), key
+
+
+def _is_named(obj: ApiObject, names: set[tuple[str, str]]) -> bool:
+    return bool(names) and _name(obj) in names
+
+
+def _unbound(pod: Pod) -> Pod:
+    spec = msgspec.structs.replace(pod.spec, node_name="")
+    return msgspec.structs.replace(pod, spec=spec, status=PodStatus("Pending"))

@@ -1,0 +1,229 @@
+"""stower what-if: what would change, of a cluster as it stands and of a recording."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from stower.assembly import build_engine
+from stower.cli.main import app
+from stower.cli.recorded import recorded
+from stower.framework.events import Event, Listed, Observed, WatchType, WriteOk
+from stower.framework.plugin import Features
+from stower.framework.writes import Bind
+from stower.model.kinds import Node, Pod
+from stower.model.times import SECOND_NS
+from stower.record.recorder import Built, Recorder
+from tests.builders import make_node, make_pod
+from tests.unit.cli.test_rooms import node, pod
+
+
+def stower(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def ask(path: Path, *more: str) -> Any:
+    run = stower("what-if", str(path), *more, "--output", "json")
+    assert 0 == run.exit_code, run.stderr
+    return json.loads(run.stdout)
+
+
+def pairs(found: Any, what: str) -> dict[str, tuple[str, str]]:
+    return {each["pod"]: (each["before"], each["after"]) for each in found[what]}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    """Two nodes that are full, and a pod that waits."""
+    path = tmp_path / "cluster.json"
+    objects = [
+        node("n1"), node("n2"), pod("a-1", "4", on="n1"), pod("a-2", "2", on="n2"),
+        pod("log-1", "100m", on="n1", owner="DaemonSet"), pod("b-1", "3"),
+    ]  # fmt: skip
+    path.write_text("\n".join(json.dumps(o) for o in objects))
+    return path
+
+
+@pytest.mark.behaviour("X6")
+def test_more_nodes_place_what_waits(cluster: Path) -> None:
+    found = ask(cluster, "--add-nodes", "2=n1")
+    (place,) = pairs(found, "newlyPlaced").items()
+    assert ("default/b-1", "") == (place[0], place[1][0])
+    assert place[1][1].startswith("n1-copy-")
+    assert (2, 4) == (found["before"]["nodes"], found["after"]["nodes"])
+    assert (1, 0) == (found["before"]["pending"], found["after"]["pending"])
+    assert [] == found["moved"] == found["newlyPending"]
+
+
+@pytest.mark.behaviour("X6")
+def test_without_a_node_its_pods_move_or_wait(cluster: Path) -> None:
+    found = ask(cluster, "--remove-node", "n1")
+    assert {"default/a-1": ("n1", "")} == pairs(found, "newlyPending")
+    assert "0/1 nodes are available" in found["newlyPending"][0]["why"]
+    assert {"default/log-1": ("n1", "")} == pairs(found, "removed")
+    found = ask(cluster, "--remove-node", "n2", "--add-nodes", "1")
+    assert {"default/a-2": ("n2", "n1-copy-1")} == pairs(found, "moved")
+
+
+@pytest.mark.behaviour("X6")
+def test_objects_come_and_go(cluster: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.json"
+    urgent = pod("c-1", "4", priority=100)
+    more.write_text("\n".join(json.dumps(o) for o in (node("n3", cpu="8"), urgent)))
+    found = ask(cluster, "--add", str(more), "--delete", "pod/default/a-1")
+    assert {"default/b-1": ("", "n3")} == pairs(found, "newlyPlaced")
+    assert {"default/c-1": ("", "n3")} == pairs(found, "added")
+    assert {"default/a-1": ("n1", "")} == pairs(found, "removed")
+    only = tmp_path / "only.json"
+    only.write_text(json.dumps(urgent))
+    found = ask(cluster, "--add", str(only))
+    assert (0, 1) == (found["before"]["evictions"], found["after"]["evictions"])
+    assert 1 == len(found["evicted"])
+
+
+@pytest.mark.behaviour("X6")
+def test_another_configuration_places_anew(cluster: Path, tmp_path: Path) -> None:
+    path = tmp_path / "spread.json"
+    objects = [node("n1"), node("n2"), pod("a-1", "1", on="n1"), pod("a-2", "1", on="n2")]
+    path.write_text("\n".join(json.dumps(o) for o in objects))
+    config = tmp_path / "packed.yaml"
+    config.write_text("""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 100}]}}
+  plugins:
+    multiPoint: {enabled: [{name: NodeResourcesFit, weight: 100}]}
+""")
+    found = ask(path, "--config", str(config))
+    assert [] == found["moved"]
+    found = ask(path, "--config", str(config), "--anew")
+    assert 1 == len(found["moved"])
+    assert (0, 1) == (found["before"]["emptyNodes"], found["after"]["emptyNodes"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "nothing would change"),
+        (["--add-nodes", "many"], "--add-nodes: got 'many', want N or N=NODE"),
+        (["--add-nodes", "0"], "--add-nodes: got '0'"),
+        (["--add-nodes", "1=n9"], 'node: got "n9", want one of the 2 nodes given'),
+        (["--remove-node", "n9"], 'node: got "n9", want one of the 2 nodes given'),
+        (["--delete", "pod/default/zzz"], '--delete: got "pod/default/zzz"'),
+        (["--delete", "zzz"], '--delete: got "zzz"'),
+        (["--add", "CLUSTER"], "want a name that is not taken"),
+        (["--add", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+    ],
+)
+def test_what_cannot_be_asked_is_told(cluster: Path, options: list[str], said: str) -> None:
+    run = stower("what-if", str(cluster), *(o.replace("CLUSTER", str(cluster)) for o in options))
+    assert 2 == run.exit_code
+    assert said in run.stderr
+    assert 1 == run.stderr.count("\n")
+
+
+def test_the_table_tells_what_changes(cluster: Path) -> None:
+    run = stower("what-if", str(cluster), "--add-nodes", "1")
+    assert 0 == run.exit_code
+    assert "Newly placed: 1" in run.stdout
+    run = stower("what-if", str(cluster), "--delete", "pod/default/log-1")
+    assert "Only before: 1" in run.stdout
+
+
+# Recordings
+
+
+class Live:
+    """An engine whose writes are carried out, recorded."""
+
+    def __init__(self, path: Path, nodes: int) -> None:
+        self.engine = build_engine(None)
+        self.recorder = Recorder(path, Built(None, 0, 1000, Features()))
+        self.recorder.built("e")
+        self.pods: dict[str, Pod] = {}
+        self.now_ns = 5 * SECOND_NS
+        first = tuple(make_node(f"n{i}", cpu="4") for i in range(nodes))
+        self.tell(Listed(first))
+
+    def tell(self, event: Event) -> None:
+        writes = self.engine.step(event, self.now_ns)
+        self.recorder.stepped("e", self.now_ns, event, writes)
+        for write in writes:
+            if isinstance(write, Bind):
+                here = make_pod(write.name, cpu="2", node=write.node_name)
+                self.pods[write.name] = here
+                self.tell(Observed(WatchType.MODIFIED, here))
+            self.tell(WriteOk(write.id))
+
+    def add(self, name: str) -> None:
+        self.now_ns += SECOND_NS
+        self.tell(Observed(WatchType.ADDED, make_pod(name, cpu="2")))
+
+    def remove(self, name: str, deleted: bool = False) -> None:
+        self.now_ns += SECOND_NS
+        pod = self.pods.pop(name)
+        if deleted:
+            gone = make_pod(name, cpu="2", node=pod.spec.node_name, deletion="2026-01-01T00:00:00Z")
+            self.tell(Observed(WatchType.MODIFIED, gone))
+            pod = gone
+        self.tell(Observed(WatchType.DELETED, pod))
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    """Of 1 node for 2 pods: c waits until a has ended, d until b was deleted."""
+    path = tmp_path / "r.ndjson.zst"
+    live = Live(path, 1)
+    for name in "abcd":
+        live.add(name)
+    live.remove("a")
+    live.remove("b", deleted=True)
+    live.tell(Observed(WatchType.ADDED, make_node("n7", cpu="4")))
+    live.recorder.close()
+    return path
+
+
+@pytest.mark.behaviour("X6")
+def test_a_recording_is_run_again_and_as_it_would_have_been(history: Path) -> None:
+    found = ask(history, "--add-nodes", "1=n0")
+    assert 4.0 == found["before"]["waitedS"]
+    assert 0 == found["after"]["waitedS"]
+    assert (4, 4) == (found["before"]["placed"], found["after"]["placed"])
+    assert {"n0-copy-1"} == {after for _, after in pairs(found, "moved").values()}
+    found = ask(history, "--remove-node", "n7")
+    assert (2, 1) == (found["before"]["nodes"], found["after"]["nodes"])
+
+
+def test_what_a_recording_says_of_pods(history: Path) -> None:
+    found = recorded(history)
+    lives = {a.pod.metadata.name: (a.at_ns, a.ends_ns, a.lasts_ns) for a in found.history.arrivals}
+    second = SECOND_NS
+    assert (second, None, 4 * second) == lives["a"]  # it ended by itself
+    assert (2 * second, 6 * second, None) == lives["b"]  # it was deleted
+    assert (3 * second, None, None) == lives["c"]
+    (come,) = found.history.happened
+    assert isinstance(come.object, Node)
+    assert (WatchType.ADDED, 6 * second) == (come.type, come.at_ns)
+    assert {"c", "d"} == {pod.metadata.name for pod in found.end.placed}
+    assert {"n0", "n7"} == {each.metadata.name for each in found.end.nodes}
+
+
+def test_other_questions_take_recordings_too(history: Path, tmp_path: Path) -> None:
+    (tmp_path / "pod.json").write_text(json.dumps(pod("x", "1")))
+    run = stower("fit", str(tmp_path / "pod.json"), str(history), "--output", "json")
+    assert {"n7": 4} == json.loads(run.stdout)["byNode"]
+    run = stower("drain-check", "n0", str(history), "--output", "json")
+    assert {"default/c": "n7", "default/d": "n7"} == json.loads(run.stdout)["moves"]
+    run = stower("simulate", str(history), "--output", "json")
+    (report,) = json.loads(run.stdout)["reports"]
+    assert ("recorded", 4, 0) == (report["policy"], report["placed"], report["pending"])
+    run = stower("simulate", str(history), str(history))
+    assert (2, True) == (run.exit_code, "goes with no other input" in run.stderr)
+    run = stower("simulate", str(history), "--objects", str(tmp_path / "o"))
+    assert (2, True) == (run.exit_code, "does not hold whole objects" in run.stderr)
