@@ -211,6 +211,18 @@ def test_what_it_tells_of_itself_wants_the_token(served: Client, tmp_path: Path)
         assert 'scheduler_schedule_attempts_total{result="scheduled"} 1.0' in metrics
         decisions = json.loads(get("/debug/decisions?pod=default/a", token.read_text().strip())[1])
         assert [("placed", "n0")] == [(d["outcome"], d["node"]) for d in decisions]
+        assert 401 == get("/debug/pod?pod=default/a")[0]
+        add_pods(served, ["big"], "9")
+        until(served, PODS, lambda o: condition_false(o["big"]))
+        asked = ["explain", "pod", "big", "--kubeconfig", str(served.kubeconfig)]
+        asked += ["--port", url.rpartition(":")[2], "--token-file", str(token)]
+        ran = subprocess.run(
+            [sys.executable, "-m", "stower.cli.main", *asked],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert (0, "") == (ran.returncode, ran.stderr)
+        assert "  n0 lacks 5100m cpu\n" in ran.stdout
+        assert "The scheduler has it in: unschedulable; attempts: 1." in ran.stdout
 
 
 def test_no_way_to_the_server_is_one_clear_line(served: Client, tmp_path: Path) -> None:

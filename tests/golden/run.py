@@ -13,16 +13,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from stower.assembly import build_profiles
 from stower.engine import plain
 from stower.engine.cycle import Cycle
+from stower.engine.explanation import Change
+from stower.engine.explanation import explain as explained
+from stower.engine.limits import Limits
 from stower.engine.preemption import Preemption
+from stower.engine.queue import Queue
 from stower.framework.changes import STORAGE_CHANGES
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.post_filter import best
 from stower.framework.profile import Profile
-from stower.model.kinds import KIND_BY_NAME, SELECTING, Node, Pod, PodDisruptionBudget
+from stower.model.kinds import KIND_BY_NAME, KIND_BY_VIEW, SELECTING, Node, Pod, PodDisruptionBudget
 from stower.model.raw import decode
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
@@ -243,6 +249,40 @@ def preemption(case: Case) -> Iterator[str]:
     yield from differs("acceptable", tied, sorted(c["node"] for c in expect["acceptable"]))
 
 
+def explain(case: Case) -> Iterator[str]:
+    """Of a pod that fits nowhere: no change that is told lets it in, tried on a new state."""
+    if case["expect"].get("preEnqueue") or case["expect"]["best"]:
+        return
+    world = World(case)
+    state, profile = world.state, world.profile
+    pod = view(case["pod"], Pod)
+    profiles = {pod.spec.scheduler_name: profile}
+    told = explained(pod, state, Cycle(state, 0), Queue(Limits()), profiles)
+    tried = []
+    for change in told.changes:
+        after = World(changed(case, change)).judge(change.pod)
+        if after.scores:
+            return
+        tried.append(f"{'; '.join(change.what)}: {after.message}")
+    yield f"no change works for {told.message}: told {tried or 'none'}"
+
+
+def changed(case: Case, change: Change) -> Case:
+    """The case with the change in it."""
+    new = {
+        key: {"apiVersion": KIND_BY_VIEW[type(obj)].api_version, "kind": key.partition("/")[0],
+              **msgspec.to_builtins(obj)}
+        for key, obj in change.objects.items()
+    }  # fmt: skip
+    objects = []
+    for obj in case["objects"]:
+        meta = obj["metadata"]
+        key = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else meta["name"]
+        if obj["kind"] != "Pod" or key not in change.gone:
+            objects.append(new.pop(f"{obj['kind']}/{key}", obj))
+    return {**case, "objects": [*objects, *new.values()]}
+
+
 def uid_of(state: ClusterState, key: str) -> str:
     """The uid of the pod with this namespace/name."""
     return next((uid for uid, entry in state.pods.items() if entry.pod.key == key), "")
@@ -261,6 +301,7 @@ def differs(what: str, ours: object, theirs: object) -> Iterator[str]:
 SUITES: dict[str, Callable[[Case], Iterator[str]]] = {
     "api": api,
     "api_memory": api_memory,
+    "explain": explain,
     "filter_score": filter_score,
     "preemption": preemption,
     "sequence": sequence,

@@ -13,6 +13,7 @@ CASES = Path(__file__).parent / "cases"
 SUITES = (
     ("filter_score", "filter_score.ndjson.gz"),
     ("filter_score", "filter_score_gates.ndjson.gz"),
+    ("explain", "filter_score.ndjson.gz"),
     ("preemption", "preemption.ndjson.gz"),
     ("sequence", "sequence.ndjson.gz"),
     ("api_memory", "api.ndjson.gz"),

@@ -20,6 +20,7 @@ VERBS: Final = (
     "simulate",
     "fit",
     "drain-check",
+    "explain",
     "replay",
     "what-if",
     "demo",

@@ -49,9 +49,9 @@ class Verdict:
 
     @property
     def feasible(self) -> Bools:
-        """bool[row_limit]."""
+        """bool[row_limit]; none, where the pod was refused as a whole."""
         free: Bools = self.refused_by == NOBODY
-        return free
+        return free if self.pre_filter is None else free & False
 
     def extend(self, refused: Mapping[int, Rejection]) -> None:
         """Take in that extenders have refused these rows."""

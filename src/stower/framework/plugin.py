@@ -13,7 +13,7 @@ changed). It answers with a small integer per row: 0 passes, anything else is a 
 A method that a plugin does not override is not one of its extension points.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from typing import Any, ClassVar, Final
 
@@ -21,6 +21,7 @@ import msgspec
 
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun, Room, TrialRun
+from stower.framework.fixes import Fix
 from stower.framework.post_filter import Failure, Remedy
 from stower.framework.reasons import Rejection
 from stower.framework.reserve import Reservation
@@ -199,6 +200,11 @@ class Plugin:
     def rooms(self, shape: Shape, state: ClusterState) -> tuple[Room, ...] | None:
         """The filter as amounts, for one that has `dry_runs`; None where it is not of that kind."""
         return None
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """What would lift this plugin's refusal of the row, or of the pod as a whole; what people
+        would rather do comes first. Where a fix leads to another refusal, it is asked again."""
+        return ()
 
     def post_filter(self, failure: Failure) -> Remedy:
         """PostFilter: what to do for a pod that fits nowhere."""

@@ -1,12 +1,12 @@
 """What a running scheduler tells of itself, over HTTP on loopback.
 
-/healthz and /readyz say one word to anybody; /metrics and /debug/decisions want the token.
+/healthz and /readyz say one word to anybody; /metrics and /debug/ want the token.
 """
 
 import hmac
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -43,20 +43,12 @@ async def endpoint(
 
     async def decisions(request: web.Request) -> web.Response:
         check(request)
-        pod = request.query.get("pod", "")
-        found = [
-            {
-                "pod": f"{d.namespace}/{d.name}",
-                "uid": d.uid,
-                "outcome": d.outcome.value,
-                "atNs": d.at_ns,
-                "attempts": d.attempts,
-                "node": d.node_name,
-                "message": d.message,
-            }
-            for d in scheduler.decisions
-            if pod in ("", f"{d.namespace}/{d.name}")
-        ]
+        found = _decisions(scheduler, request.query.get("pod", ""))
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+
+    async def pod(request: web.Request) -> web.Response:
+        check(request)
+        found = _of_pod(scheduler, request.query.get("pod", ""))
         return web.Response(body=msgspec.json.encode(found), content_type="application/json")
 
     app = web.Application(client_max_size=1024)
@@ -67,6 +59,7 @@ async def endpoint(
             web.get("/readyz", readyz),
             web.get("/metrics", measured),
             web.get("/debug/decisions", decisions),
+            web.get("/debug/pod", pod),
         ]
     )
     runner = web.AppRunner(app, access_log=None)
@@ -77,3 +70,41 @@ async def endpoint(
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()
+
+
+def _decisions(scheduler: Scheduler, pod: str) -> list[dict[str, Any]]:
+    """Those that are still known, of one pod or of all, with who refused how many nodes."""
+    return [
+        {
+            "pod": f"{d.namespace}/{d.name}",
+            "uid": d.uid,
+            "outcome": d.outcome.value,
+            "atNs": d.at_ns,
+            "attempts": d.attempts,
+            "node": d.node_name,
+            "message": d.message,
+            "refused": [
+                {"plugin": r.plugin, "reasons": r.rejection.reasons, "nodes": r.node_count}
+                for r in (d.diagnosis.refused if d.diagnosis is not None else ())
+            ],
+        }
+        for d in scheduler.decisions
+        if pod in ("", f"{d.namespace}/{d.name}")
+    ]
+
+
+def _of_pod(scheduler: Scheduler, pod: str) -> dict[str, Any]:
+    """Where it is in the queue, what it waits for, and what its attempts came to."""
+    engine = scheduler.engine
+    waiting = engine.queue.pods() if engine is not None else []
+    queued = next((q for q in waiting if q.entry.pod.key == pod), None)
+    found: dict[str, Any] = {"pod": pod, "decisions": _decisions(scheduler, pod) if pod else []}
+    if queued is None:
+        return {**found, "place": "not in the queue"}
+    return {
+        **found,
+        "place": queued.place.name.lower().replace("_", " "),
+        "attempts": queued.attempts,
+        "refusedBy": sorted(queued.refused_by),
+        "awaitsVictims": len(queued.victims),
+    }

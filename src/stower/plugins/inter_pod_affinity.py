@@ -9,11 +9,13 @@ from functools import reduce
 from operator import and_
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from stower.framework.args import Args, convert_args, invalid
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
+from stower.framework.fixes import Fix, names, with_spec
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
@@ -123,6 +125,43 @@ class InterPodAffinity(Plugin):
             return Rejection(("node(s) didn't match pod anti-affinity rules",), True)
         return Rejection(("node(s) didn't satisfy existing pods anti-affinity rules",), True)
 
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """Pods that are in the way leave; the pod does without company that is not there."""
+        near, away = _required(pod)
+        name = state.names[row]
+        if near and not self._near(pod, state, near)[row]:
+            missed = [t for t in near if not self._near(pod, state, (t,))[row]] or [*near]
+            said = ", ".join(f"{_wanted(t)} by {t.topology_key}" for t in missed)
+            text = f"no pod with {said} is near {name}, as the podAffinity wants"
+            yield Fix(text, 1.0 + len(missed), pod=_without(pod, missed))
+            return
+        for term in away:
+            asked = condition(term, pod, state.related)
+            found = tuple(
+                e for e in _in_domain(state, term.topology_key, row) if meets(e.pod, (asked,))
+            )
+            if found:
+                text = f"{names(found)} with {_wanted(term)} near {name} (podAntiAffinity)"
+                yield Fix(text, 1.0 + len(found), gone=found)
+                yield Fix(text, 3.0, pod=_without(pod, [term]))
+                return
+        labels = state.related.labels_of(pod.metadata.namespace)
+        keys = {t.key for t in state.carried.about(pod, labels) if t.role is Role.AVOIDS}
+        found = tuple(
+            {
+                entry.uid: entry
+                for key in sorted(keys)
+                for entry in _in_domain(state, key, row)
+                if any(
+                    t.topology_key == key and meets(pod, (condition(t, entry.pod, state.related),))
+                    for t in _required(entry.pod)[1]
+                )
+            }.values()
+        )
+        if found:
+            text = f"{names(found)} near {name} will not have the pod (its podAntiAffinity)"
+            yield Fix(text, 1.0 + len(found), gone=found)
+
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
@@ -228,6 +267,45 @@ def _required(pod: Pod) -> tuple[tuple[PodAffinityTerm, ...], tuple[PodAffinityT
         return (part.required if part is not None else None) or ()
 
     return of(affinity.pod_affinity), of(affinity.pod_anti_affinity)
+
+
+def _in_domain(state: ClusterState, key: str, row: int) -> list[PodEntry]:
+    """The pods of all nodes in the row's domain."""
+    codes = state.labels.codes(key, state.all_rows)
+    rows = np.flatnonzero((codes == codes[row]) & (codes > 0)).tolist()
+    return [entry for each in rows for entry in state.pods_on(each)]
+
+
+def _without(pod: Pod, terms: list[PodAffinityTerm]) -> Pod:
+    """The pod without these required terms."""
+    affinity = pod.spec.affinity
+    assert affinity is not None
+
+    def less(part: PodAffinity | None) -> PodAffinity | None:
+        if part is None:
+            return None
+        kept = tuple(term for term in part.required or () if term not in terms)
+        return msgspec.structs.replace(part, required=kept or None)
+
+    return with_spec(
+        pod,
+        affinity=msgspec.structs.replace(
+            affinity,
+            pod_affinity=less(affinity.pod_affinity),
+            pod_anti_affinity=less(affinity.pod_anti_affinity),
+        ),
+    )
+
+
+def _wanted(term: PodAffinityTerm) -> str:
+    """Its selector in words."""
+    selector = term.label_selector
+    if selector is None:
+        return "no labels at all"
+    pairs = [f"{k}={v}" for k, v in sorted((selector.match_labels or {}).items())]
+    pairs += [f"{r.key} {r.operator} {' '.join(r.values or ())}".strip()
+              for r in selector.match_expressions or ()]  # fmt: skip
+    return " and ".join(pairs) or "any labels"
 
 
 def _preferred(pod: Pod) -> Iterable[tuple[PodAffinityTerm, int]]:

@@ -3,9 +3,10 @@
 Source: kube-scheduler plugins/nodeaffinity; component-helpers nodeaffinity.go.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from stower.framework.args import (
@@ -17,9 +18,10 @@ from stower.framework.args import (
     unsupported,
 )
 from stower.framework.changes import Change, Happened
+from stower.framework.fixes import Fix, with_labels, with_spec
 from stower.framework.plugin import Features, Normalize, Plugin
 from stower.framework.reasons import Rejection
-from stower.model.kinds import Node
+from stower.model.kinds import Node, Pod
 from stower.model.kinds.pod import NodeAffinity as NodeAffinitySpec
 from stower.model.names import label_value_faults, qualified_name_faults
 from stower.model.selectors import (
@@ -29,8 +31,11 @@ from stower.model.selectors import (
     NodeSelector,
     NodeSelectorTerm,
     Requirement,
+    field_matches,
+    field_requirement_fault,
     node_selector_matches,
     parse_int64,
+    requirement_fault,
     term_is_parsable,
 )
 from stower.state.arrays import Bools, Ints, Rows
@@ -111,6 +116,14 @@ class NodeAffinity(Plugin):
         if self.added_required is not None:
             codes[~match_selector(self.added_required, state, rows, count)] = NOT_ENFORCED
         return codes
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """Ask for less, or label the node."""
+        node = state.node_at(row)
+        if not _pod_matches(shape, node):
+            yield _asking_less(pod, node)
+        if self.added_required is not None and not _matches(self.added_required, node):
+            yield from _labelled(self.added_required, node)
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """Sum of the weights of the preferred terms that match, the pod's and the profile's."""
@@ -249,6 +262,80 @@ def _names(term: NodeSelectorTerm) -> frozenset[str] | None:
 
 def _matches(selector: NodeSelector, node: Node) -> bool:
     return node_selector_matches(selector, node.metadata.labels or {}, node.metadata.name)
+
+
+def _asking_less(pod: Pod, node: Node) -> Fix:
+    """The pod without what it asks of nodes and this one does not have, of the term that comes
+    closest."""
+    labels, missed = node.metadata.labels or {}, []
+    selector = dict(pod.spec.node_selector or {})
+    for key, value in [*selector.items()]:
+        if labels.get(key) != value:
+            missed.append(f"{key}={value}")
+            del selector[key]
+    mended = with_spec(pod, node_selector=selector or None)
+    affinity = pod.spec.affinity
+    own = affinity.node_affinity if affinity is not None else None
+    required = own.required if own is not None else None
+    if affinity is not None and own is not None and required is not None:
+        if not _matches(required, node):
+            kept, lost = _closest(required, node)
+            missed += [f"{r.key} {r.operator} {' '.join(r.values or ())}".strip() for r in lost]
+            required = None if kept.is_empty else NodeSelector((kept,))
+            own = msgspec.structs.replace(own, required=required)
+            mended = with_spec(
+                mended, affinity=msgspec.structs.replace(affinity, node_affinity=own)
+            )
+            missed = missed or ["nodes by terms that match none"]
+    name = node.metadata.name
+    return Fix(f"the pod wants {', '.join(missed)}, which {name} is not", 1.0 + len(missed), mended)
+
+
+def _closest(selector: NodeSelector, node: Node) -> tuple[NodeSelectorTerm, list[Requirement]]:
+    """The term of which the node misses least, without that; and what it misses."""
+    labels, fields = node.metadata.labels or {}, {NODE_NAME_FIELD: node.metadata.name}
+    best: tuple[NodeSelectorTerm, list[Requirement]] = NodeSelectorTerm(), []
+    for i, term in enumerate(selector.node_selector_terms or ()):
+        of_labels, of_fields = term.match_expressions or (), term.match_fields or ()
+        met = [r for r in of_labels if requirement_fault(r) is None and r.matches(labels)]
+        named = [
+            r for r in of_fields
+            if field_requirement_fault(r) is None and field_matches(r, fields)
+        ]  # fmt: skip
+        missed = [r for r in (*of_labels, *of_fields) if r not in met and r not in named]
+        if i == 0 or len(missed) < len(best[1]):
+            best = NodeSelectorTerm(tuple(met) or None, tuple(named) or None), missed
+    return best
+
+
+def _labelled(selector: NodeSelector, node: Node) -> Iterator[Fix]:
+    """The node with labels that the profile's closest term wants."""
+    _, missed = _closest(selector, node)
+    labels = dict(node.metadata.labels or {})
+    for requirement in missed:
+        _meet(requirement, labels)
+    text = ", ".join(f"{r.key} {r.operator} {' '.join(r.values or ())}".strip() for r in missed)
+    name = node.metadata.name
+    yield Fix(
+        f"{name} is not {text}, which the profile wants",
+        1.0 + len(missed),
+        node=with_labels(node, labels),
+    )
+
+
+def _meet(requirement: Requirement, labels: dict[str, str]) -> None:
+    """Change the labels so that they meet it, where labels can."""
+    key, values = requirement.key, requirement.values or ("",)
+    match requirement.operator:
+        case "In":
+            labels[key] = values[0]
+        case "Exists":
+            labels[key] = ""
+        case "NotIn" | "DoesNotExist":
+            labels.pop(key, None)
+        case "Gt" | "Lt":
+            step = 1 if requirement.operator == "Gt" else -1
+            labels[key] = str((parse_int64(values[0]) or 0) + step)
 
 
 def _pod_matches(shape: Shape, node: Node) -> bool:

@@ -4,10 +4,15 @@ Source: kube-scheduler plugins/nodedeclaredfeatures; component-helpers nodedecla
 KEP-5328.
 """
 
+from collections.abc import Iterable
+
+import msgspec
 import numpy as np
 
 from stower.framework.changes import Change, Happened
+from stower.framework.fixes import Fix
 from stower.framework.plugin import Plugin
+from stower.model.kinds import Pod
 from stower.state.arrays import Ints, Rows
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -29,6 +34,17 @@ class NodeDeclaredFeatures(Plugin):
         for declared, code in column.code_of.items():
             missing[code] = not shape.features <= set(declared)
         return missing[column.codes[rows]]
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """Have a kubelet that can do it."""
+        node = state.node_at(row)
+        declared = set(node.status.declared_features or ())
+        missing = sorted(shape.features - declared)
+        status = msgspec.structs.replace(
+            node.status, declared_features=(*sorted(declared), *missing)
+        )
+        text = f"the kubelet of {state.names[row]} lacks {', '.join(missing)}"
+        yield Fix(text, 2.0, node=msgspec.structs.replace(node, status=status))
 
     def hint(self, shape: Shape, happened: Happened) -> bool:
         """Wake for a node that declares all of it."""

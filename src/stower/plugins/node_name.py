@@ -3,10 +3,14 @@
 Source: kube-scheduler plugins/nodename.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from stower.framework.changes import Change
+from stower.framework.fixes import Fix, with_spec
 from stower.framework.plugin import Plugin
+from stower.model.kinds import Pod
 from stower.state.arrays import Ints, Rows
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -28,3 +32,8 @@ class NodeName(Plugin):
         if named >= 0:
             codes[named] = 0
         return codes[rows]
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """Do not name a node."""
+        text = f"spec.nodeName is {pod.spec.node_name}"
+        yield Fix(text, 2.0, pod=with_spec(pod, node_name=""))

@@ -3,12 +3,13 @@
 Source: kube-scheduler plugins/nodeports; framework HostPortInfo.CheckConflict.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
+from stower.framework.fixes import Fix, names
 from stower.framework.plugin import Plugin, Scope
 from stower.model.kinds import Pod
 from stower.model.resources import host_ports
@@ -46,6 +47,21 @@ class NodePorts(Plugin):
     ) -> Callable[[int], DryRun] | None:
         """The ports of a row."""
         return (lambda row: _PortRun(shape, state, row)) if shape.ports else None
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """Those leave that have the ports."""
+        gone = []
+        taken = set()
+        for entry in state.pods_on(row):
+            theirs = HostPorts()
+            theirs.add(0, entry.shape.ports, 1)
+            if theirs.conflict_at(0, shape.ports):
+                gone.append(entry)
+                taken |= {p[1] for p in entry.shape.ports} & {p[1] for p in shape.ports}
+        if gone:
+            ports = ", ".join(map(str, sorted(taken)))
+            text = f"port {ports} of {state.names[row]} is taken by {names(tuple(gone))}"
+            yield Fix(text, 1.0 + len(gone), gone=tuple(gone))
 
     def hint(self, shape: Shape, happened: Happened) -> bool:
         """Wake for any new node, and for the end of a pod that held one of the ports."""

@@ -3,12 +3,13 @@
 Source: kube-scheduler plugins/noderesources/fit.go.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from stower.framework.args import (
@@ -25,6 +26,7 @@ from stower.framework.args import (
 )
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun, Room
+from stower.framework.fixes import Fix
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
@@ -192,6 +194,25 @@ class NodeResourcesFit(Plugin):
             reasons.append("Insufficient other resources")
         return Rejection(tuple(reasons), resolvable=not code & NEVER)
 
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """More of what the node has too little of."""
+        node = state.node_at(row)
+        room = dict(node.status.allocatable or {})
+        lacks, cost = [], 0.0
+        for column, amount in ((state.columns[PODS], 1), *self._wanted(shape)):
+            short = amount - (column.alloc[row] - column.used[row])
+            if short > 0:
+                total = column.alloc[row] + short
+                room[column.name] = f"{total}m" if column.name == CPU else str(total)
+                lacks.append(f"{_said(column.name, short)} {column.name}")
+                cost += 1 + min(1.0, short / amount)
+        status = msgspec.structs.replace(node.status, allocatable=room)
+        yield Fix(
+            f"{state.names[row]} lacks {', '.join(lacks)}",
+            cost,
+            node=msgspec.structs.replace(node, status=status),
+        )
+
     def _wanted(self, shape: Shape) -> tuple[tuple[ResourceColumn, int], ...]:
         """What must fit: what the pod asks for, less what this profile ignores."""
         if not self.ignored and not self.ignored_groups:
@@ -301,6 +322,16 @@ class _FitRun:
             if amount > free:
                 code |= bit | NEVER if amount > column.alloc[self._row] else bit
         return code
+
+
+def _said(name: str, amount: int) -> str:
+    """An amount as people write it, not less than it is."""
+    if name == CPU:
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    for unit, size in (("Gi", 2**30), ("Mi", 2**20)):
+        if name not in (PODS, CPU) and "/" not in name and amount >= size:
+            return f"{-(-amount // size)}{unit}"
+    return str(amount)
 
 
 def _one(shape: Shape) -> int:

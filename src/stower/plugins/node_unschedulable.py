@@ -3,12 +3,16 @@
 Source: kube-scheduler plugins/nodeunschedulable; reason text kept verbatim.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from stower.framework.changes import Change, Happened
+from stower.framework.fixes import Fix
 from stower.framework.plugin import Plugin
+from stower.model.kinds import Pod
 from stower.model.taints import NO_SCHEDULE, Taint, tolerated
 from stower.state.arrays import Ints, Rows
 from stower.state.cluster import ClusterState
@@ -29,6 +33,12 @@ class NodeUnschedulable(Plugin):
         if tolerated(shape.tolerations, TAINT):
             return None
         return state.unschedulable[rows].astype(np.int64)
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """Uncordon the node."""
+        node = state.node_at(row)
+        spec = msgspec.structs.replace(node.spec, unschedulable=False)
+        yield Fix(f"{state.names[row]} is cordoned", node=msgspec.structs.replace(node, spec=spec))
 
     def hint(self, shape: Shape, happened: Happened) -> bool:
         """Wake for a node that is no longer cordoned, or a toleration that covers it."""

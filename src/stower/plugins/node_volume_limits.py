@@ -4,16 +4,18 @@ Source: kube-scheduler plugins/nodevolumelimits/csi.go.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+import msgspec
 import numpy as np
 
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
+from stower.framework.fixes import Fix
 from stower.framework.plugin import Plugin, Scope
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import Volume
-from stower.model.kinds.storage import CSINode, PersistentVolumeClaim, VolumeResources
+from stower.model.kinds.storage import CSINode, CSINodeSpec, PersistentVolumeClaim, VolumeResources
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
@@ -57,6 +59,27 @@ class NodeVolumeLimits(Plugin):
             hit = (limits >= 0) & (new > 0) & (counts > limits)
             codes = hit.astype(np.int64) if codes is None else codes | hit
         return codes
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """Room for more volumes on the node."""
+        csi_node = state.volumes.csi_nodes[state.names[row]]
+        drivers, lacks = [], []
+        names = state.volumes.attached(pod)
+        for driver in csi_node.spec.drivers:
+            ours = [name for name in names if name[0] == driver.name]
+            counts = state.volumes.counts(driver.name)[: state.row_limit].copy()
+            _add_others(counts, driver.name, state)
+            new = sum(not state.volumes.is_attached(name, row) for name in ours)
+            short = int(counts[row]) + new - _count(driver.allocatable)
+            if new and driver.allocatable is not None and short > 0:
+                lacks.append(f"{short} of {driver.name}")
+                more = VolumeResources(_count(driver.allocatable) + short)
+                driver = msgspec.structs.replace(driver, allocatable=more)
+            drivers.append(driver)
+        spec = CSINodeSpec(tuple(drivers))
+        more_room = msgspec.structs.replace(csi_node, spec=spec)
+        text = f"{state.names[row]} can attach too few volumes: it lacks {', '.join(lacks)}"
+        yield Fix(text, 1.0 + len(lacks), put=(more_room,))
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState

@@ -5,7 +5,7 @@ policies), 3243 (matchLabelKeys).
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +26,7 @@ from stower.framework.args import (
 )
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
+from stower.framework.fixes import Fix, with_labels, with_spec
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Node, Pod
@@ -156,6 +157,36 @@ class PodTopologySpread(Plugin):
         return Rejection((REASON,), resolvable=True)
 
     # Score
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """Label the node, or allow a greater skew."""
+        node = state.node_at(row)
+        terms = self._terms(pod, state, HARD)
+        for i, (term, counts, domains, _) in enumerate(
+            self._counted(pod, shape, state, terms, True)
+        ):
+            value = int(state.labels.codes(term.key, state.all_rows)[row])
+            if not value:
+                others = (n.metadata.labels or {} for n in state.nodes if n is not None)
+                known = sorted({labels[term.key] for labels in others if term.key in labels})
+                labels = {**(node.metadata.labels or {}), term.key: (known or ["a"])[0]}
+                text = f"{state.names[row]} lacks the label {term.key}"
+                yield Fix(text, node=with_labels(node, labels))
+                return
+            least = 0
+            if np.count_nonzero(domains) >= max(1, term.min_domains):
+                least = int(counts[domains].min())
+            skew = int(counts[value]) + int(term.takes(pod)) - least
+            if skew > term.max_skew:
+                domain = (node.metadata.labels or {})[term.key]
+                where = f"{term.key}={domain}"
+                text = f"{where} has {counts[value]} of these pods, the emptiest {least}: "
+                yield Fix(
+                    f"{text}spread with maxSkew {term.max_skew} would need {skew}",
+                    1.0 + skew - term.max_skew,
+                    pod=_with_skew(pod, term, i, skew),
+                )
+                return
 
     def speaks(self, pod: Pod, state: ClusterState) -> bool:
         """Where the pod says how, or somebody selects it."""
@@ -415,6 +446,18 @@ def _term(constraint: TopologySpreadConstraint, pod: Pod) -> _Term:
         constraint.node_affinity_policy in (None, HONOR),
         constraint.node_taints_policy == HONOR,
     )
+
+
+def _with_skew(pod: Pod, term: _Term, number: int, skew: int) -> Pod:
+    """The pod with its hard constraint of that number allowing so much; where it has none of its
+    own, with one that keeps the profile's away."""
+    own = list(pod.spec.topology_spread_constraints or ())
+    if not own:
+        soft = TopologySpreadConstraint(term.max_skew, term.key, SOFT, term.selector)
+        return with_spec(pod, topology_spread_constraints=(soft,))
+    hard = [i for i, constraint in enumerate(own) if constraint.when_unsatisfiable == HARD]
+    own[hard[number]] = msgspec.structs.replace(own[hard[number]], max_skew=skew)
+    return with_spec(pod, topology_spread_constraints=tuple(own))
 
 
 def _selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector | None:

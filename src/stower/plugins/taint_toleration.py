@@ -3,14 +3,23 @@
 Source: kube-scheduler plugins/tainttoleration; KEP-5471 for Lt and Gt.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from stower.framework.changes import Change, Happened
+from stower.framework.fixes import Fix, with_spec
 from stower.framework.plugin import Features, Normalize, Plugin
-from stower.model.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, tolerated
+from stower.model.kinds import Pod
+from stower.model.taints import (
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    PREFER_NO_SCHEDULE,
+    Taint,
+    Toleration,
+    tolerated,
+)
 from stower.state.arrays import Bools, Ints, Rows
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -65,6 +74,18 @@ class TaintToleration(Plugin):
             if code:
                 verdicts[code] = judge(taints.values[code] or ())
         return verdicts[codes] if verdicts.any() else None
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """Tolerate all of them."""
+        taints = [
+            taint
+            for taint in state.node_at(row).spec.taints or ()
+            if self._refuses((taint,), shape)
+        ]
+        said = ", ".join(f"{t.key}={t.value}:{t.effect}".replace("=:", ":") for t in taints)
+        more = (Toleration(t.key, "Equal", t.value, t.effect) for t in taints)
+        mended = with_spec(pod, tolerations=(*(pod.spec.tolerations or ()), *more))
+        yield Fix(f"tolerate {said} of {state.names[row]}", float(len(taints)), pod=mended)
 
     def hint(self, shape: Shape, happened: Happened) -> bool:
         """Wake for a node whose taints have become tolerable, or a new toleration of the pod."""

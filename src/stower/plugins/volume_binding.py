@@ -5,7 +5,7 @@ Source: kube-scheduler plugins/volumebinding (binder.go); component-helpers stor
 Left out: the translation of in-tree volumes' zone labels into their drivers' own.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import numpy as np
 from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
+from stower.framework.fixes import Fix
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.framework.reserve import Reservation
@@ -36,6 +37,7 @@ from stower.model.selectors import (
 )
 from stower.plugins.node_affinity import match_term
 from stower.plugins.provisioning import amount_of, has_space, is_allowed, size_of, volume_limit
+from stower.plugins.volume_fixes import fix_claims
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -202,6 +204,28 @@ class VolumeBinding(Plugin):
             open_rows = codes == 0
             codes[open_rows & ~has_space(claim, storage_class, state)] = NO_SPACE
         return codes
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """Volumes that the node reaches, for claims that have none."""
+        node, texts = state.names[row], {}
+        for name, is_ephemeral in claims_of(pod):
+            claim = state.volumes.claim(f"{pod.metadata.namespace}/{name}")
+            fault = _claim_fault(pod, name, claim, is_ephemeral)
+            if fault or claim is None:
+                texts[name] = fault
+            elif not claim.is_bound:
+                if _waits(state.volumes.classes.get(claim.class_name)):
+                    asked = claim.spec.resources.requests if claim.spec.resources else None
+                    size = f"{(asked or {}).get('storage', 'some size')}"
+                    of = f"{size} of class {claim.class_name}"
+                    texts[name] = f"{node} has no volume for claim {claim.key} ({of})"
+                else:
+                    texts[name] = f"claim {claim.key} is not bound to a volume"
+            else:
+                volume = state.volumes.volume(claim.spec.volume_name)
+                if volume is None or not _reaching(volume, state)[row]:
+                    texts[name] = f"{node} does not reach {claim.spec.volume_name} of {claim.key}"
+        yield from fix_claims(pod, state, texts)
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState

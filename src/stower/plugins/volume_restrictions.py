@@ -3,17 +3,19 @@
 Source: kube-scheduler plugins/volumerestrictions; KEP-2485 (ReadWriteOncePod).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
 
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
+from stower.framework.fixes import Fix, names
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
 from stower.model.kinds.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
+from stower.plugins.volume_fixes import fix_claims
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
@@ -57,6 +59,31 @@ class VolumeRestrictions(Plugin):
         for disk in disks:
             codes[state.volumes.rows_with(disk)] = DISK_TAKEN
         return codes
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """Make the claim; or those leave that use what only one can use."""
+        namespace = pod.metadata.namespace
+        missing = {
+            name: f"claim {namespace}/{name} does not exist"
+            for name in _claim_names(pod)
+            if state.volumes.claim(f"{namespace}/{name}") is None
+        }
+        yield from fix_claims(pod, state, missing)
+        disks = pod_disks(pod)
+        users = tuple(e for e in state.pods_on(row) if _conflict(disks, pod_disks(e.pod)))
+        if users:
+            text = f"a disk of the pod is in use on {state.names[row]} by {names(users)}"
+            yield Fix(text, 1.0 + len(users), gone=users)
+        for name in _taken(pod, state):
+            rows = state.volumes.rows_naming(f"{namespace}/{name}")
+            users = tuple(
+                e
+                for each in sorted(set(rows))
+                for e in state.pods_on(each)
+                if e.pod.metadata.namespace == namespace and name in _claim_names(e.pod)
+            )
+            text = f"claim {namespace}/{name} is for one pod alone, and {names(users)} has it"
+            yield Fix(text, 1.0 + len(users), gone=users)
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState

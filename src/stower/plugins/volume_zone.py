@@ -3,13 +3,14 @@
 Source: kube-scheduler plugins/volumezone; cloud-provider volume/helpers LabelZonesToSet.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
 
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
+from stower.framework.fixes import Fix
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
@@ -20,9 +21,11 @@ from stower.model.kinds.storage import (
     StorageClass,
 )
 from stower.model.selectors import EXISTS, IN, Requirement
+from stower.plugins.volume_fixes import fix_claims
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
+from stower.state.volumes import claims_of
 
 ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
@@ -78,6 +81,32 @@ class VolumeZone(Plugin):
             fits = match(key, IN, values) | ((1 - here) & match(other, IN, values))
             codes |= labelled & (1 - fits)
         return codes
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """Volumes of the node's zone, and such as are missing."""
+        labels = state.node_at(row).metadata.labels or {}
+        texts = {}
+        for name, is_ephemeral in claims_of(pod):
+            claim = state.volumes.claim(f"{pod.metadata.namespace}/{name}")
+            if is_ephemeral or claim is None:
+                continue
+            at = f"claim {claim.key}"
+            if not claim.spec.volume_name:
+                fault = _unbound_fault(claim, state)
+                if fault:
+                    texts[name] = f"{at} has no volume: {fault}"
+                continue
+            volume = state.volumes.volume(claim.spec.volume_name)
+            if volume is None:
+                texts[name] = f"the volume {claim.spec.volume_name} of {at} does not exist"
+                continue
+            for key, values in _of_volume(volume):
+                here = labels.get(key, labels.get(LABELS[key], ""))
+                if here not in values:
+                    where = f"{state.names[row]} in {here}" if here else state.names[row]
+                    text = f"the volume of {at} is in {' or '.join(values)}, {where}"
+                    texts[name] = text if here else f"{text} in no zone"
+        yield from fix_claims(pod, state, texts)
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState

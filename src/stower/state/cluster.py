@@ -140,6 +140,12 @@ class ClusterState:
         """Rows that have a node, in order."""
         return [int(row) for row in np.flatnonzero(self.present)]
 
+    def node_at(self, row: int) -> Node:
+        """The node of a row that has one."""
+        node = self.nodes[row]
+        assert node is not None
+        return node
+
     def pods_on(self, row: int) -> list[PodEntry]:
         """The pods of a row, by uid."""
         return [entry for _, entry in sorted(self.on_row[row].items())]

@@ -122,6 +122,8 @@ class Volumes:
 
     def put(self, obj: Storage) -> None:
         """An object as it is now."""
+        if self._journal.recording:
+            self._log_undo(obj)
         self.generation += 1
         if isinstance(obj, PersistentVolumeClaim):
             assumed = self._assumed_claims.get(obj.key)
@@ -154,6 +156,8 @@ class Volumes:
 
     def drop(self, obj: Storage) -> None:
         """It is gone."""
+        if self._journal.recording:
+            self._log_undo(obj)
         self.generation += 1
         name = obj.metadata.name
         if isinstance(obj, PersistentVolumeClaim):
@@ -173,6 +177,20 @@ class Volumes:
             self.capacities.pop((obj.metadata.namespace, name), None)
         else:
             self.attachments.pop(name, None)
+
+    def _log_undo(self, obj: Storage) -> None:
+        """Remember the object as it was, and what was assumed of it."""
+        if isinstance(obj, PersistentVolumeClaim):
+            assumed_claim = self._assumed_claims.get(obj.key)
+            self._journal.log(self._assume_claim, obj.key, assumed_claim)
+        elif isinstance(obj, PersistentVolume):
+            name = obj.metadata.name
+            self._journal.log(self._assume_volume, name, self._assumed_volumes.get(name))
+        old = self.seen(obj)
+        if old is None:
+            self._journal.log(self.drop, obj)
+        else:
+            self._journal.log(self.put, old)
 
     def seen(self, obj: Storage) -> Storage | None:
         """What is known of the object, as the API has it."""

@@ -63,7 +63,7 @@ def run(
     port: Annotated[
         int | None,
         typer.Option(
-            min=0, max=65535, help="Serve /healthz, /metrics and /debug/decisions on loopback."
+            min=0, max=65535, help="Serve /healthz, /metrics and /debug/ (for explain) on loopback."
         ),
     ] = None,
     token_file: Annotated[

@@ -1,0 +1,243 @@
+"""stower explain: why a pod is where it is, or nowhere, and what would help."""
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stower.cli.output import Output, bad_input, console, emit, failed, table
+from stower.cli.recordings import built_again
+from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
+from stower.engine.explanation import Change, Explanation, Score, explain
+from stower.engine.step import Engine
+from stower.framework.events import Hold, Listed
+from stower.model.errors import InvalidObject, printable
+from stower.model.kinds import Pod
+from stower.model.times import SECOND_NS
+from stower.record.reader import Told, is_recording, read
+
+NAME = "explain"
+EPILOG = """
+Examples:
+
+  stower explain pod default/web-1
+
+  stower explain pod web-1 dumps/ --config scheduler.yaml
+
+  stower explain pod web-1 stower.ndjson.zst --at 93.5
+
+  stower explain pod web-1 --port 10259 --token-file token
+
+Each change that is told was tried, and lets the pod run. Of a recording, the scheduler is explained
+as it stood, at its end or so many seconds after its beginning. With --port, what a running
+scheduler (stower run --port) knows of the pod is told too. The exit code is 1 where there is no
+such pod.
+"""
+OTHERS = 2
+SECONDS_MAX = 10.0
+
+
+def run(
+    kind: Annotated[str, typer.Argument(metavar="pod", help="What to explain: pod.")],
+    name: Annotated[str, typer.Argument(metavar="[NAMESPACE/]NAME", help="Which one.")],
+    inputs: Inputs = None,
+    config: Config = None,
+    at: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Of a recording: at this time.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Of a running scheduler, on loopback.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="With --port: the file of its bearer token.")
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print it.")
+    ] = Output.TABLE,
+) -> None:
+    """Tell why a pod is where it is, or nowhere, and the smallest change that would let it run."""
+    if kind not in ("pod", "pods", "po"):
+        raise bad_input(f"got {kind!r}, want pod")
+    if (port is None) != (token_file is None):
+        raise bad_input("--port and --token-file: want both or none")
+    key = name if "/" in name else f"default/{name}"
+    known = _known(port, token_file, key) if port is not None and token_file is not None else None
+    recording = Path(inputs[0]) if inputs and len(inputs) == 1 else None
+    if recording is not None and recording.is_file() and is_recording(recording):
+        if config is not None:
+            raise bad_input("--config: a recording is explained as it was; ask what-if")
+        engine = _replayed(recording, at)
+        pods = [entry.pod for entry in engine.state.pods.values()]
+    elif at is not None:
+        raise bad_input("--at: want a recording")
+    else:
+        loaded = cluster_of(inputs, kubeconfig, context)
+        work = loaded.workload
+        engine = engine_of(config)
+        pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
+        engine.step(Hold(True), 0)
+        engine.step(Listed((*work.related, *work.nodes, *pods)), 0)
+    pod = next((pod for pod in pods if pod.key == key), None)
+    if pod is None:
+        raise failed(f"there is no pod {key}")
+    found = _explained(engine, pod)
+    if output is Output.TABLE:
+        _print(found)
+        if known is not None:
+            _print_known(known)
+    else:
+        emit({**as_plain(found), **({"scheduler": known} if known is not None else {})}, output)
+
+
+def _explained(engine: Engine, pod: Pod) -> Explanation:
+    return explain(pod, engine.state, engine.cycle, engine.queue, engine.profiles)
+
+
+def as_plain(found: Explanation) -> dict[str, Any]:
+    """For programs; of changed objects, whole ones."""
+    import msgspec
+
+    plain: dict[str, Any] = msgspec.to_builtins(found)
+    return plain
+
+
+def _replayed(path: Path, at: float | None) -> Engine:
+    """The engine that a recording ends with, or had at that time."""
+    engines: dict[str, Engine] = {}
+    last, begun_ns = None, None
+    try:
+        for line in read(path):
+            if not isinstance(line, Told):
+                engines[line.engine] = built_again(line)
+                continue
+            begun_ns = line.at_ns if begun_ns is None else begun_ns
+            if at is not None and line.at_ns - begun_ns > at * SECOND_NS:
+                break
+            last = engines[line.engine]
+            last.step(line.event, line.at_ns)
+            last.drain()
+    except InvalidObject as error:
+        raise bad_input(f"{path}: {error}") from None
+    except OSError as error:
+        raise bad_input(f"{path}: {error.strerror}") from None
+    if last is None:
+        raise bad_input(f"{path}: nothing is recorded in it")
+    return last
+
+
+def _known(port: int, token_file: Path, key: str) -> dict[str, Any]:
+    """What a running scheduler says of the pod."""
+    try:
+        token = token_file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise bad_input(f"--token-file {token_file}: {error}") from None
+    url = f"http://127.0.0.1:{port}/debug/pod?pod={key}"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=SECONDS_MAX) as answer:
+            found: dict[str, Any] = json.loads(answer.read(2**24))
+            return found
+    except urllib.error.HTTPError as error:
+        raise failed(f"port {port}: {error.code} {error.reason}") from None
+    except (OSError, ValueError) as error:
+        raise failed(f"port {port}: no answer: {error}") from None
+
+
+def _print(found: Explanation) -> None:
+    out = console()
+
+    def say(text: str) -> None:
+        out.print(printable(text), soft_wrap=True)
+
+    gates = f" It has scheduling gates: {', '.join(found.gates)}." if found.gates else ""
+    match found.verdict:
+        case "placed":
+            say(
+                f"{found.pod} is on {found.node}. If it came now, {found.feasible:,} of "
+                f"{found.nodes:,} nodes would do."
+            )
+        case "fits":
+            say(f"Nothing keeps {found.pod}: it would go to {found.node}.")
+        case "gated" if found.node:
+            say(f"{found.pod} is not tried.{gates} Without them it would go to {found.node}.")
+        case "gated":
+            say(f"{found.pod} is not tried.{gates} It would not fit either: {found.message}")
+        case "leaving":
+            say(f"{found.pod} is being deleted.")
+        case "unknown":
+            say(f"{found.pod} is for another scheduler: {found.message}.")
+        case _:
+            say(f"{found.pod} waits: {found.message}")
+    if found.changes:
+        say("")
+        say("The smallest change that would let it run:")
+        _say_change(found.changes[0], say)
+        for change in found.changes[1 : 1 + OTHERS]:
+            say("or:")
+            _say_change(change, say)
+    elif found.verdict == "refused":
+        say("")
+        say("No change was found that would let it run.")
+    if found.candidates:
+        best = found.candidates[0]
+        say("")
+        say(f"Preemption would evict {', '.join(best.victims)} from {best.node}.")
+    if found.refused and found.verdict != "placed":
+        shown = table(
+            "Who refuses it", "nodes", "plugin", "reason", "for example", right=("nodes",)
+        )
+        for refusal in found.refused:
+            shown.add_row(
+                f"{refusal.nodes:,}", refusal.plugin or "PreFilter", ", ".join(refusal.reasons),
+                ", ".join(refusal.examples),
+            )  # fmt: skip
+        say("")
+        out.print(shown)
+    if found.waits_for:
+        say("")
+        say(f"It is tried again on: {', '.join(found.waits_for)}; or after five minutes.")
+    if found.scores:
+        _print_scores(found.scores, found.node)
+
+
+def _say_change(change: Change, say: Any) -> None:
+    for text in change.what:
+        say(f"  {text}")
+    alike = f" (or the same on {change.alike:,} more of the nodes tried)" if change.alike else ""
+    say(f"  -> {change.node}{alike}")
+
+
+def _print_scores(scores: tuple[Score, ...], node: str) -> None:
+    out = console()
+    plugins = sorted({name for score in scores for name in score.parts})
+    shown = table("Scores", "node", "total", *plugins, right=("total", *plugins))
+    for score in scores:
+        shown.add_row(
+            score.node, str(score.total), *(str(score.parts.get(name, 0)) for name in plugins)
+        )
+    out.print("")
+    out.print(shown)
+    first = next((s for s in scores if s.node == node), scores[0])
+    second = next((s for s in scores if s is not first), None)
+    if second is None:
+        return
+    apart = {p: first.parts.get(p, 0) - second.parts.get(p, 0) for p in plugins}
+    said = ", ".join(f"{p} {n:+}" for p, n in sorted(apart.items(), key=lambda i: -abs(i[1])) if n)
+    what = said or "nothing: the tie is broken by a hash of pod and node"
+    out.print(f"What sets {first.node} apart from {second.node}: {what}.", soft_wrap=True)
+
+
+def _print_known(known: dict[str, Any]) -> None:
+    out = console()
+    place, attempts = known.get("place", "unknown"), known.get("attempts", 0)
+    out.print("")
+    out.print(printable(f"The scheduler has it in: {place}; attempts: {attempts}."))
+    for decision in known.get("decisions", [])[-3:]:
+        text = decision.get("node") or decision.get("message")
+        out.print(printable(f"  {decision.get('outcome')}: {text}"), soft_wrap=True)

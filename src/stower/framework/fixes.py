@@ -1,0 +1,41 @@
+"""What would lift a plugin's refusal: a change of objects, small and said in words.
+
+A plugin proposes (`Plugin.fixes`); whether it helps is found out by trying it on the state.
+"""
+
+import msgspec
+
+from stower.model.kinds import Node, Pod, Storage
+from stower.state.cluster import PodEntry
+
+
+class Fix(msgspec.Struct, frozen=True):
+    """One change. `text`: what stands in the way, in a few words; `cost`: how large the change is,
+    about 1 for one field of one object. What is None or empty stays as it is.
+
+    pod: the pod as it would be; node: the node; put: storage objects; gone: pods that leave.
+    """
+
+    text: str
+    cost: float = 1.0
+    pod: Pod | None = None
+    node: Node | None = None
+    put: tuple[Storage, ...] = ()
+    gone: tuple[PodEntry, ...] = ()
+
+
+def names(entries: tuple[PodEntry, ...]) -> str:
+    """Pods in words: one by name, or one and how many more."""
+    first, more = entries[0].pod.key, len(entries) - 1
+    return f"{first} and {more} more" if more else first
+
+
+def with_spec(pod: Pod, **fields: object) -> Pod:
+    """The pod with these fields of its spec."""
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **fields))
+
+
+def with_labels(node: Node, labels: dict[str, str]) -> Node:
+    """The node with these labels and no others."""
+    meta = msgspec.structs.replace(node.metadata, labels=labels)
+    return msgspec.structs.replace(node, metadata=meta)

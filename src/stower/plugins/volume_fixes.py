@@ -1,0 +1,72 @@
+"""What would let a pod have its volumes: one story for all plugins that look at them.
+
+Each claim that is in the way becomes one that is bound to a volume which every node reaches.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from stower.framework.fixes import Fix
+from stower.model.kinds import PersistentVolume, PersistentVolumeClaim, Pod, Storage
+from stower.model.kinds.pod import ResourceRequirements
+from stower.model.kinds.storage import (
+    BIND_COMPLETED,
+    ClaimSpec,
+    ClaimStatus,
+    ObjectReference,
+    VolumeSpec,
+    VolumeStatus,
+)
+from stower.model.meta import ObjectMeta, OwnerReference
+from stower.state.cluster import ClusterState
+from stower.state.volumes import claims_of
+
+SIZE: Final = "1Gi"  # of a claim that does not exist yet
+
+
+def fix_claims(pod: Pod, state: ClusterState, texts: dict[str, str]) -> Iterable[Fix]:
+    """A volume for each of these claims of the pod; by their name, what is wrong with them."""
+    put: list[Storage] = []
+    for name, is_ephemeral in claims_of(pod):
+        if name in texts:
+            put += bound_claim(pod, name, is_ephemeral, state)
+    if put:
+        yield Fix("; ".join(texts.values()), 2.0 * len(texts), put=tuple(put))
+
+
+def bound_claim(
+    pod: Pod, name: str, is_ephemeral: bool, state: ClusterState
+) -> tuple[PersistentVolume, PersistentVolumeClaim]:
+    """The claim as it would be with a volume, and that volume."""
+    namespace = pod.metadata.namespace
+    claim = state.volumes.claim(f"{namespace}/{name}")
+    if claim is None:
+        spec = ClaimSpec(("ReadWriteOnce",), resources=ResourceRequirements({"storage": SIZE}))
+        claim = PersistentVolumeClaim(ObjectMeta(name, namespace, f"claim-{name}"), spec)
+    meta, spec = claim.metadata, claim.spec
+    volume_name = f"volume-of-{namespace}-{name}"
+    owners = meta.owner_references
+    if is_ephemeral:
+        owners = (OwnerReference("Pod", pod.metadata.name, pod.metadata.uid, "v1", True),)
+    meta = msgspec.structs.replace(
+        meta,
+        deletion_timestamp=None,
+        owner_references=owners,
+        annotations={**(meta.annotations or {}), BIND_COMPLETED: "yes"},
+    )
+    size = (spec.resources.requests or {}) if spec.resources is not None else {}
+    volume = PersistentVolume(
+        ObjectMeta(volume_name, uid=volume_name),
+        VolumeSpec(
+            capacity={"storage": size.get("storage", SIZE)},
+            access_modes=spec.access_modes,
+            claim_ref=ObjectReference(namespace, name, meta.uid),
+            storage_class_name=claim.class_name,
+            volume_mode=spec.volume_mode,
+        ),
+        VolumeStatus("Bound"),
+    )
+    spec = msgspec.structs.replace(spec, volume_name=volume_name)
+    return volume, PersistentVolumeClaim(meta, spec, ClaimStatus("Bound"))

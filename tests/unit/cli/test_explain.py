@@ -1,0 +1,73 @@
+"""stower explain: in words, for programs, of dumps and of recordings."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from stower.cli.main import app
+from tests.unit.cli.test_rooms import node, pod
+from tests.unit.cli.test_what_if import history  # noqa: F401  (a fixture)
+
+
+def stower(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.json"
+    objects = [node("n1"), node("n2"), pod("big", "9"), pod("there", "1", on="n1"), pod("new", "1")]
+    path.write_text("\n".join(json.dumps(o) for o in objects))
+    return str(path)
+
+
+def test_words_first(cluster: str) -> None:
+    run = stower("explain", "pod", "default/big", cluster)
+    assert 0 == run.exit_code
+    lines = run.stdout.splitlines()
+    assert "default/big waits: 0/2 nodes are available: 2 Insufficient cpu." == lines[0]
+    assert ["  n2 lacks 5 cpu", "  -> n2"] == lines[3:5]
+    assert "NodeResourcesFit" in run.stdout
+    assert "It is tried again on: node added" in run.stdout
+    run = stower("explain", "pod", "there", cluster)
+    assert run.stdout.startswith("default/there is on n1. If it came now, 2 of 2 nodes would do.")
+    assert "What sets n1 apart from n2" in run.stdout
+    run = stower("explain", "pod", "new", cluster)
+    assert run.stdout.startswith("Nothing keeps default/new: it would go to n2.")
+
+
+def test_for_programs(cluster: str) -> None:
+    run = stower("explain", "pod", "big", cluster, "--output", "json")
+    found = json.loads(run.stdout)
+    change = found["changes"][0]
+    assert ("refused", ["n2 lacks 5 cpu"]) == (found["verdict"], change["what"])
+    assert "9" == change["objects"]["Node/n2"]["status"]["allocatable"]["cpu"].rstrip("m")[:1]
+    assert "big" == change["pod"]["metadata"]["name"]
+
+
+def test_of_a_recording_at_its_end_and_before(history: Path) -> None:  # noqa: F811
+    run = stower("explain", "pod", "c", str(history))
+    assert run.stdout.startswith("default/c is on n0.")
+    run = stower("explain", "pod", "c", str(history), "--at", "4.5")
+    assert run.stdout.startswith("default/c waits: 0/1 nodes are available: 1 Insufficient cpu.")
+    run = stower("explain", "pod", "c", str(history), "--at", "0.5")
+    assert (1, True) == (run.exit_code, "there is no pod default/c" in run.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["pod", "nobody"], 1, "there is no pod default/nobody"),
+        (["node", "n1"], 2, "got 'node', want pod"),
+        (["pod", "big", "--at", "3"], 2, "--at: want a recording"),
+        (["pod", "big", "--port", "1"], 2, "--port and --token-file"),
+        (["pod", "big", "--port", "1", "--token-file", "none"], 2, "--token-file none"),
+        (["pod", "big", "--config", "none.yaml"], 2, "none.yaml: cannot be read"),
+    ],
+)
+def test_wrong_use_is_one_line(cluster: str, arguments: list[str], code: int, said: str) -> None:
+    run = stower("explain", *arguments[:2], cluster, *arguments[2:])
+    assert (code, True) == (run.exit_code, said in run.stderr)
+    assert 1 == run.stderr.count("\n")
