@@ -230,3 +230,13 @@ def test_a_day_is_run_in_no_time() -> None:
     found = Trial(script_of(3, active_ns=86_400 * SECOND_NS)).run()
     assert "" == found.law
     assert found.virtual_s > 86_400
+
+
+def test_a_cluster_of_a_given_size_is_run_by_day_and_night() -> None:
+    arguments = ["simulate", "--faults", "all", "--nodes", "40", "--pods", "400", "--until", "6h"]
+    run = CliRunner().invoke(app, [*arguments, "--output", "json"])
+    told = json.loads(run.stdout)
+    assert (0, []) == (run.exit_code, told["broken"])
+    assert told["steps"] > 2 * 400
+    run = CliRunner().invoke(app, arguments[:5])
+    assert (2, True) == (run.exit_code, "--nodes and --pods" in run.stderr)

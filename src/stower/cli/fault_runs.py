@@ -18,6 +18,7 @@ from stower.model.raw import invalid, without_nulls
 from stower.model.times import SECOND_NS, duration_ns
 from stower.record.recorder import Built, Recorder
 from stower.sim.faults import FAULT_BY_NAME
+from stower.sim.load import Size
 from stower.sim.script import HAPPENINGS_MAX, AddPod, Script
 from stower.sim.shrink import shrunk
 from stower.sim.trial import Finding, Trial, script_of
@@ -36,6 +37,7 @@ class Order(msgspec.Struct, frozen=True):
     jobs: int
     faults: tuple[str, ...] | None
     active_ns: int
+    size: Size | None = None
 
 
 def check_seeds(first: int, count: int = 1) -> None:
@@ -44,7 +46,9 @@ def check_seeds(first: int, count: int = 1) -> None:
         raise bad_input(f"--seed: got {first}, want a 64-bit number")
 
 
-def read_order(faults: str, seed: int, seeds: int, jobs: int, until: str) -> Order:
+def read_order(
+    faults: str, seed: int, seeds: int, jobs: int, until: str, nodes: int, pods: int
+) -> Order:
     """The options as they were given. Ends the program where they make no sense."""
     names = None
     if faults != ALL:
@@ -57,7 +61,10 @@ def read_order(faults: str, seed: int, seeds: int, jobs: int, until: str) -> Ord
     active_ns = duration_ns(until)
     if active_ns is None or active_ns < 60 * SECOND_NS:
         raise bad_input(f"--until: got {until!r}, want a duration of 60s or more, such as 24h")
-    return Order(seed, seeds, jobs or os.cpu_count() or 1, names, active_ns)
+    if bool(nodes) != bool(pods):
+        raise bad_input("--nodes and --pods: want both or none")
+    size = Size(nodes, pods) if nodes else None
+    return Order(seed, seeds, jobs or os.cpu_count() or 1, names, active_ns, size)
 
 
 def run_order(order: Order, output: Output, folder: Path) -> bool:
@@ -72,7 +79,7 @@ def run_order(order: Order, output: Output, folder: Path) -> bool:
     broken = [finding for finding in found if finding.law]
     for finding in broken[:FAILURES_MAX]:
         _tell(finding)
-        script = script_of(finding.seed, order.faults, order.active_ns)
+        script = script_of(finding.seed, order.faults, order.active_ns, order.size)
         with progress("making it smaller") as update:
             _keep(shrunk(script, finding.law), finding.law, folder)
     if output is Output.TABLE:
@@ -169,7 +176,7 @@ def _keep(script: Script, law: str, folder: Path) -> None:
 
 def _findings(order: Order) -> Iterator[Finding]:
     seeds = range(order.first_seed, order.first_seed + order.seeds)
-    tasks = [(seed, order.faults, order.active_ns) for seed in seeds]
+    tasks = [(seed, order.faults, order.active_ns, order.size) for seed in seeds]
     if order.jobs == 1 or order.seeds == 1:
         yield from map(_one, tasks)
         return
@@ -177,7 +184,7 @@ def _findings(order: Order) -> Iterator[Finding]:
         yield from pool.imap_unordered(_one, tasks, chunksize=4)
 
 
-def _one(task: tuple[int, tuple[str, ...] | None, int]) -> Finding:
+def _one(task: tuple[int, tuple[str, ...] | None, int, Size | None]) -> Finding:
     return Trial(script_of(*task)).run()
 
 

@@ -9,25 +9,29 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from stower.cli.documents import STDIN, Document, DocumentError, read_documents
+from stower.cli.parquet import read_parquet
 from stower.cli.recorded import recorded
 from stower.engine.limits import SECOND_NS
 from stower.model.defaults import with_node_defaults, with_pod_defaults
 from stower.model.errors import InvalidObject
 from stower.model.kinds import KIND_BY_NAME, Background, Node, Pod, PriorityClass
 from stower.model.kinds.pod import ResourceList
+from stower.model.meta import ObjectMeta
 from stower.model.raw import TypeMeta, decode, edit
 from stower.model.resources import parse_list, pod_requests
 from stower.model.taints import TOLERATION_OPERATORS
 from stower.record.lines import Engine as Built
 from stower.record.reader import is_recording
-from stower.sim.openb import is_node_header, is_pod_header, read_trace
-from stower.sim.workload import Arrival, Workload
+from stower.sim.openb import TraceLine, is_node_header, is_pod_header, read_trace, whole_rows
+from stower.sim.trace import is_header, read_rows
+from stower.sim.workload import ARRIVES, RUN, Arrival, Workload
 
 # The files of the OpenB folder that make a whole; the folder holds other lists beside them.
 OPENB_NODES: Final = "openb_node_list_all_node.csv"
@@ -35,6 +39,7 @@ OPENB_PODS: Final = "openb_pod_list_default.csv"
 # Traces have short lines; a longer one is not a trace, and must not be held.
 CSV_LINES_MAX: Final = 2_000_000  # a gzip of endless lines must not fill the memory
 CSV_LINE_LENGTH_MAX: Final = 65_536
+SECONDS_MAX: Final = 1e9  # some thirty years
 
 
 class Loaded(msgspec.Struct):
@@ -64,7 +69,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
-        self.pods: list[tuple[Pod, int | None, int | None, str]] = []
+        self.pods: list[tuple[Pod, float | None, float | None, str]] = []
         self.classes: dict[str, PriorityClass] = {}
         self.related: list[Background] = []
         self.documents: list[tuple[str, bytes]] = []
@@ -72,7 +77,11 @@ class _Reader:
         self.sources: dict[tuple[str, str], str] = {}
 
     def take(
-        self, where: str, data: bytes, created_s: int | None = None, deleted_s: int | None = None
+        self,
+        where: str,
+        data: bytes,
+        created_s: float | None = None,
+        deleted_s: float | None = None,
     ) -> None:
         """One object. `where` is the file and document that it came from."""
         try:
@@ -80,7 +89,9 @@ class _Reader:
         except InvalidObject as error:
             raise InputError(f"{where}: {error}") from None
 
-    def _take(self, where: str, data: bytes, created_s: int | None, deleted_s: int | None) -> None:
+    def _take(
+        self, where: str, data: bytes, created_s: float | None, deleted_s: float | None
+    ) -> None:
         meta = decode(data, TypeMeta)
         kind = KIND_BY_NAME.get((meta.api_version, meta.kind))
         if kind is None:
@@ -108,6 +119,8 @@ class _Reader:
             check_pod_amounts(obj)
             check_tolerations(obj)
             pod_requests(obj, use_status=True)
+            seconds_of(obj.metadata.annotations, ARRIVES)
+            seconds_of(obj.metadata.annotations, RUN)
             self.pods.append((obj, created_s, deleted_s, where))
         elif isinstance(obj, PriorityClass):
             self.classes[name] = obj
@@ -141,8 +154,12 @@ class _Reader:
                 placed.append(pod)
                 continue
             is_trace |= created_s is not None
-            ends_ns = None if deleted_s is None else deleted_s * SECOND_NS
-            arrivals.append(Arrival(pod, (created_s or 0) * SECOND_NS, ends_ns))
+            ends_ns = None if deleted_s is None else round(deleted_s * SECOND_NS)
+            lasts_ns = None
+            if created_s is not None:
+                lasts_s = seconds_of(pod.metadata.annotations, RUN)
+                lasts_ns = None if lasts_s is None else round(lasts_s * SECOND_NS)
+            arrivals.append(Arrival(pod, round((created_s or 0) * SECOND_NS), ends_ns, lasts_ns))
         workload = Workload(
             tuple(self.nodes), tuple(placed), tuple(arrivals), not is_trace, tuple(self.related)
         )
@@ -225,6 +242,35 @@ def _cluster_objects(kubeconfig: Path | None, context: str) -> Iterator["RawObje
         raise InputError(str(error)) from None
 
 
+def _arrives(data: bytes) -> float | None:
+    """When the pod says that it comes."""
+    if ARRIVES.encode() not in data:
+        return None
+    try:
+        meta = decode(data, _Annotated).metadata
+        return seconds_of(meta.annotations, ARRIVES)
+    except InvalidObject:
+        return None  # whoever takes the object says what is wrong with it
+
+
+class _Annotated(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+def seconds_of(annotations: dict[str, str] | None, name: str) -> float | None:
+    """A time in an annotation. Raises InvalidObject for one that is none."""
+    text = (annotations or {}).get(name)
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= SECONDS_MAX:
+        raise InvalidObject(f"metadata.annotations[{name}]", text, "seconds, such as 12.5")
+    return seconds
+
+
 def _is_kubeconfig(data: bytes) -> bool:
     """Whether the document says where a cluster is."""
     try:
@@ -246,8 +292,8 @@ class RawObject(msgspec.Struct, frozen=True):
 
     where: str
     data: bytes
-    created_s: int | None = None
-    deleted_s: int | None = None
+    created_s: float | None = None
+    deleted_s: float | None = None
 
 
 def raw_objects(inputs: Sequence[str]) -> Iterator[RawObject]:
@@ -264,7 +310,7 @@ def raw_objects(inputs: Sequence[str]) -> Iterator[RawObject]:
                     if _is_kubeconfig(document.data):
                         yield from _cluster_objects(Path(name), "")
                     else:
-                        yield RawObject(_where(document), document.data)
+                        yield RawObject(_where(document), document.data, _arrives(document.data))
             except DocumentError as error:
                 raise InputError(str(error)) from None
 
@@ -303,18 +349,39 @@ def _trace_files(name: str) -> list[Path]:
             for stem in (OPENB_NODES, OPENB_PODS)
         ]
         return [p for p in found if p is not None] if all(found) else []
-    return [path] if name.endswith((".csv", ".csv.gz")) else []
+    return [path] if name.endswith((".csv", ".csv.gz", ".parquet")) else []
 
 
 def _trace_objects(path: Path) -> Iterator[RawObject]:
     try:
-        for line in read_trace(_csv_lines(path)):
+        for line in _trace_lines(path):
             where = f"{path}: line {line.number}"
             yield RawObject(where, line.data, line.created_s, line.deleted_s)
     except InvalidObject as error:
         raise InputError(f"{path}: {error}") from None
     except (OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error) as error:
         raise InputError(f"{path}: {_reason(error)}") from None
+
+
+def _trace_lines(path: Path) -> Iterator[TraceLine]:
+    """The nodes or pods of a table, in whatever format."""
+    if path.suffix == ".parquet":
+        columns, rows = read_parquet(path)
+        if not is_header(columns):
+            raise InvalidObject("columns", ", ".join(columns), "a column `node` or `pod`")
+        yield from read_rows(columns, rows)
+        return
+    lines = _csv_lines(path)
+    header = next(lines, "")
+    if is_node_header(header) or is_pod_header(header):
+        yield from read_trace(chain((header,), lines))
+        return
+    reader = csv.DictReader(chain((header,), lines))
+    columns = tuple(reader.fieldnames or ())
+    if not is_header(columns):
+        want = "the header of an OpenB list, or a column `node` or `pod`"
+        raise InvalidObject("line 1", header.strip(), want)
+    yield from read_rows(columns, whole_rows(reader, len(columns)))
 
 
 def _csv_lines(path: Path) -> Iterator[str]:
@@ -330,9 +397,6 @@ def _csv_lines(path: Path) -> Iterator[str]:
             if len(line) >= CSV_LINE_LENGTH_MAX and not line.endswith("\n"):
                 want = f"lines of less than {CSV_LINE_LENGTH_MAX} characters"
                 raise InvalidObject(f"line {number}", line[:60], want)
-            if number == 1 and not (is_node_header(line) or is_pod_header(line)):
-                want = "the header of an OpenB node or pod list"
-                raise InvalidObject("line 1", line.strip(), want)
             yield line
 
 

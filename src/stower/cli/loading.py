@@ -8,10 +8,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from stower.cli.inputs import RawObject
+from stower.cli.inputs import RawObject, seconds_of
 from stower.cli.kube import Kube, KubeError
 from stower.live.client import Answer
 from stower.model.raw import TypeMeta, edit
+from stower.sim.workload import RUN
 
 IN_FLIGHT: Final = 32
 MESSAGES_MAX: Final = 5
@@ -20,7 +21,6 @@ PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 2.0
 OWN_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 SIMULATED: Final = "stower://"
-RUN: Final = "stower.dev/run-seconds"
 
 
 class Loading(msgspec.Struct, rename="camel"):
@@ -87,7 +87,7 @@ class Loader:
         a trace's own times, 0 for regardless of them.
         """
         began = time.monotonic()
-        first_s: int | None = None
+        first_s: float | None = None
         pods = 0
         for found in objects:
             try:
@@ -215,4 +215,6 @@ def prepared(found: RawObject, speed: float) -> bytes:
         lasts = (found.deleted_s - found.created_s) / speed
         notes = obj["metadata"].setdefault("annotations", {})
         notes.setdefault(RUN, f"{max(0.0, lasts):.3f}")
+    elif speed and (runs_s := seconds_of(obj["metadata"].get("annotations"), RUN)) is not None:
+        obj["metadata"]["annotations"][RUN] = f"{runs_s / speed:.3f}"
     return msgspec.json.encode(obj)

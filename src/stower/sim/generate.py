@@ -9,6 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
+from stower.sim.arrivals import Lifetime, Process
+from stower.sim.workload import ARRIVES, RUN
+
 Json = dict[str, Any]
 
 GIB: Final = 1024**3
@@ -40,16 +43,42 @@ DATABASE_CLASS: Final[Json] = {
 }
 
 
-def cluster(nodes: int, pods: int, seed: int = 0) -> Iterator[bytes]:
+def cluster(
+    nodes: int, pods: int, seed: int = 0, course: "Course | None" = None
+) -> Iterator[bytes]:
     """The documents of a cluster: nodes first, then pods in the order in which they come,
-    with their PriorityClass before them.
+    with their PriorityClass before them; with a `course`, pods say when they come and for how long.
 
     An API server takes them as they are.
     """
     draw = random.Random(seed)
     classes = (DATABASE_CLASS,) if pods else ()
-    for document in (*_nodes(nodes, draw), *classes, *_pods(pods, draw)):
+    made = _pods(pods, draw)
+    if course is not None:
+        made = _timed([*made], course, random.Random(f"{seed}:course"))
+    for document in (*_nodes(nodes, draw), *classes, *made):
         yield msgspec.json.encode(document)
+
+
+class Course(msgspec.Struct, frozen=True):
+    """When pods come, within how many seconds, and how long they last."""
+
+    process: Process
+    until_s: float
+    lifetime: Lifetime
+
+
+def _timed(pods: list[Json], course: Course, chance: random.Random) -> Iterator[Json]:
+    """The pods with their times, templates mixed."""
+    chance.shuffle(pods)
+    times = course.process(len(pods), course.until_s, chance)
+    for pod, at_s in zip(pods, times, strict=True):
+        lasts_s = course.lifetime(chance)
+        annotations = {ARRIVES: f"{at_s:.3f}"}
+        if lasts_s is not None:
+            annotations[RUN] = f"{max(lasts_s, 0.001):.3f}"
+        pod["metadata"]["annotations"] = annotations
+        yield pod
 
 
 def _nodes(count: int, draw: random.Random) -> Iterator[Json]:

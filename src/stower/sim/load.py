@@ -12,6 +12,7 @@ import msgspec
 
 from stower.model.kinds import Node, PodDisruptionBudget
 from stower.model.times import SECOND_NS
+from stower.sim.arrivals import daily
 from stower.sim.script import (
     MILLI_NS,
     ZONE,
@@ -30,24 +31,57 @@ from stower.sim.script import (
 Json = dict[str, Any]
 
 HOST: Final = "kubernetes.io/hostname"
+CORES: Final = (0.1, 0.25, 0.5, 1.0, 1.5)
+TEMPLATES: Final = 40  # of a large cluster
+FILL: Final = 0.4  # on average; at the peak of a day, nearly twice that
 
 
-def drawn(seed: int, faults: tuple[str, ...], active_ns: int) -> Script:
-    """The script of a seed."""
+class Size(msgspec.Struct, frozen=True):
+    """Of a cluster that is to be as large as this, and no larger: so many nodes, and so many pods
+    that come over the time of the run and go again, so that FILL of the cpu is in use."""
+
+    nodes: int
+    pods: int
+
+
+def drawn(seed: int, faults: tuple[str, ...], active_ns: int, size: Size | None = None) -> Script:
+    """The script of a seed; of the size that it draws, unless one is given."""
     chance = random.Random(f"{seed}:load")
     active_ms = active_ns // MILLI_NS
     happenings: list[AnyHappening] = []
-    nodes = [_node(i, chance) for i in range(chance.randint(2, 12))]
+    count = chance.randint(2, 12) if size is None else size.nodes
+    nodes = [_node(i, chance) for i in range(count)]
     happenings += (AddNode(0, node) for node in nodes)
     templates = []
-    for i in range(chance.randint(3, 8)):
+    for i in range(chance.randint(3, 8) if size is None else TEMPLATES):
         template, pods, more = _template(i, chance, active_ms)
         templates.append(template)
         happenings += more
-        happenings += pods
+        happenings += pods if size is None else ()
+    if size is not None:
+        templates = [msgspec.structs.replace(each, is_replaced=False) for each in templates]
+        happenings += _coming_and_going(size, nodes, templates, chance, active_ms)
     happenings += _changes(nodes, chance, active_ms)
     happenings.sort(key=lambda happening: happening.at_ms)
     return Script(seed, faults, active_ms, tuple(templates), tuple(happenings))
+
+
+def _coming_and_going(
+    size: Size,
+    nodes: list[Node],
+    templates: list[Template],
+    chance: random.Random,
+    active_ms: int,
+) -> Iterator[AnyHappening]:
+    """Pods at a rate that swings with the time of day, with lifetimes such that the cluster is as
+    full as is wanted (Little's law)."""
+    have = sum(int(str((node.status.allocatable or {})["cpu"])) for node in nodes)
+    want = sum(CORES) / len(CORES)
+    mean_ms = active_ms * FILL * have / (want * max(1, size.pods))
+    for at_s in daily(size.pods, active_ms / 1000, chance):
+        lasts_ms = 1 + int(chance.expovariate(1 / mean_ms))
+        template = chance.choice(templates).name
+        yield AddPod(int(at_s * 1000), template, chance.choice((0, 0, 0, 10)), lasts_ms)
 
 
 def _node(i: int, chance: random.Random) -> Node:
@@ -90,7 +124,7 @@ def _template(
 
 def _spec(i: int, name: str, chance: random.Random) -> Json:
     selector = {"matchLabels": {"app": name}}
-    requests = {"cpu": f"{chance.choice((100, 250, 500, 1000, 1500))}m",
+    requests = {"cpu": f"{int(1000 * chance.choice(CORES))}m",
                 "memory": f"{chance.choice((64, 256, 1024))}Mi"}  # fmt: skip
     container: Json = {"name": "main", "image": name, "resources": {"requests": requests}}
     spec: Json = {"containers": [container]}

@@ -51,9 +51,8 @@ class Kubelets:
     def restart(self, node_name: str) -> None:
         """It is back, and does what it had to."""
         self._down.discard(node_name)
-        for pod in [*self._server.all(Pod).values()]:
-            if pod.spec.node_name == node_name:
-                self._look(pod)
+        for pod in [*self._server.pods_on(node_name).values()]:
+            self._look(pod)
 
     def remove_node(self, node_name: str) -> None:
         """The node is gone, and so is all that was on it."""
@@ -62,9 +61,8 @@ class Kubelets:
         if node is None:
             return
         self._server.remove(node)
-        for pod in [*self._server.all(Pod).values()]:
-            if pod.spec.node_name == node_name:
-                self._server.remove(pod)
+        for pod in [*self._server.pods_on(node_name).values()]:
+            self._server.remove(pod)
 
     def _taint(self, node_name: str, lost: bool) -> None:
         node = self._server.get(Node, node_name)

@@ -36,8 +36,8 @@ class TraceLine(msgspec.Struct, frozen=True):
 
     number: int
     data: bytes
-    created_s: int | None = None
-    deleted_s: int | None = None
+    created_s: float | None = None
+    deleted_s: float | None = None
 
 
 def is_node_header(line: str) -> bool:
@@ -67,6 +67,17 @@ def read_trace(lines: Iterable[str]) -> Iterator[TraceLine]:
         except InvalidObject as error:
             at = f"line {reader.line_num}, {error.path}"
             raise InvalidObject(at, error.got, error.want) from None
+
+
+def whole_rows(reader: "csv.DictReader[str]", columns: int) -> Iterator[Mapping[str, Any]]:
+    """The rows of a CSV file, each with a cell for each column. Raises InvalidObject."""
+    for row in reader:
+        try:
+            _check_columns(row, columns)
+        except InvalidObject as error:
+            at = f"line {reader.line_num}, {error.path}"
+            raise InvalidObject(at, error.got, error.want) from None
+        yield row
 
 
 def _check_columns(row: Mapping[Any, Any], want: int) -> None:

@@ -40,6 +40,7 @@ class Server:
         self._now_ns = now_ns
         self._objects: dict[type, dict[str, ApiObject]] = {}
         self._made_ns: dict[str, int] = {}
+        self._pods_on: dict[str, dict[str, Pod]] = {}  # by node, "" for none, and key
 
     # Reading
 
@@ -54,6 +55,10 @@ class Server:
     def made_ns(self, obj: ApiObject) -> int:
         """When it was created."""
         return self._made_ns[obj.metadata.uid]
+
+    def pods_on(self, node_name: str) -> dict[str, Pod]:
+        """The pods of a node, those without one for "". Read only."""
+        return self._pods_on.get(node_name) or {}
 
     def everything(self) -> Iterator[ApiObject]:
         """All objects, pods last."""
@@ -70,7 +75,12 @@ class Server:
         key = key_of(obj.metadata)
         kind = WatchType.MODIFIED if key in objects else WatchType.ADDED
         self._made_ns.setdefault(obj.metadata.uid, self._now_ns())
+        old = objects.get(key)
         objects[key] = obj = self._versioned(obj)
+        if isinstance(obj, Pod):
+            if isinstance(old, Pod) and old.spec.node_name != obj.spec.node_name:
+                del self._pods_on[old.spec.node_name][key]
+            self._pods_on.setdefault(obj.spec.node_name, {})[key] = obj
         self._changed(kind, obj)
 
     def remove(self, obj: ApiObject) -> None:
@@ -79,6 +89,8 @@ class Server:
         found = objects.get(key_of(obj.metadata))
         if found is not None and found.metadata.uid == obj.metadata.uid:
             del objects[key_of(obj.metadata)]
+            if isinstance(found, Pod):
+                del self._pods_on[found.spec.node_name][key_of(obj.metadata)]
             self._changed(WatchType.DELETED, self._versioned(found))
 
     def delete_pod(self, pod: Pod) -> None:

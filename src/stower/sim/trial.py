@@ -25,7 +25,7 @@ from stower.sim.checkers.checker import Broken, Checker
 from stower.sim.controller import Controller
 from stower.sim.faults import FAULT_BY_NAME, FAULTS
 from stower.sim.link import Weather
-from stower.sim.load import drawn
+from stower.sim.load import Size, drawn
 from stower.sim.nodes import Kubelets
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.script import MILLI_NS, Script
@@ -36,6 +36,7 @@ ACTIVE_NS: Final = 600 * SECOND_NS
 SETTLE_NS: Final = 900 * SECOND_NS
 STILL_NS: Final = 400 * SECOND_NS
 LOOK_NS: Final = 15 * SECOND_NS
+LOOKS_MAX: Final = 2_000  # of days, fewer
 LAST_STEPS: Final = 12
 
 
@@ -125,7 +126,8 @@ class Trial:
         for fault in self.faults:
             fault.plan()
         end_ns = self.active_ns + SETTLE_NS
-        for at_ns in range(LOOK_NS, end_ns, LOOK_NS):
+        look_ns = max(LOOK_NS, self.active_ns // LOOKS_MAX)
+        for at_ns in range(look_ns, end_ns, look_ns):
             self.agenda.run(at_ns)
             for checker in self.checkers:
                 checker.looked()
@@ -150,14 +152,19 @@ class Trial:
             checker.stepped(process, event, writes)
 
 
-def script_of(seed: int, faults: Sequence[str] | None = None, active_ns: int = ACTIVE_NS) -> Script:
+def script_of(
+    seed: int,
+    faults: Sequence[str] | None = None,
+    active_ns: int = ACTIVE_NS,
+    size: Size | None = None,
+) -> Script:
     """The script of a seed. `faults`: names; None: those that the seed draws, some alone, some all
     together."""
     if faults is None:
         chance = random.Random(f"{seed}:mix")
         share = chance.random()
         faults = [fault.name for fault in FAULTS if chance.random() < share]
-    return drawn(seed, tuple(sorted(faults)), active_ns)
+    return drawn(seed, tuple(sorted(faults)), active_ns, size)
 
 
 def _told(now_ns: int, name: str, event: Event, writes: list[Write]) -> str:

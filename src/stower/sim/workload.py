@@ -1,9 +1,15 @@
 """A workload: the cluster at the start, the pods that come and go, and what else happens."""
 
+from typing import Final
+
 import msgspec
 
 from stower.framework.events import WatchType
 from stower.model.kinds import ApiObject, Background, Node, Pod
+
+# Annotations of a pod, in seconds: when it comes, since the beginning; for how long it runs.
+ARRIVES: Final = "stower.dev/arrives-seconds"
+RUN: Final = "stower.dev/run-seconds"
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):

@@ -531,7 +531,11 @@ def test_two_pods_with_one_uid_are_refused() -> None:
         ("a.json", b'{"apiVersion":"v1","kind":"Pod","spec":{"priority":NaN}}', ": document 1: "),
         ("a.yaml", b"apiVersion: v1\nkind: Pod\nspec: {priority: .nan}\n", "spec.priority: "),
         ("a.yaml.gz", zipped(lines(node()))[:-9], ": document 1: "),
-        ("a.csv", b"a,b\n", 'line 1: got "a,b", want the header of an OpenB node or pod list'),
+        (
+            "a.csv",
+            b"a,b\n",
+            'line 1: got "a,b", want the header of an OpenB list, or a column `node` or `pod`',
+        ),
         ("a.csv", CSV_NODES.encode() + b"n,1,1\n", "line 2, columns: got 3, want 5"),
         ("a.csv", CSV_NODES.encode() + b"n,1,1,0,\n\nn,1,1,0,\n", ": line 4: metadata.name: "),
         ("a.csv", CSV_NODES.encode() + b'n,"' + b"1\n" * 70_000, "field larger than field limit"),

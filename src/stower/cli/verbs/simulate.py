@@ -46,6 +46,8 @@ Examples:
 
   stower simulate --faults crashes,cuts --seed 7 --until 24h
 
+  stower simulate --faults all --nodes 1000 --pods 50000 --until 24h
+
 With --faults the exit code is 1 where a law is broken; the seed and the last steps are told on
 standard error, and a small script that still breaks it is written, with a recording of its run.
 """
@@ -117,6 +119,18 @@ def run(
             "failure, while laws are checked.",
         ),
     ] = None,
+    nodes: Annotated[
+        int,
+        typer.Option(
+            min=0, max=20_000, help="With --faults: a cluster of so many nodes, not 2-12."
+        ),
+    ] = 0,
+    pods: Annotated[
+        int,
+        typer.Option(
+            min=0, max=1_000_000, help="With --nodes: so many pods come and go, by day and night."
+        ),
+    ] = 0,
     failures: Annotated[
         Path, typer.Option(metavar="FOLDER", help="With --faults: where failures are kept.")
     ] = Path(),
@@ -135,7 +149,7 @@ def run(
         if script is not None:
             holds = run_script(script, output)
         else:
-            order = read_order(faults or "", seed, seeds, jobs, until)
+            order = read_order(faults or "", seed, seeds, jobs, until, nodes, pods)
             holds = run_order(order, output, failures)
         if not holds:
             raise typer.Exit(1)

@@ -79,11 +79,7 @@ class Binds:
 
 def on_node(server: Server, name: str) -> list[Pod]:
     """Pods that hold room on the node."""
-    return [
-        pod
-        for pod in server.all(Pod).values()
-        if pod.spec.node_name == name and not pod.is_terminal
-    ]
+    return [pod for pod in server.pods_on(name).values() if not pod.is_terminal]
 
 
 def asked(pods: Iterable[Pod]) -> Amounts:

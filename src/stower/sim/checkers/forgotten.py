@@ -5,7 +5,6 @@ answer.
 from typing import Final
 
 from stower.engine.queue import Place
-from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker
 
@@ -25,10 +24,8 @@ class Forgotten(Checker):
             engine = process.engine
             if engine is None or now_ns - process.awake_since_ns < TOLD_NS:
                 continue
-            for pod in self.court.server.all(Pod).values():
-                if pod.spec.node_name or pod.is_terminal:
-                    continue
-                if now_ns - self.court.server.made_ns(pod) < TOLD_NS:
+            for pod in self.court.server.pods_on("").values():
+                if pod.is_terminal or now_ns - self.court.server.made_ns(pod) < TOLD_NS:
                     continue
                 queued = engine.queue.get(pod.metadata.uid)
                 if queued is None or queued.place is Place.NOWHERE:

@@ -46,10 +46,9 @@ class Priorities(Checker):
         if now_ns - since_ns < WINDOW_NS:
             return
         wants = _wants(pod)
-        for other in server.all(Pod).values():
+        for other in server.pods_on("").values():
             if (
-                not other.spec.node_name
-                and other.priority > pod.priority
+                other.priority > pod.priority
                 and now_ns - server.made_ns(other) >= WINDOW_NS
                 and _wants(other) == wants
             ):

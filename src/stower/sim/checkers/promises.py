@@ -3,7 +3,7 @@
 from stower.engine.decisions import Outcome
 from stower.framework.events import Event
 from stower.framework.writes import Bind, Write
-from stower.model.kinds import Node, Pod
+from stower.model.kinds import Node
 from stower.sim.checkers.checker import Checker, Court, lacking
 from stower.sim.scheduler import SchedulerProcess
 
@@ -56,15 +56,12 @@ class Promises(Checker):
             if entry.pod.metadata.deletion_timestamp is None and entry.uid not in later
         ]
         before = [pod for pod in there if pod.metadata.uid != write.uid]
-        for other in self.court.server.all(Pod).values():
-            uid = other.metadata.uid
-            shown, known = process.shown(uid), engine.state.pods.get(uid)
+        for uid, known in engine.state.nominated.get(write.node_name, {}).items():
+            other = process.shown(uid)
             if (
-                shown is None
-                or known is None
+                other is None
                 or known.row >= 0
-                or shown.status.nominated_node_name != write.node_name
-                or known.nominated_to != write.node_name
+                or other.status.nominated_node_name != write.node_name
                 or promised.get(uid) != write.node_name
                 or other.priority <= bound.priority
             ):
