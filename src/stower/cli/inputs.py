@@ -319,7 +319,7 @@ def load_generated(documents: Iterator[bytes]) -> Loaded:
     """A generated cluster takes the way of a real one."""
     reader = _Reader()
     for i, data in enumerate(documents, 1):
-        reader.take(f"generated: document {i}", data)
+        reader.take(f"generated: document {i}", data, _arrives(data))
     return reader.loaded()
 
 

@@ -18,6 +18,7 @@ VERBS: Final = (
     "load",
     "get",
     "simulate",
+    "sweep",
     "fit",
     "drain-check",
     "explain",

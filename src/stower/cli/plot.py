@@ -1,4 +1,4 @@
-"""Plots of a simulation: use over arrivals, and every node as a cell of a heat map.
+"""Plots of simulations: use over arrivals, every node as a cell of a heat map; sweeps as bars.
 
 matplotlib is an extra: without it, `--plot` says how to get it.
 """
@@ -12,6 +12,12 @@ from stower.sim.simulate import Report
 FORMATS: Final = (".svg", ".png")
 # Resources drawn: more lines and maps than these are not told apart.
 RESOURCES_MAX: Final = 4
+# What sweeps compare, with units.
+COMPARED: Final = {
+    "pending": "pods", "emptyNodes": "nodes", "use cpu %": "% of allocatable",
+    "waitedSeconds": "s, all pods together",
+}  # fmt: skip
+TITLE_MAX: Final = 40
 
 
 class PlotError(Exception):
@@ -29,9 +35,7 @@ def plot_format(path: Path) -> str:
     return path.suffix[1:]
 
 
-def plot(reports: list[Report], path: Path) -> None:
-    """Write the file. The same reports give the same bytes."""
-    kind = plot_format(path)
+def _pyplot() -> Any:
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -41,6 +45,52 @@ def plot(reports: list[Report], path: Path) -> None:
     mpl.rcParams["text.parse_math"] = False
     import matplotlib.pyplot as plt
 
+    return plt
+
+
+def _save(figure: Any, path: Path) -> None:
+    kind = plot_format(path)
+    figure.tight_layout()
+    try:
+        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        figure.savefig(path, format=kind, metadata=metadata)
+    except OSError as error:
+        raise PlotError(f"--plot {path}: {error.strerror}") from None
+    finally:
+        _pyplot().close(figure)
+
+
+def plot_sweep(rows: list[dict[str, Any]], path: Path) -> None:
+    """A panel for each workload and measure: a bar for each configuration, its mean over the seeds,
+    with a line from the least to the most. The same rows give the same bytes."""
+    plot_format(path)
+    workloads = list(dict.fromkeys(row["workload"] for row in rows))
+    configs = list(dict.fromkeys(row["config"] for row in rows))
+    figure, axes = _pyplot().subplots(
+        len(workloads), len(COMPARED), squeeze=False,
+        figsize=(3.2 * len(COMPARED), 1.4 + 2.2 * len(workloads)),
+    )  # fmt: skip
+    for workload, line in zip(workloads, axes, strict=True):
+        for (name, unit), axis in zip(COMPARED.items(), line, strict=True):
+            for i, config in enumerate(configs):
+                found = [
+                    row.get(name) or 0
+                    for row in rows
+                    if (row["workload"], row["config"]) == (workload, config)
+                ]
+                middle = sum(found) / len(found)
+                spread = [[middle - min(found)], [max(found) - middle]]
+                axis.bar(i, middle, yerr=spread, capsize=4, label=config)
+            axis.set_xticks(range(len(configs)), configs, rotation=20, fontsize="small")
+            axis.set(title=f"{workload[:TITLE_MAX]}: {name}", ylabel=unit)
+            axis.title.set_fontsize("small")
+    _save(figure, path)
+
+
+def plot(reports: list[Report], path: Path) -> None:
+    """Write the file. The same reports give the same bytes."""
+    plot_format(path)
+    plt = _pyplot()
     resources = [u.resource for u in reports[0].use if u.allocatable][:RESOURCES_MAX]
     width = 1 + len(resources)
     figure, axes = plt.subplots(
@@ -50,14 +100,7 @@ def plot(reports: list[Report], path: Path) -> None:
         _curve(row[0], report, resources)
         for resource, axis in zip(resources, row[1:], strict=True):
             _heat(axis, report, resource)
-    figure.tight_layout()
-    try:
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        figure.savefig(path, format=kind, metadata=metadata)
-    except OSError as error:
-        raise PlotError(f"--plot {path}: {error.strerror}") from None
-    finally:
-        plt.close(figure)
+    _save(figure, path)
 
 
 def _curve(axis: Any, report: Report, resources: list[str]) -> None:

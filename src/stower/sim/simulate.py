@@ -14,6 +14,7 @@ from stower.framework.reasons import count_reasons
 from stower.framework.recording import Recording
 from stower.model.resources import PODS
 from stower.model.selectors import LabelSelector
+from stower.model.times import SECOND_NS
 from stower.sim.workload import Workload
 from stower.sim.world import World
 from stower.state.arrays import Ints
@@ -73,6 +74,8 @@ class Report(msgspec.Struct, frozen=True):
     placed: int
     pending: int
     ended: int
+    evictions: int
+    waited_s: float  # how long pods waited for their node, all together
     waiting: tuple[Waiting, ...]
     refusals: dict[str, int]
     use: tuple[Use, ...]
@@ -212,6 +215,8 @@ def _report(
         placed=placed,
         pending=pending,
         ended=sum(uid not in world.pods for uid in arrived),
+        evictions=len(world.evicted),
+        waited_s=_waited_s(workload, last),
         waiting=waiting,
         refusals=dict(sorted(refusals.items(), key=lambda item: (-item[1], item[0]))),
         use=use_of(state),
@@ -228,6 +233,16 @@ def _report(
             pod.key: pod.spec.node_name for pod in world.pods.values() if pod.spec.node_name
         },
     )
+
+
+def _waited_s(workload: Workload, last: Mapping[str, Decision]) -> float:
+    """Of the pods that were placed, from when they came."""
+    total = 0
+    for arrival in workload.arrivals:
+        decision = last.get(arrival.pod.metadata.uid)
+        if decision is not None and decision.outcome is Outcome.PLACED:
+            total += max(0, decision.at_ns - arrival.at_ns)
+    return total / SECOND_NS
 
 
 def _waiting(world: World, last: Mapping[str, Decision]) -> tuple[Waiting, ...]:

@@ -1,7 +1,5 @@
 """stower simulate: run the scheduler over files and report what comes of it."""
 
-import errno
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +22,7 @@ from stower.cli.output import (
 from stower.cli.plot import PlotError, plot, plot_format
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, recorder_of
+from stower.cli.targets import check_target
 from stower.model.errors import InvalidObject
 from stower.model.selectors import parse_selector
 from stower.sim.simulate import Options, Report, simulate
@@ -157,11 +156,11 @@ def run(
     if not inputs:
         raise typer.BadParameter("want INPUT, --faults or --script", param_hint="INPUT")
     options = _options(by, match, timed, seed, feature_gates)
-    policies = _policies(config or [])
+    policies = read_policies(config or [])
     if record is not None and len(policies) > 1:
         raise bad_input("--record: a recording is of one configuration, got several --config")
-    _check_target("--plot", plot_file)
-    _check_target("--objects", objects)
+    check_target("--plot", plot_file)
+    check_target("--objects", objects)
     try:
         if plot_file is not None:
             plot_format(plot_file)
@@ -205,22 +204,7 @@ def _options(by: str, match: str, timed: bool, seed: int, feature_gates: str) ->
     return Options(seed=seed, timed=timed, by=by, match=selector, features=features)
 
 
-def _check_target(option: str, path: Path | None) -> None:
-    """Refuse a file that cannot be written, before anything runs or is written."""
-    if path is None:
-        return
-    folder, fault = path.absolute().parent, 0
-    if os.path.isdir(path):
-        fault = errno.EISDIR
-    elif not os.path.isdir(folder):
-        fault = errno.ENOENT
-    elif not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        fault = errno.EACCES
-    if fault:
-        raise bad_input(f"{option} {path}: {os.strerror(fault)}")
-
-
-def _policies(paths: list[str]) -> list[tuple[str, dict[str, Any] | None]]:
+def read_policies(paths: list[str]) -> list[tuple[str, dict[str, Any] | None]]:
     """Name and decoded document of each policy, checked before anything runs."""
     if not paths:
         return [("default", None)]
