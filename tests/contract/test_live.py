@@ -211,9 +211,14 @@ def test_what_it_tells_of_itself_wants_the_token(served: Client, tmp_path: Path)
         assert 'scheduler_schedule_attempts_total{result="scheduled"} 1.0' in metrics
         decisions = json.loads(get("/debug/decisions?pod=default/a", token.read_text().strip())[1])
         assert [("placed", "n0")] == [(d["outcome"], d["node"]) for d in decisions]
+        assert ["n0"] == list(decisions[0]["scores"])
         assert 401 == get("/debug/pod?pod=default/a")[0]
         add_pods(served, ["big"], "9")
         until(served, PODS, lambda o: condition_false(o["big"]))
+        path = "/debug/pod?pod=default/big"
+        known = json.loads(get(path, token.read_text().strip())[1])
+        assert [{"plugin": "NodeResourcesFit", "reasons": ["Insufficient cpu"], "nodes": 1,
+                 "examples": ["n0"]}] == known["decisions"][0]["refused"]  # fmt: skip
         asked = ["explain", "pod", "big", "--kubeconfig", str(served.kubeconfig)]
         asked += ["--port", url.rpartition(":")[2], "--token-file", str(token)]
         ran = subprocess.run(

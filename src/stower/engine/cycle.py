@@ -4,6 +4,7 @@ Must not know of the queue, of writes or of time.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.ties import pick, pod_hash
 
+FEW: Final = 4
+
 
 class Cycle:
     """Chooses rows and diagnoses failures over one state, with caches of its own."""
@@ -25,6 +28,8 @@ class Cycle:
     def __init__(self, state: ClusterState, seed: int) -> None:
         self._state = state
         self._seed = seed.to_bytes(8, "little", signed=True)
+        self.keeps_why = False  # best nodes of choices, examples of refusals
+        self._last: Ints | None = None  # the scores by which a row was chosen last
         self._evaluations = Evaluations(state)
         self._verdicts = Verdicts(state)
         self._preemption = Preemption(state, self._seed)
@@ -47,6 +52,16 @@ class Cycle:
             relative = evaluation.is_normalized or best is not own
             return self._choose_beside_nominated(profile, entry, best, relative)
         return self._pick(best, entry)
+
+    def best_few(self) -> tuple[tuple[str, int], ...]:
+        """The best nodes of the last choice and their scores, where these are kept; asked before
+        anything else happens."""
+        best = self._last
+        if not self.keeps_why or best is None or not len(best):
+            return ()
+        some = np.argpartition(best, -min(FEW, len(best)))[-FEW:]
+        rows = sorted(some[best[some] >= 0].tolist(), key=lambda row: (-int(best[row]), row))
+        return tuple((self._state.names[row], int(best[row])) for row in rows)
 
     def choose_among(self, profile: Profile, entry: PodEntry, allowed: Bools, points: Ints) -> int:
         """The same among the allowed rows, with these points on top."""
@@ -97,6 +112,7 @@ class Cycle:
 
     def _pick(self, best: Ints, entry: PodEntry) -> int:
         """The best row, or -1 where none is feasible."""
+        self._last = best
         highest = best[best.argmax()]  # twice as fast as max()
         if highest < 0:
             return -1
@@ -171,7 +187,8 @@ class Cycle:
             verdict = plain.judge(profile, state, entry.shape, pod)
         if extended:
             verdict.extend({state.row_of(name): why for name, why in extended.items()})
-        diagnosis = verdict.diagnosis(state.node_count)
+        names = state.names if self.keeps_why else None
+        diagnosis = verdict.diagnosis(state.node_count, names)
         remedy = self._remedy(profile, entry, verdict)
         if shared and not remedy.victims:
             if len(self._failures) >= Evaluations.ENTRIES_MAX:

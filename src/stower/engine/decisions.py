@@ -16,7 +16,8 @@ class Outcome(Enum):
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """One attempt for one pod, and why. `message` is the condition's text where it failed."""
+    """One attempt for one pod, and why. `message` is the condition's text where it failed; `scores`
+    (where they are kept): the best few nodes; `victims`: whom preemption evicts, on `nominated`."""
 
     namespace: str
     name: str
@@ -27,3 +28,6 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     node_name: str = ""
     message: str = ""
     diagnosis: Diagnosis | None = None
+    scores: tuple[tuple[str, int], ...] = ()
+    victims: tuple[str, ...] = ()
+    nominated: str = ""

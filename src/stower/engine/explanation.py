@@ -24,7 +24,6 @@ from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 
-EXAMPLES: Final = 3
 SHOWN: Final = 5
 # Nodes on which changes are tried, those that seem closest first.
 NODES_TRIED: Final = 40
@@ -307,7 +306,9 @@ def _refusals(verdict: plain.Verdict, state: ClusterState) -> tuple[Refusal, ...
         if refused is not None:
             found.setdefault(refused, []).extend(numbers)
     result = [
-        Refusal(plugin, why.reasons, len(rows), tuple(state.names[r] for r in rows[:EXAMPLES]))
+        Refusal(
+            plugin, why.reasons, len(rows), tuple(state.names[r] for r in rows[: plain.EXAMPLES])
+        )
         for (plugin, why), rows in found.items()
     ]
     return tuple(sorted(result, key=lambda r: (-r.nodes, r.plugin, r.reasons)))

@@ -4,7 +4,7 @@ It is the oracle of every cache (the property tests compare them), and what runs
 not pay: diagnosis of pods that fit nowhere, nominated pods, explanation.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
 import numpy as np
@@ -24,6 +24,7 @@ ABSENT = -3
 EXTENDER = -4
 # As a plugin that refuses (framework.ExtenderName): any event may change its mind.
 EXTENDERS = "Extender"
+EXAMPLES = 3
 
 
 class Verdict:
@@ -141,26 +142,31 @@ class Verdict:
         plugin = self.profile.filters[refused_by]
         return plugin.name, plugin.rejection(self.shape, int(self.codes[row]))
 
-    def diagnosis(self, node_count: int) -> Diagnosis:
-        """The refusals, counted."""
+    def diagnosis(self, node_count: int, names: Sequence[str] | None = None) -> Diagnosis:
+        """The refusals, counted; with `names` of rows, with examples."""
         if self.pre_filter is not None:
             plugin, rejection = self.pre_filter
             refused = Refused(plugin.name, rejection, node_count)
             return Diagnosis(node_count, (), refused, frozenset((plugin.name,)))
-        entries = []
-        names = set(self.restricted_by)
+        entries, examples = [], []
+        plugins = set(self.restricted_by)
         for (refused_by, code), rows in sorted(self.refusals().items(), key=itemgetter(0)):
             count = int(np.count_nonzero(rows))
             if refused_by == PRE_FILTER:
                 entries.append(Refused("", self._outside(), count))
             else:
                 plugin = self.profile.filters[refused_by]
-                names.add(plugin.name)
+                plugins.add(plugin.name)
                 entries.append(Refused(plugin.name, plugin.rejection(self.shape, code), count))
+            if names is not None:
+                some = np.flatnonzero(rows)[:EXAMPLES].tolist()
+                examples.append(tuple(names[row] for row in some))
         for row in sorted(self._extended):
-            names.add(EXTENDERS)
+            plugins.add(EXTENDERS)
             entries.append(Refused(EXTENDERS, self._extended[row], 1))
-        return Diagnosis(node_count, tuple(entries), None, frozenset(names))
+            if names is not None:
+                examples.append((names[row],))
+        return Diagnosis(node_count, tuple(entries), None, frozenset(plugins), tuple(examples))
 
     def _outside(self) -> Rejection:
         names = " ".join(sorted(self.restricted_by))

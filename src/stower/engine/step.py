@@ -94,7 +94,6 @@ class Engine:
         self._evictions = Evictions(
             lambda write: self._writes.append(write), self._id, self._preempted, self._preempted_all
         )
-
         self._pre_binding = PreBinding(self.state, self._id, self._bind, self._give_up)
         self._extended = ExtendedCycle(
             Extending(extenders, self.state, lambda write: self._writes.append(write), self._id),
@@ -491,6 +490,7 @@ class Engine:
             part = plugin.reserve(entry.pod, entry.shape, self.state, row)
             if part is not None:
                 parts.append((plugin, part))
+        scores = self.cycle.best_few()
         self.state.assume(entry, row)
         self.state.nominate(entry, "")
         queued.bind_tries = 0
@@ -501,7 +501,7 @@ class Engine:
             self._pre_bind(queued, node_name, parts)
         else:
             self._bind(queued, node_name)
-        self._tell.decide(queued, Outcome.PLACED, node_name=node_name)
+        self._tell.decide(queued, Outcome.PLACED, node_name=node_name, scores=scores)
         if parts:
             self._pre_binding.begun(entry.uid)
 
@@ -536,7 +536,7 @@ class Engine:
     def refused(self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy) -> None:
         message = diagnosis.message(remedy.message)
         self.queue.park(queued, diagnosis.plugins, self.now_ns)
-        self._tell.decide(queued, Outcome.UNSCHEDULABLE, "", message, diagnosis)
+        self._tell.decide(queued, Outcome.UNSCHEDULABLE, "", message, diagnosis, (), remedy)
         self._tell.report(queued, "Unschedulable", message, remedy.nominate)
         if remedy.victims and remedy.nominate:
             self._take_promises(remedy.nominate, queued.entry.pod.priority)

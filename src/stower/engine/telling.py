@@ -7,6 +7,7 @@ from typing import Final
 from stower.engine.decisions import Decision, Outcome
 from stower.engine.limits import Limits
 from stower.engine.queue import QueuedPod
+from stower.framework.post_filter import Remedy
 from stower.framework.reasons import Diagnosis
 from stower.framework.writes import CreateEvent, PatchPodStatus, Write
 from stower.model.kinds import Pod
@@ -97,12 +98,16 @@ class Telling:
         node_name: str = "",
         message: str = "",
         diagnosis: Diagnosis | None = None,
+        scores: tuple[tuple[str, int], ...] = (),
+        remedy: Remedy | None = None,
     ) -> None:
         """An attempt has ended."""
+        victims = tuple(victim.pod.key for victim in remedy.victims) if remedy is not None else ()
         meta = queued.entry.pod.metadata
         self._decisions.append(
             Decision(
                 meta.namespace, meta.name, meta.uid, outcome, self.now_ns, queued.attempts,
-                node_name, message, diagnosis,
+                node_name, message, diagnosis, scores, victims,
+                (remedy.nominate or "") if remedy is not None else "",
             )
         )  # fmt: skip

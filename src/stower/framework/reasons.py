@@ -42,12 +42,14 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 
 
 class Diagnosis(msgspec.Struct, frozen=True, gc=False):
-    """Why no node would do. `plugins` are those whose refusal an event might lift."""
+    """Why no node would do. `plugins` are those whose refusal an event might lift; `examples`
+    (where they were asked for): some nodes for each of `refused`."""
 
     node_count: int
     refused: tuple[Refused, ...] = ()
     pre_filter: Refused | None = None
     plugins: frozenset[str] = frozenset()
+    examples: tuple[tuple[str, ...], ...] = ()
 
     def message(self, post_filter: str = "") -> str:
         """The text of the PodScheduled condition, word for word as kube-scheduler has it."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from stower.framework.reasons import Diagnosis
 from stower.live.scheduler import Scheduler
 
 LOOPBACK: Final = "127.0.0.1"
@@ -83,14 +84,27 @@ def _decisions(scheduler: Scheduler, pod: str) -> list[dict[str, Any]]:
             "attempts": d.attempts,
             "node": d.node_name,
             "message": d.message,
-            "refused": [
-                {"plugin": r.plugin, "reasons": r.rejection.reasons, "nodes": r.node_count}
-                for r in (d.diagnosis.refused if d.diagnosis is not None else ())
-            ],
+            "refused": _refused(d.diagnosis) if d.diagnosis is not None else [],
+            "scores": dict(d.scores),
+            "victims": d.victims,
+            "nominated": d.nominated,
         }
         for d in scheduler.decisions
         if pod in ("", f"{d.namespace}/{d.name}")
     ]
+
+
+def _refused(diagnosis: Diagnosis) -> list[dict[str, Any]]:
+    """By plugin and reason: how many nodes, and some of them."""
+    if diagnosis.pre_filter is not None:
+        first = diagnosis.pre_filter
+        return [{"plugin": first.plugin, "reasons": first.rejection.reasons,
+                 "nodes": first.node_count, "examples": ()}]  # fmt: skip
+    return [
+        {"plugin": r.plugin, "reasons": r.rejection.reasons, "nodes": r.node_count,
+         "examples": examples}
+        for r, examples in zip(diagnosis.refused, diagnosis.examples, strict=True)
+    ]  # fmt: skip
 
 
 def _of_pod(scheduler: Scheduler, pod: str) -> dict[str, Any]:

@@ -260,6 +260,7 @@ class Scheduler:
     def _begin(self) -> Engine:
         """A new engine, and everything there is."""
         engine = self.engine = self._build()
+        engine.cycle.keeps_why = self._observer is not None  # somebody may ask
         if self._recording is not None:
             self._recording.built(self._options.instance)
         self._inbox.clear()

@@ -241,3 +241,8 @@ def _print_known(known: dict[str, Any]) -> None:
     for decision in known.get("decisions", [])[-3:]:
         text = decision.get("node") or decision.get("message")
         out.print(printable(f"  {decision.get('outcome')}: {text}"), soft_wrap=True)
+        if decision.get("victims"):
+            on, victims = decision.get("nominated"), ", ".join(decision["victims"])
+            out.print(printable(f"    evicts {victims} from {on}"), soft_wrap=True)
+        for node, score in decision.get("scores", {}).items():
+            out.print(printable(f"    {node} scored {score}"))
