@@ -133,10 +133,10 @@ def compare(
             progress(done, total)
 
     was, will = (_Run(*each, arrived) for each in (before, after))
-    one, other = was.placements(), will.placements()
+    one, other, waiting = was.placements(), will.placements(), will.waiting()
     moved, placed, pending, added, removed = [], [], [], [], []
     for key in sorted({*one, *other}):
-        difference = Difference(key, one.get(key, ""), other.get(key, ""), will.why(key))
+        difference = Difference(key, one.get(key, ""), other.get(key, ""), waiting.get(key, ""))
         if key not in one:
             added.append(difference)
         elif key not in other:
@@ -184,13 +184,13 @@ class _Run:
         found = {f"{d.namespace}/{d.name}": d.node_name for d in self._last.values() if d.node_name}
         return found | {pod.key: pod.spec.node_name for pod in self.world.pods.values()}
 
-    def why(self, key: str) -> str:
-        """Why the pod waits, if it does."""
-        for pod in self.world.pods.values():
-            if pod.key == key and not pod.spec.node_name:
-                decision = self._last.get(pod.metadata.uid)
-                return decision.message if decision is not None else "it was not tried"
-        return ""
+    def waiting(self) -> dict[str, str]:
+        """Why each pod waits that does."""
+        last = {pod.key: self._last.get(pod.metadata.uid) for pod in self.world.waiting()}
+        return {
+            key: "it was not tried" if decision is None else decision.message
+            for key, decision in last.items()
+        }
 
     def outcome(self) -> Outcome:
         """In figures."""
