@@ -228,6 +228,13 @@ def test_what_it_tells_of_itself_wants_the_token(served: Client, tmp_path: Path)
         assert (0, "") == (ran.returncode, ran.stderr)
         assert "  n0 lacks 5100m cpu\n" in ran.stdout
         assert "The scheduler has it in: unschedulable; attempts: 1." in ran.stdout
+        asked = ["what-if", str(served.kubeconfig), "--delete", "pod/default/a", "-o", "json"]
+        ran = subprocess.run(
+            [sys.executable, "-m", "stower.cli.main", *asked],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert (0, "") == (ran.returncode, ran.stderr)
+        assert (2, 1) == tuple(json.loads(ran.stdout)[k]["pods"] for k in ("before", "after"))
 
 
 def test_no_way_to_the_server_is_one_clear_line(served: Client, tmp_path: Path) -> None:
@@ -323,13 +330,15 @@ def test_what_was_recorded_over_http_replays_to_the_same_writes(
     ):
         add_pods(served, [f"p{number}" for number in range(40)], "200m")
         until(served, PODS, lambda o: len(bound(o)) == 40)
+        wait = threading.Event()
+        while not cuts():
+            wait.wait(0.02)
         add_pods(served, ["big"], "64")
         until(served, PODS, lambda o: condition_false(o["big"]))
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}
         spec = {"priorityClassName": "urgent", "containers": [container]}
         assert 201 == served.call("POST", PODS, {"metadata": {"name": "first"}, "spec": spec})[0]
         until(served, PODS, lambda o: o["first"]["status"].get("nominatedNodeName"))
-        assert cuts() > 0
         assert 0 == command.stop()
     ran = subprocess.run(
         [sys.executable, "-m", "stower.cli.main", "replay", str(recording), "--output", "json"],

@@ -215,3 +215,29 @@ def test_a_cluster_file_that_cannot_be(tmp_path: Path, document: str, want: str)
     assert (2, 1) == (code, error.count("\n")), error
     assert want in error
     assert str(path) in error
+
+
+@pytest.mark.behaviour("X5")
+def test_what_a_cluster_has_seen_is_recorded_and_replays(state: Path, tmp_path: Path) -> None:
+    """Over HTTP, with nodes that go, through the scheduler's end by force."""
+    recording = tmp_path / "r.ndjson.zst"
+    client = up(state, "--nodes", "4", "--record", str(recording))
+    assert 201 == client.call("POST", DEPLOYMENTS, deployment("web", 12))[0]
+    until(client, PODS, lambda o: sum("nodeName" in p["spec"] for p in o.values()) == 12, 60)
+    assert 200 == client.call("DELETE", "/api/v1/nodes/node-2")[0]
+    record = json.loads((state / "up.json").read_text())
+    os.kill(record["processes"]["scheduler"], signal.SIGKILL)
+    on = "node-2"
+    until(
+        client,
+        PODS,
+        lambda o: sum(p["spec"].get("nodeName", on) != on for p in o.values()) >= 12,
+        90,
+    )
+    assert 0 == stower("down", "--state", str(state))[0]
+    parts = sorted(tmp_path.glob("r*.ndjson.zst"))
+    assert len(parts) > 1, "the second scheduler began a part of its own"
+    for part in parts:
+        code, said, error = stower("replay", str(part), "--output", "json")
+        assert (0, "") == (code, error)
+        assert None is json.loads(said)["difference"]

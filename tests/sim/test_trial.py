@@ -181,6 +181,22 @@ def test_a_script_of_ones_own_is_run(tmp_path: Path) -> None:
         (("activeMs: 120000", "activeMs: 0"), "activeMs: got 0"),
         (("do: crash", "do: dance"), "happenings[4].do"),
         (("template: web}", "template: api}"), 'happenings[2].template: got "api"'),
+        (("lastsMs: 9000", "lastMs: 9000"), "lastMs"),
+        (("isReplaced: true", "isReplacd: true"), "isReplacd"),
+        (
+            ("atMs: 1001, forMs: 3000", "atMs: 1001, forMs: 3000, scheduler: -1"),
+            "scheduler: got -1",
+        ),
+        (
+            ("atMs: 1001, forMs: 3000", "atMs: 1001, forMs: 300000"),
+            "happenings[4].forMs: got 300000",
+        ),
+        (("lastsMs: 9000", "lastsMs: -5"), "happenings[3].lastsMs: got -5"),
+        (("capacity: {cpu: 4", "capacity: {cpu: lots"), "happenings[0].node.status.capacity.cpu"),
+        (("metadata: {name: n1}", "metadata: {}"), "happenings[0].node.metadata.name"),
+        (("spec: {containers", "spec: {schedulerName: x, containers"), "spec.schedulerName: got"),
+        (("faults: []", "faults: [cuts, cuts]"), 'faults[1]: got "cuts"'),
+        (("atMs: 34000", "atMs: 340000"), "happenings[11].atMs: got 340000"),
         (("image: web}", "resources: {requests: {cpu: x}}}"), "templates[0].spec.containers[0]"),
         (("containers: [{name: c", "containers: [{nam: [c]"), ""),
         (("spec: {containers", "spec: {pots"), "templates[0].spec.containers"),
@@ -216,6 +232,12 @@ def test_the_command_runs_seeds_and_says_what_came_of_them() -> None:
         (["--faults", "storms"], "--faults: got 'storms', want all or some of actor-crashes"),
         (["--faults", "all", "--until", "soon"], "--until: got 'soon'"),
         (["--faults", "all", "--seed", str(2**63 - 1), "--seeds", "2"], "want a 64-bit number"),
+        (["--faults", "all", "--until", "100000000h"], "--until: got '100000000h'"),
+        (["--faults", "all", "--record", "x"], "--record: it goes with INPUT"),
+        (["--faults", "all", "--failures", "no/where"], "--failures no/where: want a folder"),
+        (["--faults", "all", "--config", "nowhere"], "nowhere: cannot"),
+        (["--script", "x", "--seeds", "3"], "--seeds: it goes with --faults"),
+        (["x.yaml", "--nodes", "3"], "--nodes: it goes with --faults"),
         (["--faults", "all", "x.yaml"], "want no INPUT"),
         ([], "want INPUT, --faults or --script"),
     ],
@@ -240,3 +262,16 @@ def test_a_cluster_of_a_given_size_is_run_by_day_and_night() -> None:
     assert told["steps"] > 2 * 400
     run = CliRunner().invoke(app, arguments[:5])
     assert (2, True) == (run.exit_code, "--nodes and --pods" in run.stderr)
+
+
+def test_a_configuration_of_ones_own_is_tried(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles:\n- plugins: {score: {disabled: [{name: '*'}]}}\n"
+    )
+    arguments = ["simulate", "--faults", "all", "--seeds", "4", "--jobs", "1", "--output", "json"]
+    plain = json.loads(CliRunner().invoke(app, arguments).stdout)
+    own = json.loads(CliRunner().invoke(app, [*arguments, "--config", str(path)]).stdout)
+    assert [] == own["broken"]
+    assert plain["digests"] != own["digests"]

@@ -2,31 +2,31 @@
 
 import multiprocessing
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from stower.cli.inputs import InputError, check_pod_amounts, read_yaml_document
 from stower.cli.output import Output, bad_input, console, emit, note, progress, table
+from stower.cli.scripts import ACTIVE_MS_MAX, read_script
 from stower.engine.limits import Limits
 from stower.framework.plugin import Features
-from stower.model.errors import InvalidObject
-from stower.model.kinds import Pod
-from stower.model.raw import invalid, without_nulls
 from stower.model.times import SECOND_NS, duration_ns
 from stower.record.recorder import Built, Recorder
 from stower.sim.faults import FAULT_BY_NAME
 from stower.sim.load import Size
-from stower.sim.script import HAPPENINGS_MAX, AddPod, Script
+from stower.sim.script import MILLI_NS, Script
 from stower.sim.shrink import shrunk
 from stower.sim.trial import Finding, Trial, script_of
 
 ALL = "all"
 FAILURES_MAX = 5
 CYCLES = Limits().cycles_per_step_max
-ACTIVE_MS_MAX = 366 * 86_400_000
+# A failure is made smaller for so long; that takes some runs, and a script of 150 happenings 100.
+SHRINK_SECONDS = 60.0
+RUNS_MIN, RUNS_MAX = 8, 400
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -38,6 +38,7 @@ class Order(msgspec.Struct, frozen=True):
     faults: tuple[str, ...] | None
     active_ns: int
     size: Size | None = None
+    configuration: dict[str, Any] | None = None
 
 
 def check_seeds(first: int, count: int = 1) -> None:
@@ -47,24 +48,32 @@ def check_seeds(first: int, count: int = 1) -> None:
 
 
 def read_order(
-    faults: str, seed: int, seeds: int, jobs: int, until: str, nodes: int, pods: int
+    faults: str,
+    seed: int,
+    seeds: int,
+    jobs: int,
+    until: str,
+    nodes: int,
+    pods: int,
+    configuration: dict[str, Any] | None,
 ) -> Order:
     """The options as they were given. Ends the program where they make no sense."""
     names = None
     if faults != ALL:
-        names = tuple(filter(None, (name.strip() for name in faults.split(","))))
+        names = tuple(dict.fromkeys(filter(None, map(str.strip, faults.split(",")))))
         for name in names:
             if name not in FAULT_BY_NAME:
                 known = ", ".join(FAULT_BY_NAME)
                 raise bad_input(f"--faults: got {name!r}, want {ALL} or some of {known}")
     check_seeds(seed, seeds)
     active_ns = duration_ns(until)
-    if active_ns is None or active_ns < 60 * SECOND_NS:
-        raise bad_input(f"--until: got {until!r}, want a duration of 60s or more, such as 24h")
+    if active_ns is None or not 60 * SECOND_NS <= active_ns <= ACTIVE_MS_MAX * MILLI_NS:
+        raise bad_input(f"--until: got {until!r}, want 60s to {ACTIVE_MS_MAX // 3_600_000}h")
     if bool(nodes) != bool(pods):
         raise bad_input("--nodes and --pods: want both or none")
     size = Size(nodes, pods) if nodes else None
-    return Order(seed, seeds, jobs or os.cpu_count() or 1, names, active_ns, size)
+    jobs = jobs or os.cpu_count() or 1
+    return Order(seed, seeds, jobs, names, active_ns, size, configuration)
 
 
 def run_order(order: Order, output: Output, folder: Path) -> bool:
@@ -79,9 +88,7 @@ def run_order(order: Order, output: Output, folder: Path) -> bool:
     broken = [finding for finding in found if finding.law]
     for finding in broken[:FAILURES_MAX]:
         _tell(finding)
-        script = script_of(finding.seed, order.faults, order.active_ns, order.size)
-        with progress("making it smaller") as update:
-            _keep(shrunk(script, finding.law), finding.law, folder)
+        _make_smaller(finding, order, folder)
     if output is Output.TABLE:
         columns = ("seeds", "broken", "steps", "virtual hours", "faults")
         out = table("Runs with faults", *columns, right=columns[:4])
@@ -96,9 +103,9 @@ def run_order(order: Order, output: Output, folder: Path) -> bool:
     return not broken
 
 
-def run_script(path: Path, output: Output) -> bool:
+def run_script(path: Path, configuration: dict[str, Any] | None, output: Output) -> bool:
     """Run a script; whether no law was broken."""
-    found = Trial(read_script(path)).run()
+    found = Trial(read_script(path, configuration), configuration).run()
     if found.law:
         _tell(found)
     if output is not Output.TABLE:
@@ -108,75 +115,48 @@ def run_script(path: Path, output: Output) -> bool:
     return not found.law
 
 
-def read_script(path: Path) -> Script:
-    """A script of a file. Ends the program where it is none."""
-    try:
-        document = without_nulls(read_yaml_document(str(path)))
-    except InputError as error:
-        raise bad_input(str(error)) from None
-    try:
-        try:
-            script = msgspec.convert(document, Script)
-        except msgspec.ValidationError as error:
-            raise invalid(error, document) from None
-        _check(script)
-    except InvalidObject as error:
-        raise bad_input(f"{path}: {error}") from None
-    return script
-
-
-def _check(script: Script) -> None:
-    """What the types do not say. Raises InvalidObject."""
-    check_seeds(script.seed)
-    if not 0 < script.active_ms <= ACTIVE_MS_MAX:
-        raise InvalidObject("activeMs", script.active_ms, f"1 to {ACTIVE_MS_MAX}")
-    if len(script.happenings) > HAPPENINGS_MAX:
-        raise InvalidObject("happenings", len(script.happenings), f"at most {HAPPENINGS_MAX}")
-    for i, name in enumerate(script.faults):
-        if name not in FAULT_BY_NAME:
-            raise InvalidObject(f"faults[{i}]", name, f"one of {', '.join(FAULT_BY_NAME)}")
-    names = [template.name for template in script.templates]
-    for i, template in enumerate(script.templates):
-        if names.index(template.name) != i:
-            raise InvalidObject(f"templates[{i}].name", template.name, "a name of its own")
-        pod = {"metadata": {}, "spec": template.spec}
-        try:
-            try:
-                check_pod_amounts(msgspec.convert(pod, Pod))
-            except msgspec.ValidationError as error:
-                raise invalid(error, pod) from None
-        except InvalidObject as error:
-            raise InvalidObject(f"templates[{i}].{error.path}", error.got, error.want) from None
-    for i, happening in enumerate(script.happenings):
-        path = f"happenings[{i}]"
-        if not 0 <= happening.at_ms <= ACTIVE_MS_MAX:
-            raise InvalidObject(f"{path}.atMs", happening.at_ms, f"0 to {ACTIVE_MS_MAX}")
-        if isinstance(happening, AddPod) and happening.template not in names:
-            want = "the name of one of the templates"
-            raise InvalidObject(f"{path}.template", happening.template, want)
-
-
-def _keep(script: Script, law: str, folder: Path) -> None:
-    """The small script, and a recording of it, as files."""
-    stem = folder / f"stower-{script.seed}-{law}"
-    recording = stem.with_name(f"{stem.name}.ndjson.zst")
+def _make_smaller(finding: Finding, order: Order, folder: Path) -> None:
+    """Keep the failure as it is, then as small as it can be made in a minute or so."""
+    script = script_of(finding.seed, order.faults, order.active_ns, order.size)
+    stem = folder / f"stower-{script.seed}-{finding.law.replace(' ', '-')}"
     path = stem.with_name(f"{stem.name}.script.json")
+    recording = stem.with_name(f"{stem.name}.ndjson.zst")
     try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(script), indent=1) + b"\n")
-        recorder = Recorder(recording, Built(None, script.seed, CYCLES, Features()))
+        _write(script, path)
+        began = time.monotonic()
+        Trial(script, order.configuration).run()
+        one_s = time.monotonic() - began
+        runs_max = max(RUNS_MIN, min(RUNS_MAX, int(SHRINK_SECONDS / max(one_s, 0.001))))
+        done = 0
+        with progress("making it smaller") as update:
+
+            def run(smaller: Script) -> Finding:
+                nonlocal done
+                done += 1
+                if update is not None:
+                    update(done, runs_max)
+                return Trial(smaller, order.configuration).run()
+
+            script = shrunk(script, finding.law, run, runs_max)
+        _write(script, path)
+        recorder = Recorder(recording, Built(order.configuration, script.seed, CYCLES, Features()))
     except OSError as error:
         note(f"  what happened could not be kept: {error.strerror or error}")
         return
-    Trial(script, recording=recorder).run()
+    Trial(script, order.configuration, recording=recorder).run()
     recorder.close()
     faults = f"{len(script.faults)} faults and " if script.faults else ""
     note(f"  {faults}{len(script.happenings)} happenings do it: stower simulate --script {path}")
     note(f"  what the engines were told and wrote: {recording}")
 
 
+def _write(script: Script, path: Path) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(script), indent=1) + b"\n")
+
+
 def _findings(order: Order) -> Iterator[Finding]:
     seeds = range(order.first_seed, order.first_seed + order.seeds)
-    tasks = [(seed, order.faults, order.active_ns, order.size) for seed in seeds]
+    tasks = [(seed, order) for seed in seeds]
     if order.jobs == 1 or order.seeds == 1:
         yield from map(_one, tasks)
         return
@@ -184,8 +164,10 @@ def _findings(order: Order) -> Iterator[Finding]:
         yield from pool.imap_unordered(_one, tasks, chunksize=4)
 
 
-def _one(task: tuple[int, tuple[str, ...] | None, int, Size | None]) -> Finding:
-    return Trial(script_of(*task)).run()
+def _one(task: tuple[int, Order]) -> Finding:
+    seed, order = task
+    script = script_of(seed, order.faults, order.active_ns, order.size)
+    return Trial(script, order.configuration).run()
 
 
 def _tell(finding: Finding) -> None:

@@ -7,8 +7,9 @@ field, the value and what is wanted.
 import csv
 import gzip
 import os
+import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ import msgspec
 from stower.cli.documents import STDIN, Document, DocumentError, read_documents
 from stower.cli.parquet import read_parquet
 from stower.cli.recorded import recorded
+from stower.cli.text_stream import MIB
 from stower.engine.limits import SECOND_NS
 from stower.model.defaults import with_node_defaults, with_pod_defaults
 from stower.model.errors import InvalidObject
@@ -39,6 +41,8 @@ OPENB_PODS: Final = "openb_pod_list_default.csv"
 # Traces have short lines; a longer one is not a trace, and must not be held.
 CSV_LINES_MAX: Final = 2_000_000  # a gzip of endless lines must not fill the memory
 CSV_LINE_LENGTH_MAX: Final = 65_536
+_KUBECONFIG: Final = re.compile(rb"""^\s*"?kind"?\s*:\s*["']?Config["']?\s*,?$""", re.MULTILINE)
+TABLES: Final = (".csv", ".csv.gz", ".parquet")
 SECONDS_MAX: Final = 1e9  # some thirty years
 
 
@@ -53,6 +57,7 @@ class Loaded(msgspec.Struct):
     skipped: dict[str, int]
     built: Built | None = None
     """How the engine of a recording was built."""
+    classes: Mapping[str, PriorityClass] = {}
 
     def with_assignments(self, assignments: dict[str, str]) -> Iterator[bytes]:
         """The documents as they came, one line each, pods with the node that they were given."""
@@ -67,10 +72,10 @@ class Loaded(msgspec.Struct):
 class _Reader:
     """Collects objects one by one, refusing what cannot be."""
 
-    def __init__(self) -> None:
+    def __init__(self, classes: Mapping[str, PriorityClass] | None = None) -> None:
         self.nodes: list[Node] = []
         self.pods: list[tuple[Pod, float | None, float | None, str]] = []
-        self.classes: dict[str, PriorityClass] = {}
+        self.classes: dict[str, PriorityClass] = dict(classes or {})
         self.related: list[Background] = []
         self.documents: list[tuple[str, bytes]] = []
         self.skipped: dict[str, int] = {}
@@ -163,7 +168,7 @@ class _Reader:
         workload = Workload(
             tuple(self.nodes), tuple(placed), tuple(arrivals), not is_trace, tuple(self.related)
         )
-        return Loaded(workload, self.documents, self.skipped)
+        return Loaded(workload, self.documents, self.skipped, None, self.classes)
 
 
 class InputError(Exception):
@@ -203,9 +208,14 @@ def check_amounts(resources: ResourceList | None, path: str) -> None:
             raise InvalidObject(f"{path}.{name}", str(quantity), "a quantity of at least 0")
 
 
-def load(inputs: Sequence[str], at_end: bool = False) -> Loaded:
+def load(
+    inputs: Sequence[str],
+    at_end: bool = False,
+    beside: Mapping[str, PriorityClass] | None = None,
+) -> Loaded:
     """Read manifests, traces, a cluster through its kubeconfig, or a recording; `at_end`: that as
-    it stood at its end, and not from its beginning. Raises InputError."""
+    it stood at its end, and not from its beginning. `beside`: PriorityClasses of a cluster to which
+    the objects come, which may be of any kind then. Raises InputError."""
     recordings = [name for name in inputs if _is_recording(name)]
     if recordings:
         if len(inputs) > 1:
@@ -215,10 +225,11 @@ def load(inputs: Sequence[str], at_end: bool = False) -> Loaded:
         except InvalidObject as error:
             raise InputError(f"{recordings[0]}: {error}") from None
         return Loaded(told.end if at_end else told.history, [], {}, told.built)
-    reader = _Reader()
+    reader = _Reader(beside)
     for found in raw_objects(inputs):
         reader.take(found.where, found.data, found.created_s, found.deleted_s)
-    if not reader.nodes and not reader.pods:
+    is_anything = beside is not None and (reader.related or reader.classes)
+    if not reader.nodes and not reader.pods and not is_anything:
         what = f" ({_listed(reader.skipped)} left out)" if reader.skipped else ""
         raise InputError(f"{', '.join(inputs)}: no nodes and no pods{what}")
     return reader.loaded()
@@ -271,6 +282,18 @@ def seconds_of(annotations: dict[str, str] | None, name: str) -> float | None:
     return seconds
 
 
+def _is_kubeconfig_file(name: str) -> bool:
+    """Whether it is a kubeconfig whose name has no ending, as they are called."""
+    path = Path(name)
+    if path.suffix or not os.path.isfile(name):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return _KUBECONFIG.search(file.read(MIB)) is not None
+    except OSError:
+        return False  # whoever reads it says why
+
+
 def _is_kubeconfig(data: bytes) -> bool:
     """Whether the document says where a cluster is."""
     try:
@@ -301,6 +324,9 @@ def raw_objects(inputs: Sequence[str]) -> Iterator[RawObject]:
     if list(inputs).count(STDIN) > 1:
         raise InputError("stdin: can be read only once")
     for name in inputs:
+        if _is_kubeconfig_file(name):
+            yield from _cluster_objects(Path(name), "")
+            continue
         trace_files = _trace_files(name)
         for path in trace_files:
             yield from _trace_objects(path)
@@ -348,8 +374,11 @@ def _trace_files(name: str) -> list[Path]:
             next((p for p in (path / stem, path / f"{stem}.gz") if os.path.isfile(p)), None)
             for stem in (OPENB_NODES, OPENB_PODS)
         ]
-        return [p for p in found if p is not None] if all(found) else []
-    return [path] if name.endswith((".csv", ".csv.gz", ".parquet")) else []
+        if all(found):
+            return [p for p in found if p is not None]
+        tables = sorted(entry for entry in os.listdir(name) if entry.endswith(TABLES))
+        return [path / entry for entry in tables if os.path.isfile(path / entry)]
+    return [path] if name.endswith(TABLES) else []
 
 
 def _trace_objects(path: Path) -> Iterator[RawObject]:

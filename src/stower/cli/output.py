@@ -86,18 +86,18 @@ def progress(what: str) -> Iterator[OnProgress | None]:
 
 def note(message: str) -> None:
     """Tell something on stderr that is no result."""
-    sys.stderr.write(f"stower: {message}\n")
+    sys.stderr.write(f"stower: {printable(message)}\n")
 
 
 def bad_input(message: str) -> typer.Exit:
     """Say what is wrong with what was given; `raise` the result to end with exit code 2."""
-    sys.stderr.write(f"stower: error: {message}\n")
+    sys.stderr.write(f"stower: error: {printable(message)}\n")
     return typer.Exit(BAD_INPUT)
 
 
 def failed(message: str) -> typer.Exit:
     """Say what could not be done; `raise` the result to end with exit code 1."""
-    sys.stderr.write(f"stower: error: {message}\n")
+    sys.stderr.write(f"stower: error: {printable(message)}\n")
     return typer.Exit(1)
 
 

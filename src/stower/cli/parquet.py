@@ -27,8 +27,11 @@ def read_parquet(path: Path) -> tuple[tuple[str, ...], Iterator[dict[str, Any]]]
         raise InvalidObject("rows", file.metadata.num_rows, f"at most {ROWS_MAX:,}")
 
     def rows() -> Iterator[dict[str, Any]]:
-        for batch in file.iter_batches(ROWS_AT_A_TIME):
-            yield from batch.to_pylist()
+        try:
+            for batch in file.iter_batches(ROWS_AT_A_TIME):
+                yield from batch.to_pylist()
+        except (OverflowError, ValueError, pyarrow.ArrowException) as error:
+            raise InvalidObject("file", str(error).splitlines()[0], "sound values") from None
 
     return tuple(file.schema_arrow.names), rows()
 

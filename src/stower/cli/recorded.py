@@ -64,13 +64,15 @@ class _History:
         self.first: tuple[ApiObject, ...] | None = None
         self.lives: dict[str, _Life] = {}  # of pods that had no node when they came
         self.happened: list[Happened] = []
-        self.ours: set[str] = set()  # bound by the recorded scheduler
-        self.evicted: set[str] = set()
+        self._ours: set[str] = set()  # bound by the recorded scheduler
+        # Pods that went because of what was decided, or with their node, and those that controllers
+        # made in their place: whoever runs this again sees to both.
+        self._theirs: set[str] = set()
+        self._owed: dict[str, int] = {}
         self._begun_ns = 0
-        self._owed: dict[str, int] = {}  # pods that controllers make for those that were evicted
 
     def take(self, told: Told) -> None:
-        """One step."""
+        """One step. Raises InvalidObject."""
         if self.first is None:
             self._begun_ns = told.at_ns
         at_ns = told.at_ns - self._begun_ns
@@ -80,11 +82,11 @@ class _History:
         elif isinstance(event, Observed):
             self._observed(event.type, event.object, at_ns)
         if BIND in told.writes or DELETE in told.writes:
-            for write in msgspec.json.decode(told.writes, type=list[_Write]):
+            for write in _writes(told):
                 if write.write == "Bind":
-                    self.ours.add(write.uid)
+                    self._ours.add(write.uid)
                 elif write.write == "DeletePod":
-                    self.evicted.add(write.uid)
+                    self._lose(self._pod_of(write.uid))
 
     def _listed(self, objects: Iterable[ApiObject], at_ns: int) -> None:
         now = {_key(obj): obj for obj in objects}
@@ -118,40 +120,60 @@ class _History:
             type = WatchType.ADDED if known is None else WatchType.MODIFIED
         if isinstance(obj, Pod):
             self._pod(type, known if isinstance(known, Pod) else None, obj, at_ns)
-        elif not (isinstance(obj, PersistentVolumeClaim) and type is WatchType.MODIFIED) and not (
+            return
+        if isinstance(obj, Node) and type is WatchType.DELETED:
+            for pod in self.objects.values():
+                if isinstance(pod, Pod) and pod.spec.node_name == obj.metadata.name:
+                    self._lose(pod)
+        # What provisioners make of claims, whoever runs this makes anew.
+        is_made = (isinstance(obj, PersistentVolumeClaim) and type is WatchType.MODIFIED) or (
             isinstance(obj, PersistentVolume) and type is not WatchType.DELETED
-        ):
+        )
+        if not is_made:
             self.happened.append(Happened(at_ns, type, obj))
 
     def _pod(self, type: WatchType, known: Pod | None, pod: Pod, at_ns: int) -> None:
         uid = pod.metadata.uid
-        life = self.lives.get(uid)
+        if uid in self._theirs:
+            return
+        life, gone = self.lives.get(uid), type is WatchType.DELETED
         if type is WatchType.ADDED and not pod.spec.node_name:
             owner = _owner(pod)
             if self._owed.get(owner):
-                self._owed[owner] -= 1  # whoever runs this makes one of its own
+                self._owed[owner] -= 1
+                self._theirs.add(uid)
             else:
                 self.lives[uid] = _Life(pod, at_ns)
-        elif type is WatchType.DELETED and uid in self.evicted:
-            self._owed[_owner(pod)] = self._owed.get(_owner(pod), 0) + 1
         elif life is None:
-            self.happened.append(Happened(at_ns, type, pod))
-        elif type is WatchType.DELETED:
+            ended = gone or pod.is_terminal
+            self.happened.append(Happened(at_ns, WatchType.DELETED if ended else type, pod))
+        elif gone or pod.is_terminal:
             told_to_end = known is not None and known.metadata.deletion_timestamp is not None
+            if life.lasts_ns is not None or life.ends_ns is not None:
+                return
             if life.bound_ns is not None and not told_to_end:
-                life.lasts_ns = life.lasts_ns or at_ns - life.bound_ns
-            elif life.lasts_ns is None:
-                life.ends_ns = at_ns
-        elif pod.is_terminal and life.bound_ns is not None:
-            if life.lasts_ns is None:
                 life.lasts_ns = at_ns - life.bound_ns
+            else:
+                life.ends_ns = at_ns
         elif pod.spec.node_name and life.bound_ns is None:
             life.bound_ns = at_ns
-            if uid not in self.ours:
+            if uid not in self._ours:
                 self.happened.append(Happened(at_ns, type, pod))  # by another scheduler
         elif known is not None and _wishes(known) != _wishes(pod):
-            changed = _unbound(pod)
-            self.happened.append(Happened(at_ns, WatchType.MODIFIED, changed))
+            self.happened.append(Happened(at_ns, WatchType.MODIFIED, _unbound(pod)))
+
+    def _pod_of(self, uid: str) -> Pod | None:
+        pods = (obj for obj in self.objects.values() if isinstance(obj, Pod))
+        return next((pod for pod in pods if pod.metadata.uid == uid), None)
+
+    def _lose(self, pod: Pod | None) -> None:
+        """It goes because of what was decided, or with its node; its controller makes another."""
+        if pod is None or pod.metadata.uid in self._theirs:
+            return
+        self._theirs.add(pod.metadata.uid)
+        owner = _owner(pod)
+        if owner:
+            self._owed[owner] = self._owed.get(owner, 0) + 1
 
     def workload(self) -> Workload:
         """From beginning to end."""
@@ -190,6 +212,14 @@ def recorded(path: Path) -> Recorded:
     if built is None or history.first is None:
         raise InvalidObject("file", "no list of objects", "a recording in which an engine began")
     return Recorded(history.workload(), history.end(), built)
+
+
+def _writes(told: Told) -> list[_Write]:
+    try:
+        return msgspec.json.decode(told.writes, type=list[_Write])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        shown = told.writes[:60].decode("utf-8", "replace")
+        raise InvalidObject(f"line {told.number}, writes", shown, "a list of writes") from None
 
 
 def _key(obj: ApiObject) -> tuple[type, str]:

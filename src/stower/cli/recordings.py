@@ -54,6 +54,8 @@ def recorder_of(
         bytes_max = 0
     if bytes_max < least:
         raise bad_input(f"--record-max: got {size!r}, want a size of {least >> 10}Ki or more")
+    if not path.name or path.name == "..":
+        raise bad_input(f"--record {path}: want the name of a file")
     built = Built(configuration, seed, cycles_per_step_max, features)
     try:
         return Recorder(path, built, bytes_max)

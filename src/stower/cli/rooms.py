@@ -44,6 +44,8 @@ def cluster_of(
     inputs: list[str] | None, kubeconfig: Path | None, context: str, at_end: bool = True
 ) -> Loaded:
     """The cluster that is asked about. Ends the program where there is none."""
+    if inputs and (kubeconfig is not None or context):
+        raise bad_input("--kubeconfig and --context: want no INPUT beside them")
     try:
         if inputs:
             loaded = load(inputs, at_end)

@@ -7,6 +7,7 @@ import csv
 import logging
 import multiprocessing
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -32,6 +33,7 @@ FIRST: Final = (
 )  # fmt: skip
 LAST: Final = ("seconds", "podsPerSecond", "assignments")
 RAY_LOCAL: Final = "local"
+REACH_SECONDS: Final = 10.0
 
 Row = dict[str, Any]
 
@@ -56,13 +58,14 @@ def read_generated(text: str) -> tuple[int, int, Course | None]:
     given = {}
     for part in filter(None, text.removeprefix(GENERATE).split(",")):
         key, _, value = part.partition("=")
-        if key not in KEYS or not value:
-            raise InvalidObject(GENERATE, part, f"KEY=VALUE, keys {', '.join(KEYS)}")
+        if key not in KEYS or not value or key in given:
+            raise InvalidObject(GENERATE, part, f"KEY=VALUE, each of {', '.join(KEYS)} once")
         given[key] = value
     counts = []
     for key, default in (("nodes", "100"), ("pods", "2000")):
         value = given.get(key, default)
-        if not value.isascii() or not value.isdigit() or not 0 < int(value) <= COUNT_MAX:
+        is_number = value.isascii() and value.isdigit() and len(value) <= len(f"{COUNT_MAX}")
+        if not is_number or not 0 < int(value) <= COUNT_MAX:
             raise InvalidObject(f"{GENERATE}{key}", value, f"1 to {COUNT_MAX}")
         counts.append(int(value))
     if "until" not in given:
@@ -93,8 +96,11 @@ def run_task(task: Task) -> Row:
         if task.workload not in _loaded:
             _loaded[task.workload] = load([task.workload])
         loaded, timed = _loaded[task.workload], task.timed
-    options = Options(seed=task.seed, timed=timed, plugins=plugins_of(task.document))
-    report = simulate(loaded.workload, task.config, task.document, options)
+    document = task.document
+    if document is None and loaded.built is not None:
+        document = loaded.built.configuration  # as it was recorded
+    options = Options(seed=task.seed, timed=timed, plugins=plugins_of(document))
+    report = simulate(loaded.workload, task.config, document, options)
     told = msgspec.json.encode(sorted(report.assignments.items()))
     row: Row = {
         "workload": task.workload,
@@ -135,7 +141,10 @@ def on_ray(tasks: Sequence[Task], address: str, jobs: int) -> Iterator[Row]:
         import ray
     except ImportError:
         raise SweepError("--ray needs Ray: pip install 'stower[ray]'") from None
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
+        if host and port.isdigit():  # Ray itself would wait for minutes
+            socket.create_connection((host, int(port)), REACH_SECONDS).close()
         if address == RAY_LOCAL:
             ray.init(
                 num_cpus=jobs, include_dashboard=False, logging_level=logging.ERROR,
@@ -143,7 +152,7 @@ def on_ray(tasks: Sequence[Task], address: str, jobs: int) -> Iterator[Row]:
             )  # fmt: skip
         else:
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
-    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
         raise SweepError(f"--ray {address}: {str(error).splitlines()[0]}") from None
     try:
         remote = ray.remote(run_task)

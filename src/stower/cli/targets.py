@@ -20,3 +20,11 @@ def check_target(option: str, path: Path | None) -> None:
         fault = errno.EACCES
     if fault:
         raise bad_input(f"{option} {path}: {os.strerror(fault)}")
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Refuse a folder that cannot be written to."""
+    if not path.is_dir():
+        raise bad_input(f"{option} {path}: want a folder that is there")
+    if not os.access(path, os.W_OK):
+        raise bad_input(f"{option} {path}: {os.strerror(errno.EACCES)}")

@@ -14,7 +14,7 @@ import numpy as np
 from stower.engine import plain
 from stower.engine.cycle import Cycle
 from stower.engine.queue import Queue
-from stower.framework.fixes import Fix
+from stower.framework.fixes import NODE, Fix, with_spec
 from stower.framework.plugin import Plugin
 from stower.framework.post_filter import ranked
 from stower.framework.profile import Profile
@@ -25,8 +25,9 @@ from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 
 SHOWN: Final = 5
-# Nodes on which changes are tried, those that seem closest first.
-NODES_TRIED: Final = 40
+# Nodes on which changes are tried: of each set of plugins that refuse, those that lack least.
+NODES_PER_PATTERN: Final = 8
+NODES_TRIED: Final = 64
 # One fix may lead to the next refusal: after so many the node is given up.
 FIXES_MAX: Final = 16
 
@@ -73,7 +74,7 @@ class Change(msgspec.Struct, frozen=True, rename="camel"):
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """What there is to say of a pod. `verdict`: placed, fits (and waits only for its turn), gated,
-    refused, leaving or unknown (to every profile)."""
+    refused, leaving or unknown (to every profile). `tried`: nodes on which changes were tried."""
 
     pod: str
     verdict: str
@@ -87,6 +88,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     scores: tuple[Score, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     changes: tuple[Change, ...] = ()
+    tried: int = 0
 
 
 def explain(
@@ -95,7 +97,7 @@ def explain(
     """All there is to say of the pod."""
     profile = profiles.get(pod.spec.scheduler_name)
     if profile is None:
-        return Explanation(pod.key, "unknown", message=f"of {pod.spec.scheduler_name}")
+        return Explanation(pod.key, "unknown", message=pod.spec.scheduler_name)
     if pod.metadata.deletion_timestamp is not None:
         return Explanation(pod.key, "leaving", pod.spec.node_name)
     entry = state.pods.get(pod.metadata.uid)
@@ -136,21 +138,32 @@ class _Case:
         pod, shape = entry.pod, entry.shape
         gates = tuple(gate.name for gate in pod.spec.scheduling_gates or ())
         verdict = plain.judge(profile, state, shape, pod)
-        feasible = int(np.count_nonzero(verdict.feasible)) if verdict.pre_filter is None else 0
+        feasible = int(np.count_nonzero(verdict.feasible))
         row = self.cycle.choose(profile, entry)
         scores = _scores(profile, state, shape, pod, verdict) if feasible else ()
-        if row >= 0:
+        if row >= 0 and not gates:
             return Explanation(
-                pod.key, "gated" if gates else "fits", state.names[row], nodes=state.node_count,
-                feasible=feasible, gates=gates, refused=_refusals(verdict, state), scores=scores,
+                pod.key, "fits", state.names[row], nodes=state.node_count, feasible=feasible,
+                refused=_refusals(verdict, state), scores=scores,
             )  # fmt: skip
+        rows = self._closest(verdict) if row < 0 else [row]
         diagnosis = verdict.diagnosis(state.node_count)
         waits = tuple(sorted({*refused_by, *diagnosis.plugins}))
         return Explanation(
-            pod.key, "gated" if gates else "refused", "", diagnosis.message(), state.node_count,
-            feasible, gates, _refusals(verdict, state), _wakes(profile, waits), scores,
-            self._candidates(), self._changes(verdict),
-        )  # fmt: skip
+            pod.key,
+            "gated" if gates else "refused",
+            state.names[row] if row >= 0 else "",
+            diagnosis.message() if row < 0 else "",
+            state.node_count,
+            feasible,
+            gates,
+            _refusals(verdict, state),
+            ("gates removed",) if gates else _wakes(profile, waits),
+            scores,
+            () if gates else self._candidates(),
+            self._changes(rows),
+            len(rows),
+        )
 
     def _candidates(self) -> tuple[Candidate, ...]:
         """Whom preemption would evict, the best first."""
@@ -170,15 +183,14 @@ class _Case:
 
     # Changes
 
-    def _changes(self, verdict: plain.Verdict) -> tuple[Change, ...]:
+    def _changes(self, rows: list[int]) -> tuple[Change, ...]:
         """The smallest first; of those that differ in the node alone, one."""
         found: dict[tuple[str, ...], list[Change]] = {}
-        for row in self._closest(verdict):
-            change = self._mended(row)
-            if change is not None:
-                name = self.state.names[row]
-                pattern = tuple(text.replace(name, "") for text in change.what)
-                found.setdefault(pattern, []).append(change)
+        known: dict[int, tuple[tuple[str, ...], Change] | None] = {}
+        for row in rows:
+            mended = self._settled(row, known)
+            if mended is not None and mended[1] not in found.get(mended[0], ()):
+                found.setdefault(mended[0], []).append(mended[1])
         first = [
             msgspec.structs.replace(min(changes, key=lambda c: c.cost), alike=len(changes) - 1)
             for changes in found.values()
@@ -186,33 +198,69 @@ class _Case:
         return tuple(sorted(first, key=lambda change: (change.cost, change.what))[:SHOWN])
 
     def _closest(self, verdict: plain.Verdict) -> list[int]:
-        """Rows that the fewest plugins refuse, and among these where least is lacking."""
-        state, shape = self.state, self.entry.shape
+        """Rows that the fewest plugins refuse, and among these where least is lacking; some of each
+        set of plugins that refuse."""
+        state, shape, pod = self.state, self.entry.shape, self.entry.pod
         counts: Ints = np.zeros(state.row_limit, np.int64)
+        patterns: Ints = np.zeros(state.row_limit, np.int64)
         short = np.zeros(state.row_limit, np.float64)
         for i, plugin in enumerate(self.profile.filters):
             codes = verdict.answers.get(i)
+            if verdict.pre_filter is not None:  # no filter was asked yet
+                codes = plain.filtered(plugin, pod, shape, state, state.all_rows)
             if codes is not None:
                 counts += codes != 0
+                patterns |= (codes != 0).astype(np.int64) << min(i, 62)
             for room in plugin.rooms(shape, state) or () if plugin.concerns(shape) else ():
                 lacking = np.maximum(room.need - room.free(state.all_rows), 0)
                 short += lacking / max(1, room.need)
         rows = np.flatnonzero(state.present[state.all_rows])
-        order = np.lexsort((rows, short[rows], counts[rows]))
-        return [int(row) for row in rows[order][:NODES_TRIED].tolist()]
+        chosen: list[int] = []
+        taken: dict[int, int] = {}
+        for row in rows[np.lexsort((rows, short[rows], counts[rows]))].tolist():
+            pattern = int(patterns[row])
+            taken[pattern] = taken.get(pattern, 0) + 1
+            if taken[pattern] <= NODES_PER_PATTERN:
+                chosen.append(row)
+                if len(chosen) == NODES_TRIED:
+                    break
+        return chosen
 
-    def _mended(self, row: int) -> Change | None:
-        """What makes the row feasible, one refusal after the other; None where nothing does."""
+    def _settled(
+        self, row: int, known: dict[int, tuple[tuple[str, ...], Change] | None]
+    ) -> tuple[tuple[str, ...], Change] | None:
+        """What makes the pod go to this row, or to the one that would then be chosen: its own
+        change is smaller, as what was done to this one is not needed there."""
+        while row not in known:
+            known[row] = None
+            mended = self._mended(row)
+            if mended is None:
+                return None
+            change, chosen, texts = mended
+            if chosen == row:
+                known[row] = texts, change
+                break
+            row = chosen
+        return known[row]
+
+    def _mended(self, row: int) -> tuple[Change, int, tuple[str, ...]] | None:
+        """What makes some row feasible, one refusal of this one after the other: the change, the
+        row that is chosen then, and the texts without names of nodes. None where nothing does."""
         state, applied, cost = self.state, _Applied(self.entry.pod), 0.0
+        for gate in applied.pod.spec.scheduling_gates or ():
+            applied.what.append(f"the scheduling gate {gate.name} is to be removed")
+            cost += 1.0
+        applied.pod = with_spec(applied.pod, scheduling_gates=None)
         with state.trial():
             for _ in range(FIXES_MAX):
                 entry = PodEntry(applied.pod, state.shapes.intern(applied.pod, applied.node_name))
+                chosen = self.cycle.choose(self.profile, entry) if applied.what else -1
+                if chosen >= 0:
+                    change = applied.change(cost, state.names[row], state.names[chosen])
+                    return change, chosen, tuple(applied.what)
                 fix = self._fix(entry, row, applied)
                 if fix is None:
-                    chosen = self.cycle.choose(self.profile, entry)
-                    if chosen < 0 or not applied.what:
-                        return None
-                    return applied.change(cost, state.names[chosen])
+                    return None
                 cost += fix.cost
                 applied.take(fix, state)
         return None
@@ -232,16 +280,31 @@ class _Case:
                 if codes is not None and codes[0]:
                     refusing.append(plugin)
         for plugin in refusing:
-            for fix in plugin.fixes(pod, shape, state, row):
-                if fix.text not in applied.what:
-                    return fix
-        if refusing:
+            fixes = plugin.fixes(pod, shape, state, row)
+            fresh = [fix for fix in fixes if fix.text not in applied.what]
+            if fresh:
+                return min(fresh, key=lambda fix: fix.cost)
+        return None if refusing else self._promised(entry, row)
+
+    def _promised(self, entry: PodEntry, row: int) -> Fix | None:
+        """Where room was promised: as few as possible go elsewhere."""
+        state, pod, shape = self.state, entry.pod, entry.shape
+
+        def keep_off(pods: list[PodEntry]) -> bool:
+            return bool(pods) and (
+                plain.refused_with(self.profile, state, shape, pod, row, pods) is not None
+            )
+
+        every = plain.nominated_on(state, state.names[row], pod.priority, pod.metadata.uid)
+        if not keep_off(every):
             return None
-        promised = plain.nominated_on(state, state.names[row], pod.priority, pod.metadata.uid)
-        if promised and plain.refused_with(self.profile, state, shape, pod, row, promised):
-            keys = ", ".join(e.pod.key for e in promised)
-            return Fix(f"room on {state.names[row]} is promised to {keys}", 2.0, gone=(*promised,))
-        return None
+        kept: list[PodEntry] = []
+        for one in sorted(every, key=lambda e: -e.pod.priority):
+            if not keep_off([*kept, one]):
+                kept.append(one)
+        gone = tuple(one for one in every if one not in kept)
+        keys = ", ".join(one.pod.key for one in gone)
+        return Fix(f"room on {NODE} is promised to {keys}", 1.0 + len(gone), gone=gone)
 
 
 class _Applied:
@@ -278,17 +341,10 @@ class _Applied:
         key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
         self.objects[f"{kind}/{key}"] = obj
 
-    def change(self, cost: float, node_name: str) -> Change:
-        """All of it."""
-        return Change(
-            tuple(self.what),
-            round(cost, 3),
-            node_name,
-            0,
-            self.pod,
-            self.objects,
-            tuple(self.gone),
-        )
+    def change(self, cost: float, on: str, goes_to: str) -> Change:
+        """All of it, as it was done for the node `on`."""
+        what = tuple(text.replace(NODE, on) for text in self.what)
+        return Change(what, round(cost, 3), goes_to, 0, self.pod, self.objects, tuple(self.gone))
 
 
 # In words

@@ -50,6 +50,11 @@ class ExtendedCycle:
         self._outcomes = outcomes
 
     @property
+    def count(self) -> int:
+        """How many extenders there are."""
+        return len(self._extending.extenders)
+
+    @property
     def is_busy(self) -> bool:
         """Whether an answer is awaited."""
         return self._extending.is_busy

@@ -95,7 +95,7 @@ class Engine:
             lambda write: self._writes.append(write), self._id, self._preempted, self._preempted_all
         )
         self._pre_binding = PreBinding(self.state, self._id, self._bind, self._give_up)
-        self._extended = ExtendedCycle(
+        self.extended = ExtendedCycle(
             Extending(extenders, self.state, lambda write: self._writes.append(write), self._id),
             self.cycle,
             self.queue,
@@ -125,7 +125,7 @@ class Engine:
     def next_wake_ns(self) -> int | None:
         """When to send a Tick if nothing happens before; None where only an event can help."""
         # While an extender is asked, no other pod is tried.
-        is_shut = self._is_held or self._extended.is_busy
+        is_shut = self._is_held or self.extended.is_busy
         next_pod = None if is_shut else self.queue.next_wake_ns
         wakes = (next_pod, self._pre_binding.next_wake_ns)
         due = [d for d in wakes if d is not None]
@@ -137,7 +137,7 @@ class Engine:
     def is_settled(self) -> bool:
         """Whether nothing is under way: all that was decided is in the objects that were shown."""
         open = (self._waiting, self._resend, self._doubts, self._evictions)
-        if any(open) or self._pre_binding.is_writing or self._extended.is_busy:
+        if any(open) or self._pre_binding.is_writing or self.extended.is_busy:
             return False
         pods = self.state.pods.values()
         return not any(e.assumed and e.uid not in self._pre_binding for e in pods)
@@ -282,7 +282,7 @@ class Engine:
         self.fail(queued, message)
 
     def _on_extender_answered(self, event: ExtenderAnswered) -> None:
-        if self._extended.answered(event):
+        if self.extended.answered(event):
             return
         queued, node_name = self._waiting.get(event.id, (None, ""))
         if queued is None:
@@ -294,7 +294,7 @@ class Engine:
         del self._waiting[event.id]
         if self.queue.get(queued.entry.uid) is not queued or not queued.entry.assumed:
             return
-        if self._extended.binder_is_ignorable(queued.entry.pod):
+        if self.extended.binder_is_ignorable(queued.entry.pod):
             self._bind(queued, node_name, extended=False)
         else:
             self._give_up(queued, error)
@@ -448,7 +448,7 @@ class Engine:
 
     def _run_cycles(self) -> None:
         for _ in range(self.limits.cycles_per_step_max):
-            is_shut = self._is_held or self._extended.is_busy
+            is_shut = self._is_held or self.extended.is_busy
             queued = None if is_shut else self.queue.pop(self.now_ns)
             if queued is None:
                 return
@@ -456,7 +456,7 @@ class Engine:
                 self._skip_deleted(queued)
                 continue
             try:
-                if self._extended.asks(queued):
+                if self.extended.asks(queued):
                     continue
                 row = self.cycle.choose(queued.profile, queued.entry)
                 if row >= 0:
@@ -519,7 +519,7 @@ class Engine:
         meta = pod.metadata
         id = self._id()
         self._waiting[id] = (queued, node_name)
-        binder = self._extended.binder(pod) if extended else -1
+        binder = self.extended.binder(pod) if extended else -1
         if binder >= 0:
             self._writes.append(
                 CallExtender(id, binder, "bind", meta.namespace, meta.name, meta.uid, (node_name,))
@@ -530,7 +530,7 @@ class Engine:
     def refuse(self, queued: QueuedPod, extended: Mapping[str, Rejection] | None = None) -> None:
         """No node will do. `extended`: those that only extenders have refused."""
         diagnosis, remedy = self.cycle.fail(queued.profile, queued.entry, extended)
-        if not (remedy.victims and self._extended.asks_whom_to_spare(queued, diagnosis)):
+        if not (remedy.victims and self.extended.asks_whom_to_spare(queued, diagnosis)):
             self.refused(queued, diagnosis, remedy)
 
     def refused(self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy) -> None:

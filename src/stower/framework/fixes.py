@@ -3,15 +3,21 @@
 A plugin proposes (`Plugin.fixes`); whether it helps is found out by trying it on the state.
 """
 
+from typing import Final
+
 import msgspec
 
 from stower.model.kinds import Node, Pod, Storage
+from stower.model.selectors import Requirement
 from stower.state.cluster import PodEntry
+
+NODE: Final = "{node}"  # in a text: where the name of the node goes
 
 
 class Fix(msgspec.Struct, frozen=True):
-    """One change. `text`: what stands in the way, in a few words; `cost`: how large the change is,
-    about 1 for one field of one object. What is None or empty stays as it is.
+    """One change. `text`: what stands in the way, in a few words, NODE for the node's name; `cost`:
+    how large the change is, about 1 for one field of one object. What is None or empty stays as it
+    is.
 
     pod: the pod as it would be; node: the node; put: storage objects; gone: pods that leave.
     """
@@ -28,6 +34,25 @@ def names(entries: tuple[PodEntry, ...]) -> str:
     """Pods in words: one by name, or one and how many more."""
     first, more = entries[0].pod.key, len(entries) - 1
     return f"{first} and {more} more" if more else first
+
+
+def said(requirement: Requirement) -> str:
+    """A condition in words."""
+    key, values = requirement.key, requirement.values or ()
+    match requirement.operator:
+        case "In" if len(values) == 1:
+            return f"{key}={values[0]}"
+        case "In":
+            return f"{key} in ({', '.join(values)})"
+        case "NotIn":
+            return f"{key} not in ({', '.join(values)})"
+        case "Exists":
+            return f"{key}"
+        case "DoesNotExist":
+            return f"no {key}"
+        case "Gt" | "Lt":
+            return f"{key} {'>' if requirement.operator == 'Gt' else '<'} {' '.join(values)}"
+    return f"{key} {requirement.operator} {' '.join(values)}"
 
 
 def with_spec(pod: Pod, **fields: object) -> Pod:

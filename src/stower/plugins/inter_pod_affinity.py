@@ -15,7 +15,7 @@ import numpy as np
 from stower.framework.args import Args, convert_args, invalid
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
-from stower.framework.fixes import Fix, names, with_spec
+from stower.framework.fixes import NODE, Fix, names, said, with_labels, with_spec
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
@@ -128,12 +128,8 @@ class InterPodAffinity(Plugin):
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Pods that are in the way leave; the pod does without company that is not there."""
         near, away = _required(pod)
-        name = state.names[row]
         if near and not self._near(pod, state, near)[row]:
-            missed = [t for t in near if not self._near(pod, state, (t,))[row]] or [*near]
-            said = ", ".join(f"{_wanted(t)} by {t.topology_key}" for t in missed)
-            text = f"no pod with {said} is near {name}, as the podAffinity wants"
-            yield Fix(text, 1.0 + len(missed), pod=_without(pod, missed))
+            yield self._alone(pod, state, row, near)
             return
         for term in away:
             asked = condition(term, pod, state.related)
@@ -141,9 +137,10 @@ class InterPodAffinity(Plugin):
                 e for e in _in_domain(state, term.topology_key, row) if meets(e.pod, (asked,))
             )
             if found:
-                text = f"{names(found)} with {_wanted(term)} near {name} (podAntiAffinity)"
+                text = f"{names(found)} with {_wanted(term)} near {NODE} (podAntiAffinity)"
                 yield Fix(text, 1.0 + len(found), gone=found)
-                yield Fix(text, 3.0, pod=_without(pod, [term]))
+                text = f"the podAntiAffinity wants nobody with {_wanted(term)} near {NODE}"
+                yield Fix(f"{text}: {names(found)} are", 3.0, pod=_without(pod, [term]))
                 return
         labels = state.related.labels_of(pod.metadata.namespace)
         keys = {t.key for t in state.carried.about(pod, labels) if t.role is Role.AVOIDS}
@@ -159,8 +156,34 @@ class InterPodAffinity(Plugin):
             }.values()
         )
         if found:
-            text = f"{names(found)} near {name} will not have the pod (its podAntiAffinity)"
+            text = f"{names(found)} near {NODE} will not have the pod (its podAntiAffinity)"
             yield Fix(text, 1.0 + len(found), gone=found)
+
+    def _alone(
+        self, pod: Pod, state: ClusterState, row: int, near: tuple[PodAffinityTerm, ...]
+    ) -> Fix:
+        """For a pod whose company is not there."""
+        node = state.node_at(row)
+        labels = node.metadata.labels or {}
+        lacking = [term.topology_key for term in near if term.topology_key not in labels]
+        conditions = tuple(condition(term, pod, state.related) for term in near)
+        anybody = state.tally(*conditions).counts[state.all_rows].any()
+        if lacking and not anybody and meets(pod, conditions):
+            # The first of a series that want to be together: any node will do that has the keys.
+            more = with_labels(node, {**labels, **dict.fromkeys(lacking, "a")})
+            return Fix(
+                f"{NODE} lacks the label {', '.join(lacking)}", float(len(lacking)), node=more
+            )
+        missed = [t for t in near if not self._near(pod, state, (t,))[row]]
+        if not missed:  # each is there, but not in one and the same pod
+            for i, term in enumerate(near):
+                if self._near(pod, state, (*near[:i], *near[i + 1 :]))[row]:
+                    missed = [term]
+                    break
+        missed = missed or [*near]
+        company = ", ".join(f"{_wanted(t)} by {t.topology_key}" for t in missed)
+        text = f"no pod with {company} is near {NODE}, as the podAffinity wants"
+        return Fix(text, 1.0 + len(missed), pod=_without(pod, missed))
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
@@ -303,8 +326,7 @@ def _wanted(term: PodAffinityTerm) -> str:
     if selector is None:
         return "no labels at all"
     pairs = [f"{k}={v}" for k, v in sorted((selector.match_labels or {}).items())]
-    pairs += [f"{r.key} {r.operator} {' '.join(r.values or ())}".strip()
-              for r in selector.match_expressions or ()]  # fmt: skip
+    pairs += map(said, selector.match_expressions or ())
     return " and ".join(pairs) or "any labels"
 
 

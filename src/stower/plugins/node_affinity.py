@@ -18,7 +18,7 @@ from stower.framework.args import (
     unsupported,
 )
 from stower.framework.changes import Change, Happened
-from stower.framework.fixes import Fix, with_labels, with_spec
+from stower.framework.fixes import NODE, Fix, said, with_labels, with_spec
 from stower.framework.plugin import Features, Normalize, Plugin
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Node, Pod
@@ -280,15 +280,15 @@ def _asking_less(pod: Pod, node: Node) -> Fix:
     if affinity is not None and own is not None and required is not None:
         if not _matches(required, node):
             kept, lost = _closest(required, node)
-            missed += [f"{r.key} {r.operator} {' '.join(r.values or ())}".strip() for r in lost]
+            missed += map(said, lost)
             required = None if kept.is_empty else NodeSelector((kept,))
             own = msgspec.structs.replace(own, required=required)
             mended = with_spec(
                 mended, affinity=msgspec.structs.replace(affinity, node_affinity=own)
             )
             missed = missed or ["nodes by terms that match none"]
-    name = node.metadata.name
-    return Fix(f"the pod wants {', '.join(missed)}, which {name} is not", 1.0 + len(missed), mended)
+    text = f"{NODE} is not what the pod wants: {', '.join(missed)}"
+    return Fix(text, 1.0 + len(missed), mended)
 
 
 def _closest(selector: NodeSelector, node: Node) -> tuple[NodeSelectorTerm, list[Requirement]]:
@@ -314,13 +314,8 @@ def _labelled(selector: NodeSelector, node: Node) -> Iterator[Fix]:
     labels = dict(node.metadata.labels or {})
     for requirement in missed:
         _meet(requirement, labels)
-    text = ", ".join(f"{r.key} {r.operator} {' '.join(r.values or ())}".strip() for r in missed)
-    name = node.metadata.name
-    yield Fix(
-        f"{name} is not {text}, which the profile wants",
-        1.0 + len(missed),
-        node=with_labels(node, labels),
-    )
+    text = f"{NODE} is not what the profile wants: {', '.join(map(said, missed))}"
+    yield Fix(text, 1.0 + len(missed), node=with_labels(node, labels))
 
 
 def _meet(requirement: Requirement, labels: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from stower.framework.changes import Change, Happened
-from stower.framework.fixes import Fix
+from stower.framework.fixes import NODE, Fix
 from stower.framework.plugin import Plugin
 from stower.model.kinds import Pod
 from stower.state.arrays import Ints, Rows
@@ -43,7 +43,7 @@ class NodeDeclaredFeatures(Plugin):
         status = msgspec.structs.replace(
             node.status, declared_features=(*sorted(declared), *missing)
         )
-        text = f"the kubelet of {state.names[row]} lacks {', '.join(missing)}"
+        text = f"the kubelet of {NODE} lacks {', '.join(missing)}"
         yield Fix(text, 2.0, node=msgspec.structs.replace(node, status=status))
 
     def hint(self, shape: Shape, happened: Happened) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
-from stower.framework.fixes import Fix, names
+from stower.framework.fixes import NODE, Fix, names
 from stower.framework.plugin import Plugin, Scope
 from stower.model.kinds import Pod
 from stower.model.resources import host_ports
@@ -57,10 +57,10 @@ class NodePorts(Plugin):
             theirs.add(0, entry.shape.ports, 1)
             if theirs.conflict_at(0, shape.ports):
                 gone.append(entry)
-                taken |= {p[1] for p in entry.shape.ports} & {p[1] for p in shape.ports}
+                taken |= {p[1] for p in shape.ports if theirs.conflict_at(0, (p,))}
         if gone:
             ports = ", ".join(map(str, sorted(taken)))
-            text = f"port {ports} of {state.names[row]} is taken by {names(tuple(gone))}"
+            text = f"port {ports} of {NODE} is taken by {names(tuple(gone))}"
             yield Fix(text, 1.0 + len(gone), gone=tuple(gone))
 
     def hint(self, shape: Shape, happened: Happened) -> bool:

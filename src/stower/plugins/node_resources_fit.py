@@ -26,7 +26,7 @@ from stower.framework.args import (
 )
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun, Room
-from stower.framework.fixes import Fix
+from stower.framework.fixes import NODE, Fix
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
@@ -208,7 +208,7 @@ class NodeResourcesFit(Plugin):
                 cost += 1 + min(1.0, short / amount)
         status = msgspec.structs.replace(node.status, allocatable=room)
         yield Fix(
-            f"{state.names[row]} lacks {', '.join(lacks)}",
+            f"{NODE} lacks {', '.join(lacks)}",
             cost,
             node=msgspec.structs.replace(node, status=status),
         )
@@ -328,10 +328,12 @@ def _said(name: str, amount: int) -> str:
     """An amount as people write it, not less than it is."""
     if name == CPU:
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
-    for unit, size in (("Gi", 2**30), ("Mi", 2**20)):
-        if name not in (PODS, CPU) and "/" not in name and amount >= size:
-            return f"{-(-amount // size)}{unit}"
-    return str(amount)
+    if name == PODS or "/" in name:
+        return str(amount)
+    for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if amount % size == 0:
+            return f"{amount // size}{unit}"
+    return f"{amount} bytes of"
 
 
 def _one(shape: Shape) -> int:

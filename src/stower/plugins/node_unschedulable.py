@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from stower.framework.changes import Change, Happened
-from stower.framework.fixes import Fix
+from stower.framework.fixes import NODE, Fix
 from stower.framework.plugin import Plugin
 from stower.model.kinds import Pod
 from stower.model.taints import NO_SCHEDULE, Taint, tolerated
@@ -37,8 +37,9 @@ class NodeUnschedulable(Plugin):
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Uncordon the node."""
         node = state.node_at(row)
-        spec = msgspec.structs.replace(node.spec, unschedulable=False)
-        yield Fix(f"{state.names[row]} is cordoned", node=msgspec.structs.replace(node, spec=spec))
+        taints = tuple(taint for taint in node.spec.taints or () if taint.key != TAINT.key)
+        spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=taints)
+        yield Fix(f"{NODE} is cordoned", node=msgspec.structs.replace(node, spec=spec))
 
     def hint(self, shape: Shape, happened: Happened) -> bool:
         """Wake for a node that is no longer cordoned, or a toleration that covers it."""

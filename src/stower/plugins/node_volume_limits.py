@@ -11,7 +11,7 @@ import numpy as np
 
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
-from stower.framework.fixes import Fix
+from stower.framework.fixes import NODE, Fix
 from stower.framework.plugin import Plugin, Scope
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import Volume
@@ -78,7 +78,7 @@ class NodeVolumeLimits(Plugin):
             drivers.append(driver)
         spec = CSINodeSpec(tuple(drivers))
         more_room = msgspec.structs.replace(csi_node, spec=spec)
-        text = f"{state.names[row]} can attach too few volumes: it lacks {', '.join(lacks)}"
+        text = f"{NODE} can attach too few volumes: it lacks {', '.join(lacks)}"
         yield Fix(text, 1.0 + len(lacks), put=(more_room,))
 
     def dry_runs(

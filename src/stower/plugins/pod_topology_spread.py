@@ -26,7 +26,7 @@ from stower.framework.args import (
 )
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
-from stower.framework.fixes import Fix, with_labels, with_spec
+from stower.framework.fixes import NODE, Fix, with_labels, with_spec
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Node, Pod
@@ -162,31 +162,41 @@ class PodTopologySpread(Plugin):
         """Label the node, or allow a greater skew."""
         node = state.node_at(row)
         terms = self._terms(pod, state, HARD)
-        for i, (term, counts, domains, _) in enumerate(
-            self._counted(pod, shape, state, terms, True)
-        ):
+        counted = self._counted(pod, shape, state, terms, True)
+        for i, (term, counts, domains, _) in enumerate(counted):
             value = int(state.labels.codes(term.key, state.all_rows)[row])
             if not value:
-                others = (n.metadata.labels or {} for n in state.nodes if n is not None)
-                known = sorted({labels[term.key] for labels in others if term.key in labels})
-                labels = {**(node.metadata.labels or {}), term.key: (known or ["a"])[0]}
-                text = f"{state.names[row]} lacks the label {term.key}"
-                yield Fix(text, node=with_labels(node, labels))
+                text, labels = _label(term.key, counts, domains, state)
+                yield Fix(text, node=with_labels(node, {**(node.metadata.labels or {}), **labels}))
                 return
-            least = 0
-            if np.count_nonzero(domains) >= max(1, term.min_domains):
-                least = int(counts[domains].min())
+            found = int(np.count_nonzero(domains))
+            if max(1, found) < term.min_domains:
+                text = (
+                    f"there are {found} domains of {term.key}, minDomains wants {term.min_domains}"
+                )
+                yield Fix(text, pod=self._changed(pod, term, i, min_domains=max(1, found)))
+                return
+            least = int(counts[domains].min()) if found else 0
             skew = int(counts[value]) + int(term.takes(pod)) - least
             if skew > term.max_skew:
-                domain = (node.metadata.labels or {})[term.key]
-                where = f"{term.key}={domain}"
+                where = f"{term.key}={(node.metadata.labels or {})[term.key]}"
                 text = f"{where} has {counts[value]} of these pods, the emptiest {least}: "
-                yield Fix(
-                    f"{text}spread with maxSkew {term.max_skew} would need {skew}",
-                    1.0 + skew - term.max_skew,
-                    pod=_with_skew(pod, term, i, skew),
-                )
+                text += f"spread with maxSkew {term.max_skew} would need {skew}"
+                mended = self._changed(pod, term, i, max_skew=skew)
+                yield Fix(text, 1.0 + skew - term.max_skew, pod=mended)
                 return
+
+    def _changed(self, pod: Pod, term: _Term, number: int, **fields: int) -> Pod:
+        """The pod with these fields in its hard constraint of that number; where it has none of its
+        own, the profile's become its own."""
+        own = pod.spec.topology_spread_constraints
+        every = [*own] if own else [
+            msgspec.structs.replace(default, label_selector=term.selector)
+            for default in self.defaults
+        ]  # fmt: skip
+        hard = [i for i, constraint in enumerate(every) if constraint.when_unsatisfiable == HARD]
+        every[hard[number]] = msgspec.structs.replace(every[hard[number]], **fields)
+        return with_spec(pod, topology_spread_constraints=tuple(every))
 
     def speaks(self, pod: Pod, state: ClusterState) -> bool:
         """Where the pod says how, or somebody selects it."""
@@ -448,16 +458,22 @@ def _term(constraint: TopologySpreadConstraint, pod: Pod) -> _Term:
     )
 
 
-def _with_skew(pod: Pod, term: _Term, number: int, skew: int) -> Pod:
-    """The pod with its hard constraint of that number allowing so much; where it has none of its
-    own, with one that keeps the profile's away."""
-    own = list(pod.spec.topology_spread_constraints or ())
-    if not own:
-        soft = TopologySpreadConstraint(term.max_skew, term.key, SOFT, term.selector)
-        return with_spec(pod, topology_spread_constraints=(soft,))
-    hard = [i for i, constraint in enumerate(own) if constraint.when_unsatisfiable == HARD]
-    own[hard[number]] = msgspec.structs.replace(own[hard[number]], max_skew=skew)
-    return with_spec(pod, topology_spread_constraints=tuple(own))
+def _label(
+    key: str, counts: Ints, domains: Bools, state: ClusterState
+) -> tuple[str, dict[str, str]]:
+    """What a node lacks that is in no domain, and the label that puts it into the emptiest."""
+    codes = state.labels.codes(key, state.all_rows)
+    values = {
+        int(codes[r]): (state.node_at(r).metadata.labels or {}).get(key, "")
+        for r in state.present_rows()
+    }
+    known = sorted(
+        (int(counts[c]), values[c]) for c in np.flatnonzero(domains).tolist() if c in values
+    )
+    if not known:
+        return f"{NODE} lacks the label {key}", {key: "a"}
+    value = known[0][1]
+    return f"{NODE} lacks the label {key} (with {value}, say)", {key: value}
 
 
 def _selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector | None:

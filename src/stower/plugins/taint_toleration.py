@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stower.framework.changes import Change, Happened
-from stower.framework.fixes import Fix, with_spec
+from stower.framework.fixes import NODE, Fix, with_spec
 from stower.framework.plugin import Features, Normalize, Plugin
 from stower.model.kinds import Pod
 from stower.model.taints import (
@@ -85,7 +85,7 @@ class TaintToleration(Plugin):
         said = ", ".join(f"{t.key}={t.value}:{t.effect}".replace("=:", ":") for t in taints)
         more = (Toleration(t.key, "Equal", t.value, t.effect) for t in taints)
         mended = with_spec(pod, tolerations=(*(pod.spec.tolerations or ()), *more))
-        yield Fix(f"tolerate {said} of {state.names[row]}", float(len(taints)), pod=mended)
+        yield Fix(f"tolerate {said} of {NODE}", float(len(taints)), pod=mended)
 
     def hint(self, shape: Shape, happened: Happened) -> bool:
         """Wake for a node whose taints have become tolerable, or a new toleration of the pod."""

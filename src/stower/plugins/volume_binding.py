@@ -14,7 +14,7 @@ import numpy as np
 from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
-from stower.framework.fixes import Fix
+from stower.framework.fixes import NODE, Fix
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.framework.reserve import Reservation
@@ -207,7 +207,7 @@ class VolumeBinding(Plugin):
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Volumes that the node reaches, for claims that have none."""
-        node, texts = state.names[row], {}
+        texts = {}
         for name, is_ephemeral in claims_of(pod):
             claim = state.volumes.claim(f"{pod.metadata.namespace}/{name}")
             fault = _claim_fault(pod, name, claim, is_ephemeral)
@@ -218,13 +218,13 @@ class VolumeBinding(Plugin):
                     asked = claim.spec.resources.requests if claim.spec.resources else None
                     size = f"{(asked or {}).get('storage', 'some size')}"
                     of = f"{size} of class {claim.class_name}"
-                    texts[name] = f"{node} has no volume for claim {claim.key} ({of})"
+                    texts[name] = f"{NODE} has no volume for claim {claim.key} ({of})"
                 else:
                     texts[name] = f"claim {claim.key} is not bound to a volume"
             else:
                 volume = state.volumes.volume(claim.spec.volume_name)
                 if volume is None or not _reaching(volume, state)[row]:
-                    texts[name] = f"{node} does not reach {claim.spec.volume_name} of {claim.key}"
+                    texts[name] = f"{NODE} does not reach {claim.spec.volume_name} of {claim.key}"
         yield from fix_claims(pod, state, texts)
 
     def dry_runs(

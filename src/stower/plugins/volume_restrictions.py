@@ -10,7 +10,7 @@ import numpy as np
 
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
-from stower.framework.fixes import Fix, names
+from stower.framework.fixes import NODE, Fix, names
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
@@ -72,7 +72,7 @@ class VolumeRestrictions(Plugin):
         disks = pod_disks(pod)
         users = tuple(e for e in state.pods_on(row) if _conflict(disks, pod_disks(e.pod)))
         if users:
-            text = f"a disk of the pod is in use on {state.names[row]} by {names(users)}"
+            text = f"a disk of the pod is in use on {NODE} by {names(users)}"
             yield Fix(text, 1.0 + len(users), gone=users)
         for name in _taken(pod, state):
             rows = state.volumes.rows_naming(f"{namespace}/{name}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
-from stower.framework.fixes import Fix
+from stower.framework.fixes import NODE, Fix
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
@@ -103,7 +103,7 @@ class VolumeZone(Plugin):
             for key, values in _of_volume(volume):
                 here = labels.get(key, labels.get(LABELS[key], ""))
                 if here not in values:
-                    where = f"{state.names[row]} in {here}" if here else state.names[row]
+                    where = f"{NODE} in {here}" if here else NODE
                     text = f"the volume of {at} is in {' or '.join(values)}, {where}"
                     texts[name] = text if here else f"{text} in no zone"
         yield from fix_claims(pod, state, texts)

@@ -28,6 +28,9 @@ from stower.model.kinds import KIND_BY_NAME, KIND_BY_VIEW, ApiObject
 from stower.model.raw import decode
 
 FORMAT: Final = 1
+CYCLES_MAX: Final = 1_000_000
+# What kubectl keeps of a manifest: the whole of it, environments and all.
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 CHANGES: Final = tuple(kind.value for kind in WatchType)
 
 
@@ -123,8 +126,20 @@ def engine_line(
     configuration: Mapping[str, Any] | None,
 ) -> bytes:
     """The line of an engine that was built."""
-    document = None if configuration is None else dict(configuration)
+    document = None if configuration is None else _without_keys(configuration)
     return _encoder.encode(Engine(engine, FORMAT, seed, cycles_per_step_max, features, document))
+
+
+def _without_keys(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration without what extenders are shown to prove who asks."""
+    document = dict(configuration)
+    extenders = document.get("extenders")
+    if isinstance(extenders, list):
+        document["extenders"] = [
+            {k: v for k, v in each.items() if k != "tlsConfig"} if isinstance(each, dict) else each
+            for each in extenders
+        ]
+    return document
 
 
 def step_lines(engine: str, now_ns: int, event: Event, writes: Iterable[Write]) -> Iterator[bytes]:
@@ -146,7 +161,11 @@ def _write_json(write: Write) -> bytes:
 
 
 def _typed(obj: ApiObject) -> tuple[str, str, msgspec.Raw]:
-    kind = KIND_BY_VIEW[type(obj)]
+    kind, annotations = KIND_BY_VIEW[type(obj)], obj.metadata.annotations
+    if annotations and LAST_APPLIED in annotations:
+        rest = {name: text for name, text in annotations.items() if name != LAST_APPLIED}
+        meta = msgspec.structs.replace(obj.metadata, annotations=rest)
+        obj = msgspec.structs.replace(obj, metadata=meta)
     return kind.api_version, kind.name, msgspec.Raw(_encoder.encode(obj))
 
 
@@ -180,8 +199,15 @@ def read_line(data: bytes) -> Line:
     except _UNREADABLE as error:
         shown = data[:60].decode("utf-8", "replace")
         raise InvalidObject("$", shown, f"a line of a recording ({error})") from None
-    if isinstance(line, Engine) and line.format != FORMAT:
-        raise InvalidObject("format", line.format, f"{FORMAT}: another version of stower wrote it")
+    if isinstance(line, Engine):
+        if line.format != FORMAT:
+            want = f"{FORMAT}: another version of stower wrote it"
+            raise InvalidObject("format", line.format, want)
+        if not -(2**63) <= line.seed < 2**63:
+            raise InvalidObject("seed", line.seed, "a 64-bit number")
+        if not 0 < line.cycles_per_step_max <= CYCLES_MAX:
+            want = f"1 to {CYCLES_MAX}"
+            raise InvalidObject("cyclesPerStepMax", line.cycles_per_step_max, want)
     return line
 
 

@@ -16,6 +16,7 @@ from stower.model.errors import InvalidObject
 from stower.model.kinds import ApiObject
 from stower.record.lines import Engine, Object, Step, read_event, read_line, read_object
 
+BEGINNING: Final = b'{"type":"Engine"'
 MAGIC: Final = b"\x28\xb5\x2f\xfd"
 CHUNK_BYTES: Final = 2**16
 # Ten times the largest object that an API server stores.
@@ -36,9 +37,12 @@ class Told(msgspec.Struct, frozen=True):
 
 def is_recording(path: Path) -> bool:
     """Whether the file begins as a recording does. Raises OSError."""
+    head = b""
     try:
-        for line in lines_of(path):
-            return line.startswith(b'{"type":"Engine"')
+        for data in _unpacked(path):
+            head += data
+            if len(head) >= len(BEGINNING):
+                return head.startswith(BEGINNING)
     except InvalidObject:
         pass
     return False
@@ -75,12 +79,13 @@ def lines_of(path: Path) -> Iterator[bytes]:
     """The whole lines of a file; half of a line at its end is left out."""
     held = bytearray()
     for data in _unpacked(path):
-        held += data
-        *whole, rest = held.split(b"\n")
-        if len(rest) > LINE_BYTES_MAX:
-            raise InvalidObject("line", f"{len(rest)} bytes", f"at most {LINE_BYTES_MAX} bytes")
-        yield from (bytes(line) for line in whole if line)
-        held = rest
+        cut = data.rfind(b"\n") + 1
+        held += data[:cut] if cut else data
+        if cut:
+            yield from (line for line in bytes(held).split(b"\n") if line)
+            held = bytearray(data[cut:])
+        if len(held) > LINE_BYTES_MAX:
+            raise InvalidObject("line", f"{len(held)} bytes", f"at most {LINE_BYTES_MAX} bytes")
 
 
 def _unpacked(path: Path) -> Iterator[bytes]:
@@ -100,4 +105,6 @@ def _unpacked(path: Path) -> Iterator[bytes]:
                         yield unpacker.decompress(head[at : at + 256])
                     except zstandard.ZstdError as error:
                         raise InvalidObject("file", str(error), "sound zstd data") from None
+                    if unpacker.unused_data:
+                        raise InvalidObject("file", "data after its end", "one zstd frame")
             head = file.read(CHUNK_BYTES)

@@ -5,7 +5,9 @@ full. The current part has the name that was given, older ones a number before t
 """
 
 import contextlib
+import errno
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -16,6 +18,7 @@ from stower.framework.events import Event, Listed
 from stower.framework.plugin import Features
 from stower.framework.writes import Write
 from stower.record.lines import engine_line, step_lines
+from stower.record.reader import is_recording
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +48,13 @@ class Recorder:
     """Writes a recording to files. A disk that fails ends the recording, not who is recorded."""
 
     def __init__(self, path: Path, built: Built, bytes_max: int = BYTES_MAX) -> None:
-        """`bytes_max`: of all parts together. Raises OSError where the file cannot be made."""
+        """`bytes_max`: of all parts together. Nothing is touched before the first engine begins.
+        Raises OSError where the file cannot be made, or something else is in its place."""
+        for number in range(PARTS):
+            _check(_numbered(path, number))
+        if not os.access(path.absolute().parent, os.W_OK):
+            missing = not path.absolute().parent.is_dir()
+            raise OSError(errno.ENOENT if missing else errno.EACCES, _text(missing))
         self._path = path
         self._built = built
         self._part_bytes_max = bytes_max // PARTS
@@ -53,7 +62,8 @@ class Recorder:
         self._packer: Any = None
         self._unflushed = 0
         self._list_bytes = 0  # of the part's first list, known once that is written
-        self._begin()
+        self._has_begun = False
+        self.is_cut = False  # whether it ended before its time
 
     @property
     def is_full(self) -> bool:
@@ -66,7 +76,8 @@ class Recorder:
     def built(self, engine: str) -> None:
         """An engine begins, and with it a new part where the current one is full."""
         try:
-            if self.is_full:
+            if self.is_full or not self._has_begun:
+                self._has_begun = True
                 self._end()
                 self._begin()
         except OSError as error:
@@ -108,14 +119,16 @@ class Recorder:
     # How
 
     def _begin(self) -> None:
-        """A new part under the name that was given; the others move on, and the oldest goes."""
+        """A new part under the name that was given; the others move on, and the oldest goes. For
+        the owner alone: labels and annotations may say more than everybody is to know."""
         last = _numbered(self._path, PARTS - 1)
         last.unlink(missing_ok=True)
         for number in range(PARTS - 2, -1, -1):
             part = _numbered(self._path, number)
             if part.exists():
                 part.rename(_numbered(self._path, number + 1))
-        self._file, self._list_bytes = self._path.open("xb"), 0
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._file, self._list_bytes = os.fdopen(descriptor, "wb"), 0
         if self._path.suffix == PACKED:
             self._packer = zstandard.ZstdCompressor(level=LEVEL).compressobj()
 
@@ -129,6 +142,7 @@ class Recorder:
         data = line + b"\n"
         if self._list_bytes and self._file.tell() > 2 * self._bytes_max:
             log.warning("%s: the recording ends here: no new part could begin", self._path)
+            self.is_cut = True
             self.close()
             return
         self._unflushed += len(data)
@@ -148,9 +162,24 @@ class Recorder:
     def _give_up(self, error: OSError) -> None:
         log.warning("%s: the recording ends here: %s", self._path, error.strerror or error)
         file, self._file = self._file, None
+        self.is_cut = True
         if file is not None:
             with contextlib.suppress(OSError):
                 file.close()
+
+
+def _check(path: Path) -> None:
+    """Refuse to move away, or delete, what is no recording."""
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise OSError(errno.EINVAL, f"{path} is no regular file")
+    if path.stat().st_size and not is_recording(path):
+        raise OSError(errno.EEXIST, f"{path} is there already, and is no recording")
+
+
+def _text(missing: bool) -> str:
+    return os.strerror(errno.ENOENT if missing else errno.EACCES)
 
 
 def _numbered(path: Path, number: int) -> Path:

@@ -19,6 +19,7 @@ SWING: Final = 0.8
 BURST: Final = (5, 60)  # pods of one burst
 # The spread of lifetimes that are lognormal: one in twenty lasts for 12 times the median.
 SIGMA: Final = 1.5
+LONGEST_S: Final = 1e9  # some thirty years
 
 Process = Callable[[int, float, random.Random], list[float]]
 
@@ -68,7 +69,7 @@ def read_lifetime(text: str) -> Lifetime:
         return lambda chance: None
     kind, _, duration = text.partition(":")
     ns = duration_ns(duration)
-    if kind not in LIFETIMES or ns is None or ns <= 0:
+    if kind not in LIFETIMES or ns is None or not 0 < ns <= LONGEST_S * SECOND_NS:
         want = "forever, or fixed, exponential or lognormal and a duration, such as lognormal:30m"
         raise InvalidObject("lifetime", text, want)
     seconds = ns / SECOND_NS
@@ -76,5 +77,5 @@ def read_lifetime(text: str) -> Lifetime:
         case "fixed":
             return lambda chance: seconds
         case "exponential":
-            return lambda chance: chance.expovariate(1 / seconds)
-    return lambda chance: chance.lognormvariate(math.log(seconds), SIGMA)
+            return lambda chance: min(chance.expovariate(1 / seconds), LONGEST_S)
+    return lambda chance: min(chance.lognormvariate(math.log(seconds), SIGMA), LONGEST_S)

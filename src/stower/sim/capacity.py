@@ -12,7 +12,7 @@ from stower.engine.decisions import Decision, Outcome
 from stower.engine.step import Engine
 from stower.framework.reasons import count_reasons
 from stower.model.errors import InvalidObject
-from stower.model.kinds import Node, Pod
+from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodStatus
 from stower.sim.changes import belongs_to_node
 from stower.sim.workload import Workload
@@ -57,7 +57,7 @@ class _Tried:
 def fit(workload: Workload, engine: Engine, pod: Pod, most: int) -> Fit:
     """How many copies of the pod fit, up to so many, once what waits has been placed."""
     tried = _Tried(engine)
-    waiting = (arrival.pod for arrival in workload.arrivals)
+    waiting = (_patient(arrival.pod) for arrival in workload.arrivals)
     tried.world.start(workload.nodes, (*workload.placed, *waiting), workload.related)
     tried.world.settle()
     by_node: dict[str, int] = {}
@@ -81,10 +81,11 @@ def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
         raise InvalidObject("node", node_name, f"one of the {len(names)} nodes given")
     here = [pod for pod in workload.placed if pod.spec.node_name == node_name]
     stays = [pod for pod in here if belongs_to_node(pod)]
-    goes = [pod for pod in here if pod not in stays and not pod.is_terminal]
+    goes = [pod for pod in here if not belongs_to_node(pod) and not pod.is_terminal]
     tried = _Tried(engine)
-    nodes = (_closed(n) if n.metadata.name == node_name else n for n in workload.nodes)
-    waiting = (arrival.pod for arrival in workload.arrivals)
+    # Closed is not enough: there are pods that tolerate it.
+    nodes = (node for node in workload.nodes if node.metadata.name != node_name)
+    waiting = (_patient(arrival.pod) for arrival in workload.arrivals)
     tried.world.start(nodes, (*workload.placed, *waiting), workload.related)
     tried.world.settle()
     entries = (engine.state.pods[pod.metadata.uid] for pod in _by_priority(goes))
@@ -117,9 +118,10 @@ def _pending(pod: Pod, name: str, uid: str = "") -> Pod:
     return msgspec.structs.replace(pod, metadata=meta, spec=spec, status=PodStatus("Pending"))
 
 
-def _closed(node: Node) -> Node:
-    spec = msgspec.structs.replace(node.spec, unschedulable=True)
-    return msgspec.structs.replace(node, spec=spec)
+def _patient(pod: Pod) -> Pod:
+    """The pod, and it evicts nobody."""
+    spec = msgspec.structs.replace(pod.spec, preemption_policy=NEVER)
+    return msgspec.structs.replace(pod, spec=spec)
 
 
 def _by_priority(pods: Iterable[Pod]) -> list[Pod]:

@@ -20,8 +20,8 @@ from stower.sim.server import Server
 
 MILLI_NS = SECOND_NS // 1000
 ZONE = "topology.kubernetes.io/zone"
-# A script is small: a run of an hour has some hundreds of lines.
-HAPPENINGS_MAX = 100_000
+# As many pods as a run may be asked for, and some more.
+HAPPENINGS_MAX = 2_000_000
 
 
 class Stage(Protocol):
@@ -34,7 +34,14 @@ class Stage(Protocol):
     schedulers: list[SchedulerProcess]
 
 
-class Happening(msgspec.Struct, frozen=True, tag_field="do", rename="camel", omit_defaults=True):
+class Happening(
+    msgspec.Struct,
+    frozen=True,
+    tag_field="do",
+    rename="camel",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
     """Something at some time; each kind says what."""
 
     at_ms: int
@@ -182,7 +189,9 @@ AnyHappening = (
 )  # fmt: skip
 
 
-class Template(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Template(
+    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
     """Pods that are alike. `is_replaced`: one that is gone is made anew, like the one it was."""
 
     name: str

@@ -14,7 +14,12 @@ RUNS_MAX: Final = 400
 Run = Callable[[Script], Finding]
 
 
-def shrunk(script: Script, law: str, run: Run = lambda script: Trial(script).run()) -> Script:
+def shrunk(
+    script: Script,
+    law: str,
+    run: Run = lambda script: Trial(script).run(),
+    runs_max: int = RUNS_MAX,
+) -> Script:
     """Faults are left out one by one, happenings in halves, quarters and so on, as long as the law
     is broken without them. Each part of a run draws from a generator of its own, so that the others
     stay as they were."""
@@ -23,7 +28,7 @@ def shrunk(script: Script, law: str, run: Run = lambda script: Trial(script).run
     def breaks(smaller: Script) -> bool:
         nonlocal runs
         runs += 1
-        return runs <= RUNS_MAX and run(smaller).law == law
+        return runs <= runs_max and run(smaller).law == law
 
     for name in script.faults:
         faults = tuple(fault for fault in script.faults if fault != name)
@@ -31,7 +36,7 @@ def shrunk(script: Script, law: str, run: Run = lambda script: Trial(script).run
         if breaks(fewer):
             script = fewer
     size = len(script.happenings)
-    while size := size // 2:
+    while size:
         at = 0
         while at < len(script.happenings):
             left = (*script.happenings[:at], *script.happenings[at + size :])
@@ -40,6 +45,7 @@ def shrunk(script: Script, law: str, run: Run = lambda script: Trial(script).run
                 script = fewer
             else:
                 at += size
+        size //= 2
     wanted = {
         happening.template for happening in script.happenings if hasattr(happening, "template")
     }

@@ -5,12 +5,14 @@ those of OTHER_RESOURCES, are further resources. Quantities are Kubernetes' own.
 for what was not said.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from stower.model.errors import InvalidObject
+from stower.sim.arrivals import LONGEST_S
 from stower.sim.openb import PODS_PER_NODE, TraceLine
 from stower.sim.workload import RUN
 
@@ -24,6 +26,7 @@ POD_COLUMNS: Final = (
     "nodeSelector", "tolerations", "image", "schedulerName",
 )  # fmt: skip
 OTHER_RESOURCES: Final = ("ephemeral-storage", "hugepages-2Mi", "hugepages-1Gi")
+_PRIORITY: Final = re.compile("-?[0-9]{1,10}", re.ASCII)
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -36,6 +39,8 @@ def read_rows(columns: tuple[str, ...], rows: Iterable[Mapping[str, Any]]) -> It
     """The nodes or pods of a table. Raises InvalidObject with row and column."""
     known = NODE_COLUMNS if NODE in columns else POD_COLUMNS
     for column in columns:
+        if columns.count(column) > 1:
+            raise InvalidObject("line 1", column, "each column once")
         if column not in known and column not in OTHER_RESOURCES and "/" not in column:
             want = f"one of {', '.join((*known, *OTHER_RESOURCES))}, or a resource with a slash"
             raise InvalidObject("line 1", column, want)
@@ -154,7 +159,7 @@ def _tolerations(cells: dict[str, str]) -> Iterator[Json]:
 
 def _priority(cells: dict[str, str]) -> int:
     text = cells["priority"]
-    if not text.lstrip("-").isascii() or not text.lstrip("-").isdigit() or len(text) > 11:
+    if not _PRIORITY.fullmatch(text):
         raise InvalidObject("priority", text, "a whole number")
     return int(text)
 
@@ -167,6 +172,6 @@ def _seconds(cells: dict[str, str], column: str) -> float | None:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds < float("inf"):
+    if not 0 <= seconds <= LONGEST_S:
         raise InvalidObject(column, text, "seconds since the beginning, such as 12.5")
     return seconds

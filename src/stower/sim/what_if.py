@@ -17,7 +17,7 @@ from stower.model.kinds.pod import PodStatus
 from stower.sim.changes import belongs_to_node
 from stower.sim.simulate import Use, run_timed, use_of
 from stower.sim.workload import Arrival, Workload
-from stower.sim.world import World
+from stower.sim.world import AGAIN, World
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 
@@ -34,13 +34,16 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="camel"):
-    """What came of one run."""
+    """What came of one run. Each pod is one of `running` (it has a node), `ended` (it had one until
+    it went), `pending`, and `lost`: evicted, or gone without ever having had a node."""
 
     nodes: int
     empty_nodes: int
     pods: int
-    placed: int
+    running: int
+    ended: int
     pending: int
+    lost: int
     evictions: int
     use: tuple[Use, ...]
     waited_s: float
@@ -78,41 +81,44 @@ def edited(workload: Workload, edit: Edit) -> Workload:
     known |= {h.object.metadata.name for h in workload.happened if isinstance(h.object, Node)}
     for name in sorted(gone - known):
         raise InvalidObject("node", name, f"one of the {len(known)} nodes given")
-    given = [n for n in workload.nodes if n.metadata.name not in gone]
-    nodes = [*given, *_copies(workload, edit)]
-    names = {node.metadata.name for node in nodes}
-    pods = [pod for pod in workload.placed if not _is_named(pod, deleted)]
-    stays = [] if edit.anew else [pod for pod in pods if pod.spec.node_name not in gone]
-    moves = [pod for pod in pods if pod not in stays] if gone or edit.anew else []
-    again = tuple(Arrival(_unbound(pod)) for pod in moves if not belongs_to_node(pod))
-    if edit.anew:
-        stays = [pod for pod in pods if belongs_to_node(pod) and pod.spec.node_name not in gone]
-    arrivals = [a for a in workload.arrivals if not _is_named(a.pod, deleted)]
-    related = [obj for obj in workload.related if not _is_named(obj, deleted)]
-    happened = [
-        h for h in workload.happened
-        if not (isinstance(h.object, Node) and h.object.metadata.name in gone)
-        and not _is_named(h.object, deleted)
-    ]  # fmt: skip
     found = {_name(obj) for obj in _all(workload)}
     for text in edit.delete:
         if _wanted(text) not in found:
             raise InvalidObject("--delete", text, "an object that is there, as pod/NAMESPACE/NAME")
-    new: list[Arrival] = []
+    deleted |= {("node", name) for name in gone}
+    kept = [node for node in workload.nodes if _name(node) not in deleted]
+    taken = found - deleted
     for obj in edit.add:
-        if _name(obj) in found and _name(obj) not in deleted:
+        if _name(obj) in taken:
             raise InvalidObject("metadata.name", _name(obj)[1], "a name that is not taken")
-        if isinstance(obj, Node):
-            nodes.append(obj)
-        elif isinstance(obj, Pod) and obj.spec.node_name in {"", *names}:
-            if obj.spec.node_name:
-                stays.append(obj)
-            else:
-                new.append(Arrival(obj))
+    added = [obj for obj in edit.add if isinstance(obj, Node)]
+    nodes = [*kept, *added]
+    nodes += _copies(workload, edit, {node.metadata.name for node in nodes} | known)
+    names = {node.metadata.name for node in nodes}
+    stays: list[Pod] = []
+    moves: list[Arrival] = []
+    for pod in workload.placed:
+        leaves = edit.anew or pod.spec.node_name in gone
+        if _name(pod) in deleted or (pod.spec.node_name in gone and belongs_to_node(pod)):
+            continue
+        if leaves and not belongs_to_node(pod):
+            moves.append(Arrival(_unbound(pod)))
+        else:
+            stays.append(pod)
+    arrivals = [a for a in workload.arrivals if _name(a.pod) not in deleted]
+    related = [obj for obj in workload.related if _name(obj) not in deleted]
+    happened = [h for h in workload.happened if _name(h.object) not in deleted]
+    for obj in edit.add:
+        if isinstance(obj, Pod) and not obj.spec.node_name:
+            arrivals.append(Arrival(obj))
+        elif isinstance(obj, Pod):
+            if obj.spec.node_name not in names:
+                raise InvalidObject("spec.nodeName", obj.spec.node_name, "a node that is there")
+            stays.append(obj)
         elif isinstance(obj, Background):
             related.append(obj)
     return Workload(
-        tuple(nodes), tuple(stays), (*again, *arrivals, *new), workload.at_once, tuple(related),
+        tuple(nodes), tuple(stays), (*moves, *arrivals), workload.at_once, tuple(related),
         tuple(happened), workload.is_history,
     )  # fmt: skip
 
@@ -133,19 +139,19 @@ def compare(
             progress(done, total)
 
     was, will = (_Run(*each, arrived) for each in (before, after))
-    one, other, waiting = was.placements(), will.placements(), will.waiting()
+    one, other, waiting = was.fates(), will.fates(), will.waiting()
     moved, placed, pending, added, removed = [], [], [], [], []
-    for key in sorted({*one, *other}):
-        difference = Difference(key, one.get(key, ""), other.get(key, ""), waiting.get(key, ""))
-        if key not in one:
+    for uid, key in sorted((was.keys | will.keys).items(), key=lambda item: (item[1], item[0])):
+        difference = Difference(key, one.get(uid, ""), other.get(uid, ""), waiting.get(uid, ""))
+        if uid not in one:
             added.append(difference)
-        elif key not in other:
+        elif uid not in other:
             removed.append(difference)
-        elif one[key] == other[key]:
+        elif one[uid] == other[uid]:
             continue
-        elif not one[key]:
+        elif not one[uid]:
             placed.append(difference)
-        elif not other[key]:
+        elif not other[uid]:
             pending.append(difference)
         else:
             moved.append(difference)
@@ -163,6 +169,15 @@ class _Run:
         self._last: dict[str, Decision] = {}
         self._waited_ns: dict[str, int] = {}
         self._came_ns = {a.pod.metadata.uid: a.at_ns for a in workload.arrivals}
+        self._node_of: dict[str, str] = {}
+        others = (h.object for h in workload.happened if isinstance(h.object, Pod))
+        pods = (*workload.placed, *(a.pod for a in workload.arrivals), *others)
+        self.keys = {pod.metadata.uid: pod.key for pod in pods}
+        there = {node.metadata.name for node in workload.nodes}
+        there |= {h.object.metadata.name for h in workload.happened if isinstance(h.object, Node)}
+        self._node_of |= {
+            pod.metadata.uid: pod.spec.node_name for pod in pods if pod.spec.node_name in there
+        }
         self.world = World(engine, self._decided, returns=True)
         if not workload.is_history:
             pods = (*workload.placed, *(a.pod for a in workload.arrivals))
@@ -176,41 +191,65 @@ class _Run:
 
     def _decided(self, decision: Decision) -> None:
         self._last[decision.uid] = decision
-        if decision.node_name and decision.uid in self._came_ns:
-            self._waited_ns[decision.uid] = decision.at_ns - self._came_ns[decision.uid]
+        if decision.node_name:
+            uid = _first(decision.uid)
+            self._node_of[uid] = decision.node_name
+            if decision.uid in self._came_ns:
+                self._waited_ns[uid] = decision.at_ns - self._came_ns[uid]
 
-    def placements(self) -> dict[str, str]:
-        """Where each pod is in the end, or was placed last where it has ended."""
-        found = {f"{d.namespace}/{d.name}": d.node_name for d in self._last.values() if d.node_name}
-        return found | {pod.key: pod.spec.node_name for pod in self.world.pods.values()}
+    def fates(self) -> dict[str, str]:
+        """By uid, the node that each pod has, or had when it ended; "" for none. A pod that a
+        controller made in the place of another counts as that."""
+        now = {_first(pod.metadata.uid): pod for pod in self.world.pods.values()}
+        evicted = {_first(pod.metadata.uid) for pod in self.world.evicted}
+        fates = {}
+        for uid in self.keys:
+            if uid in now:
+                fates[uid] = now[uid].spec.node_name
+            else:
+                fates[uid] = "" if uid in evicted else self._node_of.get(uid, "")
+        return fates
 
     def waiting(self) -> dict[str, str]:
-        """Why each pod waits that does."""
-        last = {pod.key: self._last.get(pod.metadata.uid) for pod in self.world.waiting()}
-        return {
-            key: "it was not tried" if decision is None else decision.message
-            for key, decision in last.items()
-        }
+        """Why each pod waits that does, or what became of it."""
+        why = {_first(pod.metadata.uid): "evicted" for pod in self.world.evicted}
+        for pod in self.world.waiting():
+            decision = self._last.get(pod.metadata.uid)
+            why[_first(pod.metadata.uid)] = (
+                "it was not tried" if decision is None else decision.message
+            )
+        return why
 
     def outcome(self) -> Outcome:
         """In figures."""
-        state = self.world.engine.state
-        placements = self.placements()
-        placed = sum(bool(name) for name in placements.values())
+        state, fates = self.world.engine.state, self.fates()
+        now = {_first(pod.metadata.uid) for pod in self.world.pods.values()}
+        pending = len(self.world.waiting())
+        running = sum(bool(fates[uid]) for uid in now)
+        ended = sum(bool(node) for uid, node in fates.items() if uid not in now)
         return Outcome(
             nodes=state.node_count,
             empty_nodes=sum(not state.on_row[row] for row in state.present_rows()),
-            pods=len(placements),
-            placed=placed,
-            pending=len(placements) - placed,
+            pods=len(fates),
+            running=running,
+            ended=ended,
+            pending=pending,
+            lost=len(fates) - running - ended - pending,
             evictions=len(self.world.evicted),
             use=use_of(state),
             waited_s=round(sum(self._waited_ns.values()) / 1e9, 3),
         )
 
 
-def _copies(workload: Workload, edit: Edit) -> list[Node]:
-    """New nodes like others."""
+def _first(uid: str) -> str:
+    """The uid of the pod in whose place, perhaps more than once, this one was made."""
+    while uid.endswith(AGAIN):
+        uid = uid.removesuffix(AGAIN)
+    return uid
+
+
+def _copies(workload: Workload, edit: Edit, taken: set[str]) -> list[Node]:
+    """New nodes like others, under names that are not taken."""
     known = [*workload.nodes, *(h.object for h in workload.happened if isinstance(h.object, Node))]
     by_name: Mapping[str, Node] = {node.metadata.name: node for node in known}
     made: list[Node] = []
@@ -221,7 +260,10 @@ def _copies(workload: Workload, edit: Edit) -> list[Node]:
             raise InvalidObject("--add-nodes", count, "a cluster that has a node to be copied")
         model = by_name[like] if like else _commonest([*by_name.values()])
         for _ in range(count):
-            name = f"{model.metadata.name}-copy-{len(made) + 1}"
+            number = len(made) + 1
+            while (name := f"{model.metadata.name}-copy-{number}") in taken:
+                number += 1
+            taken.add(name)
             labels = {**(model.metadata.labels or {}), HOSTNAME: name}
             meta = msgspec.structs.replace(model.metadata, name=name, uid=name, labels=labels)
             spec = msgspec.structs.replace(model.spec, unschedulable=False)
@@ -254,10 +296,6 @@ def _name(obj: ApiObject) -> tuple[str, str]:
 def _wanted(text: str) -> tuple[str, str]:
     kind, _, key = text.partition("/")
     return kind.lower(), key
-
-
-def _is_named(obj: ApiObject, names: set[tuple[str, str]]) -> bool:
-    return bool(names) and _name(obj) in names
 
 
 def _unbound(pod: Pod) -> Pod:

@@ -37,6 +37,7 @@ from stower.sim.changes import bound, patched
 
 # Ticks in a row that may find nothing to do before the world is taken to stand still.
 IDLE_TICKS_MAX = 64
+AGAIN = "-again"  # ends the names of pods that controllers make for those that were evicted
 ENGINE = "simulate"  # as recordings name it
 
 
@@ -104,17 +105,23 @@ class World:
                 self._send(Observed(WatchType.DELETED, pod))
 
     def _pod_happens(self, type: WatchType, pod: Pod) -> None:
+        """Others placed it, changed it or deleted it; where it is by now, it stays."""
         known = self.pods.get(pod.metadata.uid)
         if type is WatchType.DELETED:
             self.delete_pod(pod.metadata.uid)
-        elif known is None or pod.spec.node_name:
-            self.pods[pod.metadata.uid] = pod
-            self._send(Observed(type, pod))
-        else:
-            spec = msgspec.structs.replace(pod.spec, node_name=known.spec.node_name)
-            changed = msgspec.structs.replace(known, metadata=pod.metadata, spec=spec)
-            self.pods[pod.metadata.uid] = changed
-            self._send(Observed(WatchType.MODIFIED, changed))
+            return
+        if known is None and type is not WatchType.ADDED:
+            return  # it has gone already
+        there = known.spec.node_name if known is not None else ""
+        if not there and self.engine.state.row_of(pod.spec.node_name) >= 0:
+            there = pod.spec.node_name
+        if known is None and there != pod.spec.node_name:
+            return  # its node is not there
+        spec = msgspec.structs.replace(pod.spec, node_name=there)
+        status = pod.status if known is None else known.status
+        changed = msgspec.structs.replace(pod, spec=spec, status=status)
+        self.pods[pod.metadata.uid] = changed
+        self._send(Observed(type, changed))
 
     def _lose(self, pod: Pod) -> None:
         """It is gone against its will."""
@@ -197,10 +204,10 @@ class World:
 
 def returned(pod: Pod) -> Pod:
     """The pod that a controller makes in the place of one that was evicted."""
-    meta, marked = pod.metadata, "-again"
-    name = f"{meta.name.removesuffix(marked)}{marked}"
+    meta = pod.metadata
+    name = f"{meta.name.removesuffix(AGAIN)}{AGAIN}"
     meta = msgspec.structs.replace(
-        meta, name=name, uid=f"{meta.uid}{marked}", deletion_timestamp=None
+        meta, name=name, uid=f"{meta.uid}{AGAIN}", deletion_timestamp=None
     )
     spec = msgspec.structs.replace(pod.spec, node_name="")
     return msgspec.structs.replace(pod, metadata=meta, spec=spec, status=PodStatus("Pending"))

@@ -121,7 +121,7 @@ def test_who_finds_no_place_is_told_and_why(tmp_path: Path) -> None:
     )
     code, told = ask(tmp_path, "drain-check", "a", *cluster)
     assert (1, {"default/db-1": "b"}) == (code, told["moves"])
-    why = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
+    why = "0/1 nodes are available: 1 Insufficient cpu."
     assert {"default/web-1": why} == told["stuck"]
 
 
@@ -146,3 +146,26 @@ def test_tables_are_for_people(tmp_path: Path) -> None:
     assert run.stdout.startswith("2 more fit.\nThe next one: 0/2 nodes are available: 2 Insuff")
     run = CliRunner().invoke(app, ["drain-check", "a", str(file)])
     assert run.stdout.endswith("a can be drained.\n")
+
+
+def test_nobody_is_evicted_for_an_answer(tmp_path: Path) -> None:
+    """Not by what waits in the cluster either."""
+    waiting = pod("waits", "4", priority=100)
+    cluster = (node("a"), pod("low-1", "3", on="a"), waiting)
+    code, told = ask(tmp_path, "fit", pod("new", "1"), *cluster)
+    assert (0, 1) == (code, told["fits"])
+    code, told = ask(tmp_path, "drain-check", "a", *cluster)
+    assert (1, ["default/low-1"]) == (code, list(told["stuck"]))
+
+
+def test_a_pod_that_tolerates_everything_does_not_stay(tmp_path: Path) -> None:
+    anything = pod("web-1", "1", on="a", tolerations=[{"operator": "Exists"}])
+    code, told = ask(tmp_path, "drain-check", "a", node("a"), anything)
+    assert (1, ["default/web-1"]) == (code, list(told["stuck"]))
+
+
+def test_a_pod_may_be_of_the_clusters_own_classes(tmp_path: Path) -> None:
+    known = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+             "metadata": {"name": "high"}, "value": 7}  # fmt: skip
+    code, told = ask(tmp_path, "fit", pod("new", "1", priorityClassName="high"), node("a"), known)
+    assert (0, 4) == (code, told["fits"])

@@ -301,7 +301,8 @@ def test_same_seed_gives_the_same_json_but_for_timings() -> None:
 def test_report_has_its_promised_fields() -> None:
     """Programs rely on them."""
     expected = {
-        "policy", "nodes", "emptyNodes", "pods", "placed", "pending", "ended", "waiting",
+        "policy", "nodes", "emptyNodes", "pods", "placed", "pending", "ended",
+        "evictions", "waitedS", "waiting",
         "refusals", "use", "domains", "attempts", "seconds", "podsPerS", "missingPlugins",
         "assignments",
     }  # fmt: skip

@@ -97,6 +97,8 @@ def test_the_same_on_a_local_ray_cluster(tmp_path: Path, configs: list[str]) -> 
         ([DAY, DAY], "given twice"),
         (["generate:size=3"], 'got "size=3", want KEY=VALUE'),
         (["generate:nodes=0"], 'generate:nodes: got "0"'),
+        (["generate:nodes=" + "9" * 5000], "generate:nodes: got"),
+        (["generate:nodes=3,nodes=4"], 'got "nodes=4"'),
         (["generate:lifetime=fixed:1h"], 'generate:lifetime: got "fixed:1h", want until'),
         (["generate:until=1h,arrivals=x"], 'generate:arrivals: got "x"'),
         (["generate:until=1h,lifetime=x"], 'lifetime: got "x"'),

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -14,6 +15,7 @@ from stower.framework.events import Event, Listed, Observed, WatchType, WriteOk
 from stower.framework.plugin import Features
 from stower.framework.writes import Bind
 from stower.model.kinds import Node, Pod
+from stower.model.meta import OwnerReference
 from stower.model.times import SECOND_NS
 from stower.record.recorder import Built, Recorder
 from tests.builders import make_node, make_pod
@@ -194,7 +196,8 @@ def test_a_recording_is_run_again_and_as_it_would_have_been(history: Path) -> No
     found = ask(history, "--add-nodes", "1=n0")
     assert 4.0 == found["before"]["waitedS"]
     assert 0 == found["after"]["waitedS"]
-    assert (4, 4) == (found["before"]["placed"], found["after"]["placed"])
+    for run in (found["before"], found["after"]):
+        assert (4, 0, 0) == (run["running"] + run["ended"], run["pending"], run["lost"])
     assert {"n0-copy-1"} == {after for _, after in pairs(found, "moved").values()}
     found = ask(history, "--remove-node", "n7")
     assert (2, 1) == (found["before"]["nodes"], found["after"]["nodes"])
@@ -227,3 +230,113 @@ def test_other_questions_take_recordings_too(history: Path, tmp_path: Path) -> N
     assert (2, True) == (run.exit_code, "goes with no other input" in run.stderr)
     run = stower("simulate", str(history), "--objects", str(tmp_path / "o"))
     assert (2, True) == (run.exit_code, "does not hold whole objects" in run.stderr)
+
+
+# What came of decisions is no part of a history
+
+
+def owned(name: str, node: str = "", cpu: str = "3", priority: int = 0, **more: Any) -> Pod:
+    pod = make_pod(name, cpu=cpu, node=node, priority=priority, **more)
+    owners = (OwnerReference("ReplicaSet", "web", "web", "apps/v1", True),)
+    meta = msgspec.structs.replace(pod.metadata, owner_references=owners)
+    return msgspec.structs.replace(pod, metadata=meta)
+
+
+def told(path: Path, *events: Event) -> Path:
+    """A recording of an engine that was told this, a second apart; what it writes is answered."""
+    engine, recorder = build_engine(None), Recorder(path, Built(None, 0, 1000, Features()))
+    recorder.built("e")
+    for at, event in enumerate(events, 1):
+        writes = engine.step(event, at * SECOND_NS)
+        recorder.stepped("e", at * SECOND_NS, event, writes)
+        for write in writes:
+            answer = WriteOk(write.id)
+            recorder.stepped("e", at * SECOND_NS, answer, engine.step(answer, at * SECOND_NS))
+    recorder.close()
+    return path
+
+
+def seen(type: WatchType, obj: Any) -> Observed:
+    return Observed(type, obj)
+
+
+N1, N2 = make_node("n1", cpu="4"), make_node("n2", cpu="4")
+ENDING = "2026-01-01T00:00:00Z"
+
+
+def test_who_was_evicted_is_evicted_anew_or_not(tmp_path: Path) -> None:
+    """And nobody else is taken for what took its place."""
+    critical = make_pod("crit", cpu="3", priority=9)
+    path = told(
+        tmp_path / "r.ndjson",
+        Listed((N1, make_pod("low", cpu="3", node="n1"))),
+        seen(WatchType.ADDED, critical),
+        seen(WatchType.MODIFIED, make_pod("low", cpu="3", node="n1", deletion=ENDING)),
+        seen(WatchType.DELETED, make_pod("low", cpu="3", node="n1", deletion=ENDING)),
+        seen(WatchType.ADDED, N2),
+        seen(WatchType.ADDED, make_pod("innocent", cpu="1")),
+    )
+    found = ask(path, "--add-nodes", "1=n1")
+    was, will = found["before"], found["after"]
+    assert (3, 2, 1, 1) == (was["pods"], was["running"], was["lost"], was["evictions"])
+    assert (3, 3, 0, 0) == (will["pods"], will["running"], will["lost"], will["evictions"])
+    assert all(use["requested"] <= use["allocatable"] for use in was["use"])
+
+
+def test_what_a_controller_made_in_its_place_is_not_counted_twice(tmp_path: Path) -> None:
+    path = told(
+        tmp_path / "r.ndjson",
+        Listed((N1, owned("web-1", node="n1"))),
+        seen(WatchType.ADDED, make_pod("crit", cpu="3", priority=9)),
+        seen(WatchType.DELETED, owned("web-1", node="n1", deletion=ENDING)),
+        seen(WatchType.ADDED, owned("web-2")),
+        seen(WatchType.MODIFIED, owned("web-2", labels={"seen": "again"})),
+    )
+    found = ask(path, "--add-nodes", "1=n1")
+    assert (2, 1, 1) == tuple(found["before"][k] for k in ("pods", "running", "pending"))
+    assert (2, 2, 0) == tuple(found["after"][k] for k in ("pods", "running", "pending"))
+
+
+def test_pods_of_a_node_that_goes_come_once(tmp_path: Path) -> None:
+    path = told(
+        tmp_path / "r.ndjson",
+        Listed((N1, N2, owned("web-1", node="n1"))),
+        seen(WatchType.DELETED, N1),
+        seen(WatchType.DELETED, owned("web-1", node="n1")),
+        seen(WatchType.ADDED, owned("web-2")),
+        seen(WatchType.MODIFIED, owned("web-2", node="n2")),
+    )
+    found = ask(path, "--add-nodes", "1")
+    assert (1, 1, 0) == tuple(found["before"][k] for k in ("pods", "running", "pending"))
+
+
+def test_a_status_update_does_not_bring_a_pod_back_to_its_node(tmp_path: Path) -> None:
+    path = told(
+        tmp_path / "r.ndjson",
+        Listed((N1, N2, make_pod("p", node="n1"))),
+        seen(WatchType.MODIFIED, make_pod("p", node="n1", phase="Running", labels={"a": "b"})),
+    )
+    found = ask(path, "--remove-node", "n1")
+    assert {"default/p": ("n1", "n2")} == pairs(found, "moved")
+
+
+def test_edits_that_belong_together(cluster: Path, tmp_path: Path) -> None:
+    def file(name: str, *objects: Any) -> str:
+        (tmp_path / name).write_text("\n".join(json.dumps(o) for o in objects))
+        return str(tmp_path / name)
+
+    there = file("a.json", node("n9"), pod("x", "1", on="n9"))
+    assert {"default/x": ("", "n9")} == pairs(ask(cluster, "--add", there), "added")
+    run = stower("what-if", str(cluster), "--add", file("b.json", pod("x", "1", on="nowhere")))
+    assert (2, True) == (run.exit_code, 'spec.nodeName: got "nowhere"' in run.stderr)
+    again = file("c.json", node("n1", cpu="1"))
+    found = ask(cluster, "--remove-node", "n1", "--add", again)
+    assert (2, 2) == (found["before"]["nodes"], found["after"]["nodes"])
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+              "metadata": {"name": "b", "namespace": "default"}}  # fmt: skip
+    assert 0 == stower("what-if", str(cluster), "--add", file("d.json", budget)).exit_code
+    copy = file("e.json", node("n1-copy-1"))
+    found = ask(cluster, "--add", copy, "--add-nodes", "1=n1")
+    assert 4 == found["after"]["nodes"]
+    run = stower("what-if", str(cluster), "--add-nodes", "1", "--kubeconfig", "x")
+    assert (2, True) == (run.exit_code, "want no INPUT beside them" in run.stderr)

@@ -6,7 +6,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import zstandard
 from typer.testing import CliRunner, Result
 
 from stower.assembly import build_engine
@@ -35,7 +37,7 @@ from stower.framework.writes import (
 )
 from stower.model.kinds import PersistentVolumeClaim, Pod
 from stower.model.kinds.pod import PodCondition
-from stower.record.reader import Told, read
+from stower.record.reader import Told, is_recording, lines_of, read
 from stower.record.recorder import Built, Recorder
 from stower.record.replay import replay
 from tests.builders import make_node, make_pod
@@ -282,22 +284,21 @@ def test_a_part_that_cannot_end_does_not_grow_for_ever(
     assert None is replay(read(path), built_again).difference
 
 
-def test_a_disk_that_fails_ends_the_recording_only(caplog: pytest.LogCaptureFixture) -> None:
-    recorder = Recorder.__new__(Recorder)
+def test_a_disk_that_fails_ends_the_recording_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("no /dev/full here")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Path, "open", lambda self, mode: io.FileIO(full, "wb"))
-        patched.setattr(Path, "exists", lambda self: False)
-        patched.setattr(Path, "unlink", lambda self, missing_ok: None)
-        recorder.__init__(Path("r.ndjson"), BUILT)  # type: ignore[misc]
-    with caplog.at_level(logging.WARNING):
+    recorder = Recorder(tmp_path / "r.ndjson", BUILT)
+    with pytest.MonkeyPatch.context() as patched, caplog.at_level(logging.WARNING):
+        patched.setattr("os.fdopen", lambda descriptor, mode: io.FileIO(full, "wb"))
         recorder.built("e")
         recorder.stepped("e", 1, Tick(), ())
         recorder.flush()
         recorder.close()
     assert 1 == caplog.text.count("No space left on device")
+    assert recorder.is_cut
 
 
 def test_an_engine_that_is_held_tries_nothing_until_it_may(tmp_path: Path) -> None:
@@ -315,3 +316,62 @@ def test_an_engine_that_is_held_tries_nothing_until_it_may(tmp_path: Path) -> No
     assert isinstance(placed, Pod)
     engine.step(Observed(WatchType.MODIFIED, placed), 6)
     assert engine.is_settled
+
+
+def test_nothing_is_touched_before_an_engine_begins_nor_what_is_no_recording(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "r.ndjson"
+    record(path, cluster(pods=1))
+    before = path.read_bytes()
+    Recorder(path, BUILT).close()
+    assert ["r.ndjson"] == [file.name for file in tmp_path.iterdir()]
+    assert before == path.read_bytes()
+    assert 0o600 == path.stat().st_mode & 0o777
+    (tmp_path / "other.ndjson").write_text("what I wrote")
+    (tmp_path / "part.2.ndjson").write_text("what I wrote")
+    for name in ("other.ndjson", "part.ndjson", "."):
+        with pytest.raises(OSError, match="is no re"):
+            Recorder(tmp_path / name, BUILT)
+    assert "what I wrote" == (tmp_path / "part.2.ndjson").read_text()
+
+
+def test_manifests_and_keys_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "r.ndjson"
+    extenders = [{"urlPrefix": "x", "filterVerb": "f", "tlsConfig": {"keyData": "c2VjcmV0"}}]
+    recorder = Recorder(path, Built({"extenders": extenders}, 0, 64, Features()))
+    recorder.built("e")
+    meta = {"kubectl.kubernetes.io/last-applied-configuration": "hunter2", "stower.dev/x": "kept"}
+    pod = make_pod("p1")
+    pod = msgspec.structs.replace(
+        pod, metadata=msgspec.structs.replace(pod.metadata, annotations=meta)
+    )
+    recorder.stepped("e", 1, Observed(WatchType.ADDED, pod), ())
+    recorder.close()
+    text = path.read_text()
+    assert (False, False, True) == ("hunter2" in text, "c2Vj" in text, "kept" in text)
+
+
+def test_a_recording_that_is_cut_short_is_told(tmp_path: Path) -> None:
+    objects = tmp_path / "o.ndjson"
+    objects.write_text(stower("generate", "--pods", "3000", "--until", "1h").stdout)
+    path = tmp_path / "r.ndjson"
+    run = stower(
+        "simulate", str(objects), "--record", str(path), "--record-max", "256Ki", "--timed"
+    )
+    assert (1, True) == (run.exit_code, "it is cut short" in run.stderr)
+    for name in ("", ".", ".."):
+        run = stower("simulate", str(objects), "--record", str(tmp_path / name))
+        assert 2 == run.exit_code
+
+
+def test_one_long_line_is_read_in_time_that_grows_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "r.ndjson.zst"
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{i}"}} for i in range(60_000)
+    ]
+    whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}).encode()
+    path.write_bytes(zstandard.compress(whole))
+    assert not is_recording(path)
+    path.write_bytes(zstandard.compress(whole + b"\n"))
+    assert [whole] == [*lines_of(path)]

@@ -86,6 +86,7 @@ def test_a_generated_day_is_simulated_at_its_own_times(tmp_path: Path) -> None:
         (["--until", "1h", "--arrivals", "never"], "--arrivals: got 'never', want one of even"),
         (["--until", "1h", "--lifetime", "long"], '--lifetime: got "long"'),
         (["--lifetime", "fixed:1h"], "--lifetime: want --until as well"),
+        (["--arrivals", "daily"], "--arrivals: want --until as well"),
     ],
 )
 def test_wrong_courses_are_told(options: list[str], said: str) -> None:
@@ -128,6 +129,7 @@ def test_a_trace_as_csv(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text(NODES)
     (tmp_path / "pods.csv").write_text(PODS)
     check_trace(str(tmp_path / "nodes.csv"), str(tmp_path / "pods.csv"))
+    check_trace(str(tmp_path))
 
 
 def test_a_trace_as_parquet(tmp_path: Path) -> None:
@@ -160,6 +162,9 @@ def test_a_trace_as_parquet(tmp_path: Path) -> None:
         ("pod,arrives\np,nan\n", 'line 2, arrives: got "nan"'),
         ("pod,lasts\np,inf\n", 'line 2, lasts: got "inf"'),
         ("pod,priority\np,high\n", 'line 2, priority: got "high"'),
+        ("pod,priority\np,--5\n", 'line 2, priority: got "--5"'),
+        ("pod,arrives\np,1e300\n", 'line 2, arrives: got "1e300"'),
+        ("pod,pod\np,p\n", 'line 1: got "pod", want each column once'),
         ("pod,tolerations\np,x:Never\n", 'line 2, tolerations: got "x:Never"'),
     ],
 )

@@ -1,14 +1,16 @@
 """stower explain: why a pod is where it is, or nowhere, and what would help."""
 
-import json
+import http.client
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
+import msgspec
 import typer
 
-from stower.cli.output import Output, bad_input, console, emit, failed, table
+from stower.cli.output import Output, bad_input, console, emit, failed, note, table
 from stower.cli.recordings import built_again
 from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
 from stower.engine.explanation import Change, Explanation, Score, explain
@@ -37,6 +39,29 @@ scheduler (stower run --port) knows of the pod is told too. The exit code is 1 w
 such pod.
 """
 OTHERS = 2
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """An attempt of a running scheduler."""
+
+    outcome: str
+    node: str = ""
+    message: str = ""
+    nominated: str = ""
+    victims: tuple[str, ...] = ()
+    scores: dict[str, int] = {}
+
+
+class Known(msgspec.Struct, frozen=True, rename="camel"):
+    """What a running scheduler knows of a pod."""
+
+    place: str
+    attempts: int = 0
+    refused_by: tuple[str, ...] = ()
+    awaits_victims: int = 0
+    decisions: tuple[Tried, ...] = ()
+
+
 SECONDS_MAX = 10.0
 
 
@@ -84,14 +109,22 @@ def run(
         engine.step(Listed((*work.related, *work.nodes, *pods)), 0)
     pod = next((pod for pod in pods if pod.key == key), None)
     if pod is None:
-        raise failed(f"there is no pod {key}")
+        raise failed(f"there is no pod {key}, or it has ended")
     found = _explained(engine, pod)
+    if engine.extended.count:
+        note(f"{engine.extended.count} extenders of the configuration were not asked")
     if output is Output.TABLE:
         _print(found)
         if known is not None:
             _print_known(known)
     else:
-        emit({**as_plain(found), **({"scheduler": known} if known is not None else {})}, output)
+        emit(
+            {
+                **as_plain(found),
+                **({"scheduler": msgspec.to_builtins(known)} if known is not None else {}),
+            },
+            output,
+        )
 
 
 def _explained(engine: Engine, pod: Pod) -> Explanation:
@@ -100,8 +133,6 @@ def _explained(engine: Engine, pod: Pod) -> Explanation:
 
 def as_plain(found: Explanation) -> dict[str, Any]:
     """For programs; of changed objects, whole ones."""
-    import msgspec
-
     plain: dict[str, Any] = msgspec.to_builtins(found)
     return plain
 
@@ -130,23 +161,24 @@ def _replayed(path: Path, at: float | None) -> Engine:
     return last
 
 
-def _known(port: int, token_file: Path, key: str) -> dict[str, Any]:
+def _known(port: int, token_file: Path, key: str) -> Known:
     """What a running scheduler says of the pod."""
     try:
         token = token_file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise bad_input(f"--token-file {token_file}: {error}") from None
-    url = f"http://127.0.0.1:{port}/debug/pod?pod={key}"
+    if len(token.split()) != 1:
+        raise bad_input(f"--token-file {token_file}: want one line with a token")
+    url = f"http://127.0.0.1:{port}/debug/pod?{urlencode({'pod': key})}"
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=SECONDS_MAX) as answer:
-            found: dict[str, Any] = json.loads(answer.read(2**24))
-            return found
+            return msgspec.json.decode(answer.read(2**24), type=Known)
     except urllib.error.HTTPError as error:
         raise failed(f"port {port}: {error.code} {error.reason}") from None
-    except (OSError, ValueError) as error:
-        raise failed(f"port {port}: no answer: {error}") from None
+    except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError):
+        raise failed(f"port {port}: it does not answer as a scheduler does") from None
 
 
 def _print(found: Explanation) -> None:
@@ -171,12 +203,13 @@ def _print(found: Explanation) -> None:
         case "leaving":
             say(f"{found.pod} is being deleted.")
         case "unknown":
-            say(f"{found.pod} is for another scheduler: {found.message}.")
+            say(f"{found.pod} is for another scheduler: {found.message}")
         case _:
             say(f"{found.pod} waits: {found.message}")
     if found.changes:
         say("")
-        say("The smallest change that would let it run:")
+        some = f" (of {found.tried:,} nodes tried)" if found.tried < found.nodes else ""
+        say(f"The smallest change that would let it run{some}:")
         _say_change(found.changes[0], say)
         for change in found.changes[1 : 1 + OTHERS]:
             say("or:")
@@ -201,7 +234,8 @@ def _print(found: Explanation) -> None:
         out.print(shown)
     if found.waits_for:
         say("")
-        say(f"It is tried again on: {', '.join(found.waits_for)}; or after five minutes.")
+        flush = "" if found.gates else "; or after five minutes"
+        say(f"It is tried again on: {', '.join(found.waits_for)}{flush}.")
     if found.scores:
         _print_scores(found.scores, found.node)
 
@@ -230,19 +264,19 @@ def _print_scores(scores: tuple[Score, ...], node: str) -> None:
     apart = {p: first.parts.get(p, 0) - second.parts.get(p, 0) for p in plugins}
     said = ", ".join(f"{p} {n:+}" for p, n in sorted(apart.items(), key=lambda i: -abs(i[1])) if n)
     what = said or "nothing: the tie is broken by a hash of pod and node"
-    out.print(f"What sets {first.node} apart from {second.node}: {what}.", soft_wrap=True)
+    text = f"What sets {first.node} apart from {second.node}: {what}."
+    out.print(printable(text), soft_wrap=True)
 
 
-def _print_known(known: dict[str, Any]) -> None:
+def _print_known(known: Known) -> None:
     out = console()
-    place, attempts = known.get("place", "unknown"), known.get("attempts", 0)
     out.print("")
-    out.print(printable(f"The scheduler has it in: {place}; attempts: {attempts}."))
-    for decision in known.get("decisions", [])[-3:]:
-        text = decision.get("node") or decision.get("message")
-        out.print(printable(f"  {decision.get('outcome')}: {text}"), soft_wrap=True)
-        if decision.get("victims"):
-            on, victims = decision.get("nominated"), ", ".join(decision["victims"])
-            out.print(printable(f"    evicts {victims} from {on}"), soft_wrap=True)
-        for node, score in decision.get("scores", {}).items():
+    out.print(printable(f"The scheduler has it in: {known.place}; attempts: {known.attempts}."))
+    for tried in known.decisions[-3:]:
+        text = tried.node or tried.message
+        out.print(printable(f"  {tried.outcome}: {text}"), soft_wrap=True)
+        if tried.victims:
+            text = f"    evicts {', '.join(tried.victims)} from {tried.nominated}"
+            out.print(printable(text), soft_wrap=True)
+        for node, score in tried.scores.items():
             out.print(printable(f"    {node} scored {score}"))

@@ -37,14 +37,14 @@ def run(
     ] = Output.TABLE,
 ) -> None:
     """Tell how many copies of a pod fit, and what runs out first."""
+    cluster = cluster_of(inputs, kubeconfig, context)
     try:
-        pods = load([pod]).workload
+        pods = load([pod], beside=cluster.classes).workload
         given = [*(arrival.pod for arrival in pods.arrivals), *pods.placed]
         if len(given) != 1:
             raise bad_input(f"{pod}: got {len(given)} pods, want one")
     except InputError as error:
         raise bad_input(str(error)) from None
-    cluster = cluster_of(inputs, kubeconfig, context)
     found = fit(cluster.workload, engine_of(config, cluster.built), given[0], most)
     if output is Output.TABLE:
         _print(found, most)

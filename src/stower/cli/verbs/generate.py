@@ -31,8 +31,11 @@ def run(
         str, typer.Option(metavar="DURATION", help="Pods come one by one, over so long: 24h.")
     ] = "",
     arrivals: Annotated[
-        str, typer.Option(help=f"With --until: how they come: {', '.join(PROCESSES)}.")
-    ] = "poisson",
+        str,
+        typer.Option(
+            help=f"With --until: how they come: {', '.join(PROCESSES)}; poisson if not said."
+        ),
+    ] = "",
     lifetime: Annotated[
         str,
         typer.Option(
@@ -50,9 +53,11 @@ def run(
 def _course(until: str, arrivals: str, lifetime: str) -> Course | None:
     """The options as they were given. Ends the program where they make no sense."""
     if not until:
-        if lifetime != "forever":
-            raise bad_input("--lifetime: want --until as well")
+        for option, given in (("--lifetime", lifetime != "forever"), ("--arrivals", arrivals)):
+            if given:
+                raise bad_input(f"{option}: want --until as well")
         return None
+    arrivals = arrivals or "poisson"
     ns = duration_ns(until)
     if ns is None or ns <= 0:
         raise bad_input(f"--until: got {until!r}, want a duration, such as 24h")

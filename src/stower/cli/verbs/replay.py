@@ -48,6 +48,8 @@ def run(
         raise bad_input(f"{recording}: {error}") from None
     except OSError as error:
         raise bad_input(f"{recording}: {error.strerror}") from None
+    if not found.steps:
+        raise bad_input(f"{recording}: no step is recorded in it")
     if output is Output.TABLE:
         _print(found, time.perf_counter() - began)
     else:

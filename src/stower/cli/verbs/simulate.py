@@ -15,6 +15,7 @@ from stower.cli.output import (
     bad_input,
     console,
     emit,
+    failed,
     note,
     progress,
     table,
@@ -22,7 +23,8 @@ from stower.cli.output import (
 from stower.cli.plot import PlotError, plot, plot_format
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, recorder_of
-from stower.cli.targets import check_target
+from stower.cli.targets import check_folder, check_target
+from stower.framework.configuration import read_configuration
 from stower.model.errors import InvalidObject
 from stower.model.selectors import parse_selector
 from stower.sim.simulate import Options, Report, simulate
@@ -142,17 +144,26 @@ def run(
     Pods that already have a node keep it. Pods of manifests are all pending at the start and go by
     priority; pods of a trace come one after another, and with --timed at their own times.
     """
+    elsewhere: dict[str, object] = {
+        "--timed": timed, "--by": by, "--match": match, "--plot": plot_file, "--record": record,
+        "--objects": objects, "--feature-gates": feature_gates, "--require-all": require_all,
+    }  # fmt: skip
     if faults is not None or script is not None:
         if inputs or (faults is not None and script is not None):
             raise bad_input("--faults and --script have clusters of their own: want no INPUT")
+        _refuse(elsewhere, "goes with INPUT, not with --faults or --script")
+        document = _for_faults(config or [])
         if script is not None:
-            holds = run_script(script, output)
+            _refuse({"--seeds": seeds > 1, "--nodes": nodes, "--pods": pods}, "goes with --faults")
+            holds = run_script(script, document, output)
         else:
-            order = read_order(faults or "", seed, seeds, jobs, until, nodes, pods)
+            check_folder("--failures", failures)
+            order = read_order(faults or "", seed, seeds, jobs, until, nodes, pods, document)
             holds = run_order(order, output, failures)
         if not holds:
             raise typer.Exit(1)
         return
+    _refuse({"--seeds": seeds > 1, "--nodes": nodes, "--pods": pods}, "goes with --faults")
     if not inputs:
         raise typer.BadParameter("want INPUT, --faults or --script", param_hint="INPUT")
     options = _options(by, match, timed, seed, feature_gates)
@@ -160,6 +171,7 @@ def run(
     if record is not None and len(policies) > 1:
         raise bad_input("--record: a recording is of one configuration, got several --config")
     check_target("--plot", plot_file)
+    check_target("--record", record)
     check_target("--objects", objects)
     try:
         if plot_file is not None:
@@ -177,6 +189,8 @@ def run(
                 reports.append(simulate(loaded.workload, name, document, own, update, recorder))
             if recorder is not None:
                 recorder.close()
+                if recorder.is_cut:
+                    raise failed(f"--record {record}: it is cut short; allow more: --record-max")
         if plot_file is not None:
             plot(reports, plot_file)
     except (InputError, PlotError) as error:
@@ -190,6 +204,25 @@ def run(
         emit({"reports": [summary(r) for r in reports], "skipped": loaded.skipped}, output)
     if require_all and any(report.pending for report in reports):
         raise typer.Exit(1)
+
+
+def _refuse(given: dict[str, object], why: str) -> None:
+    """Options that would have no effect."""
+    for option, value in given.items():
+        if value:
+            raise bad_input(f"{option}: it {why}")
+
+
+def _for_faults(paths: list[str]) -> dict[str, Any] | None:
+    """The one configuration, of what can take part in runs with faults."""
+    if len(paths) > 1:
+        raise bad_input("--config: runs with faults are of one configuration")
+    ((_, document),) = read_policies(paths)
+    if read_configuration(document).extenders or plugins_of(document):
+        raise bad_input(
+            "--config: extenders and plugins of others have no part in runs with faults"
+        )
+    return document
 
 
 def _options(by: str, match: str, timed: bool, seed: int, feature_gates: str) -> Options:
@@ -217,6 +250,8 @@ def read_policies(paths: list[str]) -> list[tuple[str, dict[str, Any] | None]]:
             raise bad_input(str(error)) from None
         except InvalidObject as error:
             raise bad_input(f"{path}: {error}") from None
+        if paths.count(path) > 1:
+            raise bad_input(f"--config {path}: given twice")
         name = Path(path).stem
         taken = [other for other, _ in policies]
         policies.append((name if name not in taken else path, document))

@@ -1,5 +1,6 @@
 """stower what-if: what would change if something else were so."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ from stower.cli.inputs import InputError, load
 from stower.cli.output import Output, amount, bad_input, console, emit, progress, table
 from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
 from stower.model.errors import InvalidObject
-from stower.model.kinds import ApiObject
+from stower.model.kinds import ApiObject, PriorityClass
 from stower.sim.what_if import Compared, Difference, Edit, compare, edited
 
 NAME = "what-if"
@@ -64,18 +65,14 @@ def run(
     ] = Output.TABLE,
 ) -> None:
     """Tell what would change with other nodes, objects or another configuration."""
-    edit = Edit(
-        tuple(_copies(text) for text in add_nodes or ()),
-        tuple(remove_node or ()),
-        _objects(add or []),
-        tuple(delete or ()),
-        anew,
-    )
-    if edit == Edit(anew=anew) and config is None:
+    if not (add_nodes or remove_node or add or delete or config):
         raise bad_input(
             "nothing would change: want --add-nodes, --remove-node, --add, --delete or --config"
         )
+    copies = tuple(_copies(text) for text in add_nodes or ())
     cluster = cluster_of(inputs, kubeconfig, context, at_end=False)
+    added = _objects(add or [], cluster.classes)
+    edit = Edit(copies, tuple(remove_node or ()), added, tuple(delete or ()), anew)
     built = cluster.built
     try:
         before = edited(cluster.workload, Edit(anew=anew)), engine_of(config_now, built)
@@ -97,11 +94,11 @@ def _copies(text: str) -> tuple[int, str]:
     return int(count), like
 
 
-def _objects(files: list[str]) -> tuple[ApiObject, ...]:
+def _objects(files: list[str], classes: Mapping[str, PriorityClass]) -> tuple[ApiObject, ...]:
     if not files:
         return ()
     try:
-        found = load(files).workload
+        found = load(files, beside=classes).workload
     except InputError as error:
         raise bad_input(str(error)) from None
     pods = (arrival.pod for arrival in found.arrivals)
@@ -116,8 +113,10 @@ def _print(found: Compared) -> None:
         ("nodes", was.nodes, will.nodes),
         ("empty nodes", was.empty_nodes, will.empty_nodes),
         ("pods", was.pods, will.pods),
-        ("placed", was.placed, will.placed),
+        ("running", was.running, will.running),
+        ("ended", was.ended, will.ended),
         ("pending", was.pending, will.pending),
+        ("lost", was.lost, will.lost),
         ("evictions", was.evictions, will.evictions),
     ):
         figures.add_row(name, f"{one:,}", f"{other:,}")
@@ -145,7 +144,11 @@ def _print(found: Compared) -> None:
     if found.evicted:
         out.print()
         out.print(f"Newly evicted: {_few(found.evicted)}", soft_wrap=True)
-    if was == will and not found.moved:
+    lists = (
+        found.moved, found.newly_placed, found.newly_pending, found.added, found.removed,
+        found.evicted,
+    )  # fmt: skip
+    if was == will and not any(lists):
         out.print("\nNothing changes.")
 
 

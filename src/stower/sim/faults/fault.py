@@ -3,22 +3,14 @@
 import random
 from typing import ClassVar, Protocol
 
-from stower.sim.agenda import Agenda
-from stower.sim.controller import Controller
 from stower.sim.link import Weather
-from stower.sim.nodes import Kubelets
 from stower.sim.scheduler import SchedulerProcess
-from stower.sim.server import Server
+from stower.sim.script import Stage as ScriptStage
 
 
-class Stage(Protocol):
+class Stage(ScriptStage, Protocol):
     """What faults have their hands on."""
 
-    agenda: Agenda
-    server: Server
-    kubelets: Kubelets
-    controller: Controller
-    schedulers: list[SchedulerProcess]
     active_ns: int  # faults happen before this
 
     def add_scheduler(self) -> SchedulerProcess:

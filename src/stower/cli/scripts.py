@@ -1,0 +1,108 @@
+"""Scripts of runs with faults, read from files and checked."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from stower.assembly import build_engine
+from stower.cli.inputs import InputError, check_amounts, check_pod_amounts, read_yaml_document
+from stower.cli.output import bad_input
+from stower.model.errors import InvalidObject
+from stower.model.kinds import Pod
+from stower.model.raw import invalid, without_nulls
+from stower.sim.faults import FAULT_BY_NAME
+from stower.sim.script import (
+    HAPPENINGS_MAX,
+    AddBudget,
+    AddNode,
+    AddPod,
+    AnyHappening,
+    Crash,
+    Freeze,
+    Script,
+)
+
+ACTIVE_MS_MAX: Final = 366 * 86_400_000
+SCHEDULERS_MAX: Final = 3  # the first, and those that a fault adds
+
+
+def read_script(path: Path, configuration: dict[str, Any] | None) -> Script:
+    """A script of a file, for schedulers of this configuration. Ends the program where it is
+    none."""
+    try:
+        document = without_nulls(read_yaml_document(str(path)))
+    except InputError as error:
+        raise bad_input(str(error)) from None
+    try:
+        try:
+            script = msgspec.convert(document, Script)
+        except msgspec.ValidationError as error:
+            raise invalid(error, document) from None
+        _check(script, {*build_engine(configuration).profiles})
+    except InvalidObject as error:
+        raise bad_input(f"{path}: {error}") from None
+    return script
+
+
+def _check(script: Script, schedulers: set[str]) -> None:
+    """What the types do not say. Raises InvalidObject."""
+    if not -(2**63) <= script.seed < 2**63:
+        raise InvalidObject("seed", script.seed, "a 64-bit number")
+    if not 0 < script.active_ms <= ACTIVE_MS_MAX:
+        raise InvalidObject("activeMs", script.active_ms, f"1 to {ACTIVE_MS_MAX}")
+    if len(script.happenings) > HAPPENINGS_MAX:
+        raise InvalidObject("happenings", len(script.happenings), f"at most {HAPPENINGS_MAX}")
+    for i, name in enumerate(script.faults):
+        if name not in FAULT_BY_NAME or script.faults.index(name) != i:
+            raise InvalidObject(f"faults[{i}]", name, f"one of {', '.join(FAULT_BY_NAME)}, once")
+    names = [template.name for template in script.templates]
+    for i, template in enumerate(script.templates):
+        if not template.name or names.index(template.name) != i:
+            raise InvalidObject(f"templates[{i}].name", template.name, "a name of its own")
+        pod = {"metadata": {}, "spec": template.spec}
+        try:
+            try:
+                read = msgspec.convert(pod, Pod)
+            except msgspec.ValidationError as error:
+                raise invalid(error, pod) from None
+            check_pod_amounts(read)
+            if read.spec.scheduler_name not in schedulers:
+                want = f"one of the profiles: {', '.join(sorted(schedulers))}"
+                raise InvalidObject("spec.schedulerName", read.spec.scheduler_name, want)
+        except InvalidObject as error:
+            raise InvalidObject(f"templates[{i}].{error.path}", error.got, error.want) from None
+    for i, happening in enumerate(script.happenings):
+        try:
+            _check_happening(happening, script.active_ms, names)
+        except InvalidObject as error:
+            raise InvalidObject(f"happenings[{i}].{error.path}", error.got, error.want) from None
+
+
+def _check_happening(happening: AnyHappening, active_ms: int, templates: list[str]) -> None:
+    if not 0 <= happening.at_ms <= active_ms:
+        raise InvalidObject("atMs", happening.at_ms, f"0 to activeMs, {active_ms}")
+    for field, name in (("for_ms", "forMs"), ("lasts_ms", "lastsMs")):
+        value = getattr(happening, field, 0)
+        if not 0 <= value <= ACTIVE_MS_MAX:
+            raise InvalidObject(name, value, f"0 to {ACTIVE_MS_MAX}")
+    if isinstance(happening, Crash | Freeze):
+        if not 0 <= happening.scheduler < SCHEDULERS_MAX:
+            want = f"0 to {SCHEDULERS_MAX - 1}"
+            raise InvalidObject("scheduler", happening.scheduler, want)
+        if happening.for_ms > active_ms - happening.at_ms:
+            want = "an end before activeMs, when all is to come to rest"
+            raise InvalidObject("forMs", happening.for_ms, want)
+    elif isinstance(happening, AddPod) and happening.template not in templates:
+        raise InvalidObject("template", happening.template, "the name of one of the templates")
+    elif isinstance(happening, AddNode):
+        _check_name(happening.node.metadata.name, "node")
+        check_amounts(happening.node.status.allocatable, "node.status.allocatable")
+        check_amounts(happening.node.status.capacity, "node.status.capacity")
+    elif isinstance(happening, AddBudget):
+        _check_name(happening.budget.metadata.name, "budget")
+
+
+def _check_name(name: str, path: str) -> None:
+    if not name:
+        raise InvalidObject(f"{path}.metadata.name", name, "a name")
