@@ -8,7 +8,7 @@ import typer
 from stower.assembly import build_engine
 from stower.cli.inputs import InputError, Loaded, load, load_cluster, read_yaml_document
 from stower.cli.kube import KubeError, kubeconfig_of
-from stower.cli.output import bad_input, note
+from stower.cli.output import bad_input, note, progress
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import built_again
 from stower.cli.supervisor import STATE
@@ -47,10 +47,11 @@ def cluster_of(
     if inputs and (kubeconfig is not None or context):
         raise bad_input("--kubeconfig and --context: want no INPUT beside them")
     try:
-        if inputs:
-            loaded = load(inputs, at_end)
-        else:
-            loaded = load_cluster(kubeconfig_of(kubeconfig, STATE), context)
+        with progress("reading"):
+            if inputs:
+                loaded = load(inputs, at_end)
+            else:
+                loaded = load_cluster(kubeconfig_of(kubeconfig, STATE), context)
     except (InputError, KubeError) as error:
         raise bad_input(str(error)) from None
     if loaded.skipped:

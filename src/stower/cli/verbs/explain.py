@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 import typer
 
-from stower.cli.output import Output, bad_input, console, emit, failed, note, table
+from stower.cli.output import Output, bad_input, console, emit, failed, note, progress, table
 from stower.cli.recordings import built_again
 from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
 from stower.engine.explanation import Change, Explanation, Score, explain
@@ -110,7 +110,8 @@ def run(
     pod = next((pod for pod in pods if pod.key == key), None)
     if pod is None:
         raise failed(f"there is no pod {key}, or it has ended")
-    found = _explained(engine, pod)
+    with progress("explain"):
+        found = _explained(engine, pod)
     if engine.extended.count:
         note(f"{engine.extended.count} extenders of the configuration were not asked")
     if output is Output.TABLE:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from stower.cli.inputs import InputError, load
-from stower.cli.output import Output, bad_input, console, emit, table
+from stower.cli.output import Output, bad_input, console, emit, progress, table
 from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
 from stower.sim.capacity import Fit, fit
 
@@ -45,7 +45,9 @@ def run(
             raise bad_input(f"{pod}: got {len(given)} pods, want one")
     except InputError as error:
         raise bad_input(str(error)) from None
-    found = fit(cluster.workload, engine_of(config, cluster.built), given[0], most)
+    engine = engine_of(config, cluster.built)
+    with progress("fit"):
+        found = fit(cluster.workload, engine, given[0], most)
     if output is Output.TABLE:
         _print(found, most)
     else:
