@@ -237,6 +237,8 @@ def test_the_command_runs_seeds_and_says_what_came_of_them() -> None:
         (["--faults", "all", "--failures", "no/where"], "--failures no/where: want a folder"),
         (["--faults", "all", "--config", "nowhere"], "nowhere: cannot"),
         (["--script", "x", "--seeds", "3"], "--seeds: it goes with --faults"),
+        (["--script", "x", "--seed", "3"], "--seed: it goes with --faults"),
+        (["x.yaml", "--until", "3h"], "--until: it goes with --faults"),
         (["x.yaml", "--nodes", "3"], "--nodes: it goes with --faults"),
         (["--faults", "all", "x.yaml"], "want no INPUT"),
         ([], "want INPUT, --faults or --script"),

@@ -41,7 +41,9 @@ OPENB_PODS: Final = "openb_pod_list_default.csv"
 # Traces have short lines; a longer one is not a trace, and must not be held.
 CSV_LINES_MAX: Final = 2_000_000  # a gzip of endless lines must not fill the memory
 CSV_LINE_LENGTH_MAX: Final = 65_536
-_KUBECONFIG: Final = re.compile(rb"""^\s*"?kind"?\s*:\s*["']?Config["']?\s*,?$""", re.MULTILINE)
+_KUBECONFIG: Final = re.compile(
+    rb"""(?:^|[{,])\s*"?kind"?\s*:\s*["']?Config["']?\s*(?:[,}#]|$)""", re.MULTILINE
+)
 TABLES: Final = (".csv", ".csv.gz", ".parquet")
 SECONDS_MAX: Final = 1e9  # some thirty years
 

@@ -68,7 +68,10 @@ class _History:
         # Pods that went because of what was decided, or with their node, and those that controllers
         # made in their place: whoever runs this again sees to both.
         self._theirs: set[str] = set()
-        self._owed: dict[str, int] = {}
+        self._owed: dict[str, list[Pod]] = {}
+        self._instead_of: dict[str, Pod] = {}
+        self._placed_ns: dict[str, int] = {}  # when those got their node
+        self.lasts_ns: dict[str, int] = {}  # how long they ran, by the uid of the first
         self._begun_ns = 0
 
     def take(self, told: Told) -> None:
@@ -135,13 +138,14 @@ class _History:
     def _pod(self, type: WatchType, known: Pod | None, pod: Pod, at_ns: int) -> None:
         uid = pod.metadata.uid
         if uid in self._theirs:
+            self._in_place(type, known, pod, at_ns)
             return
         life, gone = self.lives.get(uid), type is WatchType.DELETED
         if type is WatchType.ADDED and not pod.spec.node_name:
             owner = _owner(pod)
             if self._owed.get(owner):
-                self._owed[owner] -= 1
                 self._theirs.add(uid)
+                self._instead_of[uid] = self._owed[owner].pop(0)
             else:
                 self.lives[uid] = _Life(pod, at_ns)
         elif life is None:
@@ -168,24 +172,57 @@ class _History:
 
     def _lose(self, pod: Pod | None) -> None:
         """It goes because of what was decided, or with its node; its controller makes another."""
-        if pod is None or pod.metadata.uid in self._theirs:
+        if pod is None:
             return
-        self._theirs.add(pod.metadata.uid)
+        uid = pod.metadata.uid
+        first = self._instead_of.pop(uid, pod)
+        if uid in self._theirs and first is pod:
+            return
+        self._theirs.add(uid)
         owner = _owner(pod)
         if owner:
-            self._owed[owner] = self._owed.get(owner, 0) + 1
+            self._owed.setdefault(owner, []).append(first)
+
+    def _in_place(self, type: WatchType, known: Pod | None, pod: Pod, at_ns: int) -> None:
+        """What becomes of a pod that was made in the place of another becomes of that."""
+        uid = pod.metadata.uid
+        first = self._instead_of.get(uid)
+        if first is None:
+            return
+        if type is not WatchType.DELETED and not pod.is_terminal:
+            if pod.spec.node_name:
+                self._placed_ns.setdefault(uid, at_ns)
+            return
+        del self._instead_of[uid]
+        told_to_end = known is not None and known.metadata.deletion_timestamp is not None
+        if uid in self._placed_ns and not told_to_end:
+            self.lasts_ns[first.metadata.uid] = at_ns - self._placed_ns[uid]
+        else:
+            self.happened.append(Happened(at_ns, WatchType.DELETED, first))
 
     def workload(self) -> Workload:
         """From beginning to end."""
         first = self.first or ()
         arrivals = tuple(
-            Arrival(life.first, life.at_ns, life.ends_ns, life.lasts_ns)
+            Arrival(
+                life.first,
+                life.at_ns,
+                life.ends_ns,
+                life.lasts_ns or self.lasts_ns.get(life.first.metadata.uid),
+            )
             for life in self.lives.values()
         )
         placed = tuple(o for o in first if isinstance(o, Pod) and o.spec.node_name)
         nodes = tuple(o for o in first if isinstance(o, Node))
         related: Any = tuple(o for o in first if isinstance(o, BACKGROUND))
-        return Workload(nodes, placed, arrivals, False, related, tuple(self.happened), True)
+        lasts_ns = {
+            pod.metadata.uid: self.lasts_ns[pod.metadata.uid]
+            for pod in placed
+            if pod.metadata.uid in self.lasts_ns
+        }
+        return Workload(
+            nodes, placed, arrivals, False, related, tuple(self.happened), True, lasts_ns
+        )
 
     def end(self) -> Workload:
         """How things stood."""

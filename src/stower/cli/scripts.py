@@ -6,7 +6,13 @@ from typing import Any, Final
 import msgspec
 
 from stower.assembly import build_engine
-from stower.cli.inputs import InputError, check_amounts, check_pod_amounts, read_yaml_document
+from stower.cli.inputs import (
+    InputError,
+    check_amounts,
+    check_pod_amounts,
+    check_tolerations,
+    read_yaml_document,
+)
 from stower.cli.output import bad_input
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
@@ -67,6 +73,7 @@ def _check(script: Script, schedulers: set[str]) -> None:
             except msgspec.ValidationError as error:
                 raise invalid(error, pod) from None
             check_pod_amounts(read)
+            check_tolerations(read)
             if read.spec.scheduler_name not in schedulers:
                 want = f"one of the profiles: {', '.join(sorted(schedulers))}"
                 raise InvalidObject("spec.schedulerName", read.spec.scheduler_name, want)

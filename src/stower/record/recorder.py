@@ -63,7 +63,7 @@ class Recorder:
         self._unflushed = 0
         self._list_bytes = 0  # of the part's first list, known once that is written
         self._has_begun = False
-        self.is_cut = False  # whether it ended before its time
+        self.cut = ""  # why it ended before its time, if it did
 
     @property
     def is_full(self) -> bool:
@@ -142,7 +142,7 @@ class Recorder:
         data = line + b"\n"
         if self._list_bytes and self._file.tell() > 2 * self._bytes_max:
             log.warning("%s: the recording ends here: no new part could begin", self._path)
-            self.is_cut = True
+            self.cut = "it has outgrown its bound (--record-max)"
             self.close()
             return
         self._unflushed += len(data)
@@ -162,7 +162,7 @@ class Recorder:
     def _give_up(self, error: OSError) -> None:
         log.warning("%s: the recording ends here: %s", self._path, error.strerror or error)
         file, self._file = self._file, None
-        self.is_cut = True
+        self.cut = error.strerror or str(error)
         if file is not None:
             with contextlib.suppress(OSError):
                 file.close()
@@ -170,7 +170,7 @@ class Recorder:
 
 def _check(path: Path) -> None:
     """Refuse to move away, or delete, what is no recording."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return
     if not path.is_file():
         raise OSError(errno.EINVAL, f"{path} is no regular file")

@@ -160,7 +160,7 @@ def simulate(
 
 def run_timed(world: World, workload: Workload, arrived: Callable[[int], None]) -> None:
     """Everything at its own time; ends come first where both are due."""
-    world.start(workload.nodes, workload.placed, workload.related)
+    world.start(workload.nodes, workload.placed, workload.related, workload.lasts_ns)
     moments = [(happened.at_ns, 1, i) for i, happened in enumerate(workload.happened)]
     for i, arrival in enumerate(workload.arrivals):
         moments.append((arrival.at_ns, 2, i))

@@ -67,6 +67,7 @@ class Compared(msgspec.Struct, frozen=True, rename="camel"):
     moved: tuple[Difference, ...]
     newly_placed: tuple[Difference, ...]
     newly_pending: tuple[Difference, ...]
+    newly_lost: tuple[Difference, ...]
     added: tuple[Difference, ...]
     removed: tuple[Difference, ...]
     evicted: tuple[str, ...]
@@ -102,7 +103,7 @@ def edited(workload: Workload, edit: Edit) -> Workload:
         if _name(pod) in deleted or (pod.spec.node_name in gone and belongs_to_node(pod)):
             continue
         if leaves and not belongs_to_node(pod):
-            moves.append(Arrival(_unbound(pod)))
+            moves.append(Arrival(_unbound(pod), lasts_ns=workload.lasts_ns.get(pod.metadata.uid)))
         else:
             stays.append(pod)
     arrivals = [a for a in workload.arrivals if _name(a.pod) not in deleted]
@@ -119,7 +120,7 @@ def edited(workload: Workload, edit: Edit) -> Workload:
             related.append(obj)
     return Workload(
         tuple(nodes), tuple(stays), (*moves, *arrivals), workload.at_once, tuple(related),
-        tuple(happened), workload.is_history,
+        tuple(happened), workload.is_history, workload.lasts_ns,
     )  # fmt: skip
 
 
@@ -140,9 +141,13 @@ def compare(
 
     was, will = (_Run(*each, arrived) for each in (before, after))
     one, other, waiting = was.fates(), will.fates(), will.waiting()
-    moved, placed, pending, added, removed = [], [], [], [], []
+    moved, placed, added, removed = [], [], [], []
+    pending: list[Difference] = []
+    lost: list[Difference] = []
+    waits = will.pending()
     for uid, key in sorted((was.keys | will.keys).items(), key=lambda item: (item[1], item[0])):
-        difference = Difference(key, one.get(uid, ""), other.get(uid, ""), waiting.get(uid, ""))
+        why = "" if other.get(uid) else waiting.get(uid, "")
+        difference = Difference(key, one.get(uid, ""), other.get(uid, ""), why)
         if uid not in one:
             added.append(difference)
         elif uid not in other:
@@ -152,13 +157,13 @@ def compare(
         elif not one[uid]:
             placed.append(difference)
         elif not other[uid]:
-            pending.append(difference)
+            (pending if uid in waits else lost).append(difference)
         else:
             moved.append(difference)
     evicted = {pod.key for pod in will.world.evicted} - {pod.key for pod in was.world.evicted}
     return Compared(
-        was.outcome(), will.outcome(), tuple(moved), tuple(placed), tuple(pending), tuple(added),
-        tuple(removed), tuple(sorted(evicted)),
+        was.outcome(), will.outcome(), tuple(moved), tuple(placed), tuple(pending), tuple(lost),
+        tuple(added), tuple(removed), tuple(sorted(evicted)),
     )  # fmt: skip
 
 
@@ -201,24 +206,29 @@ class _Run:
         """By uid, the node that each pod has, or had when it ended; "" for none. A pod that a
         controller made in the place of another counts as that."""
         now = {_first(pod.metadata.uid): pod for pod in self.world.pods.values()}
-        evicted = {_first(pod.metadata.uid) for pod in self.world.evicted}
         fates = {}
         for uid in self.keys:
             if uid in now:
                 fates[uid] = now[uid].spec.node_name
             else:
-                fates[uid] = "" if uid in evicted else self._node_of.get(uid, "")
+                is_lost = self.world.stand_in(uid) in self.world.lost
+                fates[uid] = "" if is_lost else self._node_of.get(uid, "")
         return fates
 
     def waiting(self) -> dict[str, str]:
         """Why each pod waits that does, or what became of it."""
-        why = {_first(pod.metadata.uid): "evicted" for pod in self.world.evicted}
+        why = dict.fromkeys(self.keys, "gone before it had a node")
+        why |= {_first(pod.metadata.uid): "evicted" for pod in self.world.evicted}
         for pod in self.world.waiting():
             decision = self._last.get(pod.metadata.uid)
             why[_first(pod.metadata.uid)] = (
                 "it was not tried" if decision is None else decision.message
             )
         return why
+
+    def pending(self) -> set[str]:
+        """Who waits, by uid."""
+        return {_first(pod.metadata.uid) for pod in self.world.waiting()}
 
     def outcome(self) -> Outcome:
         """In figures."""

@@ -48,3 +48,5 @@ class Workload(msgspec.Struct, frozen=True):
     happened: tuple[Happened, ...] = ()
     # Of a recording: everything has its own time.
     is_history: bool = False
+    # Of pods that run already, by uid: how long one lasts that has to be placed anew.
+    lasts_ns: dict[str, int] = {}

@@ -5,7 +5,7 @@ from a real API server: the answer, and the changed object.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 
 import msgspec
@@ -58,8 +58,10 @@ class World:
         self.pods: dict[str, Pod] = {}
         self.event_count = 0
         self.evicted: list[Pod] = []
+        self.lost: set[str] = set()  # gone against their will
         self._returns = returns
         self._lasts_ns: dict[str, int] = {}  # by uid, once placed
+        self._again: dict[str, str] = {}  # by uid: the pod that was made in its place
         self._ends: list[tuple[int, str]] = []  # when, whose
         self._inbox: deque[Event] = deque()
         self._on_decision = on_decision
@@ -69,10 +71,15 @@ class World:
         self._binder = Binder()
 
     def start(
-        self, nodes: Iterable[Node], pods: Iterable[Pod], related: Iterable[Background] = ()
+        self,
+        nodes: Iterable[Node],
+        pods: Iterable[Pod],
+        related: Iterable[Background] = (),
+        lasts_ns: Mapping[str, int] | None = None,
     ) -> None:
-        """All there is at the start."""
+        """All there is at the start. `lasts_ns`: by uid, of pods that have to be placed anew."""
         known, related = tuple(pods), tuple(related)
+        self._lasts_ns |= lasts_ns or {}
         self._binder.start(related)
         self.pods.update((pod.metadata.uid, pod) for pod in known)
         self._send(Listed((*related, *nodes, *known)))
@@ -85,7 +92,16 @@ class World:
         self._send(Observed(WatchType.ADDED, pod))
 
     def delete_pod(self, uid: str) -> None:
-        """A pod ends and is gone."""
+        """A pod is deleted, or what was made in its place."""
+        self._end(self.stand_in(uid))
+
+    def stand_in(self, uid: str) -> str:
+        """The uid of the pod that was made last in the place of this one, or its own."""
+        while uid in self._again:
+            uid = self._again[uid]
+        return uid
+
+    def _end(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self._send(Observed(WatchType.DELETED, pod))
@@ -117,6 +133,9 @@ class World:
             there = pod.spec.node_name
         if known is None and there != pod.spec.node_name:
             return  # its node is not there
+        lasts_ns = self._lasts_ns.get(pod.metadata.uid)
+        if known is not None and there != known.spec.node_name and lasts_ns is not None:
+            heappush(self._ends, (self.now_ns + lasts_ns, pod.metadata.uid))
         spec = msgspec.structs.replace(pod.spec, node_name=there)
         status = pod.status if known is None else known.status
         changed = msgspec.structs.replace(pod, spec=spec, status=status)
@@ -126,12 +145,14 @@ class World:
     def _lose(self, pod: Pod) -> None:
         """It is gone against its will."""
         uid = pod.metadata.uid
+        self.lost.add(uid)
         del self.pods[uid]
         if self._returns and any(owner.controller for owner in pod.metadata.owner_references or ()):
             again = returned(pod)
             if uid in self._lasts_ns:
                 self._lasts_ns[again.metadata.uid] = self._lasts_ns[uid]
             self.pods[again.metadata.uid] = again
+            self._again[uid] = again.metadata.uid
             self._inbox.append(Observed(WatchType.ADDED, again))
 
     def advance(self, to_ns: int) -> None:
@@ -141,7 +162,7 @@ class World:
             ends_ns = self._ends[0][0] if self._ends else None
             if ends_ns is not None and ends_ns <= to_ns and (due_ns is None or ends_ns <= due_ns):
                 self.now_ns = max(self.now_ns, ends_ns)
-                self.delete_pod(heappop(self._ends)[1])
+                self._end(heappop(self._ends)[1])
             elif due_ns is not None and due_ns <= to_ns:
                 self.now_ns = max(self.now_ns, due_ns)
                 self._send(Tick())

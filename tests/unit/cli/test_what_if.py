@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from stower.assembly import build_engine
 from stower.cli.main import app
 from stower.cli.recorded import recorded
-from stower.framework.events import Event, Listed, Observed, WatchType, WriteOk
+from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteOk
 from stower.framework.plugin import Features
 from stower.framework.writes import Bind
 from stower.model.kinds import Node, Pod
@@ -340,3 +340,50 @@ def test_edits_that_belong_together(cluster: Path, tmp_path: Path) -> None:
     assert 4 == found["after"]["nodes"]
     run = stower("what-if", str(cluster), "--add-nodes", "1", "--kubeconfig", "x")
     assert (2, True) == (run.exit_code, "want no INPUT beside them" in run.stderr)
+
+
+def test_what_becomes_of_pods_that_others_placed_or_made(tmp_path: Path) -> None:
+    """One of another scheduler ends; so does one that was made in the place of another."""
+    other = {"schedulerName": "other"}
+    path = told(
+        tmp_path / "r.ndjson",
+        Listed((make_node("n1", cpu="2"),)),
+        seen(WatchType.ADDED, make_pod("o", cpu="2", **other)),
+        seen(WatchType.MODIFIED, make_pod("o", cpu="2", node="n1", **other)),
+        Tick(),
+        seen(WatchType.DELETED, make_pod("o", cpu="2", node="n1", **other)),
+        seen(WatchType.ADDED, make_pod("p", cpu="2")),
+    )
+    was = ask(path, "--add-nodes", "1=n1")["before"]
+    assert (1, 1, 0) == tuple(was[k] for k in ("running", "ended", "pending"))
+    path = told(
+        tmp_path / "s.ndjson",
+        Listed((make_node("n1", cpu="2"), owned("v", node="n1", cpu="2"))),
+        seen(WatchType.ADDED, make_pod("h", cpu="2", priority=100)),
+        seen(WatchType.DELETED, owned("v", node="n1", cpu="2", deletion=ENDING)),
+        seen(WatchType.ADDED, owned("v2", cpu="2")),
+        Tick(),
+        seen(WatchType.MODIFIED, make_pod("h", cpu="2", priority=100, node="n1")),
+        seen(WatchType.DELETED, make_pod("h", cpu="2", priority=100, node="n1")),
+        Tick(),
+        seen(WatchType.MODIFIED, owned("v2", node="n1", cpu="2")),
+        Tick(),
+        seen(WatchType.DELETED, owned("v2", node="n1", cpu="2")),
+        Tick(),
+    )
+    was = ask(path, "--add-nodes", "1=n1")["before"]
+    assert (0, 2, 0) == tuple(was[k] for k in ("running", "ended", "pending"))
+
+
+def test_a_pod_that_is_lost_is_not_said_to_wait(tmp_path: Path) -> None:
+    path = told(
+        tmp_path / "r.ndjson",
+        Listed((N1, N2, make_pod("a", node="n1"), owned("b", node="n2"))),
+        Tick(),
+        seen(WatchType.DELETED, make_pod("a", node="n1")),
+    )
+    found = ask(path, "--remove-node", "n1", "--remove-node", "n2")
+    assert ["default/b"] == [each["pod"] for each in found["newlyPending"]]
+    assert [("default/a", "gone before it had a node")] == [
+        (each["pod"], each["why"]) for each in found["newlyLost"]
+    ]

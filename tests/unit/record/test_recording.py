@@ -298,7 +298,7 @@ def test_a_disk_that_fails_ends_the_recording_only(
         recorder.flush()
         recorder.close()
     assert 1 == caplog.text.count("No space left on device")
-    assert recorder.is_cut
+    assert "No space left on device" == recorder.cut
 
 
 def test_an_engine_that_is_held_tries_nothing_until_it_may(tmp_path: Path) -> None:

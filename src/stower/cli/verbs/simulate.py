@@ -30,6 +30,7 @@ from stower.model.selectors import parse_selector
 from stower.sim.simulate import Options, Report, simulate
 
 NAME = "simulate"
+UNTIL = "10m"
 EPILOG = """
 Examples:
 
@@ -137,7 +138,7 @@ def run(
     ] = Path(),
     until: Annotated[
         str, typer.Option(help="With --faults: for how long things happen, by virtual time.")
-    ] = "10m",
+    ] = UNTIL,
 ) -> None:
     """Place the pods of manifests or of a trace on their nodes, in process, and report.
 
@@ -148,13 +149,17 @@ def run(
         "--timed": timed, "--by": by, "--match": match, "--plot": plot_file, "--record": record,
         "--objects": objects, "--feature-gates": feature_gates, "--require-all": require_all,
     }  # fmt: skip
+    many: dict[str, object] = {
+        "--seeds": seeds > 1, "--nodes": nodes, "--pods": pods, "--jobs": jobs,
+        "--until": until != UNTIL, "--failures": failures != Path(),
+    }  # fmt: skip
     if faults is not None or script is not None:
         if inputs or (faults is not None and script is not None):
             raise bad_input("--faults and --script have clusters of their own: want no INPUT")
         _refuse(elsewhere, "goes with INPUT, not with --faults or --script")
         document = _for_faults(config or [])
         if script is not None:
-            _refuse({"--seeds": seeds > 1, "--nodes": nodes, "--pods": pods}, "goes with --faults")
+            _refuse({**many, "--seed": seed}, "goes with --faults")
             holds = run_script(script, document, output)
         else:
             check_folder("--failures", failures)
@@ -163,7 +168,7 @@ def run(
         if not holds:
             raise typer.Exit(1)
         return
-    _refuse({"--seeds": seeds > 1, "--nodes": nodes, "--pods": pods}, "goes with --faults")
+    _refuse(many, "goes with --faults")
     if not inputs:
         raise typer.BadParameter("want INPUT, --faults or --script", param_hint="INPUT")
     options = _options(by, match, timed, seed, feature_gates)
@@ -189,8 +194,8 @@ def run(
                 reports.append(simulate(loaded.workload, name, document, own, update, recorder))
             if recorder is not None:
                 recorder.close()
-                if recorder.is_cut:
-                    raise failed(f"--record {record}: it is cut short; allow more: --record-max")
+                if recorder.cut:
+                    raise failed(f"--record {record}: it is cut short: {recorder.cut}")
         if plot_file is not None:
             plot(reports, plot_file)
     except (InputError, PlotError) as error:

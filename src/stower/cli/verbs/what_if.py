@@ -136,6 +136,7 @@ def _print(found: Compared) -> None:
     for title, differences in (
         ("Newly placed", found.newly_placed),
         ("Newly pending", found.newly_pending),
+        ("Newly lost", found.newly_lost),
         ("Moved", found.moved),
         ("Only after", found.added),
         ("Only before", found.removed),
@@ -145,8 +146,8 @@ def _print(found: Compared) -> None:
         out.print()
         out.print(f"Newly evicted: {_few(found.evicted)}", soft_wrap=True)
     lists = (
-        found.moved, found.newly_placed, found.newly_pending, found.added, found.removed,
-        found.evicted,
+        found.moved, found.newly_placed, found.newly_pending, found.newly_lost, found.added,
+        found.removed, found.evicted,
     )  # fmt: skip
     if was == will and not any(lists):
         out.print("\nNothing changes.")
@@ -157,7 +158,7 @@ def _list(title: str, differences: tuple[Difference, ...]) -> None:
         return
     out = console()
     out.print()
-    shown = table(f"{title}: {len(differences):,}", "pod", "before", "after", "why it waits")
+    shown = table(f"{title}: {len(differences):,}", "pod", "before", "after", "why not")
     for each in differences[:SHOWN]:
         shown.add_row(each.pod, each.before or "-", each.after or "-", each.why)
     out.print(shown)
