@@ -7,11 +7,15 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from stower.framework.events import WatchType
-from stower.model.kinds import Pod
+from stower.model.kinds import PersistentVolumeClaim, Pod
+from stower.model.kinds.storage import ClaimSpec
+from stower.model.meta import ObjectMeta, OwnerReference
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
+from stower.sim.driver import CLASS
 from stower.sim.nodes import Kubelets
 from stower.sim.server import Change, Server
+from stower.state.volumes import claims_of, is_made_for
 
 REPLACE_NS: Final = (SECOND_NS // 10, 5 * SECOND_NS)
 
@@ -72,6 +76,9 @@ class Controller:
         if lasts_ns:
             self._kubelets.lifetime_ns[pod.metadata.uid] = lasts_ns
         self._server.put(pod)
+        for name, is_ephemeral in claims_of(pod):
+            if is_ephemeral:
+                self._server.put(_claim(pod, name))
 
     def stop(self) -> None:
         """It is down: what is gone meanwhile is not replaced yet."""
@@ -88,6 +95,10 @@ class Controller:
         _, kind, obj = change
         if kind is not WatchType.DELETED or not isinstance(obj, Pod):
             return
+        for name, _ in claims_of(obj):
+            claim = self._server.get(PersistentVolumeClaim, f"{obj.metadata.namespace}/{name}")
+            if claim is not None and is_made_for(claim, obj):
+                self._agenda.after(0, lambda claim=claim: self._server.remove(claim))  # type: ignore[misc]
         template = self._templates.get((obj.metadata.labels or {}).get("app", ""))
         if template is None or not template.is_replaced or self._agenda.now_ns >= self._active_ns:
             return
@@ -105,3 +116,12 @@ class Controller:
         self._agenda.after(
             chance.randint(*REPLACE_NS), lambda: self.scale_up(template, pod.priority, lasts_ns)
         )
+
+
+def _claim(pod: Pod, name: str) -> PersistentVolumeClaim:
+    """A claim of the pod's own, for a volume that is made for it (KEP-1698)."""
+    owner = OwnerReference("Pod", pod.metadata.name, pod.metadata.uid, "v1", True)
+    meta = ObjectMeta(
+        name, pod.metadata.namespace, f"claim-of-{pod.metadata.uid}", owner_references=(owner,)
+    )
+    return PersistentVolumeClaim(meta, ClaimSpec(("ReadWriteOnce",), storage_class_name=CLASS))

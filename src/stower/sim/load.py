@@ -150,6 +150,8 @@ def _spec(i: int, name: str, chance: random.Random) -> Json:
             spec["tolerations"] = [{"key": "kept", "operator": "Exists"}]
         case 7:
             spec["preemptionPolicy"] = "Never"
+        case 8:
+            spec["volumes"] = [{"name": "data", "ephemeral": {}}]
     return spec
 
 

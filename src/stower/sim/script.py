@@ -14,6 +14,7 @@ from stower.model.taints import Taint
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
 from stower.sim.controller import Controller
+from stower.sim.driver import Driver
 from stower.sim.nodes import Kubelets
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.server import Server
@@ -31,6 +32,7 @@ class Stage(Protocol):
     server: Server
     kubelets: Kubelets
     controller: Controller
+    driver: Driver
     schedulers: list[SchedulerProcess]
 
 

@@ -14,7 +14,13 @@ import msgspec
 
 from stower.framework.events import WatchType
 from stower.framework.retries import CONFLICT
-from stower.framework.writes import ApiWrite, Bind, CreateEvent, DeletePod, PatchPodStatus
+from stower.framework.writes import (
+    ApiWrite,
+    Bind,
+    CreateEvent,
+    DeletePod,
+    PatchObject,
+)
 from stower.model.kinds import ApiObject, Pod
 from stower.model.meta import ObjectMeta
 from stower.model.times import time_text
@@ -118,8 +124,8 @@ class Server:
     def _carry_out(self, write: ApiWrite) -> int:
         if isinstance(write, CreateEvent):
             return OK
-        if not isinstance(write, Bind | PatchPodStatus | DeletePod):
-            return NOT_FOUND
+        if isinstance(write, PatchObject):
+            return self._patch(write)
         pod = self.get(Pod, f"{write.namespace}/{write.name}")
         if pod is None:
             return NOT_FOUND
@@ -133,6 +139,17 @@ class Server:
             self.put(bound(pod, write))
         else:
             self.put(patched(pod, write))
+        return OK
+
+    def _patch(self, write: PatchObject) -> int:
+        key = f"{write.namespace}/{write.name}" if write.namespace else write.name
+        found = self.get(write.view, key)
+        if found is None:
+            return NOT_FOUND
+        meta = found.metadata
+        if (meta.uid, meta.resource_version) != (write.uid, write.resource_version):
+            return CONFLICT
+        self.put(msgspec.convert(_merged(msgspec.to_builtins(found), write.patch), write.view))
         return OK
 
     # The Lease of leadership
@@ -159,6 +176,20 @@ class Server:
             self.forgotten = self.history.popleft()[0]
         for tell in self.tell:
             tell(change)
+
+
+def _merged(fields: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """JSON merge patch (RFC 7386)."""
+    merged = dict(fields)
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, dict):
+            inner = merged.get(name)
+            merged[name] = _merged(inner if isinstance(inner, dict) else {}, value)
+        else:
+            merged[name] = value
+    return merged
 
 
 def key_of(meta: ObjectMeta) -> str:

@@ -23,6 +23,7 @@ from stower.sim.agenda import Agenda
 from stower.sim.checkers import CHECKERS
 from stower.sim.checkers.checker import Broken, Checker
 from stower.sim.controller import Controller
+from stower.sim.driver import Driver
 from stower.sim.faults import FAULT_BY_NAME, FAULTS
 from stower.sim.link import Weather
 from stower.sim.load import Size, drawn
@@ -83,6 +84,7 @@ class Trial:
             self.agenda, self.server, self.kubelets, script.templates, f"{self.seed}",
             self.active_ns,
         )  # fmt: skip
+        self.driver = Driver(self.agenda, self.server, self._chance("driver"))
         self._weather: list[Weather] = []
         self.faults = [FAULT_BY_NAME[name](self._chance(name), self) for name in script.faults]
 
@@ -119,6 +121,7 @@ class Trial:
         return scheduler
 
     def _run(self) -> None:
+        self.driver.begin()
         for happening in self.script.happenings:
             self.agenda.at(happening.at_ms * MILLI_NS, lambda h=happening: h.happen(self))  # type: ignore[misc]
         self._weather += self.faults

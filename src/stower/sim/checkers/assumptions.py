@@ -2,8 +2,10 @@
 
 from typing import Final
 
+from stower.model.kinds import PersistentVolumeClaim, Pod
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
+from stower.state.volumes import claims_of
 
 # The longest that a bind of which nobody knows is sent again and again, and some.
 RESOLVED_NS: Final = 120 * SECOND_NS
@@ -26,10 +28,16 @@ class Assumptions(Checker):
             if process.engine is None or process.is_frozen:
                 continue
             for uid, entry in process.engine.state.pods.items():
-                if entry.assumed:
+                if entry.assumed and not self._awaits_volumes(entry.pod):
                     key = (process.name, process.lives, uid)
                     found[key] = self._since.get(key, now_ns)
                     if now_ns - found[key] > RESOLVED_NS:
                         lasts = (now_ns - found[key]) // SECOND_NS
                         raise self.broken(f"{entry.pod.key} has been assumed for {lasts} s")
         self._since = found
+
+    def _awaits_volumes(self, pod: Pod) -> bool:
+        """Whether a claim of it has no volume yet: until then it is not to be bound."""
+        keys = (f"{pod.metadata.namespace}/{name}" for name, _ in claims_of(pod))
+        claims = (self.court.server.get(PersistentVolumeClaim, key) for key in keys)
+        return any(claim is not None and not claim.is_bound for claim in claims)

@@ -17,7 +17,8 @@ WINDOW_NS: Final = 30 * SECOND_NS
 class Priorities(Checker):
     """When a pod is bound, no equal one of higher priority has waited while nothing changed there.
 
-    What wants something of other pods is looked at where nothing has changed anywhere.
+    What wants something of other pods is looked at where nothing has changed anywhere; what has
+    claims is not, as a claim of its own may hold each of them back.
     """
 
     law = "priorities"
@@ -39,6 +40,8 @@ class Priorities(Checker):
             self._node_ns[name] = self._any_ns = self.court.agenda.now_ns
 
     def _look(self, pod: Pod) -> None:
+        if pod.spec.volumes:
+            return
         now_ns, server = self.court.agenda.now_ns, self.court.server
         is_about_others = pod.spec.affinity or pod.spec.topology_spread_constraints
         changed_ns = self._any_ns if is_about_others else self._node_ns.get(pod.spec.node_name, 0)

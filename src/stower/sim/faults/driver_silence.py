@@ -1,0 +1,20 @@
+"""A storage driver that does nothing for a while."""
+
+from stower.model.times import SECOND_NS
+from stower.sim.faults.fault import Fault
+
+
+class DriverSilence(Fault):
+    """Up to 4 times, for up to 5 min, the storage driver crashes: no volumes are made."""
+
+    name = "driver-silence"
+
+    def plan(self) -> None:
+        """It dies, and is started again."""
+        for at_ns in self.moments(4):
+            self.stage.agenda.at(at_ns, self._silence)
+
+    def _silence(self) -> None:
+        self.stage.driver.stop()
+        for_ns = self.chance.randint(SECOND_NS, 300 * SECOND_NS)
+        self.stage.agenda.after(for_ns, self.stage.driver.start)
