@@ -53,12 +53,19 @@ class Priorities(Checker):
             if (
                 other.priority > pod.priority
                 and now_ns - server.made_ns(other) >= WINDOW_NS
+                and not self._is_decided(other)
                 and _wants(other) == wants
             ):
                 raise self.broken(
                     f"{pod.key} of priority {pod.priority} is placed on {pod.spec.node_name} "
                     f"while {other.key} of priority {other.priority} waits"
                 )
+
+    def _is_decided(self, pod: Pod) -> bool:
+        """Whether whoever leads has a node for it, and only its binding takes long."""
+        engines = (process.engine for process in self.court.schedulers)
+        entries = (e.state.pods.get(pod.metadata.uid) for e in engines if e is not None)
+        return any(entry is not None and entry.assumed for entry in entries)
 
 
 def _wants(pod: Pod) -> bytes:
