@@ -260,7 +260,7 @@ def _writes(told: Told) -> list[_Write]:
 
 
 def _key(obj: ApiObject) -> tuple[type, str]:
-    return type(obj), f"{obj.metadata.namespace}/{obj.metadata.name}"
+    return type(obj), obj.metadata.key
 
 
 def _owner(pod: Pod) -> str:

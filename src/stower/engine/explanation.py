@@ -19,7 +19,7 @@ from stower.framework.plugin import Plugin
 from stower.framework.post_filter import ranked
 from stower.framework.profile import Profile
 from stower.framework.reasons import Rejection
-from stower.model.kinds import KIND_BY_VIEW, Node, Pod
+from stower.model.kinds import KIND_BY_VIEW, Node, Pod, Storage
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
@@ -335,11 +335,9 @@ class _Applied:
             state.remove_pod(entry)
             self.gone.append(entry.pod.key)
 
-    def _keep(self, obj: Node | object) -> None:
+    def _keep(self, obj: Node | Storage) -> None:
         kind = KIND_BY_VIEW[type(obj)].name
-        meta = obj.metadata  # type: ignore[union-attr]
-        key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
-        self.objects[f"{kind}/{key}"] = obj
+        self.objects[f"{kind}/{obj.metadata.key}"] = obj
 
     def change(self, cost: float, on: str, goes_to: str) -> Change:
         """All of it, as it was done for the node `on`."""

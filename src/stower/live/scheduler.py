@@ -29,7 +29,7 @@ from stower.framework.events import (
 )
 from stower.framework.extenders import Extender
 from stower.framework.recording import Recording
-from stower.framework.writes import CallExtender
+from stower.framework.writes import CallExtender, Write
 from stower.live.access import AccessError
 from stower.live.client import Answer, Client, collection_path
 from stower.live.dispatch import Dispatch
@@ -159,7 +159,9 @@ class Scheduler:
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`, or until leadership is lost. Raises ShellError."""
         reflecting = [r.run() for r in (self.nodes, self.pods, *self.related)]
-        work = (*reflecting, self._lead(), self._keep_flushed())
+        work = [*reflecting, self._lead()]
+        if self._recording is not None:
+            work.append(_keep_flushed(self._recording))
         try:
             await run_until(stop, self._client.access.server, work)
         finally:
@@ -278,12 +280,6 @@ class Scheduler:
             return due_ns if renewal_ns is None else renewal_ns
         return min(due_ns, renewal_ns)
 
-    async def _keep_flushed(self) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_SECONDS)
-            if self._recording is not None:
-                self._recording.flush()
-
     def _next(self, engine: Engine) -> Event | None:
         if self._renewal is not None:
             order = self._renewal.order(self._clock.now_ns())
@@ -296,14 +292,12 @@ class Scheduler:
 
     def _step(self, engine: Engine, event: Event) -> None:
         now_ns = self._clock.now_ns()
+        writes: list[Write] = []
         try:
             writes = engine.step(event, now_ns)
-        except Exception:
+        finally:  # what it could not stand is recorded too
             if self._recording is not None:
-                self._recording.stepped(self._options.instance, now_ns, event, ())
-            raise
-        if self._recording is not None:
-            self._recording.stepped(self._options.instance, now_ns, event, writes)
+                self._recording.stepped(self._options.instance, now_ns, event, writes)
         for decision in engine.drain():
             self.decisions.append(decision)
             if self._observer is not None:
@@ -313,6 +307,12 @@ class Scheduler:
             for write in writes:
                 if isinstance(write, CallExtender):
                     self.extenders.send(write)
+
+
+async def _keep_flushed(recording: Recording) -> None:
+    while True:
+        await asyncio.sleep(FLUSH_SECONDS)
+        recording.flush()
 
 
 def _version(answer: Answer) -> tuple[int, int] | None:

@@ -28,3 +28,8 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
+
+    @property
+    def key(self) -> str:
+        """namespace/name, or the name alone where there is no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name

@@ -52,9 +52,10 @@ class Recorder:
         Raises OSError where the file cannot be made, or something else is in its place."""
         for number in range(PARTS):
             _check(_numbered(path, number))
-        if not os.access(path.absolute().parent, os.W_OK):
-            missing = not path.absolute().parent.is_dir()
-            raise OSError(errno.ENOENT if missing else errno.EACCES, _text(missing))
+        folder = path.absolute().parent
+        if not os.access(folder, os.W_OK):
+            code = errno.EACCES if folder.is_dir() else errno.ENOENT
+            raise OSError(code, os.strerror(code))
         self._path = path
         self._built = built
         self._part_bytes_max = bytes_max // PARTS
@@ -176,10 +177,6 @@ def _check(path: Path) -> None:
         raise OSError(errno.EINVAL, f"{path} is no regular file")
     if path.stat().st_size and not is_recording(path):
         raise OSError(errno.EEXIST, f"{path} is there already, and is no recording")
-
-
-def _text(missing: bool) -> str:
-    return os.strerror(errno.ENOENT if missing else errno.EACCES)
 
 
 def _numbered(path: Path, number: int) -> Path:

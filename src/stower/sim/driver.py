@@ -18,7 +18,7 @@ from stower.model.kinds.storage import (
 from stower.model.meta import ObjectMeta
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
-from stower.sim.server import Change, Server, key_of
+from stower.sim.server import Change, Server
 
 CLASS: Final = "made"
 MAKE_NS: Final = (SECOND_NS // 10, 8 * SECOND_NS)
@@ -59,7 +59,7 @@ class Driver:
             self._agenda.after(self._chance.randint(*MAKE_NS), lambda: self._make(claim))
 
     def _make(self, asked: PersistentVolumeClaim) -> None:
-        claim = self._server.get(PersistentVolumeClaim, key_of(asked.metadata))
+        claim = self._server.get(PersistentVolumeClaim, asked.metadata.key)
         if (
             not self._is_up
             or claim is None

@@ -14,7 +14,7 @@ from stower.framework.events import WatchType
 from stower.model.kinds import ApiObject
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
-from stower.sim.server import Change, Server, key_of
+from stower.sim.server import Change, Server
 
 MILLI_NS: Final = SECOND_NS // 1000
 LATENCY_NS: Final = (MILLI_NS // 2, 5 * MILLI_NS)
@@ -202,7 +202,7 @@ class Link:
         revision, _, obj = change
         stream.waiting.append(revision)
         held_ns = sum(weather.holds_ns(self._chance) for weather in self._weather)
-        key = key_of(obj.metadata)
+        key = obj.metadata.key
         at_ns = max(self._agenda.now_ns + self._delay_ns(), stream.all_ns) + held_ns
         at_ns = max(at_ns, stream.last_ns.get(key, 0))
         stream.last_ns[key] = at_ns

@@ -16,7 +16,7 @@ from stower.model.kinds import Node, Pod
 from stower.model.taints import Taint
 from stower.model.times import SECOND_NS, time_text
 from stower.sim.agenda import Agenda
-from stower.sim.server import Change, Server, key_of
+from stower.sim.server import Change, Server
 
 START_NS: Final = (SECOND_NS // 10, 5 * SECOND_NS)
 END_NS: Final = (SECOND_NS // 10, 30 * SECOND_NS)
@@ -91,7 +91,7 @@ class Kubelets:
         was = pod.metadata.deletion_timestamp
 
         def due() -> None:
-            found = self._server.get(Pod, key_of(pod.metadata))
+            found = self._server.get(Pod, pod.metadata.key)
             if (
                 found is not None
                 and found.metadata.uid == pod.metadata.uid

@@ -22,7 +22,6 @@ from stower.framework.writes import (
     PatchObject,
 )
 from stower.model.kinds import ApiObject, Pod
-from stower.model.meta import ObjectMeta
 from stower.model.times import time_text
 from stower.sim.changes import bound, patched
 
@@ -78,7 +77,7 @@ class Server:
     def put(self, obj: ApiObject) -> None:
         """Create the object, or replace it."""
         objects = self._objects.setdefault(type(obj), {})
-        key = key_of(obj.metadata)
+        key = obj.metadata.key
         kind = WatchType.MODIFIED if key in objects else WatchType.ADDED
         self._made_ns.setdefault(obj.metadata.uid, self._now_ns())
         old = objects.get(key)
@@ -92,16 +91,16 @@ class Server:
     def remove(self, obj: ApiObject) -> None:
         """It is gone. What is not there, or is another of that name, stays."""
         objects = self._objects.get(type(obj), {})
-        found = objects.get(key_of(obj.metadata))
+        found = objects.get(obj.metadata.key)
         if found is not None and found.metadata.uid == obj.metadata.uid:
-            del objects[key_of(obj.metadata)]
+            del objects[obj.metadata.key]
             if isinstance(found, Pod):
-                del self._pods_on[found.spec.node_name][key_of(obj.metadata)]
+                del self._pods_on[found.spec.node_name][obj.metadata.key]
             self._changed(WatchType.DELETED, self._versioned(found))
 
     def delete_pod(self, pod: Pod) -> None:
         """As DELETE does: at once where it has no node, else it is told to end."""
-        found = self.get(Pod, key_of(pod.metadata))
+        found = self.get(Pod, pod.metadata.key)
         if found is None or found.metadata.uid != pod.metadata.uid:
             return
         if not found.spec.node_name:
@@ -190,8 +189,3 @@ def _merged(fields: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
         else:
             merged[name] = value
     return merged
-
-
-def key_of(meta: ObjectMeta) -> str:
-    """The object's place among those of its kind."""
-    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -299,8 +299,7 @@ def _all(workload: Workload) -> list[ApiObject]:
 
 def _name(obj: ApiObject) -> tuple[str, str]:
     kind = KIND_BY_VIEW[type(obj)].name.lower()
-    meta = obj.metadata
-    return kind, f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+    return kind, obj.metadata.key
 
 
 def _wanted(text: str) -> tuple[str, str]:
