@@ -59,10 +59,11 @@ _WANTED: Final = "a name that ends in .yaml, .yml, .json or .ndjson, and perhaps
 _LIST_DEPTH_MAX: Final = 2
 
 # A run of anything but brackets, whole strings included; then the bracket, or the quotation mark of
-# a string that does not end on its line, or nothing at the end of the text. Possessive throughout,
-# so that the time is linear.
+# a string that does not end on its line, or nothing at the end of the text. Possessive and atomic
+# throughout, so that the time is linear; groups are atomic, for a possessive group that fails halfway
+# leaves Python before 3.11.5 in the middle of it.
 _TOKEN: Final = re.compile(
-    rb'[^"{}\[\]]*+(?:"[^"\\\n]*+(?:"|(?:\\[^\n][^"\\\n]*+)++")[^"{}\[\]]*+)*+(.?)', re.DOTALL
+    rb'[^"{}\[\]]*+(?>(?:"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"[^"{}\[\]]*+)*)(.?)', re.DOTALL
 )
 _BLANKS: Final = re.compile(rb"[ \t\r\n]*+")
 _BYTE_NUMBER: Final = re.compile(r" \(byte (\d+)\)$")
