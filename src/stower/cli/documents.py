@@ -60,8 +60,8 @@ _LIST_DEPTH_MAX: Final = 2
 
 # A run of anything but brackets, whole strings included; then the bracket, or the quotation mark of
 # a string that does not end on its line, or nothing at the end of the text. Possessive and atomic
-# throughout, so that the time is linear; groups are atomic, for a possessive group that fails halfway
-# leaves Python before 3.11.5 in the middle of it.
+# throughout, so that the time is linear. Groups are atomic: a possessive group that fails halfway
+# stays there before Python 3.11.5.
 _TOKEN: Final = re.compile(
     rb'[^"{}\[\]]*+(?>(?:"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"[^"{}\[\]]*+)*)(.?)', re.DOTALL
 )
