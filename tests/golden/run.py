@@ -38,6 +38,7 @@ if not __package__:  # run as a file, from any folder: `tests` is found beside t
 
 from tests.golden.api_suite import against, api, api_memory
 from tests.golden.cluster import ClusterClient, NotEmpty
+from tests.golden.device_suite import allocator
 from tests.golden.validation_suite import KINDS, report, validation
 
 Case = dict[str, Any]
@@ -299,6 +300,7 @@ def differs(what: str, ours: object, theirs: object) -> Iterator[str]:
 
 
 SUITES: dict[str, Callable[[Case], Iterator[str]]] = {
+    "allocator": allocator,
     "api": api,
     "api_memory": api_memory,
     "explain": explain,

@@ -18,6 +18,7 @@ SUITES = (
     ("sequence", "sequence.ndjson.gz"),
     ("api_memory", "api.ndjson.gz"),
     ("validation", "validation.ndjson.gz"),
+    ("allocator", "allocator.ndjson.gz"),
 )
 
 

@@ -22,6 +22,7 @@ from stower.model.taints import Taint
 from stower.state.arrays import CAPACITY_FIRST, Bools, DirtyLog, ResourceColumn, grown
 from stower.state.budgets import Budgets
 from stower.state.carried import Carried
+from stower.state.devices import Devices
 from stower.state.images import Images
 from stower.state.journal import Journal, Trial
 from stower.state.labels import CodeColumn, LabelColumns
@@ -104,6 +105,7 @@ class ClusterState:
         self.related = Related()
         self.budgets = Budgets(self.tally)
         self.volumes = Volumes(self.journal, self.capacity)
+        self.devices = Devices(self.journal)
         self.shapes = ShapeTable(self.column, (self.non_zero_cpu, self.non_zero_memory))
         self.pods: dict[str, PodEntry] = {}
         self.table = PodTable()
@@ -339,6 +341,8 @@ class ClusterState:
             self.ports.add(row, shape.ports, 1)
         if shape.storage:
             self.volumes.come(entry, row)
+        if shape.claims:
+            self.devices.come(entry)
         if self.tallies:
             self.tallies.come(entry, entry.pod, row)
         if entry.pod.spec.affinity is not None:
@@ -358,6 +362,8 @@ class ClusterState:
             self.ports.add(row, shape.ports, -1)
         if shape.storage:
             self.volumes.go(entry, row)
+        if shape.claims:
+            self.devices.go(entry)
         if self.tallies:
             self.tallies.go(entry, entry.pod, row)
         if entry.pod.spec.affinity is not None:

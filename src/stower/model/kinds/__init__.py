@@ -5,11 +5,15 @@ from typing import Final, get_args
 import msgspec
 
 from stower.model.kinds.controllers import ReplicaSet, ReplicationController, StatefulSet
+from stower.model.kinds.device_class import DeviceClass
+from stower.model.kinds.device_taint_rule import DeviceTaintRule
 from stower.model.kinds.namespace import Namespace
 from stower.model.kinds.node import Node
 from stower.model.kinds.pod import Pod
 from stower.model.kinds.pod_disruption_budget import PodDisruptionBudget
 from stower.model.kinds.priority_class import PriorityClass
+from stower.model.kinds.resource_claim import ResourceClaim
+from stower.model.kinds.resource_slice import ResourceSlice
 from stower.model.kinds.service import Service
 from stower.model.kinds.storage import (
     CSIDriver,
@@ -50,6 +54,10 @@ KINDS: Final = (
         "storage.k8s.io/v1", "CSIStorageCapacity", "csistoragecapacities", True, CSIStorageCapacity
     ),
     Kind("storage.k8s.io/v1", "VolumeAttachment", "volumeattachments", False, VolumeAttachment),
+    Kind("resource.k8s.io/v1", "ResourceSlice", "resourceslices", False, ResourceSlice),
+    Kind("resource.k8s.io/v1", "ResourceClaim", "resourceclaims", True, ResourceClaim),
+    Kind("resource.k8s.io/v1", "DeviceClass", "deviceclasses", False, DeviceClass),
+    Kind("resource.k8s.io/v1beta2", "DeviceTaintRule", "devicetaintrules", False, DeviceTaintRule),
     Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", True, PodDisruptionBudget),
 )
 
@@ -65,13 +73,17 @@ Storage = (
     | CSIStorageCapacity | VolumeAttachment
 )  # fmt: skip
 STORAGE: Final = get_args(Storage)
+# What devices there are, and who has them.
+DeviceObject = ResourceSlice | ResourceClaim | DeviceClass | DeviceTaintRule
+DEVICES: Final = get_args(DeviceObject)
 # All that the scheduler listens to beside nodes and pods.
-Background = Selecting | PodDisruptionBudget | Storage
+Background = Selecting | PodDisruptionBudget | Storage | DeviceObject
 BACKGROUND: Final = get_args(Background)
 ApiObject = Node | Pod | PriorityClass | Background
 
 __all__ = [
     "BACKGROUND",
+    "DEVICES",
     "KINDS",
     "KIND_BY_NAME",
     "KIND_BY_VIEW",
@@ -82,6 +94,9 @@ __all__ = [
     "CSIDriver",
     "CSINode",
     "CSIStorageCapacity",
+    "DeviceClass",
+    "DeviceObject",
+    "DeviceTaintRule",
     "Kind",
     "Namespace",
     "Node",
@@ -92,6 +107,8 @@ __all__ = [
     "PriorityClass",
     "ReplicaSet",
     "ReplicationController",
+    "ResourceClaim",
+    "ResourceSlice",
     "Selecting",
     "Service",
     "StatefulSet",

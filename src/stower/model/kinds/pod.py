@@ -236,6 +236,15 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omi
     allocated_resources: ResourceList | None = None
 
 
+class PodResourceClaimStatus(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True
+):
+    """The claim that was made for an entry of the pod; without a name, none was needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """What has become of the pod."""
 
@@ -247,6 +256,7 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defa
     resources: ResourceRequirements | None = None
     allocated_resources: ResourceList | None = None
     start_time: str | None = None
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] | None = None
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -1,0 +1,365 @@
+"""Kubernetes' own functions: quantities, versions, addresses, URLs, formats of names.
+
+Source: apiserver pkg/cel/library (quantity, semverlib, ip, cidr, urls, format), Kubernetes 1.36.
+"""
+
+import re
+from datetime import date
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Final
+
+from stower.cel.library_standard import (
+    INT_MAX,
+    INT_MIN,
+    Function,
+    no_overload,
+    texts,
+    to_timestamp,
+)
+from stower.cel.values import (
+    NOTHING,
+    CelError,
+    CidrValue,
+    Maybe,
+    NamedFormat,
+    Semver,
+    Url,
+    parse_cidr,
+    parse_ip,
+    parse_semver,
+)
+from stower.model.names import (
+    label_1035_faults,
+    label_faults,
+    label_value_faults,
+    qualified_name_faults,
+    subdomain_faults,
+)
+from stower.model.quantity import Quantity, QuantityError, parse_quantity
+
+
+def of_type(kind: type | tuple[type, ...], function: Function) -> Function:
+    """A function whose first value is of this type."""
+
+    def checked(target: Any, *args: Any) -> Any:
+        if not isinstance(target, kind):
+            raise no_overload()
+        return function(target, *args)
+
+    return checked
+
+
+def _is(parse: Function) -> Function:
+    """Whether a text can be parsed."""
+
+    def function(text: str, *args: Any) -> bool:
+        try:
+            parse(text, *args)
+        except CelError:
+            return False
+        return True
+
+    return function
+
+
+# -------------------------------------------------------------------------------------- quantity
+
+
+def _quantity(text: str) -> Quantity:
+    try:
+        return parse_quantity(text)
+    except QuantityError as error:
+        raise CelError(str(error)) from None
+
+
+def _other_quantity(other: Any) -> Quantity:
+    if type(other) is int:
+        return Quantity.of(other)
+    if type(other) is not Quantity:
+        raise no_overload()
+    return other
+
+
+def _as_integer(quantity: Quantity) -> int:
+    whole = _exact(quantity)
+    if whole is None:
+        raise CelError("cannot convert value to integer")
+    return whole
+
+
+def _exact(quantity: Quantity) -> int | None:
+    """The amount, where upstream takes it for a whole int64: a form, not a property of it."""
+    if quantity.big or quantity.scale < 0:
+        return None
+    whole: int = quantity.mantissa * 10**quantity.scale
+    return whole if INT_MIN <= whole <= INT_MAX else None
+
+
+def _float(quantity: Quantity) -> float:
+    mantissa, scale = quantity.mantissa, quantity.scale
+    return mantissa / 10**-scale if scale < 0 else float(mantissa * 10**scale)
+
+
+def _compared(target: Any, other: Any) -> int:
+    """-1, 0 or 1, of two quantities or two versions."""
+    if type(target) is Quantity and type(other) is Quantity:
+        return target.cmp(other)
+    if type(target) is Semver and type(other) is Semver:
+        return (target.key > other.key) - (target.key < other.key)
+    raise no_overload()
+
+
+# --------------------------------------------------------------------------------------- version
+
+
+def _semver(text: str, normalizes: Any = False) -> Semver:
+    if type(normalizes) is not bool:
+        raise no_overload()
+    version = parse_semver(_normalized(text) if normalizes else text)
+    if version is None:
+        raise CelError(f"{_semver_problem(text)}")
+    return version
+
+
+def _normalized(text: str) -> str:
+    """Without a v, with three numbers, and without zeros before them."""
+    text = text.removeprefix("v")
+    parts = text.split(".", 2)
+    # A number may be followed by what a version has at its end.
+    head = [part.lstrip("0") if len(part) > 1 else part for part in parts]
+    head = [part if part[:1].isdigit() else "0" + part for part in head]
+    if len(head) < 3:
+        if any(sign in head[-1] for sign in "+-"):
+            return text
+        head += ["0"] * (3 - len(head))
+    return ".".join(head)
+
+
+def _semver_problem(text: str) -> str:
+    if not text:
+        return "Version string empty"
+    if len(text.split(".", 2)) != 3:
+        return "No Major.Minor.Patch elements found"
+    return f"Invalid character(s) found in version {text!r}".replace("'", '"')
+
+
+# ------------------------------------------------------------------------------------- addresses
+
+
+def _is_canonical(text: str) -> bool:
+    return str(parse_ip(text)) == text
+
+
+_IPS: Final = (IPv4Address, IPv6Address)
+
+
+def _is_global(ip: Any) -> bool:
+    is_broadcast = ip == IPv4Address("255.255.255.255")
+    return not (
+        is_broadcast or ip.is_unspecified or ip.is_loopback or ip.is_multicast or ip.is_link_local
+    )
+
+
+def _is_link_local_multicast(ip: Any) -> bool:
+    if ip.version == 4:
+        return bool(ip.packed[:3] == b"\xe0\x00\x00")
+    return bool(ip.packed[0] == 0xFF and ip.packed[1] & 0x0F == 0x02)
+
+
+def _ip(value: Any) -> Any:
+    if type(value) is CidrValue:
+        return value.address
+    if type(value) is not str:
+        raise no_overload()
+    return parse_ip(value)
+
+
+def _contains_ip(cidr: CidrValue, other: Any) -> bool:
+    if type(other) is str:
+        other = parse_ip(other)
+    if not isinstance(other, _IPS):
+        raise no_overload()
+    return other.version == cidr.network.version and other in cidr.network
+
+
+def _contains_cidr(cidr: CidrValue, other: Any) -> bool:
+    if type(other) is str:
+        other = parse_cidr(other)
+    if type(other) is not CidrValue:
+        raise no_overload()
+    inner = other.network
+    return inner.version == cidr.network.version and inner.subnet_of(cidr.network)  # type: ignore[arg-type]
+
+
+def _masked(cidr: CidrValue) -> CidrValue:
+    return CidrValue(cidr.network.network_address, cidr.network)
+
+
+# ------------------------------------------------------------------------------------------- URL
+
+_SCHEME: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)\Z", re.DOTALL)
+_BYTE: Final = re.compile(r"%([0-9a-fA-F]{2})")
+_ESCAPED: Final = re.compile(r"%(?![0-9a-fA-F]{2})")
+_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(?::([0-9]*))?\Z")
+_PATH_KEPT: Final = re.compile(r"[A-Za-z0-9_.~$&+,/:;=@!'()*\[\]-]")
+
+
+def _url(text: str) -> Url:
+    """As Go's url.ParseRequestURI: an absolute URL, or an absolute path."""
+    problem = CelError(
+        f'URL parse error during conversion from string: parse "{text}": invalid URI'
+    )
+    if not text or any(ord(c) < 0x20 or ord(c) == 0x7F for c in text):
+        raise problem
+    match = _SCHEME.match(text)
+    scheme, rest = (match[1].lower(), match[2]) if match else ("", text)
+    rest, _, query = rest.partition("?")
+    if not rest.startswith("/"):
+        if not scheme:
+            raise CelError(
+                f'URL parse error during conversion from string: parse "{text}": '
+                "invalid URI for request"
+            )
+        return Url(text, scheme, "", "", "", "", _query(query))
+    host = port = hostname = ""
+    path = rest
+    if rest.startswith("//") and (scheme or not rest.startswith("///")) and scheme:
+        authority, slash, path = rest[2:].partition("/")
+        path = slash + path
+        host = authority.rpartition("@")[2]
+        parts = _HOST.match(host)
+        if parts is None or " " in host or _ESCAPED.search(host):
+            raise problem
+        hostname, port = parts[1].strip("[]"), parts[2] or ""
+    if _ESCAPED.search(path):
+        raise problem
+    return Url(text, scheme, host, hostname, port, _escaped(path), _query(query))
+
+
+def _escaped(path: str) -> str:
+    if all(c == "%" or _PATH_KEPT.match(c) for c in path):
+        return path
+    return "".join(
+        c if c == "%" or _PATH_KEPT.match(c) else "".join(f"%{b:02X}" for b in c.encode())
+        for c in path
+    )
+
+
+def _query(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    found: dict[str, list[str]] = {}
+    for pair in text.split("&"):
+        key, _, value = pair.partition("=")
+        if not pair or ";" in pair or _ESCAPED.search(pair):
+            continue
+        decoded = [_unescaped(part.replace("+", " ")) for part in (key, value)]
+        found.setdefault(decoded[0], []).append(decoded[1])
+    return tuple((key, tuple(values)) for key, values in found.items())
+
+
+def _unescaped(text: str) -> str:
+    codes = _BYTE.sub(lambda match: chr(int(match[1], 16)), text.encode().decode("latin-1"))
+    return codes.encode("latin-1").decode(errors="replace")
+
+
+# --------------------------------------------------------------------------------------- formats
+
+_UUID: Final = re.compile(
+    r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}\Z", re.I
+)
+_BASE64: Final = re.compile(
+    r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})\Z"
+)
+
+
+def _prefix(problems: Function) -> Function:
+    """What may be put before a generated end: a dash at its own end does not count."""
+    return lambda text: problems(f"{text[:-2]}a" if text[1:].endswith("-") else text)
+
+
+def _uri(text: str) -> list[str]:
+    try:
+        _url(text)
+    except CelError as error:
+        return [str(error).removeprefix("URL parse error during conversion from string: ")]
+    return []
+
+
+def _date(text: str) -> list[str]:
+    try:
+        date.fromisoformat(text) if len(text) == 10 else date.fromisoformat("")
+    except ValueError:
+        return ["invalid date"]
+    return []
+
+
+def _datetime(text: str) -> list[str]:
+    try:
+        to_timestamp(text)
+    except CelError:
+        return ["invalid datetime"]
+    return []
+
+
+_FORMATS: Final[dict[str, Function]] = {
+    "dns1123Label": label_faults, "dns1123Subdomain": subdomain_faults,
+    "dns1035Label": label_1035_faults, "qualifiedName": qualified_name_faults,
+    "dns1123LabelPrefix": _prefix(label_faults),
+    "dns1123SubdomainPrefix": _prefix(subdomain_faults),
+    "dns1035LabelPrefix": _prefix(label_1035_faults), "labelValue": label_value_faults,
+    "uri": _uri,
+    "uuid": lambda t: [] if _UUID.match(t) else ["does not match the UUID format"],
+    "byte": lambda t: [] if _BASE64.match(t) else ["invalid base64"],
+    "date": _date, "datetime": _datetime,
+}  # fmt: skip
+
+
+def _validate(format_: NamedFormat, text: Any) -> Maybe:
+    if type(text) is not str:
+        raise no_overload()
+    problems = list(_FORMATS[format_.name](text))
+    return Maybe(problems) if problems else NOTHING
+
+
+def _named(name: str) -> Maybe:
+    return Maybe(NamedFormat(name)) if name in _FORMATS else NOTHING
+
+
+def _format(name: str) -> Function:
+    return lambda: NamedFormat(name)
+
+
+FUNCTIONS: Final[dict[str, Function]] = {
+    "quantity": texts(_quantity), "isQuantity": texts(_is(_quantity)),
+    "sign": of_type(Quantity, lambda q: q.sign), "compareTo": _compared,
+    "isGreaterThan": lambda a, b: _compared(a, b) > 0,
+    "isLessThan": lambda a, b: _compared(a, b) < 0,
+    "asApproximateFloat": of_type(Quantity, _float), "asInteger": of_type(Quantity, _as_integer),
+    "isInteger": of_type(Quantity, lambda q: _exact(q) is not None),
+    "add": of_type(Quantity, lambda q, other: q.add(_other_quantity(other))),
+    "sub": of_type(Quantity, lambda q, other: q.sub(_other_quantity(other))),
+    "semver": texts(_semver, bool), "isSemver": texts(_is(_semver), bool),
+    "major": of_type(Semver, lambda v: v.numbers[0]),
+    "minor": of_type(Semver, lambda v: v.numbers[1]),
+    "patch": of_type(Semver, lambda v: v.numbers[2]),
+    "ip": _ip, "isIP": texts(_is(parse_ip)), "ip.isCanonical": texts(_is_canonical),
+    "family": of_type(_IPS, lambda ip: ip.version),
+    "isUnspecified": of_type(_IPS, lambda ip: ip.is_unspecified),
+    "isLoopback": of_type(_IPS, lambda ip: ip.is_loopback),
+    "isLinkLocalMulticast": of_type(_IPS, _is_link_local_multicast),
+    "isLinkLocalUnicast": of_type(_IPS, lambda ip: ip.is_link_local),
+    "isGlobalUnicast": of_type(_IPS, _is_global),
+    "cidr": texts(parse_cidr), "isCIDR": texts(_is(parse_cidr)),
+    "containsIP": of_type(CidrValue, _contains_ip),
+    "containsCIDR": of_type(CidrValue, _contains_cidr),
+    "prefixLength": of_type(CidrValue, lambda cidr: cidr.network.prefixlen),
+    "masked": of_type(CidrValue, _masked),
+    "url": texts(_url), "isURL": texts(_is(_url)),
+    "getScheme": of_type(Url, lambda url: url.scheme),
+    "getHost": of_type(Url, lambda url: url.host),
+    "getHostname": of_type(Url, lambda url: url.hostname),
+    "getPort": of_type(Url, lambda url: url.port),
+    "getEscapedPath": of_type(Url, lambda url: url.escaped_path),
+    "getQuery": of_type(Url, lambda url: {key: list(values) for key, values in url.query}),
+    "validate": of_type(NamedFormat, _validate), "format.named": texts(_named),
+    **{f"format.{name}": _format(name) for name in _FORMATS},
+}  # fmt: skip

@@ -1,0 +1,229 @@
+"""Functions of lists, sets, maps and optional values.
+
+Sources: cel-go ext/lists.go (version 3), ext/sets.go, cel/optional types, ext/comprehensions.go;
+apiserver pkg/cel/library/lists.go.
+"""
+
+from functools import cmp_to_key
+from itertools import pairwise
+from typing import Any, Final
+
+from stower.cel.library_standard import (
+    INDEX_OF,
+    LAST_INDEX_OF,
+    Function,
+    add,
+    contained,
+    no_overload,
+)
+from stower.cel.values import (
+    NOTHING,
+    CelError,
+    Duration,
+    Maybe,
+    Timestamp,
+    Uint,
+    compare,
+    is_same,
+    key_of,
+)
+
+INCLUDES_MAX: Final = 48  # ResourceSliceMaxAttributeValuesPerDevice
+
+
+def lists(function: Function, *others: type) -> Function:
+    """A function of a list, and of values of these types (the rest, where given, is optional)."""
+
+    def checked(target: Any, *args: Any) -> Any:
+        if type(target) is not list or len(args) > len(others):
+            raise no_overload()
+        if any(type(arg) is not other for arg, other in zip(args, others)):
+            raise no_overload()
+        return function(target, *args)
+
+    return checked
+
+
+def _slice(items: list[Any], start: int, end: int) -> list[Any]:
+    if start < 0 or end < 0:
+        raise CelError(f"cannot slice({start}, {end}), negative indexes not supported")
+    if start > end:
+        raise CelError(
+            f"cannot slice({start}, {end}), start index must be less than or equal to end index"
+        )
+    if end > len(items):
+        raise CelError(f"cannot slice({start}, {end}), list is length {len(items)}")
+    return items[start:end]
+
+
+def _flatten(items: list[Any], depth: int = 1) -> list[Any]:
+    if depth < 0:
+        raise CelError("level must be non-negative")
+    flat: list[Any] = []
+    for item in items:
+        if type(item) is list and depth > 0:
+            flat.extend(_flatten(item, depth - 1))
+        else:
+            flat.append(item)
+    return flat
+
+
+def _range(count: Any) -> list[int]:
+    if type(count) is not int:
+        raise no_overload()
+    if count > 1_000_000:
+        # What upstream's cost limit refuses before it is built.
+        raise CelError("operation cancelled: actual cost limit exceeded")
+    return list(range(count))
+
+
+def _distinct(items: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for item in items:
+        if not any(is_same(item, other) for other in found):
+            found.append(item)
+    return found
+
+
+def _same_types(items: list[Any]) -> None:
+    if any(type(item) is not type(items[0]) for item in items):
+        raise CelError("list elements must have the same type")
+    if items and not isinstance(items[0], bool | int | float | str | bytes | Duration | Timestamp):
+        raise CelError("list elements must be comparable")
+
+
+def _sort(items: list[Any]) -> list[Any]:
+    _same_types(items)
+    return sorted(items, key=cmp_to_key(compare))
+
+
+def _sort_by(items: list[Any], keys: list[Any]) -> list[Any]:
+    _same_types(keys)
+    order = sorted(range(len(items)), key=lambda i: cmp_to_key(compare)(keys[i]))
+    return [items[i] for i in order]
+
+
+def _is_sorted(items: list[Any]) -> bool:
+    return all(compare(a, b) in (-1, 0) for a, b in pairwise(items))
+
+
+def _sum(items: list[Any]) -> Any:
+    # The sum of nothing is of the type that the checker knew; 0 stands for all of them.
+    total: Any = items[0] if items else 0
+    for item in items[1:]:
+        total = add(total, item)
+    if type(total) not in (int, Uint, float, Duration):
+        raise no_overload()
+    return total
+
+
+def _extreme(name: str, wanted: int) -> Function:
+    def extreme(items: list[Any]) -> Any:
+        if not items:
+            raise CelError(f"{name} called on empty list")
+        best = items[0]
+        for item in items[1:]:
+            if compare(item, best) == wanted:
+                best = item
+        return best
+
+    return lists(extreme)
+
+
+def _list_index_of(target: Any, *args: Any) -> int:
+    if type(target) is not list:
+        return int(INDEX_OF(target, *args))
+    (wanted,) = args
+    return next((i for i, item in enumerate(target) if is_same(item, wanted)), -1)
+
+
+def _list_last_index_of(target: Any, *args: Any) -> int:
+    if type(target) is not list:
+        return int(LAST_INDEX_OF(target, *args))
+    (wanted,) = args
+    return next((i for i in reversed(range(len(target))) if is_same(target[i], wanted)), -1)
+
+
+def _sets_contains(items: list[Any], others: list[Any]) -> bool:
+    return all(contained(other, items) for other in others)
+
+
+def _sets_equivalent(items: list[Any], others: list[Any]) -> bool:
+    return _sets_contains(items, others) and _sets_contains(others, items)
+
+
+def _sets_intersects(items: list[Any], others: list[Any]) -> bool:
+    return any(contained(other, items) for other in others)
+
+
+def maybes(function: Function) -> Function:
+    """A function of an optional value."""
+
+    def checked(target: Any, *args: Any) -> Any:
+        if type(target) is not Maybe:
+            raise no_overload()
+        return function(target, *args)
+
+    return checked
+
+
+def _value(maybe: Maybe) -> Any:
+    if not maybe.is_some:
+        raise CelError("optional.none() dereference")
+    return maybe.value
+
+
+_ZERO: Final = (False, 0, 0.0, "", b"", None, Duration(0))
+
+
+def _of_non_zero(value: Any) -> Maybe:
+    is_empty = isinstance(value, list | dict) and not value
+    if is_empty or any(type(value) in (type(zero), Uint) and value == zero for zero in _ZERO):
+        return NOTHING
+    return Maybe(value)
+
+
+def _unwrap(items: Any) -> list[Any]:
+    if type(items) is not list or any(type(item) is not Maybe for item in items):
+        raise no_overload()
+    return [item.value for item in items if item.is_some]
+
+
+def _insert(into: Any, *entry: Any) -> dict[Any, Any]:
+    added = {key_of(entry[0]): entry[1]} if len(entry) == 2 else entry[0]
+    if not isinstance(into, dict) or not isinstance(added, dict):
+        raise no_overload()
+    for key in added:
+        if key in into:
+            raise CelError(f"insert failed: key {key} already exists")
+    return {**into, **added}
+
+
+def _includes(target: Any, wanted: Any) -> bool:
+    if type(target) is not list:
+        return is_same(target, wanted)
+    for item in target[:INCLUDES_MAX]:
+        if is_same(item, wanted):
+            return True
+    if len(target) > INCLUDES_MAX:
+        raise CelError(
+            f"'includes' function cannot be applied to lists longer than {INCLUDES_MAX} values"
+        )
+    return False
+
+
+FUNCTIONS: Final[dict[str, Function]] = {
+    "slice": lists(_slice, int, int), "flatten": lists(_flatten, int), "lists.range": _range,
+    "reverse": lists(lambda items: items[::-1]), "distinct": lists(_distinct),
+    "sort": lists(_sort), "@sortByAssociatedKeys": lists(_sort_by, list),
+    "isSorted": lists(_is_sorted), "sum": lists(_sum), "max": _extreme("max", 1),
+    "min": _extreme("min", -1), "indexOf": _list_index_of, "lastIndexOf": _list_last_index_of,
+    "sets.contains": lists(_sets_contains, list), "sets.equivalent": lists(_sets_equivalent, list),
+    "sets.intersects": lists(_sets_intersects, list), "optional.of": Maybe,
+    "optional.ofNonZeroValue": _of_non_zero, "optional.none": lambda: NOTHING,
+    "value": maybes(_value), "hasValue": maybes(lambda maybe: maybe.is_some),
+    "first": lists(lambda items: Maybe(items[0]) if items else NOTHING),
+    "last": lists(lambda items: Maybe(items[-1]) if items else NOTHING),
+    "optional.unwrap": _unwrap, "unwrapOpt": _unwrap, "cel.@mapInsert": _insert,
+    "includes": _includes,
+}  # fmt: skip

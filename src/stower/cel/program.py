@@ -1,0 +1,481 @@
+"""A checked tree as closures: called with what its variables hold, they give the value.
+
+Each closure is given the frame, a list of slots: the variables, then one slot for each name that a
+comprehension introduces. Source: cel-go interpreter (what errors do: `&&` and `||` absorb them
+where the other side decides; a fold's accumulator carries them).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from stower.cel import library_format, library_kubernetes, library_lists, library_standard
+from stower.cel.checker import Checked
+from stower.cel.declarations import FUNCTIONS as DECLARED
+from stower.cel.declarations import TYPE_NAMES
+from stower.cel.syntax import Call, Fold, Ident, ListOf, Literal, MapOf, Node, Select
+from stower.cel.values import (
+    NO_OVERLOAD,
+    NOTHING,
+    CelError,
+    Maybe,
+    TypeName,
+    Uint,
+    go_type,
+    key_of,
+    type_name,
+    value_of,
+)
+
+Frame = list[Any]
+Run = Callable[[Frame], Any]
+
+IMPLEMENTED: Final[Mapping[str, Callable[..., Any]]] = {
+    **library_standard.FUNCTIONS,
+    **library_lists.FUNCTIONS,
+    **library_format.FUNCTIONS,
+    **library_kubernetes.FUNCTIONS,
+}
+COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
+# Conversions of constants are done when a program is made, and their errors told then.
+_FOLDED: Final = frozenset(
+    ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
+)
+
+
+class Instantiation(Exception):
+    """A constant in the expression cannot be converted."""
+
+
+class CostExceeded(CelError):
+    """The limit was reached: nothing absorbs that."""
+
+    def __init__(self) -> None:
+        super().__init__(COST_EXCEEDED)
+
+
+def build(checked: Checked, variables: Sequence[str], steps_max: int | None) -> Run:
+    """The program: to be called with a list of the variables' values, which it extends.
+
+    With `steps_max`, it ends in CostExceeded after so many parts were looked at in loops.
+    """
+    builder = _Builder(checked, variables, steps_max)
+    run = builder.visit(checked.tree)
+    slots = builder.slots - len(variables)
+    if not slots:
+        return run
+
+    def with_slots(frame: Frame) -> Any:
+        return run([*frame, *([None] * slots)])
+
+    return with_slots
+
+
+class _Later:
+    """The value of a name that `cel.bind` gave: worked out when first asked for."""
+
+    __slots__ = ("run", "value")
+
+    def __init__(self, run: Run) -> None:
+        self.run: Run | None = run
+        self.value: Any = None
+
+
+class _Builder:
+    def __init__(self, checked: Checked, variables: Sequence[str], steps_max: int | None) -> None:
+        self.checked = checked
+        self.globals = {name: slot for slot, name in enumerate(variables)}
+        self.names: list[tuple[str, int]] = []
+        self.slots = len(variables)
+        self.steps_max = steps_max
+        self.counter = -1
+        if steps_max is not None:
+            self.counter = self.new_slot()
+
+    def new_slot(self) -> int:
+        self.slots += 1
+        return self.slots - 1
+
+    def visit(self, node: Node) -> Run:
+        match node:
+            case Literal():
+                value = Uint(node.value) if node.kind == "uint" else node.value
+                return lambda frame: value
+            case Ident():
+                return self.ident(node)
+            case Select():
+                return self.select(node)
+            case Call():
+                return self.call(node)
+            case ListOf():
+                return self.list_of(node)
+            case MapOf():
+                return self.map_of(node)
+            case Fold():
+                return self.fold(node)
+        raise AssertionError(node)
+
+    def ident(self, node: Ident) -> Run:
+        for name, slot in reversed(self.names):
+            if name == node.name:
+                return _slot(slot)
+        name = node.name.removeprefix(".")
+        if name in self.globals:
+            slot = self.globals[name]
+            return lambda frame: frame[slot]
+        return _type_value(name)
+
+    def select(self, node: Select) -> Run:
+        if node in self.checked.names:
+            return _type_value(self.checked.names[node])
+        operand, name = self.visit(node.operand), node.name
+        if node.test:
+            return lambda frame: _has(operand(frame), name)
+        return lambda frame: field(operand(frame), name)
+
+    def call(self, node: Call) -> Run:
+        name = self.checked.globals.get(node, node.function).removeprefix(".")
+        nodes = list(node.args)
+        if node.target is not None and node not in self.checked.globals:
+            nodes.insert(0, node.target)
+        runs = [self.visit(arg) for arg in nodes]
+        special = _SPECIAL.get(name)
+        if special is not None:
+            return special(*runs)
+        function = IMPLEMENTED[name]
+        if name in _FOLDED and isinstance(nodes[0], Literal):
+            try:
+                value = function(runs[0]([]))
+            except CelError as error:
+                raise Instantiation(str(error)) from None
+            return lambda frame: value
+        return _called(name, function, runs)
+
+    def list_of(self, node: ListOf) -> Run:
+        runs = [self.visit(item) for item in node.items]
+        if not node.optional:
+            if all(isinstance(item, Literal) for item in node.items):
+                values = [run([]) for run in runs]
+                return lambda frame: values
+            return lambda frame: [run(frame) for run in runs]
+        optional = node.optional
+
+        def build(frame: Frame) -> list[Any]:
+            items: list[Any] = []
+            for index, run in enumerate(runs):
+                value = run(frame)
+                if index in optional:
+                    if type(value) is not Maybe:
+                        raise CelError(
+                            "cannot initialize optional list element from non-optional value "
+                            f"{value}"
+                        )
+                    if not value.is_some:
+                        continue
+                    value = value.value
+                items.append(value)
+            return items
+
+        return build
+
+    def map_of(self, node: MapOf) -> Run:
+        entries = [(self.visit(k), self.visit(v), optional) for k, v, optional in node.entries]
+
+        def build(frame: Frame) -> dict[Any, Any]:
+            result: dict[Any, Any] = {}
+            for key_run, value_run, optional in entries:
+                key, value = key_run(frame), value_run(frame)
+                if optional:
+                    if type(value) is not Maybe:
+                        raise CelError(
+                            f"cannot initialize optional entry '{key}' from non-optional value "
+                            f"{value}"
+                        )
+                    if not value.is_some:
+                        continue
+                    value = value.value
+                result[key_of(key)] = value
+            return result
+
+        return build
+
+    def fold(self, node: Fold) -> Run:
+        if isinstance(node.condition, Literal) and node.condition.value is False:
+            return self.bind(node)
+        over, init = self.visit(node.over), self.visit(node.init)
+        accu, first = self.new_slot(), self.new_slot()
+        second = self.new_slot() if node.second is not None else -1
+        self.names.append((node.accu, accu))
+        self.names.append((node.first, first))
+        if node.second is not None:
+            self.names.append((node.second, second))
+        condition, step = self.visit(node.condition), self.visit(node.step)
+        del self.names[-2 if node.second is not None else -1 :]
+        result = self.visit(node.result)
+        self.names.pop()
+        counter, steps_max = self.counter, self.steps_max
+
+        def run(frame: Frame) -> Any:
+            pairs = _pairs(over(frame), second >= 0)
+            frame[accu] = init(frame)
+            for key, value in pairs:
+                if steps_max is not None:
+                    frame[counter] = (frame[counter] or 0) + _STEPS_OF_LOOP
+                    if frame[counter] > steps_max:
+                        raise CostExceeded
+                frame[first] = key
+                if second >= 0:
+                    frame[second] = value
+                if condition(frame) is not True:
+                    break
+                try:
+                    stepped = step(frame)
+                except CostExceeded:
+                    raise
+                except CelError as error:
+                    stepped = error
+                frame[accu] = stepped
+            return result(frame)
+
+        return run
+
+    def bind(self, node: Fold) -> Run:
+        """A name for a value, worked out when first used and then kept."""
+        init = self.visit(node.init)
+        slot = self.new_slot()
+        self.names.append((node.accu, slot))
+        result = self.visit(node.result)
+        self.names.pop()
+
+        def run(frame: Frame) -> Any:
+            frame[slot] = _Later(init)
+            return result(frame)
+
+        return run
+
+
+# What one turn of a loop counts for, in units of cost: the condition, the step and its parts.
+_STEPS_OF_LOOP: Final = 4
+
+
+def _type_value(name: str) -> Run:
+    value = TypeName({"null": "null_type"}.get(name, name))
+    assert name in TYPE_NAMES
+    return lambda frame: value
+
+
+def _slot(slot: int) -> Run:
+    def run(frame: Frame) -> Any:
+        value = frame[slot]
+        if isinstance(value, CelError):
+            raise value
+        if type(value) is _Later:
+            if value.run is not None:
+                try:
+                    value.value = value.run(frame)
+                except CostExceeded:
+                    raise
+                except CelError as error:
+                    value.value = error
+                value.run = None
+            if isinstance(value.value, CelError):
+                raise value.value
+            return value.value
+        return value
+
+    return run
+
+
+def _pairs(value: Any, both: bool) -> list[tuple[Any, Any]]:
+    if type(value) is list:
+        return list(enumerate(value)) if both else [(item, None) for item in value]
+    if isinstance(value, dict):
+        return [(value_of(key), item) for key, item in value.items()]
+    if both:
+        raise CelError(f"unsupported comprehension range type: {go_type(value)}")
+    raise CelError(f"got '{go_type(value)}', expected iterable type")
+
+
+def field(value: Any, name: str) -> Any:
+    """`value.name`. CelError where there is none."""
+    try:
+        return value[name]
+    except (KeyError, TypeError, IndexError):
+        pass
+    if hasattr(type(value), "field"):  # a message
+        return value.field(name)
+    if type(value) is Maybe:
+        return select_optional(value, name)
+    raise CelError(f"no such key: {name}")
+
+
+def _has(value: Any, name: str) -> bool:
+    if isinstance(value, Maybe):
+        return value.is_some and _has(value.value, name)
+    if hasattr(type(value), "field"):
+        return True
+    if isinstance(value, dict):
+        return name in value or type(value).__name__ == "Overlay"
+    return False
+
+
+def index(value: Any, key: Any) -> Any:
+    """`value[key]`."""
+    if isinstance(value, dict):
+        try:
+            return value[key_of(key)]
+        except KeyError:
+            raise CelError(f"no such key: {library_standard.to_string(key)}") from None
+    if type(value) is list:
+        if type(key) not in (int, Uint, float) or key != int(key):
+            raise CelError(f"unsupported index type '{type_name(key)}' in list")
+        if not 0 <= key < len(value):
+            raise CelError(f"index out of bounds: {int(key)}")
+        return value[int(key)]
+    if type(value) is Maybe:
+        return index_optional(value, key)
+    raise CelError(f"no such key: {library_standard.to_string(key)}")
+
+
+def select_optional(value: Any, name: str) -> Maybe:
+    """`value.?name`."""
+    return index_optional(value, name)
+
+
+def index_optional(value: Any, key: Any) -> Maybe:
+    """`value[?key]`."""
+    if type(value) is Maybe:
+        return index_optional(value.value, key) if value.is_some else NOTHING
+    if hasattr(type(value), "field"):
+        return Maybe(value.field(key))
+    if isinstance(value, dict):
+        found = key_of(key)
+        known = found in value or type(value).__name__ == "Overlay"
+        return Maybe(value[found]) if known else NOTHING
+    if type(value) is list:
+        is_number = type(key) in (int, Uint, float) and key == int(key)
+        return Maybe(value[int(key)]) if is_number and 0 <= key < len(value) else NOTHING
+    return NOTHING
+
+
+def _called(name: str, function: Callable[..., Any], runs: list[Run]) -> Run:
+    is_operator = name.startswith(("_", "@", "!", "-"))
+
+    def explained(error: CelError, args: list[Any]) -> CelError:
+        if is_operator or str(error) != NO_OVERLOAD:
+            return error
+        return CelError(f"{NO_OVERLOAD}: {name}({', '.join(type_name(arg) for arg in args)})")
+
+    if len(runs) == 1:
+        (only,) = runs
+
+        def one(frame: Frame) -> Any:
+            value = only(frame)
+            try:
+                return function(value)
+            except CelError as error:
+                raise explained(error, [value]) from None
+
+        return one
+    if len(runs) == 2:
+        left, right = runs
+
+        def two(frame: Frame) -> Any:
+            a, b = left(frame), right(frame)
+            try:
+                return function(a, b)
+            except CelError as error:
+                raise explained(error, [a, b]) from None
+
+        return two
+
+    def many(frame: Frame) -> Any:
+        args = [run(frame) for run in runs]
+        try:
+            return function(*args)
+        except CelError as error:
+            raise explained(error, args) from None
+
+    return many
+
+
+def _decided_by(decisive: bool) -> Callable[[Run, Run], Run]:
+    """`&&` (false decides) or `||` (true does)."""
+
+    def special(left: Run, right: Run) -> Run:
+        def run(frame: Frame) -> Any:
+            problem: CelError | None = None
+            for side in (left, right):
+                try:
+                    value = side(frame)
+                except CostExceeded:
+                    raise
+                except CelError as error:
+                    problem = problem or error
+                    continue
+                if value is decisive:
+                    return decisive
+                if value is not (not decisive):
+                    problem = problem or CelError(NO_OVERLOAD)
+            if problem is not None:
+                raise problem
+            return not decisive
+
+        return run
+
+    return special
+
+
+def _conditional(condition: Run, then: Run, otherwise: Run) -> Run:
+    def run(frame: Frame) -> Any:
+        chosen = condition(frame)
+        if type(chosen) is not bool:
+            raise CelError(NO_OVERLOAD)
+        return then(frame) if chosen else otherwise(frame)
+
+    return run
+
+
+def _not_strictly_false(value: Run) -> Run:
+    def run(frame: Frame) -> Any:
+        try:
+            return value(frame) is not False
+        except CostExceeded:
+            raise
+        except CelError:
+            return True
+
+    return run
+
+
+def _or(first: Run, second: Run) -> Run:
+    def run(frame: Frame) -> Any:
+        maybe = first(frame)
+        return second(frame) if type(maybe) is Maybe and not maybe.is_some else maybe
+
+    return run
+
+
+def _or_value(first: Run, second: Run) -> Run:
+    def run(frame: Frame) -> Any:
+        maybe = first(frame)
+        if type(maybe) is not Maybe:
+            return maybe
+        return maybe.value if maybe.is_some else second(frame)
+
+    return run
+
+
+_SPECIAL: Final[Mapping[str, Callable[..., Run]]] = {
+    "_&&_": _decided_by(False),
+    "_||_": _decided_by(True),
+    "_?_:_": _conditional,
+    "@not_strictly_false": _not_strictly_false,
+    "or": _or,
+    "orValue": _or_value,
+    "_[_]": lambda value, key: lambda frame: index(value(frame), key(frame)),
+    "_[?_]": lambda value, key: lambda frame: index_optional(value(frame), key(frame)),
+    "_?._": lambda value, key: lambda frame: index_optional(value(frame), key(frame)),
+}
+
+MISSING: Final = sorted(DECLARED.keys() - IMPLEMENTED.keys() - _SPECIAL.keys())
+assert not MISSING, MISSING

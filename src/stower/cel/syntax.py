@@ -1,0 +1,538 @@
+"""Text to tree: tokens, precedence, macros, and syntax errors in the words of cel-go.
+
+Source: CEL specification, "Syntax"; cel-go parser (its positions: an operator's, a call's opening
+bracket, a selection's dot; its limits).
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+# cel-go goes down to 250; Python's stack does not, and nobody writes so.
+DEPTH_MAX: Final = 100
+STARTS: Final = (
+    "'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', "
+    "NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER"
+)
+STARTS_OF_INDEX: Final = STARTS.replace("'!', ", "'!', '?', ")
+RESERVED: Final = frozenset(
+    "as break const continue else for function if import let loop package namespace return var "
+    "void while".split()
+)
+
+_TOKEN: Final = re.compile(
+    r"""
+    (?P<space>[\t\x20\r\n\f]+|//[^\n]*)
+  | (?P<text>[rR]?(?:\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3}
+            |\"(?:[^\\\"\n\r]|\\.)*\"|'(?:[^\\'\n\r]|\\.)*'))
+  | (?P<bytes>[bB][rR]?(?:\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3}
+            |\"(?:[^\\\"\n\r]|\\.)*\"|'(?:[^\\'\n\r]|\\.)*'))
+  | (?P<double>(?:[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+))
+  | (?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])
+  | (?P<int>0x[0-9a-fA-F]+|[0-9]+)
+  | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<sign>==|!=|<=|>=|&&|\|\||[-\[\]{}().,!?:+*/%<>])
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+# Raw strings end at the first quote: a backslash escapes nothing in them.
+_RAW: Final = re.compile(
+    r"""[bB]?[rR](?:\"{3}.*?\"{3}|'{3}.*?'{3}|\"[^\"\n\r]*\"|'[^'\n\r]*')""", re.DOTALL
+)
+
+
+class Issue(NamedTuple):
+    """One thing that is wrong, and where: an offset into the text, -1 before its start."""
+
+    offset: int
+    message: str
+
+
+class CompileError(ValueError):
+    """The text is no valid expression; `issues` says why, in the order of their places."""
+
+    def __init__(self, issues: list[Issue]) -> None:
+        super().__init__(issues[0].message)
+        self.issues = issues
+
+
+def explain(text: str, issues: list[Issue]) -> str:
+    """The issues as cel-go prints them: place, message, the line and a pointer below it.
+
+    At most 100 of them, as there.
+    """
+    said = []
+    for offset, message in issues[:100]:
+        before = text[: max(offset, 0)]
+        line = before.count("\n") + 1
+        start = before.rfind("\n") + 1
+        column = offset - start
+        source = text[start:].split("\n", 1)[0]
+        said.append(f"ERROR: <input>:{line}:{column + 1}: {message}")
+        if source:
+            pointed = source.replace("\t", " ")
+            dots = "".join("．" if ord(c) > 0x7F else "." for c in pointed[:column])
+            wide = ord(pointed[column]) > 0x7F if 0 <= column < len(pointed) else False
+            said[-1] += f"\n | {pointed}\n | {dots}{'＾' if wide else '^'}"
+    if len(issues) > 100:
+        said.append(f"{len(issues) - 100} more errors were truncated")
+    return "\n".join(said)
+
+
+# ------------------------------------------------------------------------------------------ tree
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A part of an expression. `offset` is its place in the text."""
+
+    offset: int
+
+
+@dataclass(slots=True, eq=False)
+class Literal(Node):
+    """A constant: bool, int, Uint (kind says which), float, str, bytes or None."""
+
+    kind: str
+    value: Any
+
+
+@dataclass(slots=True, eq=False)
+class Ident(Node):
+    """A name."""
+
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class Select(Node):
+    """`operand.field`; with `test`, has(operand.field)."""
+
+    operand: Node
+    name: str
+    test: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Call(Node):
+    """A function or an operator (`_+_`); `target` is what a method is called on."""
+
+    function: str
+    target: Node | None
+    args: list[Node]
+
+
+@dataclass(slots=True, eq=False)
+class ListOf(Node):
+    """`[a, ?b]`; `optional` has the indices with a question mark."""
+
+    items: list[Node]
+    optional: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class MapOf(Node):
+    """`{a: b, ?c: d}`: keys, values, and whether the entry is optional."""
+
+    entries: list[tuple[Node, Node, bool]]
+
+
+@dataclass(slots=True, eq=False)
+class Struct(Node):
+    """`Message{field: value}`: parsed, and always refused, for there are no messages."""
+
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class Fold(Node):
+    """A comprehension: what all macros over lists and maps become.
+
+    For each element of `over` (and `second`, the value or element where `first` is key or index),
+    `accu` becomes `step` as long as `condition` holds; then `result`. `cel.bind` is one over
+    nothing.
+    """
+
+    over: Node
+    first: str
+    second: str | None
+    accu: str
+    init: Node
+    condition: Node
+    step: Node
+    result: Node
+
+
+# ---------------------------------------------------------------------------------------- tokens
+
+
+class Token(NamedTuple):
+    """Kind (text, bytes, double, uint, int, name, sign, end), its text, its offset."""
+
+    kind: str
+    text: str
+    offset: int
+
+
+def tokens(text: str) -> list[Token]:
+    """The tokens, the last of kind `end`. CompileError where something is none."""
+    found: list[Token] = []
+    at = 0
+    while at < len(text):
+        match = _RAW.match(text, at)
+        if match is not None:
+            kind = "bytes" if match[0][0] in "bB" else "text"
+        else:
+            match = _TOKEN.match(text, at)
+            if match is None:
+                bad = text[at]
+                raise CompileError(
+                    [Issue(at, f"Syntax error: token recognition error at: '{bad}'")]
+                )
+            kind = match.lastgroup or ""
+        if kind != "space":
+            found.append(Token(kind, match[0], at))
+        at = match.end()
+    found.append(Token("end", "<EOF>", len(text)))
+    return found
+
+
+_ESCAPES: Final = {
+    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    "\\": "\\", "?": "?", '"': '"', "'": "'", "`": "`",
+}  # fmt: skip
+_ESCAPE: Final = re.compile(
+    r"\\(?:x([0-9a-fA-F]{2})|X([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})"
+    r"|([0-3][0-7]{2})|(.))",
+    re.DOTALL,
+)
+
+
+def unquote(token: Token) -> str | bytes:
+    """The value of a string or bytes literal. CompileError for an escape that is none."""
+    text = token.text
+    is_bytes = token.kind == "bytes"
+    if is_bytes:
+        text = text[1:]
+    raw = text[0] in "rR"
+    if raw:
+        text = text[1:]
+    quote = 3 if text[:3] in ('"""', "'''") else 1
+    text = text[quote:-quote].replace("\r\n", "\n").replace("\r", "\n")
+    pieces: list[str | int] = []  # int: a byte
+    at = 0
+    for match in () if raw else _ESCAPE.finditer(text):
+        pieces.append(text[at : match.start()])
+        at = match.end()
+        hexadecimal = match[1] or match[2]
+        code = match[3] or match[4]
+        if hexadecimal or match[5]:
+            number = int(hexadecimal, 16) if hexadecimal else int(match[5], 8)
+            pieces.append(number if is_bytes else chr(number))
+        elif code:
+            number = int(code, 16)
+            if is_bytes or number > 0x10FFFF or 0xD800 <= number < 0xE000:
+                raise _bad_escape(token)
+            pieces.append(chr(number))
+        elif match[6] in _ESCAPES:
+            pieces.append(_ESCAPES[match[6]])
+        else:
+            raise _bad_escape(token)
+    pieces.append(text[at:])
+    if is_bytes:
+        return b"".join(bytes([p]) if isinstance(p, int) else p.encode() for p in pieces)
+    return "".join(str(piece) for piece in pieces)
+
+
+def _bad_escape(token: Token) -> CompileError:
+    kind = "bytes" if token.kind == "bytes" else "string"
+    return CompileError(
+        [Issue(token.offset, f"Syntax error: invalid {kind} literal: unable to unescape string")]
+    )
+
+
+# ---------------------------------------------------------------------------------------- parser
+
+_BINARY: Final = {
+    "||": 1, "&&": 2,
+    "<": 3, "<=": 3, ">": 3, ">=": 3, "==": 3, "!=": 3, "in": 3,
+    "+": 4, "-": 4, "*": 5, "/": 5, "%": 5,
+}  # fmt: skip
+
+
+def operator(sign: str) -> str:
+    """What cel-go calls the function of a binary operator."""
+    return "@in" if sign == "in" else f"_{sign}_"
+
+
+Macro = Callable[["Parser", int, Node | None, list[Node]], Node | None]
+
+
+class Parser:
+    """Precedence climbing over the tokens of one text."""
+
+    def __init__(self, text: str, macros: dict[tuple[str, int, bool], Macro]) -> None:
+        self.text = text
+        self.tokens = tokens(text)
+        self.at = 0
+        self.depth = 0
+        self.macros = macros
+        self.issues: list[Issue] = []
+
+    def parse(self) -> Node:
+        """The tree of the whole text."""
+        tree = self.expression()
+        if self.token.kind != "end":
+            self.wrong("<EOF>", is_end=True)
+        if self.issues:
+            raise CompileError(sorted(self.issues))
+        return tree
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.at]
+
+    def takes(self, sign: str) -> Token | None:
+        """The token, if it is this sign; then it is behind us."""
+        token = self.tokens[self.at]
+        if token.text == sign and token.kind in ("sign", "name"):
+            self.at += 1
+            return token
+        return None
+
+    def wants(self, sign: str) -> Token:
+        """The token, which must be this sign."""
+        return self.takes(sign) or self.wrong(f"'{sign}'")
+
+    def wrong(self, expected: str, is_end: bool = False) -> Any:
+        """Raise what ANTLR would say: a token too many if what follows it is what was expected."""
+        token = self.token
+        after = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
+        fits = after.kind == "end" if is_end else f"'{after.text}'" == expected
+        kind = "extraneous" if token.kind != "end" and fits else "mismatched"
+        # An empty text ends before it begins.
+        offset = token.offset if self.text else -1
+        raise CompileError(
+            [Issue(offset, f"Syntax error: {kind} input '{token.text}' expecting {expected}")]
+        )
+
+    def expression(self) -> Node:
+        """A conditional, or what binds tighter."""
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise CompileError([Issue(-1, f"expression recursion limit exceeded: {DEPTH_MAX}")])
+        tree = self.binary(1)
+        question = self.takes("?")
+        if question is not None:
+            then = self.binary(1)
+            self.wants(":")
+            otherwise = self.expression()
+            tree = Call(question.offset, "_?_:_", None, [tree, then, otherwise])
+        self.depth -= 1
+        return tree
+
+    def binary(self, lowest: int) -> Node:
+        left = self.unary()
+        links = 0
+        while True:
+            token = self.token
+            strength = _BINARY.get(token.text, 0) if token.kind in ("sign", "name") else 0
+            if strength < lowest or strength == 0:
+                return left
+            if token.text in ("&&", "||"):
+                left = self.chain(left, token.text, strength)
+                continue
+            links += 1
+            if links > DEPTH_MAX:
+                raise CompileError([Issue(-1, "max recursion depth exceeded")])
+            self.at += 1
+            right = self.binary(strength + 1)
+            left = Call(token.offset, operator(token.text), None, [left, right])
+
+    def chain(self, first: Node, sign: str, strength: int) -> Node:
+        """All that one logical operator joins, as a balanced tree: it may be long."""
+        terms, signs = [first], []
+        while (token := self.takes(sign)) is not None:
+            signs.append(token.offset)
+            terms.append(self.binary(strength + 1))
+
+        def between(low: int, high: int) -> Node:
+            middle = (low + high + 1) // 2
+            left = terms[middle] if middle == low else between(low, middle - 1)
+            right = terms[middle + 1] if middle == high else between(middle + 1, high)
+            return Call(signs[middle], operator(sign), None, [left, right])
+
+        return between(0, len(signs) - 1)
+
+    def unary(self) -> Node:
+        token = self.token
+        if token.kind == "sign" and token.text in "!-":
+            count = 0
+            start = self.at
+            while self.takes(token.text):
+                count += 1
+            if token.text == "-" and self.token.kind in ("int", "double"):
+                # The last minus belongs to the number.
+                self.at -= 1
+                count -= 1
+            operand = self.member()
+            if count % 2:
+                name = "!_" if token.text == "!" else "-_"
+                return Call(self.tokens[start].offset, name, None, [operand])
+            return operand
+        return self.member()
+
+    def member(self) -> Node:
+        tree = self.primary()
+        links = 0
+        while True:
+            links += 1
+            if links > DEPTH_MAX:
+                raise CompileError([Issue(-1, f"expression recursion limit exceeded: {DEPTH_MAX}")])
+            token = self.token
+            if self.takes("."):
+                optional = self.takes("?")
+                name = self.name("IDENTIFIER")
+                opening = None if optional else self.takes("(")
+                if opening is not None:
+                    tree = self.called(opening.offset, name.text, tree)
+                elif optional:
+                    field_name = Literal(name.offset, "string", name.text)
+                    tree = Call(token.offset, "_?._", None, [tree, field_name])
+                else:
+                    tree = Select(token.offset, tree, name.text)
+            elif self.takes("["):
+                optional = self.takes("?")
+                if not self.starts():
+                    self.wrong(f"{{{STARTS if optional else STARTS_OF_INDEX}}}")
+                index = self.expression()
+                self.wants("]")
+                function = "_[?_]" if optional else "_[_]"
+                tree = Call(token.offset, function, None, [tree, index])
+            else:
+                return tree
+
+    def name(self, expected: str) -> Token:
+        token = self.token
+        if token.kind != "name" or token.text in ("true", "false", "null", "in"):
+            self.wrong(expected)
+        self.at += 1
+        return token
+
+    def starts(self) -> bool:
+        token = self.token
+        if token.kind == "sign":
+            return token.text in ("[", "{", "(", ".", "-", "!")
+        return token.kind != "end" and token.text != "in"
+
+    def primary(self) -> Node:
+        token = self.token
+        if not self.starts() or (token.kind == "sign" and token.text in "-!"):
+            if token.text == "-" and self.tokens[self.at + 1].kind in ("int", "double"):
+                self.at += 1
+                return self.number(self.tokens[self.at], "-", token.offset)
+            self.wrong(f"{{{STARTS}}}")
+        if token.kind in ("int", "uint", "double"):
+            return self.number(token, "", token.offset)
+        self.at += 1
+        if token.kind in ("text", "bytes"):
+            kind = "string" if token.kind == "text" else "bytes"
+            return Literal(token.offset, kind, unquote(token))
+        if token.kind == "name" and token.text in ("true", "false", "null"):
+            kind = "null" if token.text == "null" else "bool"
+            value = {"true": True, "false": False, "null": None}[token.text]
+            return Literal(token.offset, kind, value)
+        if token.kind == "name" or token.text == ".":
+            return self.named(token)
+        if token.text == "(":
+            tree = self.expression()
+            self.wants(")")
+            return tree
+        if token.text == "[":
+            return self.list_of(token.offset)
+        return self.map_of(token.offset)
+
+    def named(self, token: Token) -> Node:
+        """An identifier, a call of a function, or a message, which is none of ours."""
+        dotted = token.text == "."
+        name = self.name("IDENTIFIER") if dotted else token
+        if name.text in RESERVED:
+            self.issues.append(
+                Issue(name.offset, f"Syntax error: reserved identifier: {name.text}")
+            )
+        text = f".{name.text}" if dotted else name.text
+        opening = self.takes("(")
+        if opening is not None:
+            return self.called(opening.offset, text, None)
+        if self.token.text == "{" and self.token.kind == "sign":
+            self.at += 1
+            while not self.takes("}"):
+                self.takes("?")
+                self.name("IDENTIFIER")
+                self.wants(":")
+                self.expression()
+                if not self.takes(","):
+                    self.wants("}")
+                    break
+            return Struct(token.offset, text)
+        return Ident(token.offset, text)
+
+    def number(self, token: Token, sign: str, offset: int) -> Node:
+        self.at += 1
+        text = token.text
+        if token.kind == "double":
+            return Literal(offset, "double", float(sign + text))
+        digits = text[:-1] if token.kind == "uint" else text
+        number = int(digits, 16) if digits[:2] == "0x" else int(digits)
+        number = -number if sign else number
+        low, high = (0, 2**64 - 1) if token.kind == "uint" else (-(2**63), 2**63 - 1)
+        if not low <= number <= high:
+            self.issues.append(Issue(offset, f"Syntax error: invalid {token.kind} literal"))
+        return Literal(offset, token.kind, number)
+
+    def arguments(self, closing: str) -> Iterator[Node]:
+        """Expressions up to the closing sign, which is taken."""
+        if self.takes(closing):
+            return
+        while True:
+            yield self.expression()
+            if self.takes(closing):
+                return
+            if not self.takes(","):
+                self.wrong(f"'{closing}'")
+
+    def list_of(self, offset: int) -> Node:
+        items: list[Node] = []
+        optional: set[int] = set()
+        while not self.takes("]"):
+            if self.takes("?"):
+                optional.add(len(items))
+            items.append(self.expression())
+            if not self.takes(","):
+                self.wants("]")
+                break
+        return ListOf(offset, items, optional)
+
+    def map_of(self, offset: int) -> Node:
+        entries: list[tuple[Node, Node, bool]] = []
+        while not self.takes("}"):
+            optional = self.takes("?") is not None
+            key = self.expression()
+            self.wants(":")
+            entries.append((key, self.expression(), optional))
+            if not self.takes(","):
+                self.wants("}")
+                break
+        return MapOf(offset, entries)
+
+    def called(self, offset: int, function: str, target: Node | None) -> Node:
+        args = list(self.arguments(")"))
+        macro = self.macros.get((function, len(args), target is not None))
+        expanded = macro(self, offset, target, args) if macro is not None else None
+        return expanded if expanded is not None else Call(offset, function, target, args)
+
+    def refuse(self, offset: int, message: str) -> Node:
+        """Note what is wrong with a macro's arguments, and go on with something harmless."""
+        self.issues.append(Issue(offset, message))
+        return Literal(offset, "bool", True)

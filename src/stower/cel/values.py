@@ -1,0 +1,306 @@
+"""Values of CEL: what Python has no type for, equality, order, and errors.
+
+bool, int, float, str, bytes, None and list are themselves; a map is a dict under `key_of`.
+Sources: CEL specification "Values"; cel-go common/types.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import total_ordering
+from ipaddress import (
+    AddressValueError,
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from typing import Any, Final
+
+from stower.model.quantity import Quantity
+
+
+class CelError(Exception):
+    """What evaluation ends with, in cel-go's words."""
+
+
+NO_OVERLOAD: Final = "no such overload"
+
+
+class Uint(int):
+    """An unsigned integer."""
+
+    __slots__ = ()
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A span of time, in ns."""
+
+    ns: int
+
+    def __lt__(self, other: "Duration") -> bool:
+        return self.ns < other.ns
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    """A point in time, in ns since 1970-01-01T00:00:00Z."""
+
+    ns: int
+
+    def __lt__(self, other: "Timestamp") -> bool:
+        return self.ns < other.ns
+
+
+@dataclass(frozen=True, slots=True)
+class TypeName:
+    """A type as a value."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Maybe:
+    """An optional value; `none` holds none."""
+
+    value: Any
+    is_some: bool = True
+
+
+NOTHING: Final = Maybe(None, False)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFormat:
+    """A format that names have, by its name in the library."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """An absolute URL or path, in the parts that Go's net/url gives."""
+
+    text: str
+    scheme: str
+    host: str
+    hostname: str
+    port: str
+    escaped_path: str
+    query: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+_SEMVER: Final = re.compile(
+    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
+    r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?\Z",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Semver:
+    """A version; what comes after `+` counts for nothing when versions are compared.
+
+    `key` orders as SemVer 2.0.0 section 11 says: a release after all its previews; a number before
+    a word.
+    """
+
+    numbers: tuple[int, int, int]
+    key: tuple[Any, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Semver) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+def parse_semver(text: str) -> Semver | None:
+    """The version, if the text is one to the letter."""
+    match = _SEMVER.match(text)
+    if match is None:
+        return None
+    numbers = (int(match[1]), int(match[2]), int(match[3]))
+    if max(numbers) >= 2**64:
+        return None
+    parts: list[tuple[int, int, str]] = []
+    for part in (match[4] or "").split(".") if match[4] else ():
+        if part.isdigit():
+            if len(part) > 1 and part[0] == "0":
+                return None
+            parts.append((0, int(part), ""))
+        else:
+            parts.append((1, 0, part))
+    return Semver(numbers, (*numbers, not parts, tuple(parts)))
+
+
+Ip = IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class CidrValue:
+    """An address with a prefix length: the address keeps the bits that the prefix hides."""
+
+    address: Ip
+    network: IPv4Network | IPv6Network
+
+
+def parse_ip(text: str) -> Ip:
+    """An address as Kubernetes takes it: no zone, no IPv4 within IPv6, no leading zeros."""
+    try:
+        address = ip_address(text)
+    except (ValueError, AddressValueError):
+        raise CelError(f'IP Address "{text}" parse error during conversion from string') from None
+    if "%" in text:
+        raise CelError(f'IP address "{text}" with zone value is not allowed')
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        raise CelError(f'IPv4-mapped IPv6 address "{text}" is not allowed')
+    return address
+
+
+def parse_cidr(text: str) -> CidrValue:
+    """A network in CIDR notation, with the same restrictions."""
+    address_text, slash, bits = text.partition("/")
+    error = CelError(f'network address parse error during conversion from string: "{text}"')
+    if not slash or not bits.isdigit() or (len(bits) > 1 and bits[0] == "0"):
+        raise error
+    if "%" in text:
+        raise error
+    try:
+        address = ip_address(address_text)
+        network = ip_network(text, strict=False)
+    except ValueError:
+        raise error from None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        raise CelError(f'IPv4-mapped IPv6 address "{text}" is not allowed')
+    return CidrValue(address, network)
+
+
+class Overlay(dict[str, Any]):
+    """A map in which a key that is missing leads to an empty map: domains of a device."""
+
+    __slots__ = ()
+
+    def __missing__(self, key: object) -> dict[str, Any]:
+        return {}
+
+
+class Key:
+    """A bool as a key: to Python, True is 1."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
+
+
+_KEYS: Final = {True: Key(True), False: Key(False)}
+
+
+def key_of(value: Any) -> Any:
+    """How a map is keyed by the value. CelError where it cannot be."""
+    kind = type(value)
+    if kind is str or kind is int:
+        return value
+    if kind is bool:
+        return _KEYS[value]
+    if kind is Uint:
+        return int(value)
+    if kind is float:
+        return int(value) if value.is_integer() else value
+    raise CelError("unsupported key type")
+
+
+def value_of(key: Any) -> Any:
+    """The value that a map is keyed by."""
+    return key.value if type(key) is Key else key
+
+
+_NUMBERS: Final = (int, float, Uint)
+_IPS: Final = (IPv4Address, IPv6Address)
+_OPAQUE: Final = (Quantity, Semver, CidrValue, Url, NamedFormat, *_IPS)
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two values are equal: numbers by amount, other kinds only to their own."""
+    kind, other = type(a), type(b)
+    if kind in _NUMBERS:
+        return other in _NUMBERS and bool(a == b)
+    if kind is Overlay:
+        kind = dict
+    if other is Overlay:
+        other = dict
+    if kind is not other:
+        if kind in _OPAQUE and not (kind in _IPS and other in _IPS):
+            # A text is just not equal to a version; a version to a text is a fault.
+            raise CelError(NO_OVERLOAD)
+        return False
+    if kind is list:
+        return len(a) == len(b) and not any(map(differs, a, b))
+    if kind is dict:
+        return len(a) == len(b) and all(k in b and not differs(v, b[k]) for k, v in a.items())
+    if kind is Maybe:
+        return a.is_some == b.is_some and (not a.is_some or equal(a.value, b.value))
+    return bool(a == b)
+
+
+def is_same(a: Any, b: Any) -> bool:
+    """Whether two values are equal; not where they cannot be compared."""
+    try:
+        return equal(a, b)
+    except CelError:
+        return False
+
+
+def differs(a: Any, b: Any) -> bool:
+    """Whether two values are known to be unequal."""
+    try:
+        return not equal(a, b)
+    except CelError:
+        return False
+
+
+_ORDERED: Final = (bool, str, bytes, Timestamp, Duration)
+
+
+def compare(a: Any, b: Any) -> int:
+    """-1, 0 or 1; CelError where the values have no order. NaN is beyond all order: 2."""
+    kind, other = type(a), type(b)
+    if not (kind in _NUMBERS and other in _NUMBERS) and (kind is not other or kind not in _ORDERED):
+        raise CelError(NO_OVERLOAD)
+    if a == b:
+        return 0
+    if a < b:
+        return -1
+    return 1 if a > b else 2
+
+
+_GO_TYPES: Final[dict[type, str]] = {
+    bool: "types.Bool", int: "types.Int", Uint: "types.Uint", float: "types.Double",
+    str: "types.String", bytes: "types.Bytes", type(None): "types.Null", Semver: "cel.Semver",
+    Quantity: "cel.Quantity", Duration: "types.Duration", Timestamp: "types.Timestamp",
+    Maybe: "*types.Optional", TypeName: "*types.Type", Url: "cel.URL", CidrValue: "cel.CIDR",
+    NamedFormat: "*cel.Format", IPv4Address: "cel.IP", IPv6Address: "cel.IP",
+}  # fmt: skip
+_TYPE_NAMES: Final[dict[type, str]] = {
+    bool: "bool", int: "int", Uint: "uint", float: "double", str: "string", bytes: "bytes",
+    type(None): "null_type", list: "list", dict: "map", Overlay: "map",
+    Duration: "google.protobuf.Duration", Timestamp: "google.protobuf.Timestamp",
+    TypeName: "type", Maybe: "optional_type", Quantity: "kubernetes.Quantity",
+    Semver: "kubernetes.Semver", Url: "kubernetes.URL", NamedFormat: "kubernetes.NamedFormat",
+    IPv4Address: "net.IP", IPv6Address: "net.IP", CidrValue: "net.CIDR",
+}  # fmt: skip
+
+
+def type_name(value: Any) -> str:
+    """What `type()` calls the value's type."""
+    return _TYPE_NAMES.get(type(value), "map")
+
+
+def go_type(value: Any) -> str:
+    """What cel-go calls the type of a value that cannot be ranged over."""
+    return _GO_TYPES.get(type(value), "types.Unknown")

@@ -1,0 +1,15 @@
+"""Feature gates of Dynamic Resource Allocation, with the defaults of Kubernetes 1.36."""
+
+from typing import NamedTuple
+
+
+class DeviceGates(NamedTuple):
+    """Which parts of resource.k8s.io/v1 are on."""
+
+    admin_access: bool = True  # DRAAdminAccess
+    prioritized_list: bool = True  # DRAPrioritizedList
+    partitionable: bool = True  # DRAPartitionableDevices
+    taints: bool = True  # DRADeviceTaints
+    binding: bool = True  # DRADeviceBindingConditions and DRAResourceClaimDeviceStatus
+    consumable: bool = True  # DRAConsumableCapacity
+    list_attributes: bool = False  # DRAListTypeAttributes

@@ -1,0 +1,411 @@
+"""The inventory: pools as they are published, and as each node reaches them.
+
+Source: dynamic-resource-allocation pools_experimental.go (GatherPools), resourceslice/tracker
+(DeviceTaintRules); KEP-4381 "ResourceSlice pools", KEP-4815 (counters, selection per device).
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from stower.cel.device import Device as SeenDevice
+from stower.cel.device import Gates, attribute_value, compile_selector
+from stower.cel.values import CelError
+from stower.devices.capacity import Capacity, amount, capacity_of
+from stower.model.kinds import Node
+from stower.model.kinds.resource_slice import (
+    Device,
+    DeviceAttribute,
+    DeviceTaint,
+    ResourceSlice,
+)
+from stower.model.quantity import quantity_of
+from stower.model.selectors import NodeSelector, node_selector_matches
+from stower.state.devices import Devices, PoolID
+
+Counters = Mapping[tuple[str, str], int]  # (counter set, counter): nano-units
+
+
+class Content:
+    """What devices may have in common: all of a device but its name, taints and nodes.
+
+    Equal ones of one driver share one object, so that a selector is asked once for all of them.
+    """
+
+    def __init__(self, serial: int, driver: str, device: Device) -> None:
+        self.serial = serial
+        self.driver = driver
+        self.attributes: Mapping[str, DeviceAttribute] = device.attributes or {}
+        self.capacity: Mapping[str, Capacity] = {
+            name: capacity_of(capacity) for name, capacity in (device.capacity or {}).items()
+        }
+        self.is_shared = bool(device.allow_multiple_allocations)
+        self.counters: Counters = {
+            (consumption.counter_set, name): amount(counter.value).nano
+            for consumption in device.consumes_counters or ()
+            for name, counter in consumption.counters.items()
+        }
+        self.binds_to_node = bool(device.binds_to_node)
+        self.binding_conditions = device.binding_conditions
+        self.binding_failure_conditions = device.binding_failure_conditions
+        self._quantities = {n: quantity_of(c.value) for n, c in (device.capacity or {}).items()}
+        self._seen: dict[bool, SeenDevice | str] = {}
+        self._matches: dict[tuple[str, bool], bool | str] = {}
+
+    def match(self, expression: str, list_attributes: bool) -> bool | str:
+        """Whether a selector chooses such a device; a text says why there is no answer."""
+        key = (expression, list_attributes)
+        found = self._matches.get(key)
+        if found is None:
+            found = self._matches[key] = self._match(expression, list_attributes)
+        return found
+
+    def _match(self, expression: str, list_attributes: bool) -> bool | str:
+        selector = compile_selector(expression, Gates(list_attributes=list_attributes))
+        if selector.error is not None:
+            return f"CEL compile error: {selector.error}"
+        seen = self._as_seen(list_attributes)
+        if isinstance(seen, str):
+            return f"CEL runtime error: {seen}"
+        try:
+            return selector.matches(seen)
+        except CelError as error:
+            return f"CEL runtime error: {error}"
+
+    def _as_seen(self, list_attributes: bool) -> SeenDevice | str:
+        seen = self._seen.get(list_attributes)
+        if seen is None:
+            seen = self._seen[list_attributes] = self._seen_or_why_not(list_attributes)
+        return seen
+
+    def _seen_or_why_not(self, list_attributes: bool) -> SeenDevice | str:
+        attributes: dict[str, Any] = {}
+        for name, attribute in self.attributes.items():
+            try:
+                attributes[name] = attribute_value(attribute, list_attributes)
+            except CelError as error:
+                return f"attribute {name}: {error}"
+        return SeenDevice(self.driver, attributes, self._quantities, self.is_shared)
+
+    def attribute(self, name: str) -> DeviceAttribute | None:
+        """The attribute of that fully qualified name (lookupAttribute)."""
+        found = self.attributes.get(name)
+        if found is None:
+            domain, slash, identifier = name.partition("/")
+            if slash and domain == self.driver:
+                found = self.attributes.get(identifier)
+        return found
+
+
+class Record:
+    """One device of one slice."""
+
+    __slots__ = ("content", "name", "nodes", "pool", "slice", "taints")
+
+    def __init__(
+        self,
+        pool: PoolID,
+        name: str,
+        content: Content,
+        slice_: ResourceSlice,
+        nodes: "Nodes | None",
+        taints: tuple[DeviceTaint, ...],
+    ) -> None:
+        self.pool = pool
+        self.name = name
+        self.content = content
+        self.slice = slice_
+        self.nodes = nodes  # who reaches it, where each device of the slice says so itself
+        self.taints = taints
+
+    @property
+    def key(self) -> str:
+        """driver/pool/device."""
+        return f"{self.pool[0]}/{self.pool[1]}/{self.name}"
+
+
+class Nodes(msgspec.Struct, frozen=True):
+    """Who reaches something: a node, those that a selector chooses, or all."""
+
+    name: str | None
+    selector: NodeSelector | None
+    is_all: bool | None
+
+    @property
+    def is_given(self) -> bool:
+        return bool(self.name) or bool(self.is_all) or self.selector is not None
+
+    def include(self, node: Node) -> bool:
+        """Source: NodeMatches."""
+        if self.name:
+            return node.metadata.name == self.name
+        if self.is_all:
+            return True
+        if self.selector is None:
+            return False
+        return node_selector_matches(self.selector, node.metadata.labels or {}, node.metadata.name)
+
+
+class Part:
+    """A slice, read."""
+
+    def __init__(self, slice_: ResourceSlice, records: tuple[Record, ...]) -> None:
+        self.slice = slice_
+        self.records = records
+        spec = slice_.spec
+        self.nodes = Nodes(spec.node_name or None, spec.node_selector, spec.all_nodes)
+        self.per_device = bool(spec.per_device_node_selection)
+        self.has_counters = bool(spec.shared_counters)
+        # Only here, and of one node: nobody else need look at it.
+        self.only_node = "" if self.has_counters else self.nodes.name or ""
+
+    def reaches(self, node: Node) -> bool:
+        """Whether a node reaches any of it. Counters belong to whoever reaches the pool."""
+        if self.has_counters:
+            return True
+        if self.nodes.is_given:
+            return self.nodes.include(node)
+        if self.per_device:
+            return any(r.nodes is not None and r.nodes.include(node) for r in self.records)
+        return False
+
+
+class Pool:
+    """All parts of one generation of a pool, by the names of the slices."""
+
+    def __init__(self, id: PoolID, parts: list[Part]) -> None:
+        self.id = id
+        self.generation = parts[0].slice.spec.pool.generation
+        self.parts = sorted(parts, key=lambda part: part.slice.metadata.name)
+        self.count = self.parts[0].slice.spec.pool.resource_slice_count
+        self.is_complete = len(parts) == self.count
+
+    @property
+    def key(self) -> str:
+        """driver/pool."""
+        return f"{self.id[0]}/{self.id[1]}"
+
+    @cached_property
+    def counters(self) -> Counters:
+        """All counters of the pool, by set and name."""
+        return {
+            (counter_set.name, name): amount(counter.value).nano
+            for part in self.parts
+            for counter_set in part.slice.spec.shared_counters or ()
+            for name, counter in counter_set.counters.items()
+        }
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all of it is there, and its counters fit together."""
+        return self.is_complete and not self.counter_fault
+
+    @cached_property
+    def records(self) -> dict[str, Record]:
+        """All its devices, whoever reaches them."""
+        return {record.name: record for part in self.parts for record in part.records}
+
+    @cached_property
+    def counter_fault(self) -> str:
+        """What is wrong with its counters, or ""."""
+        names: set[str] = set()
+        known: dict[str, Mapping[str, object]] = {}
+        for part in self.parts:
+            for counter_set in part.slice.spec.shared_counters or ():
+                if counter_set.name in names:
+                    return f"duplicate counter set name {counter_set.name}"
+                names.add(counter_set.name)
+                known[counter_set.name] = counter_set.counters
+        for part in self.parts:
+            for device in part.slice.spec.devices or ():
+                for consumption in device.consumes_counters or ():
+                    if consumption.counter_set not in known:
+                        return f"counter set {consumption.counter_set} not found"
+                    for name in consumption.counters:
+                        if name not in known[consumption.counter_set]:
+                            of = consumption.counter_set
+                            return f"counter {name} not found in counter set {of}"
+        return ""
+
+
+class PoolView:
+    """A pool as some nodes reach it: those of its devices that they may use."""
+
+    def __init__(self, pool: Pool, parts: tuple[Part, ...], partitionable: bool) -> None:
+        self.pool = pool
+        # All of a generation may be there for some nodes while a newer one arrives for others.
+        self.is_incomplete = not pool.is_complete and len(parts) != pool.count
+        known = () if self.is_incomplete else parts
+        self.records = tuple(record for part in known for record in part.records)
+        self.fault = "" if self.is_incomplete else self._fault(partitionable)
+        self.binds = any(r.content.binding_conditions is not None for r in self.records)
+
+    def _fault(self, partitionable: bool) -> str:
+        """What makes it invalid, or ""."""
+        names: set[str] = set()
+        for record in self.records:
+            if record.name in names:
+                return f"duplicate device name {record.name}"
+            names.add(record.name)
+        return self.pool.counter_fault if partitionable else ""
+
+    def free_counters(self, devices: Devices) -> dict[tuple[str, str], int]:
+        """What is left of the pool's counters: each device in use takes its part once, however
+        many share it (kubernetes/kubernetes#134103)."""
+        free = dict(self.pool.counters)
+        if not free:
+            return free
+        for name in devices.used(self.pool.id):
+            record = self.pool.records.get(name)
+            if record is not None:
+                for counter, nano in record.content.counters.items():
+                    if counter in free:
+                        free[counter] -= nano
+        return free
+
+
+Views = tuple[PoolView, ...]
+
+
+class Inventory:
+    """All pools, kept up to date with the slices and taint rules of the state."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._generation = -1
+        self._parts: dict[str, Part] = {}  # by slice name
+        self._read: dict[str, tuple[ResourceSlice, object]] = {}
+        self._contents: dict[bytes, Content] = {}
+        self.pools: dict[PoolID, Pool] = {}  # the newest generation of each
+        self._older: dict[tuple[PoolID, int], Pool] = {}
+        self._by_node: dict[str, list[Part]] = {}
+        self._wide: list[Part] = []
+        self._views: dict[tuple[PoolID, tuple[str, ...], bool], PoolView] = {}
+
+    def refresh(self) -> int:
+        """Read what has changed. Returns the generation of what there is."""
+        devices = self._devices
+        if self._generation != devices.slice_generation:
+            self._generation = devices.slice_generation
+            self._rebuild()
+        return self._generation
+
+    def _rebuild(self) -> None:
+        rules = tuple(rule for _, rule in sorted(self._devices.rules.items()))
+        parts: dict[str, Part] = {}
+        for name, slice_ in self._devices.slices.items():
+            known = self._parts.get(name)
+            read = self._read.get(name)
+            if known is None or read is None or read[0] is not slice_ or read[1] != rules:
+                known = self._part(slice_, rules)
+                self._read[name] = (slice_, rules)
+            parts[name] = known
+        for name in self._parts.keys() - parts.keys():
+            del self._read[name]
+        self._parts = parts
+        of_pools: dict[tuple[PoolID, int], list[Part]] = {}
+        self._by_node = {}
+        self._wide = []
+        for _, part in sorted(parts.items()):
+            spec = part.slice.spec
+            id = (spec.driver, spec.pool.name)
+            of_pools.setdefault((id, spec.pool.generation), []).append(part)
+            if part.only_node:
+                self._by_node.setdefault(part.only_node, []).append(part)
+            else:
+                self._wide.append(part)
+        self.pools = {}
+        self._older = {}
+        self._views.clear()
+        for (id, _), members in sorted(of_pools.items(), key=lambda item: item[0]):
+            if id in self.pools:
+                old = self.pools[id]
+                self._older[id, old.generation] = old
+            self.pools[id] = Pool(id, members)
+
+    def _part(self, slice_: ResourceSlice, rules: tuple[Any, ...]) -> Part:
+        spec = slice_.spec
+        pool = (spec.driver, spec.pool.name)
+        records = []
+        for device in spec.devices or ():
+            nodes = None
+            if spec.per_device_node_selection:
+                nodes = Nodes(device.node_name or None, device.node_selector, device.all_nodes)
+            taints = device.taints or ()
+            tainted = [r.spec.taint for r in rules if _chooses(r, spec.driver, pool[1], device)]
+            records.append(
+                Record(pool, device.name, self._content(spec.driver, device), slice_, nodes,
+                       (*tainted, *taints) if tainted else taints)
+            )  # fmt: skip
+        return Part(slice_, tuple(records))
+
+    def _content(self, driver: str, device: Device) -> Content:
+        common = msgspec.structs.replace(
+            device, name="", taints=None, node_name=None, node_selector=None, all_nodes=None
+        )
+        key = driver.encode() + b"\0" + msgspec.json.encode(common, order="sorted")
+        content = self._contents.get(key)
+        if content is None:
+            content = self._contents[key] = Content(len(self._contents), driver, device)
+        return content
+
+    def views(self, node: Node, partitionable: bool = True) -> Views:
+        """The pools that a node reaches, in the order in which they are tried: by driver and pool,
+        those with devices that must be bound last."""
+        found: dict[PoolID, list[Part]] = {}
+        wide = (part for part in self._wide if part.reaches(node))
+        for part in (*self._by_node.get(node.metadata.name, ()), *wide):
+            if not partitionable and (part.per_device or part.has_counters):
+                continue
+            spec = part.slice.spec
+            found.setdefault((spec.driver, spec.pool.name), []).append(part)
+        views = (self._view(id, parts, partitionable) for id, parts in found.items())
+        known = (view for view in views if view is not None)
+        return tuple(sorted(known, key=lambda view: (view.binds, view.pool.id)))
+
+    def _view(self, id: PoolID, parts: list[Part], partitionable: bool) -> PoolView | None:
+        """The newest generation of which there is something for the node; None where that is being
+        replaced by one of which there is not, or where there are counters alone."""
+        generation = max(part.slice.spec.pool.generation for part in parts)
+        parts = [part for part in parts if part.slice.spec.pool.generation == generation]
+        pool = self.pools[id]
+        if pool.generation != generation:
+            pool = self._older[id, generation]
+            if len(parts) != pool.count:
+                return None
+        if pool.is_sound and all(part.has_counters for part in parts):
+            return None
+        parts.sort(key=lambda part: part.slice.metadata.name)
+        key = (id, tuple(part.slice.metadata.name for part in parts), partitionable)
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = PoolView(pool, tuple(parts), partitionable)
+        return view
+
+    def nodes_of(self, pool: PoolID) -> list[str] | None:
+        """The names of the nodes that reach a pool, where only those that are named can."""
+        known = self.pools.get(pool)
+        if known is None:
+            return []
+        if any(not part.only_node for part in known.parts):
+            return None
+        return [part.only_node for part in known.parts]
+
+    def all_records(self) -> Iterator[Record]:
+        """Every device, by pool and slice."""
+        for _, pool in sorted(self.pools.items()):
+            for part in pool.parts:
+                yield from part.records
+
+
+def _chooses(rule: Any, driver: str, pool: str, device: Device) -> bool:
+    """Whether a DeviceTaintRule is about the device; one without a selector is about none."""
+    selector = rule.spec.device_selector
+    return (
+        selector is not None
+        and selector.driver in (None, driver)
+        and selector.pool in (None, pool)
+        and selector.device in (None, device.name)
+    )

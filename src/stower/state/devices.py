@@ -1,0 +1,310 @@
+"""Devices as the API has them: slices, classes, taint rules, claims; and what claims hold.
+
+A claim holds the devices of its allocation from the moment we decide on it (an assumption), until
+the API says otherwise or the decision is taken back. In a trial, a claim all of whose pods were
+taken off their nodes holds nothing.
+
+Sources: kube-scheduler plugins/dynamicresources (allocateddevices.go, dra_manager.go); KEP-5075 for
+shares: each is counted, also where a device has no capacity that it could take a part of.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from stower.model.kinds import DeviceObject, Pod
+from stower.model.kinds.device_class import DeviceClass
+from stower.model.kinds.device_taint_rule import DeviceTaintRule
+from stower.model.kinds.pod import PodResourceClaim, PodResourceClaimStatus
+from stower.model.kinds.resource_claim import AllocationResult, ResourceClaim, ResourceClaimStatus
+from stower.model.kinds.resource_slice import QuantityText, ResourceSlice
+from stower.model.quantity import quantity_of
+from stower.state.journal import Journal
+
+if TYPE_CHECKING:
+    from stower.state.cluster import PodEntry
+
+PoolID = tuple[str, str]  # driver, pool
+NANO: Final = -9
+NOT_CREATED: Final = 'pod "{}": ResourceClaim not created yet'
+Part = TypeVar("Part")
+
+
+class Use(NamedTuple):
+    """How a device is used: by so many claims alone (more than one only while they disagree), in
+    so many shares, which have taken this much (nano-units) of each capacity."""
+
+    alone: int = 0
+    shares: int = 0
+    taken: tuple[tuple[str, int], ...] = ()
+
+
+UNUSED: Final = Use()
+
+
+class ClaimRef(NamedTuple):
+    """A claim of a pod: its entry in the pod, and the claim's name, None where there is none yet,
+    "" where none is needed."""
+
+    entry: str
+    name: str | None
+    made_for_pod: bool
+
+
+def claim_refs(pod: Pod) -> Iterator[ClaimRef]:
+    """The claims that a pod names, in its order (resourceclaim.Name)."""
+    made = {status.name: status for status in pod.status.resource_claim_statuses or ()}
+    for entry in pod.spec.resource_claims or ():
+        yield _claim_ref(entry, made)
+
+
+def _claim_ref(entry: PodResourceClaim, made: dict[str, PodResourceClaimStatus]) -> ClaimRef:
+    if entry.resource_claim_name is not None:
+        return ClaimRef(entry.name, entry.resource_claim_name, False)
+    status = made.get(entry.name)
+    if status is None:
+        return ClaimRef(entry.name, None, True)
+    return ClaimRef(entry.name, status.resource_claim_name or "", True)
+
+
+class Devices:
+    """All of them. `generation` grows with every change of an object or an assumption."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.slices: dict[str, ResourceSlice] = {}
+        self.classes: dict[str, DeviceClass] = {}
+        self.rules: dict[str, DeviceTaintRule] = {}
+        self._claims: dict[str, ResourceClaim] = {}
+        self._assumed: dict[str, ResourceClaim] = {}
+        self.generation = 0
+        # Grow with a change of what there is, or of what may be chosen.
+        self.slice_generation = 0
+        self.class_generation = 0
+        self._used: dict[PoolID, dict[str, Use]] = {}
+        self._held: dict[str, AllocationResult] = {}  # by claim key: what is counted for it
+        self._users: dict[str, dict[str, PodEntry]] = {}  # placed pods, by claim key and uid
+        # Pools in which something was taken or given back, in order; for caches to follow.
+        self.log: list[PoolID] = []
+        self._log_start = 0
+        self._parts: dict[type, object] = {}
+
+    def part(self, kind: type[Part]) -> Part:
+        """What a higher layer keeps of these devices: made once, with this object."""
+        part = self._parts.get(kind)
+        if part is None:
+            part = self._parts[kind] = kind(self)  # type: ignore[call-arg]
+        return part  # type: ignore[return-value]
+
+    # Objects
+
+    def put(self, obj: DeviceObject) -> None:
+        """An object as it is now."""
+        if self._journal.recording:
+            self._log_undo(obj)
+        self.generation += 1
+        name = obj.metadata.name
+        if isinstance(obj, ResourceClaim):
+            key = obj.metadata.key
+            assumed = self._assumed.get(key)
+            if assumed is not None:
+                if obj.status.allocation is not None or obj.metadata.uid != assumed.metadata.uid:
+                    del self._assumed[key]
+                else:
+                    # Something else about it has changed: what was decided still stands.
+                    self._assumed[key] = msgspec.structs.replace(obj, status=assumed.status)
+            self._claims[key] = obj
+            self._recount(key)
+        elif isinstance(obj, ResourceSlice):
+            self.slices[name] = obj
+            self.slice_generation += 1
+        elif isinstance(obj, DeviceClass):
+            self.classes[name] = obj
+            self.class_generation += 1
+        else:
+            self.rules[name] = obj
+            self.slice_generation += 1
+
+    def drop(self, obj: DeviceObject) -> None:
+        """It is gone."""
+        if self._journal.recording:
+            self._log_undo(obj)
+        self.generation += 1
+        name = obj.metadata.name
+        if isinstance(obj, ResourceClaim):
+            self._claims.pop(obj.metadata.key, None)
+            self._assumed.pop(obj.metadata.key, None)
+            self._recount(obj.metadata.key)
+        elif isinstance(obj, ResourceSlice):
+            self.slices.pop(name, None)
+            self.slice_generation += 1
+        elif isinstance(obj, DeviceClass):
+            self.classes.pop(name, None)
+            self.class_generation += 1
+        else:
+            self.rules.pop(name, None)
+            self.slice_generation += 1
+
+    def _log_undo(self, obj: DeviceObject) -> None:
+        if isinstance(obj, ResourceClaim):
+            key = obj.metadata.key
+            self._journal.log(self._assume, key, self._assumed.get(key))
+        old = self.seen(obj)
+        if old is None:
+            self._journal.log(self.drop, obj)
+        else:
+            self._journal.log(self.put, old)
+
+    def seen(self, obj: DeviceObject) -> DeviceObject | None:
+        """What is known of the object, as the API has it."""
+        if isinstance(obj, ResourceClaim):
+            return self._claims.get(obj.metadata.key)
+        if isinstance(obj, ResourceSlice):
+            return self.slices.get(obj.metadata.name)
+        if isinstance(obj, DeviceClass):
+            return self.classes.get(obj.metadata.name)
+        return self.rules.get(obj.metadata.name)
+
+    def objects(self) -> list[DeviceObject]:
+        """All of them, as the API has them."""
+        return [
+            *self.slices.values(), *self.classes.values(), *self.rules.values(),
+            *self._claims.values(),
+        ]  # fmt: skip
+
+    # Claims
+
+    def claim(self, key: str) -> ResourceClaim | None:
+        """The claim of that namespace/name, as decided."""
+        return self._assumed.get(key) or self._claims.get(key)
+
+    def claims(self) -> Iterator[ResourceClaim]:
+        """All claims, as decided."""
+        return (self._assumed.get(key, claim) for key, claim in self._claims.items())
+
+    def is_assumed(self, key: str) -> bool:
+        """Whether a decision about the claim is not in the API yet."""
+        return key in self._assumed
+
+    def assume_status(self, key: str, status: ResourceClaimStatus) -> None:
+        """Decided, and not in the API yet: what the claim's status will be."""
+        claim = self.claim(key)
+        if claim is not None:
+            self._assume_logged(key, msgspec.structs.replace(claim, status=status))
+
+    def restore(self, key: str) -> None:
+        """Take back what was decided about the claim, as far as the API does not have it."""
+        if key in self._assumed:
+            self._assume_logged(key, None)
+
+    def _assume_logged(self, key: str, claim: ResourceClaim | None) -> None:
+        if self._journal.recording:
+            self._journal.log(self._assume, key, self._assumed.get(key))
+        self._assume(key, claim)
+
+    def _assume(self, key: str, claim: ResourceClaim | None) -> None:
+        self.generation += 1
+        if claim is None:
+            self._assumed.pop(key, None)
+        else:
+            self._assumed[key] = claim
+        self._recount(key)
+
+    # What is held
+
+    def used(self, pool: PoolID) -> dict[str, Use]:
+        """How the devices of a pool are used, by name; those that are not are left out."""
+        return self._used.get(pool, {})
+
+    def held_by(self, key: str) -> AllocationResult | None:
+        """What is counted as the claim's."""
+        return self._held.get(key)
+
+    def users(self, key: str) -> dict[str, "PodEntry"]:
+        """The placed pods that use a claim."""
+        return self._users.get(key, {})
+
+    def log_since(self, position: int) -> list[PoolID] | None:
+        """The pools that have changed since; None where that is not remembered any more."""
+        start = position - self._log_start
+        return self.log[start:] if start >= 0 else None
+
+    @property
+    def log_position(self) -> int:
+        return self._log_start + len(self.log)
+
+    def come(self, entry: "PodEntry") -> None:
+        """A pod with claims was placed."""
+        for key in _keys_of(entry.pod):
+            self._users.setdefault(key, {})[entry.uid] = entry
+            if self._journal.recording:
+                self._recount(key)
+
+    def go(self, entry: "PodEntry") -> None:
+        """It left its node."""
+        for key in _keys_of(entry.pod):
+            users = self._users.get(key)
+            if users is None or users.pop(entry.uid, None) is None:
+                continue
+            if not users:
+                del self._users[key]
+            if self._journal.recording or self._journal.undoing:
+                self._recount(key)
+
+    def _recount(self, key: str) -> None:
+        """What the claim holds, as it is now. In a trial, nothing once its last pod has left."""
+        claim = self.claim(key)
+        allocation = claim.status.allocation if claim is not None else None
+        if allocation is not None and self._journal.recording and key not in self._users:
+            was_used = claim is not None and claim.status.reserved_for
+            allocation = None if was_used else allocation
+        held = self._held.get(key)
+        if held is allocation:
+            return
+        if held is not None:
+            self._count(held, -1)
+            del self._held[key]
+        if allocation is not None:
+            self._count(allocation, 1)
+            self._held[key] = allocation
+
+    def _count(self, allocation: AllocationResult, sign: int) -> None:
+        for result in allocation.devices.results or ():
+            if result.admin_access:
+                continue
+            pool = (result.driver, result.pool)
+            used = self._used.setdefault(pool, {})
+            use = used.get(result.device, UNUSED)
+            if result.share_id is None:
+                use = use._replace(alone=use.alone + sign)
+            else:
+                taken = dict(use.taken)
+                for name, text in (result.consumed_capacity or {}).items():
+                    taken[name] = taken.get(name, 0) + sign * nano(text)
+                left = tuple(sorted((name, n) for name, n in taken.items() if n))
+                use = Use(use.alone, use.shares + sign, left)
+            if use == UNUSED:
+                del used[result.device]
+                if not used:
+                    del self._used[pool]
+            else:
+                used[result.device] = use
+            self.log.append(pool)
+        if len(self.log) > LOG_MAX:
+            dropped = len(self.log) // 2
+            del self.log[:dropped]
+            self._log_start += dropped
+
+
+LOG_MAX: Final = 65536
+
+
+def nano(text: QuantityText) -> int:
+    """A quantity in nano-units."""
+    return quantity_of(text).round_up(NANO)
+
+
+def _keys_of(pod: Pod) -> list[str]:
+    namespace = pod.metadata.namespace
+    return [f"{namespace}/{ref.name}" for ref in claim_refs(pod) if ref.name]

@@ -1,0 +1,122 @@
+"""The allocator against brute force: it finds devices exactly where there are some to be had."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stower.devices.allocator import GaveUp, Given, allocate
+from stower.devices.gates import DeviceGates
+from stower.devices.inventory import Inventory
+from stower.devices.requests import AllocationError, plan_of
+from stower.model.kinds import DeviceClass, Node, ResourceClaim, ResourceSlice
+from stower.model.kinds.resource_claim import (
+    AllocatedDevices,
+    AllocationResult,
+    DeviceResult,
+    ResourceClaimStatus,
+)
+from stower.model.meta import ObjectMeta
+from stower.state.devices import Devices
+from stower.state.journal import Journal
+from tests.device_model import Gift, World
+from tests.property.device_worlds import DeviceWorld
+
+GATES = DeviceGates()
+# What upstream answers with an error, and so do we, although another choice might do.
+NO_ANSWER = "cannot add device"
+
+
+def devices_of(world: DeviceWorld) -> Devices:
+    """The state that the world describes."""
+    devices = Devices(Journal())
+    for slice_ in world.slices:
+        devices.put(msgspec.convert(slice_, ResourceSlice))
+    held = [DeviceResult("", *id) for id in sorted(world.alone)]
+    for id, shares in sorted(world.shares.items()):
+        for number, taken in enumerate(shares):
+            held.append(DeviceResult("", *id, share_id=str(number), consumed_capacity=taken))
+    status = ResourceClaimStatus(AllocationResult(AllocatedDevices(tuple(held))))
+    devices.put(ResourceClaim(ObjectMeta(name="held"), status=status))
+    return devices
+
+
+def given_on(world: DeviceWorld, devices: Devices, node: Any, prefer: Any = None) -> Any:
+    """What the claims are given on a node: the gifts, None, or the error."""
+    inventory = devices.part(Inventory)
+    inventory.refresh()
+    classes = {name: msgspec.convert(c, DeviceClass) for name, c in world.classes.items()}
+    claims = [msgspec.convert(claim, ResourceClaim) for claim in world.claims]
+    plans = [plan_of(claim, i, classes, GATES) for i, claim in enumerate(claims)]
+    on = msgspec.convert(node, Node)
+    try:
+        found = allocate(plans, inventory.views(on), on, devices, GATES, prefer=prefer)
+    except AllocationError as error:
+        return error
+    return None if found is None else gifts_of(found)
+
+
+def gifts_of(found: tuple[tuple[Given, ...], ...]) -> list[Gift]:
+    """In the form of the model."""
+    return [
+        (
+            number,
+            one.alternative.parent or one.alternative.name,
+            one.alternative.name if one.alternative.parent else "",
+            (*one.record.pool, one.record.name),
+        )
+        for number, claim in enumerate(found)
+        for one in claim
+    ]
+
+
+def check(seed: int) -> str:
+    """One world, all its nodes. Returns what was seen, for the test to know that it sees enough."""
+    world = DeviceWorld(seed)
+    devices = devices_of(world)
+    seen = []
+    for node in world.nodes:
+        model = World(node, world.slices, world.classes, world.alone, world.shares)
+        for prefer in (None, lambda alternative, candidate, amounts: (-candidate.place,)):
+            gifts = given_on(world, devices, node, prefer)
+            if isinstance(gifts, AllocationError):
+                assert NO_ANSWER in gifts.text, (seed, gifts.text)
+                seen.append("error")
+            elif gifts is None:
+                assert not model.exists(world.claims), (seed, node["metadata"]["name"])
+                seen.append("none")
+            else:
+                assert "" == model.fault(world.claims, gifts), (seed, gifts)
+                seen.append("given")
+    return " ".join(seen)
+
+
+@pytest.mark.behaviour("S2.1", "S2.3", "S2.10", "S2.11", "S2.19", "S2.20", "S2.22", "S2.42")
+def test_devices_are_given_exactly_where_there_are_some() -> None:
+    seen = " ".join(check(seed) for seed in range(500))
+    assert seen.count("given") > 300
+    assert seen.count("none") > 300
+
+
+@pytest.mark.more
+def test_devices_are_given_exactly_where_there_are_some_in_5000_worlds() -> None:
+    for seed in range(500, 5_500):
+        check(seed)
+
+
+def test_a_search_that_runs_out_of_steps_says_so() -> None:
+    """Gave up is another answer than impossible."""
+    world = next(
+        w
+        for w in map(DeviceWorld, range(1000))
+        if isinstance(given_on(w, devices_of(w), w.nodes[0]), list)
+    )
+    devices = devices_of(world)
+    inventory = devices.part(Inventory)
+    inventory.refresh()
+    classes = {name: msgspec.convert(c, DeviceClass) for name, c in world.classes.items()}
+    claims = [msgspec.convert(claim, ResourceClaim) for claim in world.claims]
+    plans = [plan_of(claim, i, classes, GATES) for i, claim in enumerate(claims)]
+    node = msgspec.convert(world.nodes[0], Node)
+    with pytest.raises(GaveUp):
+        allocate(plans, inventory.views(node), node, devices, GATES, steps_max=0)
