@@ -29,7 +29,6 @@ FIT = "NodeResourcesFit"
 # a configuration may name them, and is told so.
 NOT_BUILT = frozenset(
     (
-        "DynamicResources",
         "GangScheduling",
         "PodGroupPodsCount",
         "TopologyPlacementGenerator",

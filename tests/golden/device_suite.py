@@ -14,10 +14,10 @@ import msgspec
 
 from stower.devices.allocator import allocate
 from stower.devices.capacity import amount
-from stower.devices.gates import DeviceGates
 from stower.devices.inventory import Inventory
 from stower.devices.requests import AllocationError, plan_of
 from stower.devices.results import allocation_of
+from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import DeviceClass, Node, ResourceClaim, ResourceSlice
 from stower.model.kinds.resource_claim import (
     AllocatedDevices,

@@ -23,7 +23,7 @@ from stower.engine.explanation import explain as explained
 from stower.engine.limits import Limits
 from stower.engine.preemption import Preemption
 from stower.engine.queue import Queue
-from stower.framework.changes import STORAGE_CHANGES
+from stower.framework.changes import STORE_CHANGES
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.post_filter import best
@@ -59,7 +59,7 @@ class World:
             kind = KIND_BY_NAME.get((data["apiVersion"], data["kind"]))
             if kind is not None and kind.view in SELECTING:
                 self.state.related.put(view(data, kind.view))
-            if kind is not None and kind.view in STORAGE_CHANGES:
+            if kind is not None and kind.view in STORE_CHANGES:
                 self.state.volumes.put(view(data, kind.view))
             if kind is not None and kind.view is PodDisruptionBudget:
                 self.state.budgets.put(view(data, kind.view))

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from stower.devices.allocator import GaveUp, Given, allocate
-from stower.devices.gates import DeviceGates
 from stower.devices.inventory import Inventory
 from stower.devices.requests import AllocationError, plan_of
+from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import DeviceClass, Node, ResourceClaim, ResourceSlice
 from stower.model.kinds.resource_claim import (
     AllocatedDevices,

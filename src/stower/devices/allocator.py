@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from stower.devices.capacity import Amount, all_taken
 from stower.devices.constraints import State, extended
-from stower.devices.gates import DeviceGates
 from stower.devices.inventory import PoolView, Record, Views
 from stower.devices.requests import AllocationError, Alternative, ClaimPlan
+from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import Node
 from stower.model.kinds.resource_claim import RESULTS_MAX
 from stower.model.kinds.resource_slice import DeviceTaint

@@ -240,6 +240,7 @@ class PoolView:
         known = () if self.is_incomplete else parts
         self.records = tuple(record for part in known for record in part.records)
         self.fault = "" if self.is_incomplete else self._fault(partitionable)
+        self.chooses_nodes = any(record.nodes is not None for record in self.records)
         self.binds = any(r.content.binding_conditions is not None for r in self.records)
 
     def _fault(self, partitionable: bool) -> str:

@@ -7,7 +7,7 @@ Source: resource.k8s.io/v1 DeviceClaim; dynamic-resource-allocation allocator
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from stower.devices.gates import DeviceGates
+from stower.framework.device_gates import DeviceGates
 from stower.model.kinds.device_class import DeviceClass, DeviceSelector
 from stower.model.kinds.resource_claim import (
     ALL,

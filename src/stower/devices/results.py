@@ -6,8 +6,8 @@ Source: dynamic-resource-allocation allocator (the end of Allocate, createNodeSe
 from collections.abc import Callable, Mapping, Sequence
 
 from stower.devices.allocator import Given
-from stower.devices.gates import DeviceGates
 from stower.devices.requests import Alternative, ClaimPlan
+from stower.framework.device_gates import DeviceGates
 from stower.model.kinds.device_class import DeviceClass
 from stower.model.kinds.resource_claim import (
     AllocatedConfig,

@@ -6,6 +6,7 @@ Must not know of the queue, of writes or of time.
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from stower.engine import plain
@@ -15,6 +16,7 @@ from stower.engine.verdicts import Verdicts
 from stower.framework.post_filter import Remedy
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis, Rejection
+from stower.framework.writes import PatchObject
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.ties import pick, pod_hash
@@ -190,7 +192,7 @@ class Cycle:
         names = state.names if self.keeps_why else None
         diagnosis = verdict.diagnosis(state.node_count, names)
         remedy = self._remedy(profile, entry, verdict)
-        if shared and not remedy.victims:
+        if shared and not remedy.victims and not remedy.patches:
             if len(self._failures) >= Evaluations.ENTRIES_MAX:
                 self._failures.clear()
             self._failures[key] = (position, diagnosis, remedy)
@@ -207,14 +209,16 @@ class Cycle:
             return Remedy(nominate="")
         failure = self._preemption.failure(profile, entry, verdict)
         messages = []
+        patches: tuple[PatchObject, ...] = ()
         nominate = None
         for plugin in profile.post_filters:
             remedy = plugin.post_filter(failure)
+            patches += remedy.patches
             if not remedy.message:
-                return remedy
+                return msgspec.structs.replace(remedy, patches=patches)
             messages.append(remedy.message)
             nominate = nominate if remedy.nominate is None else remedy.nominate
-        return Remedy(", ".join(messages), nominate)
+        return Remedy(", ".join(messages), nominate, patches=patches)
 
 
 _FailureKey = tuple[str, int, int, str | None]

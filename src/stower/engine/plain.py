@@ -123,10 +123,10 @@ class Verdict:
         """bool[row_limit]: rows that were refused for what evictions might change."""
         if self.pre_filter is not None:
             there: Bools = self.refused_by != ABSENT
-            return there & self.pre_filter[1].resolvable
+            return there & self.pre_filter[1].may_evict
         result = np.zeros(len(self.refused_by), np.bool_)
         for (i, code), rows in self.refusals().items():
-            if i >= 0 and self.profile.filters[i].rejection(self.shape, code).resolvable:
+            if i >= 0 and self.profile.filters[i].rejection(self.shape, code).may_evict:
                 result |= rows
         return result
 

@@ -1,18 +1,22 @@
 """PreBind: pods that have their node, and wait until other objects agree before they are bound.
 
-Source: kube-scheduler volumebinding BindPodVolumes; where upstream polls, this looks when something
-has changed.
+Source: kube-scheduler volumebinding BindPodVolumes, dynamicresources PreBind; where upstream polls,
+this looks when something has changed.
 """
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Final
 
 from stower.engine.queue import QueuedPod
 from stower.framework.plugin import Plugin
 from stower.framework.reserve import Reservation
+from stower.framework.retries import UNKNOWN
 from stower.framework.writes import Write
 from stower.model.kinds import ApiObject
 from stower.state.cluster import ClusterState
+
+DONE: Final = 0
 
 
 class Waiting:
@@ -37,16 +41,19 @@ class PreBinding:
         self,
         state: ClusterState,
         next_id: Callable[[], int],
+        send: Callable[[Write], None],
         ready: Callable[[QueuedPod, str], None],
         failed: Callable[[QueuedPod, str], None],
     ) -> None:
         """`ready`: the pod may be bound; `failed`: it may not, and why."""
         self._state = state
         self._next_id = next_id
+        self._send = send
         self._ready = ready
         self._failed = failed
         self._waiting: dict[str, Waiting] = {}
-        self._by_write: dict[int, Waiting] = {}
+        self._being_bound: dict[str, Waiting] = {}
+        self._by_write: dict[int, tuple[Waiting, Reservation]] = {}
         self._by_object: dict[tuple[type, str, str], dict[str, Waiting]] = {}
         self._deadlines: list[tuple[int, int, Waiting, int]] = []  # due, turn, whose, which part
 
@@ -78,21 +85,23 @@ class PreBinding:
         node_name: str,
         parts: list[tuple[Plugin, Reservation]],
         now_ns: int,
-    ) -> list[Write]:
-        """Count on all of it; what has to be written."""
+    ) -> list[tuple[str, str]]:
+        """Count on all of it, and write what has to be written. Events to tell of it."""
         waiting = Waiting(queued, node_name, parts)
         self._waiting[queued.entry.uid] = waiting
-        writes: list[Write] = []
         for i, (_, part) in enumerate(parts):
-            writes += part.writes(self._state, self._next_id)
+            self._write(waiting, part)
             part.hold(self._state)
             for key in part.awaits:
                 self._by_object.setdefault(key, {})[queued.entry.uid] = waiting
             heappush(self._deadlines, (now_ns + part.timeout_ns, self._next_id(), waiting, i))
-        for write in writes:
+        return [note for _, part in parts if (note := part.note())[0]]
+
+    def _write(self, waiting: Waiting, part: Reservation) -> None:
+        for write in part.writes(self._state, self._next_id):
             waiting.pending.add(write.id)
-            self._by_write[write.id] = waiting
-        return writes
+            self._by_write[write.id] = (waiting, part)
+            self._send(write)
 
     def begun(self, uid: str) -> None:
         """All that was to be done at first is done: it may have failed, or be enough."""
@@ -100,15 +109,20 @@ class PreBinding:
         if waiting is not None:
             self._look(waiting)
 
-    def answered(self, id: int, error: str) -> bool:
-        """A write was carried out, or not (`error`). Whether it was one of these."""
-        waiting = self._by_write.pop(id, None)
-        if waiting is None:
+    def answered(self, id: int, code: int, message: str, version: str = "") -> bool:
+        """A write was carried out (`code` 0), or not. Whether it was one of these."""
+        waiting, part = self._by_write.pop(id, (None, None))
+        if waiting is None or part is None:
             return False
         waiting.pending.discard(id)
-        waiting.failed = waiting.failed or error
+        if not part.answered(self._state, id, code, version):
+            waiting.failed = waiting.failed or message or f"status {code}"
         if self._is_waiting(waiting):
             self._look(waiting)
+        elif not waiting.failed and waiting.queued.entry.uid not in self._being_bound:
+            # Nobody waits for it any more; but what may have been written must be known.
+            if code == UNKNOWN:
+                self._write(waiting, part)
         return True
 
     def look(self, obj: ApiObject) -> None:
@@ -123,14 +137,22 @@ class PreBinding:
         while (due_ns := self.next_wake_ns) is not None and due_ns <= now_ns:
             _, _, waiting, i = heappop(self._deadlines)
             plugin, part = waiting.parts[i]
-            self._fail(waiting, plugin, f"{part.doing}: context deadline exceeded")
+            self._fail(waiting, plugin, part.expired)
 
     def drop(self, uid: str) -> None:
         """The pod is bound, or is not to be."""
+        self._being_bound.pop(uid, None)
         waiting = self._forget(uid)
         if waiting is not None:
             for _, part in waiting.parts:
                 part.release(self._state)
+
+    def undo(self, uid: str) -> None:
+        """The pod's binding has failed: take back what was written for it."""
+        waiting = self._being_bound.pop(uid, None)
+        for _, part in waiting.parts if waiting is not None else ():
+            for write in part.undo(self._state, self._next_id):
+                self._send(write)
 
     def cancel(self, uid: str, why: str) -> None:
         """The pod is to give its node up."""
@@ -150,20 +172,24 @@ class PreBinding:
         return self._waiting.get(waiting.queued.entry.uid) is waiting
 
     def _look(self, waiting: Waiting) -> None:
-        if waiting.pending:
-            return
-        if waiting.failed:
+        if waiting.failed and not waiting.pending:
             self._fail(waiting, waiting.parts[0][0], waiting.failed)
             return
         for plugin, part in waiting.parts:
-            fault = part.fault(self._state)
+            fault = part.fault(self._state) if not waiting.pending else ""
             if fault:
-                self._fail(waiting, plugin, f"{part.doing}: {fault}")
+                self._fail(waiting, plugin, fault)
                 return
-        if all(part.is_done(self._state) for _, part in waiting.parts):
-            self._forget(waiting.queued.entry.uid)
+            if not waiting.failed:
+                self._write(waiting, part)
+        if not waiting.pending and all(part.is_done(self._state) for _, part in waiting.parts):
+            uid = waiting.queued.entry.uid
+            self._forget(uid)
+            self._being_bound[uid] = waiting
             self._ready(waiting.queued, waiting.node_name)
 
     def _fail(self, waiting: Waiting, plugin: Plugin, why: str) -> None:
-        self.drop(waiting.queued.entry.uid)
+        uid = waiting.queued.entry.uid
+        self.drop(uid)
+        self._being_bound[uid] = waiting
         self._failed(waiting.queued, f'running PreBind plugin "{plugin.name}": {why}')

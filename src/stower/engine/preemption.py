@@ -191,7 +191,7 @@ class Search:
         if row < 0 or self._verdict.pre_filter is not None:
             return row >= 0 and not self._possible[row]
         refusal = self._verdict.rejection(row)
-        return refusal is not None and not refusal[1].resolvable
+        return refusal is not None and not refusal[1].may_evict
 
     def candidates(self) -> Candidates:
         """All rows that evictions would make fit."""

@@ -5,9 +5,11 @@ reads a clock; every write is answered later by WriteOk or WriteFailed; `next_wa
 to send a Tick.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from typing import Final
+
+import msgspec
 
 from stower.engine.cycle import Cycle
 from stower.engine.decisions import Decision, Outcome
@@ -15,9 +17,9 @@ from stower.engine.evictions import Evictions, told
 from stower.engine.extended_cycle import ExtendedCycle
 from stower.engine.extending import Extending, bind_error
 from stower.engine.limits import Limits
-from stower.engine.pre_binding import PreBinding
+from stower.engine.pre_binding import DONE, PreBinding
 from stower.engine.queue import Queue, QueuedPod
-from stower.engine.storage import StorageEvents
+from stower.engine.stores import StoreEvents, each
 from stower.engine.telling import POD_SCHEDULED, Telling
 from stower.framework.changes import (
     Change,
@@ -50,8 +52,6 @@ from stower.framework.writes import Bind, CallExtender, Write
 from stower.model.errors import InvalidObject, InvariantError
 from stower.model.kinds import (
     SELECTING,
-    STORAGE,
-    ApiObject,
     Node,
     Pod,
     PodDisruptionBudget,
@@ -94,14 +94,17 @@ class Engine:
         self._evictions = Evictions(
             lambda write: self._writes.append(write), self._id, self._preempted, self._preempted_all
         )
-        self._pre_binding = PreBinding(self.state, self._id, self._bind, self._give_up)
+        self._pre_binding = PreBinding(
+            self.state, self._id, lambda write: self._writes.append(write), self._bind,
+            self._give_up,
+        )  # fmt: skip
         self.extended = ExtendedCycle(
             Extending(extenders, self.state, lambda write: self._writes.append(write), self._id),
             self.cycle,
             self.queue,
             self,
         )
-        self._storage = StorageEvents(self.state, self.queue, self._pre_binding)
+        self._stores = StoreEvents(self.state, self.queue, self._pre_binding)
 
     def step(self, event: Event, now_ns: int) -> list[Write]:
         """Apply one event, run the cycles that it allows, return the writes in sending order.
@@ -111,7 +114,7 @@ class Engine:
         """
         if now_ns < self.now_ns:
             raise InvariantError(f"clock went back: {now_ns=} < {self.now_ns=}")
-        self.now_ns = self._tell.now_ns = now_ns
+        self.now_ns = self.state.now_ns = self._tell.now_ns = now_ns
         self._writes = []
         HANDLERS[type(event)](self, event)
         self._send_again()
@@ -138,6 +141,8 @@ class Engine:
         """Whether nothing is under way: all that was decided is in the objects that were shown."""
         open = (self._waiting, self._resend, self._doubts, self._evictions)
         if any(open) or self._pre_binding.is_writing or self.extended.is_busy:
+            return False
+        if self.state.devices.has_assumptions:
             return False
         pods = self.state.pods.values()
         return not any(e.assumed and e.uid not in self._pre_binding for e in pods)
@@ -171,8 +176,8 @@ class Engine:
                 self.state.budgets.drop(obj)
             else:
                 self.state.budgets.put(obj)  # nor for this
-        elif isinstance(obj, STORAGE):
-            self._storage.observed(obj, gone, self.now_ns)
+        else:
+            self._stores.observed(obj, gone, self.now_ns)
 
     def _on_listed(self, event: Listed) -> None:
         uids = {o.metadata.uid: None for o in event.objects if isinstance(o, Pod)}
@@ -186,11 +191,11 @@ class Engine:
                 self._node_gone(self.state.names[row])
         self.state.related.clear()
         self.state.budgets.clear()
-        _each(event.objects, SELECTING, self.state.related.put)
-        _each(event.objects, PodDisruptionBudget, self.state.budgets.put)
-        self._storage.listed(event.objects, self.now_ns)
-        _each(event.objects, Node, self._node)
-        _each(event.objects, Pod, self._pod)
+        each(event.objects, SELECTING, self.state.related.put)
+        each(event.objects, PodDisruptionBudget, self.state.budgets.put)
+        self._stores.listed(event.objects, self.now_ns)
+        each(event.objects, Node, self._node)
+        each(event.objects, Pod, self._pod)
         # A list that shows a pod without the node that it was given may be older than its bind.
         awaited = self._awaited()
         for entry in self.state.pods.values():
@@ -236,7 +241,7 @@ class Engine:
         queued, node_name = self._waiting.pop(event.id, (None, ""))
         if queued is None:
             if not self._evictions.answered(event.id, 0):
-                self._pre_binding.answered(event.id, "")
+                self._pre_binding.answered(event.id, DONE, "", event.resource_version)
             return
         # Bound, even where it is gone by now. The entry stays assumed until the watch says so too.
         entry = queued.entry
@@ -249,7 +254,8 @@ class Engine:
         self._tell.answered(event.id, True)
         if self._evictions.answered(event.id, event.code or UNKNOWN_OUTCOME[1]):
             return
-        if self._pre_binding.answered(event.id, event.message or f"status {event.code}"):
+        code = event.code or UNKNOWN
+        if self._pre_binding.answered(event.id, code, event.message or f"status {event.code}"):
             return
         queued, node_name = self._waiting.pop(event.id, (None, ""))
         if queued is None or self.queue.get(queued.entry.uid) is not queued:
@@ -277,6 +283,7 @@ class Engine:
         """A node was found, and then something failed."""
         entry = queued.entry
         self._doubts.pop(entry.uid, None)
+        self._pre_binding.undo(entry.uid)
         self.state.forget(entry)
         self._freed(entry.pod)
         self.fail(queued, message)
@@ -512,7 +519,8 @@ class Engine:
         if queued.entry.pod.status.nominated_node_name != node_name:
             self._tell.promise(queued.entry, node_name)
             queued.is_promised = True
-        self._writes += self._pre_binding.begin(queued, node_name, parts, self.now_ns)
+        for reason, note in self._pre_binding.begin(queued, node_name, parts, self.now_ns):
+            self._tell.event(queued.entry.pod, "Normal", reason, "Scheduling", note)
 
     def _bind(self, queued: QueuedPod, node_name: str, extended: bool = True) -> None:
         pod = queued.entry.pod
@@ -538,6 +546,7 @@ class Engine:
         self.queue.park(queued, diagnosis.plugins, self.now_ns)
         self._tell.decide(queued, Outcome.UNSCHEDULABLE, "", message, diagnosis, (), remedy)
         self._tell.report(queued, "Unschedulable", message, remedy.nominate)
+        self._writes += [msgspec.structs.replace(patch, id=self._id()) for patch in remedy.patches]
         if remedy.victims and remedy.nominate:
             self._take_promises(remedy.nominate, queued.entry.pod.priority)
             bound = [v for v in remedy.victims if v.uid not in self._pre_binding]
@@ -577,16 +586,6 @@ class Engine:
         id = self._next_id
         self._next_id = id + 1
         return id
-
-
-def _each(
-    objects: Iterable[ApiObject],
-    kind: type[ApiObject] | tuple[type[ApiObject], ...],
-    take: Callable[..., None],
-) -> None:
-    for obj in objects:
-        if isinstance(obj, kind):
-            take(obj)
 
 
 HANDLERS: Final[Mapping[type, Callable[..., None]]] = {

@@ -14,10 +14,14 @@ from stower.model.kinds import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
+    DeviceClass,
+    DeviceTaintRule,
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
+    ResourceClaim,
+    ResourceSlice,
     StorageClass,
     VolumeAttachment,
 )
@@ -50,16 +54,23 @@ class Change(Flag):
     CAPACITY_ADDED = auto()
     CAPACITY_UPDATED = auto()
     ATTACHMENT_DELETED = auto()
+    RESOURCE_CLAIM_ADDED = auto()
+    RESOURCE_CLAIM_UPDATED = auto()
+    RESOURCE_CLAIM_DELETED = auto()
+    DEVICE_CLASS_CHANGED = auto()
+    DEVICES_CHANGED = auto()
     OWN_TOLERATIONS = auto()
     OWN_LABELS = auto()
     OWN_SCALED_DOWN = auto()
     OWN_GATES_REMOVED = auto()
+    OWN_CLAIMS_MADE = auto()
 
 
 # What only the waiting pod's own update can be.
 OWN: Final = (
-    Change.OWN_TOLERATIONS | Change.OWN_LABELS | Change.OWN_SCALED_DOWN | Change.OWN_GATES_REMOVED
-)
+    Change.OWN_TOLERATIONS | Change.OWN_LABELS | Change.OWN_SCALED_DOWN
+    | Change.OWN_GATES_REMOVED | Change.OWN_CLAIMS_MADE
+)  # fmt: skip
 
 
 class Happened(msgspec.Struct, frozen=True, gc=False):
@@ -98,7 +109,7 @@ def node_change(old: Node | None, new: Node) -> Change:
 
 
 # Added, updated, deleted.
-STORAGE_CHANGES: Final[Mapping[type, tuple[Change, Change, Change]]] = {
+STORE_CHANGES: Final[Mapping[type, tuple[Change, Change, Change]]] = {
     PersistentVolumeClaim: (Change.CLAIM_ADDED, Change.CLAIM_UPDATED, Change.NONE),
     PersistentVolume: (Change.VOLUME_ADDED, Change.VOLUME_UPDATED, Change.NONE),
     StorageClass: (Change.CLASS_ADDED, Change.CLASS_UPDATED, Change.NONE),
@@ -106,6 +117,15 @@ STORAGE_CHANGES: Final[Mapping[type, tuple[Change, Change, Change]]] = {
     CSIDriver: (Change.NONE, Change.CSI_DRIVER_UPDATED, Change.NONE),
     CSIStorageCapacity: (Change.CAPACITY_ADDED, Change.CAPACITY_UPDATED, Change.NONE),
     VolumeAttachment: (Change.NONE, Change.NONE, Change.ATTACHMENT_DELETED),
+    ResourceClaim: (
+        Change.RESOURCE_CLAIM_ADDED,
+        Change.RESOURCE_CLAIM_UPDATED,
+        Change.RESOURCE_CLAIM_DELETED,
+    ),
+    DeviceClass: (Change.DEVICE_CLASS_CHANGED, Change.DEVICE_CLASS_CHANGED, Change.NONE),
+    # A slice that is gone may have held others up; a rule that is gone has tainted devices.
+    ResourceSlice: (Change.DEVICES_CHANGED, Change.DEVICES_CHANGED, Change.DEVICES_CHANGED),
+    DeviceTaintRule: (Change.NONE, Change.DEVICES_CHANGED, Change.DEVICES_CHANGED),
 }
 
 
@@ -128,6 +148,8 @@ def own_change(old: Pod, new: Pod) -> Change:
         change |= Change.OWN_GATES_REMOVED
     if is_scaled_down(old, new):
         change |= Change.OWN_SCALED_DOWN
+    if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+        change |= Change.OWN_CLAIMS_MADE
     return change
 
 

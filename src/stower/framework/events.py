@@ -32,9 +32,10 @@ class Listed(msgspec.Struct, frozen=True, gc=False):
 
 
 class WriteOk(msgspec.Struct, frozen=True, gc=False):
-    """The API carried out the write."""
+    """The API carried out the write. `resource_version`: of the object since, "" where unknown."""
 
     id: int
+    resource_version: str = ""
 
 
 class WriteFailed(msgspec.Struct, frozen=True, gc=False):

@@ -217,10 +217,13 @@ class _GuardedReservation:
         self._inner = inner
         self._error = ""
         try:
-            self.doing = str(inner.doing)
+            self.expired = str(inner.expired)
             self.timeout_ns = int(inner.timeout_ns)
             self.awaits = tuple(inner.awaits)
-            whole = [inner.hold, inner.writes, inner.fault, inner.is_done, inner.release]
+            whole = [
+                inner.hold, inner.writes, inner.answered, inner.fault, inner.is_done, inner.note,
+                inner.release, inner.undo,
+            ]  # fmt: skip
         except Exception as error:
             raise PluginError(_told(plugin, "Reserve", error)) from error
         if not all(map(callable, whole)):
@@ -233,6 +236,20 @@ class _GuardedReservation:
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """See Reservation."""
         return list(self._ask("PreBind", self._inner.writes, state, next_id) or ())
+
+    def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
+        """See Reservation."""
+        answered = self._inner.answered
+        return bool(self._ask("PreBind", answered, state, id, code, version)) and not self._error
+
+    def note(self) -> tuple[str, str]:
+        """See Reservation."""
+        reason, text = self._ask("PreBind", self._inner.note) or ("", "")
+        return str(reason), str(text)
+
+    def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+        """See Reservation."""
+        return list(self._ask("Unreserve", self._inner.undo, state, next_id) or ())
 
     def fault(self, state: ClusterState) -> str:
         """See Reservation."""

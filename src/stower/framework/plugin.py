@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from stower.framework.changes import Change, Happened
+from stower.framework.device_gates import DeviceGates
 from stower.framework.dry_run import DryRun, Room, TrialRun
 from stower.framework.fixes import Fix
 from stower.framework.post_filter import Failure, Remedy
@@ -38,21 +39,44 @@ class Features(msgspec.Struct, frozen=True):
     """Feature gates that plugins ask about, with Kubernetes 1.36's defaults."""
 
     taint_toleration_comparison_operators: bool = False
+    dynamic_resource_allocation: bool = True
+    devices: DeviceGates = DeviceGates()
+
+
+# Gates by name: the field of Features or of its device gates, and whether the gate is an alpha one.
+_GATES: Final = {
+    "TaintTolerationComparisonOperators": ("taint_toleration_comparison_operators", True),
+    "DynamicResourceAllocation": ("dynamic_resource_allocation", False),
+    "DRAAdminAccess": ("devices.admin_access", False),
+    "DRAPrioritizedList": ("devices.prioritized_list", False),
+    "DRAPartitionableDevices": ("devices.partitionable", False),
+    "DRADeviceTaints": ("devices.taints", False),
+    "DRADeviceBindingConditions": ("devices.binding", False),
+    "DRAConsumableCapacity": ("devices.consumable", False),
+    "DRAListTypeAttributes": ("devices.list_attributes", True),
+}
 
 
 def read_features(text: str) -> tuple[Features, list[str]]:
     """Gates as --feature-gates has them, Name=true,Other=false; and the names of those that no
     plugin asks about. Raises ValueError."""
-    known = {"TaintTolerationComparisonOperators": "taint_toleration_comparison_operators"}
-    given = {}
+    given: dict[str, bool | None] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, value = part.partition("=")
         if not name.isalnum() or value not in _TRUTHS:
             raise ValueError(f"got {part!r}, want NAME=true or NAME=false")
         given[name] = _TRUTHS[value]
-    every = given.pop("AllAlpha", False)  # all of ours are alpha
-    fields = {field: given.pop(name, every) for name, field in known.items()}
-    return Features(**fields), [*given]
+    every = given.pop("AllAlpha", None)
+    features, devices = Features(), DeviceGates()
+    for name, (field, is_alpha) in _GATES.items():
+        is_on = given.pop(name, every if is_alpha else None)
+        if is_on is None:
+            continue
+        if field.startswith("devices."):
+            devices = devices._replace(**{field.removeprefix("devices."): is_on})
+        else:
+            features = msgspec.structs.replace(features, **{field: is_on})
+    return msgspec.structs.replace(features, devices=devices), [*given]
 
 
 # As Go's strconv.ParseBool reads them.

@@ -5,6 +5,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from stower.framework.writes import PatchObject
 from stower.model.kinds import Pod
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState, PodEntry
@@ -53,12 +54,14 @@ class Remedy(msgspec.Struct, frozen=True):
     """What a PostFilter plugin came to.
 
     nominate: the node that is promised to the pod; "" takes a promise back, None leaves it.
-    victims: who is evicted for it. message: why nothing could be done, or "".
+    victims: who is evicted for it. message: why nothing could be done, or "". patches: what is
+    written in any case, without ids.
     """
 
     message: str = ""
     nominate: str | None = None
     victims: tuple[PodEntry, ...] = ()
+    patches: tuple[PatchObject, ...] = ()
 
 
 def best(found: Candidates) -> Ints:

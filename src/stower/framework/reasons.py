@@ -16,15 +16,22 @@ NO_NODES: Final = "no nodes available to schedule pods"
 
 
 class Rejection(msgspec.Struct, frozen=True, gc=False):
-    """A refusal: its reasons, and whether removing pods could ever change it."""
+    """A refusal: its reasons, and whether removing pods could ever change it. `evictable`: it
+    could, although upstream says that it could not."""
 
     reasons: tuple[str, ...]
     resolvable: bool = False
+    evictable: bool = False
 
     @property
     def code(self) -> str:
         """The status code as upstream names it."""
         return UNSCHEDULABLE if self.resolvable else UNRESOLVABLE
+
+    @property
+    def may_evict(self) -> bool:
+        """Whether to look for pods whose removal would help."""
+        return self.resolvable or self.evictable
 
     @property
     def message(self) -> str:

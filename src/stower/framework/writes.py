@@ -31,7 +31,8 @@ class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class PatchObject(msgspec.Struct, frozen=True, gc=False):
-    """Merge these fields into an object. Relies on its uid and resourceVersion."""
+    """Merge these fields into an object, or into a subresource of it ("status"). Relies on its uid
+    and resourceVersion."""
 
     id: int
     view: type
@@ -40,6 +41,7 @@ class PatchObject(msgspec.Struct, frozen=True, gc=False):
     uid: str
     resource_version: str
     patch: dict[str, Any]
+    subresource: str = ""
 
 
 class CallExtender(msgspec.Struct, frozen=True, gc=False):

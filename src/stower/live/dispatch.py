@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from stower.framework.events import WriteFailed, WriteOk
 from stower.framework.retries import (
     PAUSE_SECONDS_MAX,
@@ -128,7 +130,7 @@ class Dispatch:
                 return WriteFailed(write.id, 0, "another scheduler may lead by now")
             answer = await ask_within(self.window, self._client, *request)
             if 200 <= answer.status < 300:
-                return WriteOk(write.id)
+                return WriteOk(write.id, _version(write, answer))
             if not is_curable(write, answer.status):
                 break
             failed |= answer.status >= 500
@@ -141,3 +143,21 @@ class Dispatch:
         """Between half and the whole of a time that doubles, and not less than was asked for."""
         pause = self._chance.uniform(*pause_seconds(turn))
         await asyncio.sleep(min(max(pause, least_s), PAUSE_SECONDS_MAX))
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _Meta
+
+
+def _version(write: ApiWrite, answer: Answer) -> str:
+    """The version of what was written, for those who wait to see it; "" where it is not told."""
+    if not isinstance(write, PatchObject):
+        return ""
+    try:
+        return msgspec.json.decode(answer.body, type=_Versioned).metadata.resource_version
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""

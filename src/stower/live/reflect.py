@@ -23,7 +23,9 @@ log = logging.getLogger(__name__)
 
 PAGE: Final = 500
 GONE: Final = 410
-REFUSALS: Final = (401, 403, 404)
+NOT_FOUND: Final = 404
+REFUSALS: Final = (401, 403, NOT_FOUND)
+ABSENT_SECONDS: Final = 60.0  # between looks for a resource that the server does not serve
 WATCH_SECONDS: Final = (300, 600)  # between these, so that not all streams end at once
 SHORT_SECONDS: Final = 1.0  # a stream that ends sooner, and without a word, is a failure
 PAUSE_SECONDS: Final = 0.2
@@ -130,10 +132,12 @@ class Reflector:
         chance: random.Random,
         *,
         selector: str = "",
+        optional: bool = False,
         on_list: Callable[[], None],
         on_changes: Callable[[Changes], None],
     ) -> None:
-        """`on_list` is told when `objects` is new as a whole, `on_changes` of changes to it."""
+        """`optional`: a server that does not know the resource has none of it. `on_list` is told
+        when `objects` is new as a whole, `on_changes` of changes to it."""
         self.path = path
         self.objects: dict[str, Any] = {}
         self.listed = False
@@ -143,6 +147,7 @@ class Reflector:
         self._reader = reader
         self._chance = chance
         self._selector = selector
+        self._optional = optional
         self._on_list = on_list
         self._on_changes = on_changes
         self._version = ""
@@ -154,6 +159,9 @@ class Reflector:
             try:
                 if not self._version:
                     await self._list()
+                if not self._version:
+                    await asyncio.sleep(ABSENT_SECONDS)
+                    continue
                 began_s = asyncio.get_running_loop().time()
                 if not await self._watch(began_s):
                     await self._pause()  # a server that ends each at once would be asked for ever
@@ -162,7 +170,7 @@ class Reflector:
                 log.info("watch of %s was cut: %s", self.path, error)
                 await self._pause()
             except WatchRefused as error:
-                if error.status == GONE:
+                if error.status == GONE or (error.status == NOT_FOUND and self._optional):
                     self._version = ""
                 else:
                     log.warning("watch of %s: %s %s", self.path, error.status, error)
@@ -182,13 +190,17 @@ class Reflector:
             answer, objects, version = await self._pages()
             if answer.status == 200:
                 break
+            if answer.status == NOT_FOUND and self._optional:
+                break  # none of it, until it is served one day
             if answer.status in REFUSALS and not self.listed:
                 raise ListRefused(f"{self.path}: {answer.status} {answer.message}")
             log.warning("list of %s: %s", self.path, answer.message or answer.status)
             await self._pause()
-        self.relists += self.listed
+        is_news = not self.listed or bool(self.objects) or bool(version)
+        self.relists += self.listed and bool(version)
         self.objects, self._version, self.listed = objects, version, True
-        self._on_list()
+        if is_news:
+            self._on_list()
 
     async def _pages(self) -> tuple[Answer, dict[str, Any], str]:
         objects: dict[str, Any] = {}

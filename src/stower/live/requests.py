@@ -40,7 +40,8 @@ def request_of(
         return "PATCH", path, encode(_status_patch(write, known, time_text(wall_ns))), STRATEGIC
     if isinstance(write, PatchObject):
         path = collection_path(KIND_BY_VIEW[write.view], namespace)
-        return "PATCH", f"{path}/{name}", encode(_relying(write)), MERGE
+        part = f"/{write.subresource}" if write.subresource else ""
+        return "PATCH", f"{path}/{name}{part}", encode(_relying(write)), MERGE
     if isinstance(write, DeletePod):
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         return "DELETE", path, encode(_DELETE | {"preconditions": {"uid": write.uid}}), JSON

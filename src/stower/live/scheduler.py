@@ -39,7 +39,7 @@ from stower.live.reflect import Changes, Reflector, Views
 from stower.live.renewal import Renewal
 from stower.live.shell import Clock, ShellError, run_until, sleep_until
 from stower.live.window import IN_FLIGHT
-from stower.model.kinds import BACKGROUND, KINDS, Node, Pod
+from stower.model.kinds import BACKGROUND, DEVICES, KINDS, Node, Pod
 
 log = logging.getLogger(__name__)
 
@@ -98,13 +98,16 @@ class Scheduler:
         self._awake = asyncio.Event()
         chance = random.Random(options.seed)
 
-        def reflect(path: str, view: type[Any], selector: str = "") -> Reflector:
+        def reflect(
+            path: str, view: type[Any], selector: str = "", optional: bool = False
+        ) -> Reflector:
             return Reflector(
                 client,
                 path,
                 Views(view),
                 chance,
                 selector=selector,
+                optional=optional,
                 on_list=self._on_list,
                 on_changes=self._on_changes,
             )
@@ -113,7 +116,9 @@ class Scheduler:
         self.pods = reflect(PODS, Pod, LIVE_PODS)
         # Whatever else decisions depend on.
         self.related = [
-            reflect(collection_path(kind), kind.view) for kind in KINDS if kind.view in BACKGROUND
+            reflect(collection_path(kind), kind.view, optional=kind.view in DEVICES)
+            for kind in KINDS
+            if kind.view in BACKGROUND
         ]
         self.candidate = (
             Candidate(client, options.instance, options.terms, chance) if options.terms else None

@@ -1,44 +1,100 @@
-"""DynamicResources: it refuses pods with resource claims, which would start without their devices.
+"""DynamicResources: pods get the devices that they claim, all of them or none.
 
-Source: kube-scheduler plugins/dynamicresources.
+Source: kube-scheduler plugins/dynamicresources, Kubernetes 1.36; KEP-4381 and those that belong to
+it. Different from upstream: the search for devices is complete, and given steps, not time; pods of
+lower priority are evicted for their devices.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+import numpy as np
+
+from stower.devices.allocator import STEPS_MAX
+from stower.devices.best_fit import best_fit
+from stower.devices.fits import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, Fits, Rules
+from stower.devices.requests import AllocationError
+from stower.devices.results import allocation_of
 from stower.framework.args import Args, convert_args, invalid
-from stower.framework.plugin import Features, Plugin
+from stower.framework.changes import Change, Happened
+from stower.framework.dry_run import DryRun, TrialRun
+from stower.framework.guard import PluginError
+from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.post_filter import Failure, Remedy
 from stower.framework.reasons import Rejection
-from stower.model.times import SECOND_NS, duration_ns
+from stower.framework.reserve import Reservation
+from stower.framework.writes import PatchObject
+from stower.model.kinds import Pod, ResourceClaim
+from stower.model.kinds.resource_claim import (
+    FIRST_AVAILABLE_MAX,
+    RESERVED_FOR_MAX,
+    AllocationResult,
+)
+from stower.model.times import SECOND_NS, duration_ns, time_ns
+from stower.plugins.claim_binding import ClaimBinding, Wanted, binding_fault, is_ready
+from stower.plugins.node_affinity import match_term
+from stower.plugins.share_ids import share_ids
+from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
+from stower.state.devices import claim_refs
 from stower.state.shapes import Shape
 
-NOT_ALLOCATED: Final = "pod has resourceClaims, for which no devices are allocated yet"
+# Codes, in the order in which one is told before another.
+NOT_AVAILABLE: Final = 4
+REASONS: Final = {
+    NO_DEVICES: "cannot allocate all claims",
+    INVALID_POOLS: "invalid resource pools were encountered",
+    GAVE_UP: "gave up allocating devices: too many ways to try",
+    NOT_AVAILABLE: "resourceclaim not available on the node",
+}
+# How long a search of so many steps may take at most, as filterTimeout means it.
+STEPS_PER_SECOND: Final = STEPS_MAX // 10
+DEVICE_ORDERS: Final = {"BestFit": best_fit, "FirstFit": None}
 
 
 class DynamicResourcesArgs(Args, frozen=True, rename="camel"):
-    """Arguments of the plugin in a KubeSchedulerConfiguration."""
+    """Arguments of the plugin in a KubeSchedulerConfiguration.
+
+    `deviceOrder` is Stower's own: BestFit (of several devices the one of which least is left over)
+    or FirstFit (the first, as upstream).
+    """
 
     filter_timeout: str = "10s"
     binding_timeout: str = "10m0s"
+    device_order: str = "BestFit"
 
 
 class DynamicResources(Plugin):
-    """A pod without claims has none that could be given back for it."""
+    """Refuse nodes on which the pod's claims cannot be met; see to it that they are, on the one
+    that is chosen."""
 
     name = "DynamicResources"
+    scope = Scope.PODS
+    wakes_on = (
+        Change.NODE_ADDED | Change.NODE_LABELS | Change.NODE_ALLOCATABLE
+        | Change.RESOURCE_CLAIM_ADDED | Change.RESOURCE_CLAIM_UPDATED
+        | Change.RESOURCE_CLAIM_DELETED | Change.DEVICE_CLASS_CHANGED | Change.DEVICES_CHANGED
+        | Change.OWN_CLAIMS_MADE
+    )  # fmt: skip
 
-    def pre_filter(self, shape: Shape, state: ClusterState) -> Rejection | frozenset[str] | None:
-        """Allocation is not built yet: better none than a pod without its devices."""
-        return Rejection((NOT_ALLOCATED,)) if shape.claims else None
+    def __init__(
+        self,
+        rules: Rules,
+        binding_timeout_ns: int = 600 * SECOND_NS,
+        is_on: bool = True,
+    ) -> None:
+        self._rules = rules
+        self._binding_timeout_ns = binding_timeout_ns
+        self._is_on = is_on
 
     @classmethod
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "DynamicResources":
-        """DynamicResourcesArgs: filterTimeout and bindingTimeout."""
+        """DynamicResourcesArgs: filterTimeout, bindingTimeout and deviceOrder."""
         read = convert_args(args, DynamicResourcesArgs, path)
+        lasts = []
         for field, text, least_ns, must in (
             ("filterTimeout", read.filter_timeout, 0, "must be zero or positive"),
             ("bindingTimeout", read.binding_timeout, SECOND_NS, "must be at least 1 second"),
@@ -46,8 +102,302 @@ class DynamicResources(Plugin):
             lasts_ns = duration_ns(text)
             if lasts_ns is None or lasts_ns < least_ns:
                 raise invalid(f"{path}.{field}", text, must)
-        return cls()
+            lasts.append(lasts_ns)
+        if read.device_order not in DEVICE_ORDERS:
+            must = f"must be one of {', '.join(DEVICE_ORDERS)}"
+            raise invalid(f"{path}.deviceOrder", read.device_order, must)
+        # No timeout is no limit: as many steps as nobody waits for.
+        steps = STEPS_PER_SECOND * lasts[0] // SECOND_NS if lasts[0] else 1 << 62
+        rules = Rules(features.devices, max(steps, 1), DEVICE_ORDERS[read.device_order])
+        return cls(rules, lasts[1], features.dynamic_resource_allocation)
+
+    # The pod's claims
+
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with claims."""
+        return shape.claims and self._is_on
+
+    def pre_enqueue(self, pod: Pod) -> Rejection | None:
+        """Pods wait for the claims that are made for them."""
+        if not self._is_on or not pod.spec.resource_claims:
+            return None
+        if any(ref.name is None for ref in claim_refs(pod)):
+            return Rejection((f'pod "{pod.key}": ResourceClaim not created yet',))
+        return None
+
+    def claims(self, pod: Pod, state: ClusterState) -> list[ResourceClaim] | str:
+        """The pod's claims as the API has them, or why it cannot have them."""
+        found = []
+        namespace = pod.metadata.namespace
+        for ref in claim_refs(pod):
+            if ref.name is None:
+                return f'pod "{pod.key}": ResourceClaim not created yet'
+            if not ref.name:
+                continue
+            claim = state.devices.seen_claim(f"{namespace}/{ref.name}")
+            if claim is None:
+                return f'resourceclaim "{ref.name}" not found'
+            if claim.metadata.deletion_timestamp is not None:
+                return f'resourceclaim "{ref.name}" is being deleted'
+            if ref.made_for_pod and not is_made_for(claim, pod):
+                return (
+                    f"ResourceClaim {claim.metadata.key} was not created for Pod {pod.key} "
+                    "(Pod is not owner)"
+                )
+            found.append(claim)
+        return found
+
+    def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
+        """Refuse the pod while a claim is missing, full, or in other hands."""
+        claims = self.claims(pod, state)
+        fault = claims if isinstance(claims, str) else ""
+        for claim in claims if isinstance(claims, list) else ():
+            fault = fault or self._claim_fault(claim, pod, state)
+        return Rejection((fault,)) if fault else None
+
+    def _claim_fault(self, claim: ResourceClaim, pod: Pod, state: ClusterState) -> str:
+        key = claim.metadata.key
+        reserved = claim.status.reserved_for or ()
+        if claim.status.allocation is not None:
+            is_full = len(reserved) >= RESERVED_FOR_MAX
+            if is_full and not claim.is_reserved_for(pod.metadata.uid):
+                return "resourceclaim in use"
+            return ""
+        decided = state.devices.claim(key)
+        if decided is not None and decided.status.allocation is not None:
+            return f"resource claim {key} is in the process of being allocated"
+        for request in claim.spec.devices.requests or ():
+            fault = self._request_fault(claim, request, state)
+            if fault:
+                return fault
+        return ""
+
+    def _request_fault(self, claim: ResourceClaim, request: Any, state: ClusterState) -> str:
+        of = f"resource claim {claim.metadata.key}, request {request.name}"
+        if request.exactly is not None:
+            asked = [(request.name, request.exactly)]
+        elif request.first_available:
+            if not self._rules.gates.prioritized_list:
+                gate = "the DRAPrioritizedList feature is disabled"
+                return f"{of}: has subrequests, but {gate}"
+            asked = [(f"{request.name}/{a.name}", a) for a in request.first_available]
+        else:
+            return f"{of}: unknown request type"
+        for name, alternative in asked:
+            class_name = alternative.device_class_name
+            if class_name not in state.devices.classes:
+                return f"request {name}: device class {class_name} does not exist"
+        return ""
+
+    # Filter
+
+    def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
+        """int64[row_limit]: what is missing on each row."""
+        claims = self.claims(pod, state)
+        if isinstance(claims, str) or not claims:
+            return None
+        limit = state.row_limit
+        codes = np.zeros(limit, np.int64)
+        open_claims = []
+        for claim in claims:
+            if claim.status.allocation is None:
+                open_claims.append(claim)
+            else:
+                codes[~self._available(claim, claim.status.allocation, state)] = NOT_AVAILABLE
+        if open_claims:
+            own = self._open_codes(open_claims, state)[:limit]
+            codes = np.where(own != FITS, own, codes)
+        return codes
+
+    def _open_codes(self, claims: list[ResourceClaim], state: ClusterState) -> Ints:
+        try:
+            return state.devices.part(Fits).column(claims, state, self._rules).codes
+        except AllocationError as error:
+            raise _failed(error, claims) from None
+
+    def _available(
+        self, claim: ResourceClaim, allocation: AllocationResult, state: ClusterState
+    ) -> Bools:
+        """bool[row_limit]: where an allocated claim can be used."""
+        limit = state.row_limit
+        if self._rules.gates.binding:
+            late = not is_ready(claim) and self._is_late(allocation, state.now_ns)
+            if binding_fault(claim) or late:
+                return np.zeros(limit, np.bool_)
+        if allocation.node_selector is None:
+            return np.ones(limit, np.bool_)
+        found = np.zeros(limit, np.bool_)
+        for term in allocation.node_selector.node_selector_terms or ():
+            found |= match_term(term, state, state.all_rows, limit)
+        return found
+
+    def _is_late(self, allocation: AllocationResult, now_ns: int) -> bool:
+        """Whether its devices should have been bound by now."""
+        since_ns = time_ns(allocation.allocation_timestamp)
+        waits = any(r.binding_conditions is not None for r in allocation.devices.results or ())
+        return waits and since_ns is not None and since_ns + self._binding_timeout_ns < now_ns
+
+    def rejection(self, shape: Shape, code: int) -> Rejection:
+        """As upstream has it: unresolvable. Who holds devices can still be evicted for them."""
+        return Rejection((REASONS[code],), evictable=code in (NO_DEVICES, GAVE_UP))
+
+    def dry_runs(
+        self, pod: Pod, shape: Shape, state: ClusterState
+    ) -> Callable[[int], DryRun] | None:
+        """What claims of pods that leave have held is free."""
+        claims = self.claims(pod, state)
+        if isinstance(claims, str):
+            return None
+        open_claims = [claim for claim in claims if claim.status.allocation is None]
+        if not open_claims:
+            return None
+        fits = state.devices.part(Fits)
+
+        def ask(row: int) -> int:
+            try:
+                return fits.code(fits.plans(open_claims, self._rules), state, row, self._rules)
+            except AllocationError:
+                return NO_DEVICES
+
+        return lambda row: TrialRun(state, row, ask)
+
+    # Score
+
+    def speaks(self, pod: Pod, state: ClusterState) -> bool:
+        """Where a claim leaves a choice."""
+        claims = self.claims(pod, state)
+        return self._rules.gates.prioritized_list and any(
+            request.first_available
+            for claim in (claims if isinstance(claims, list) else ())
+            for request in claim.spec.devices.requests or ()
+        )
+
+    def score_pod(
+        self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
+    ) -> Ints | None:
+        """int64[row_limit]: earlier alternatives are better (KEP-4816)."""
+        raw = np.zeros(state.row_limit, np.int64)
+        for row in np.flatnonzero(feasible).tolist():
+            raw[row] = self.raw_score(pod, state, row)
+        highest = int(raw.max()) if len(raw) else 0
+        return raw * MAX_NODE_SCORE // highest if highest else raw
+
+    def raw_score(self, pod: Pod, state: ClusterState, row: int) -> int:
+        """8 for each request that is met by its first alternative, 7 by its second, ..."""
+        score = 0
+        for claim, allocation in self._allocations(pod, state, row):
+            met = {result.request for result in allocation.devices.results or ()}
+            for request in claim.spec.devices.requests or ():
+                for i, alternative in enumerate(request.first_available or ()):
+                    if f"{request.name}/{alternative.name}" in met:
+                        score += FIRST_AVAILABLE_MAX - i
+        return score
+
+    def _allocations(
+        self, pod: Pod, state: ClusterState, row: int
+    ) -> list[tuple[ResourceClaim, AllocationResult]]:
+        """The pod's claims, with what they have or would be given on the row."""
+        claims = self.claims(pod, state)
+        if isinstance(claims, str):
+            return []
+        open_claims = [claim for claim in claims if claim.status.allocation is None]
+        given = iter(self._given(open_claims, state, row))
+        return [(claim, claim.status.allocation or next(given)) for claim in claims]
+
+    def _given(
+        self, claims: Sequence[ResourceClaim], state: ClusterState, row: int
+    ) -> list[AllocationResult]:
+        if not claims:
+            return []
+        fits = state.devices.part(Fits)
+        plans = fits.plans(claims, self._rules)
+        found = fits.given(plans, state, row, self._rules)
+        if found is None:
+            raise PluginError("claim allocation not found for node")
+        return [
+            allocation_of(
+                claim, plan, gifts, state.devices.classes, state.names[row], self._rules.gates,
+                share_ids(claim),
+            )
+            for claim, plan, gifts in zip(claims, plans, found)
+        ]  # fmt: skip
+
+    # Reserve
+
+    def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
+        """The claims' allocations, and their reservation for the pod."""
+        wanted = []
+        for claim, allocation in self._allocations(pod, state, row):
+            own = None if claim.status.allocation is not None else allocation
+            wanted.append(Wanted(claim, own))
+        if not wanted:
+            return None
+        return ClaimBinding(
+            pod, state.names[row], tuple(wanted), self._binding_timeout_ns,
+            self._rules.gates.binding,
+        )  # fmt: skip
+
+    # PostFilter
 
     def post_filter(self, failure: Failure) -> Remedy:
-        """Nothing to be done, in upstream's words."""
-        return Remedy("no new claims to deallocate")
+        """An allocation that nobody else uses, and that keeps the pod from every node, is given
+        back: with other devices it may fit."""
+        pod, state = failure.pod, failure.state
+        claims = self.claims(pod, state) if self._is_on else []
+        if isinstance(claims, str) or not claims or self.pre_filter_fault(pod, state):
+            return Remedy("no new claims to deallocate")
+        for claim in claims:
+            allocation = claim.status.allocation
+            if allocation is None:
+                continue
+            rows = state.present_rows()
+            if self._available(claim, allocation, state)[rows].all():
+                continue
+            users = {consumer.uid for consumer in claim.status.reserved_for or ()}
+            if users <= {pod.metadata.uid}:
+                patch = {"status": {"allocation": None, "reservedFor": None, "devices": None}}
+                meta = claim.metadata
+                write = PatchObject(
+                    0, ResourceClaim, meta.namespace, meta.name, meta.uid, meta.resource_version,
+                    patch, "status",
+                )  # fmt: skip
+                return Remedy("deallocation of ResourceClaim completed", patches=(write,))
+        return Remedy("still not schedulable")
+
+    def pre_filter_fault(self, pod: Pod, state: ClusterState) -> bool:
+        """Whether the pod did not get as far as the nodes."""
+        claims = self.claims(pod, state)
+        return isinstance(claims, str) or any(
+            self._claim_fault(claim, pod, state) for claim in claims
+        )
+
+    # Hints
+
+    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+        """Source: isSchedulableAfterClaimChange, isSchedulableAfterPodChange."""
+        old, new = happened.old_object, happened.object
+        if happened.change & Change.OWN_CLAIMS_MADE:
+            return all(ref.name is not None for ref in claim_refs(pod))
+        if isinstance(old, ResourceClaim) and old.status.allocation is not None:
+            if not isinstance(new, ResourceClaim) or new.status.allocation is None:
+                return True  # its devices are free
+        if isinstance(new, ResourceClaim):
+            if new.metadata.namespace != pod.metadata.namespace:
+                return False
+            if all(ref.name != new.metadata.name for ref in claim_refs(pod)):
+                return False
+            return old is None or msgspec.structs.astuple(old)[2] != new.status
+        return not isinstance(old, ResourceClaim)
+
+
+def is_made_for(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether the pod is the claim's controller."""
+    owners = claim.metadata.owner_references or ()
+    return claim.metadata.namespace == pod.metadata.namespace and any(
+        owner.controller and owner.uid == pod.metadata.uid for owner in owners
+    )
+
+
+def _failed(error: AllocationError, claims: Sequence[ResourceClaim]) -> PluginError:
+    keys = tuple(claim.metadata.key for claim in claims)
+    return PluginError(f'running "DynamicResources" filter plugin: {error.message(keys)}')

@@ -274,7 +274,7 @@ class VolumeBinding(Plugin):
 class _Binding:
     """Volumes and claims that a pod waits for; see framework.reserve.Reservation."""
 
-    doing = "binding volumes"
+    expired = "binding volumes: context deadline exceeded"
 
     def __init__(
         self,
@@ -289,6 +289,7 @@ class _Binding:
         self._node_name = node_name
         self._found = found
         self._to_make = to_make
+        self._is_written = False
         claims = [claim.metadata for claim, _ in found] + [c.metadata for c in to_make]
         self.awaits: tuple[tuple[type, str, str], ...] = (
             *((PersistentVolumeClaim, meta.namespace, meta.name) for meta in claims),
@@ -306,6 +307,9 @@ class _Binding:
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """claimRef on the volumes, the selected node on the claims."""
         result: list[Write] = []
+        if self._is_written:
+            return result
+        self._is_written = True
         for claim, volume in self._found:
             reference = volume.spec.claim_ref
             if reference is not None and reference.uid == claim.metadata.uid:
@@ -341,8 +345,24 @@ class _Binding:
                 )  # fmt: skip
         return result
 
+    def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
+        """A refusal is the end of it."""
+        return code == 0
+
+    def note(self) -> tuple[str, str]:
+        """Nothing to tell."""
+        return "", ""
+
+    def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+        """What is bound stays so."""
+        return []
+
     def fault(self, state: ClusterState) -> str:
         """Source: checkBindings of binder.go."""
+        found = self._fault(state)
+        return f"binding volumes: {found}" if found else ""
+
+    def _fault(self, state: ClusterState) -> str:
         volumes = state.volumes
         row = state.row_of(self._node_name)
         node = state.nodes[row] if row >= 0 else None

@@ -76,8 +76,9 @@ class _Listed(msgspec.Struct, frozen=True, tag="Listed"):
     objects: int
 
 
-class _WriteOk(msgspec.Struct, frozen=True, tag="WriteOk"):
+class _WriteOk(msgspec.Struct, frozen=True, tag="WriteOk", omit_defaults=True):
     id: int
+    resource_version: str = ""
 
 
 class _WriteFailed(msgspec.Struct, frozen=True, tag="WriteFailed"):
@@ -176,8 +177,8 @@ def _event_json(event: Event) -> bytes:
             told = _Observed(change.value, *_typed(obj))
         case Listed(objects):
             told = _Listed(len(objects))
-        case WriteOk(id):
-            told = _WriteOk(id)
+        case WriteOk(id, resource_version):
+            told = _WriteOk(id, resource_version)
         case WriteFailed(id, code, message):
             told = _WriteFailed(id, code, message)
         case ExtenderAnswered(id, body, error):
@@ -238,7 +239,7 @@ def read_event(step: Step, listed: list[ApiObject]) -> Event:
                 raise InvalidObject("objects", len(listed), f"the {told.objects} that are listed")
             return Listed(tuple(listed))
         case _WriteOk():
-            return WriteOk(told.id)
+            return WriteOk(told.id, told.resource_version)
         case _WriteFailed():
             return WriteFailed(told.id, told.code, told.message)
         case _ExtenderAnswered():

@@ -72,6 +72,7 @@ class ClusterState:
 
     def __init__(self) -> None:
         self.journal = Journal()
+        self.now_ns = 0  # the time of what is being dealt with, as events bring it
         self.use_log = DirtyLog()
         self.node_log = DirtyLog()
         self.capacity = CAPACITY_FIRST

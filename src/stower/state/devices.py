@@ -78,6 +78,8 @@ class Devices:
         self.rules: dict[str, DeviceTaintRule] = {}
         self._claims: dict[str, ResourceClaim] = {}
         self._assumed: dict[str, ResourceClaim] = {}
+        # The version from which on the API shows what was assumed, where that was written.
+        self._expected: dict[str, str] = {}
         self.generation = 0
         # Grow with a change of what there is, or of what may be chosen.
         self.slice_generation = 0
@@ -109,8 +111,9 @@ class Devices:
             key = obj.metadata.key
             assumed = self._assumed.get(key)
             if assumed is not None:
-                if obj.status.allocation is not None or obj.metadata.uid != assumed.metadata.uid:
+                if self._overrules(obj, assumed):
                     del self._assumed[key]
+                    self._expected.pop(key, None)
                 else:
                     # Something else about it has changed: what was decided still stands.
                     self._assumed[key] = msgspec.structs.replace(obj, status=assumed.status)
@@ -135,6 +138,7 @@ class Devices:
         if isinstance(obj, ResourceClaim):
             self._claims.pop(obj.metadata.key, None)
             self._assumed.pop(obj.metadata.key, None)
+            self._expected.pop(obj.metadata.key, None)
             self._recount(obj.metadata.key)
         elif isinstance(obj, ResourceSlice):
             self.slices.pop(name, None)
@@ -145,6 +149,13 @@ class Devices:
         else:
             self.rules.pop(name, None)
             self.slice_generation += 1
+
+    def _overrules(self, obj: ResourceClaim, assumed: ResourceClaim) -> bool:
+        """Whether the API says how it is, whatever was assumed."""
+        if obj.status.allocation is not None or obj.metadata.uid != assumed.metadata.uid:
+            return True
+        expected = self._expected.get(obj.metadata.key, "")
+        return bool(expected) and is_as_new(obj.metadata.resource_version, expected)
 
     def _log_undo(self, obj: DeviceObject) -> None:
         if isinstance(obj, ResourceClaim):
@@ -166,7 +177,7 @@ class Devices:
             return self.classes.get(obj.metadata.name)
         return self.rules.get(obj.metadata.name)
 
-    def objects(self) -> list[DeviceObject]:
+    def known(self) -> list[DeviceObject]:
         """All of them, as the API has them."""
         return [
             *self.slices.values(), *self.classes.values(), *self.rules.values(),
@@ -193,10 +204,30 @@ class Devices:
         if claim is not None:
             self._assume_logged(key, msgspec.structs.replace(claim, status=status))
 
+    def expect(self, key: str, version: str) -> None:
+        """It was written: from that version on, the API says how it is."""
+        if key not in self._assumed:
+            return
+        seen = self._claims.get(key)
+        if seen is not None and version and is_as_new(seen.metadata.resource_version, version):
+            self.restore(key)
+        else:
+            self._expected[key] = version
+
     def restore(self, key: str) -> None:
         """Take back what was decided about the claim, as far as the API does not have it."""
+        self._expected.pop(key, None)
         if key in self._assumed:
             self._assume_logged(key, None)
+
+    @property
+    def has_assumptions(self) -> bool:
+        """Whether something that was decided is not in the API yet."""
+        return bool(self._assumed)
+
+    def seen_claim(self, key: str) -> ResourceClaim | None:
+        """The claim as the API has it."""
+        return self._claims.get(key)
 
     def _assume_logged(self, key: str, claim: ResourceClaim | None) -> None:
         if self._journal.recording:
@@ -238,7 +269,7 @@ class Devices:
         """A pod with claims was placed."""
         for key in _keys_of(entry.pod):
             self._users.setdefault(key, {})[entry.uid] = entry
-            if self._journal.recording:
+            if self._journal.recording or self._journal.undoing:
                 self._recount(key)
 
     def go(self, entry: "PodEntry") -> None:
@@ -256,7 +287,7 @@ class Devices:
         """What the claim holds, as it is now. In a trial, nothing once its last pod has left."""
         claim = self.claim(key)
         allocation = claim.status.allocation if claim is not None else None
-        if allocation is not None and self._journal.recording and key not in self._users:
+        if allocation is not None and self._journal.in_trial and key not in self._users:
             was_used = claim is not None and claim.status.reserved_for
             allocation = None if was_used else allocation
         held = self._held.get(key)
@@ -308,3 +339,11 @@ def nano(text: QuantityText) -> int:
 def _keys_of(pod: Pod) -> list[str]:
     namespace = pod.metadata.namespace
     return [f"{namespace}/{ref.name}" for ref in claim_refs(pod) if ref.name]
+
+
+def is_as_new(version: str, than: str) -> bool:
+    """Whether an object's version is that of another one, or a later one."""
+    try:
+        return int(version) >= int(than)
+    except ValueError:
+        return version == than

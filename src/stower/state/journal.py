@@ -15,14 +15,20 @@ from typing import Any
 class Journal:
     """A stack of inverse operations. Cost: 0.1 µs a change while a trial is open, else nothing."""
 
-    __slots__ = ("_later", "_undo", "recording", "undoing")
+    __slots__ = ("_later", "_outer", "_undo", "recording", "undoing")
 
     def __init__(self) -> None:
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._later: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.recording = False
+        self._outer = False  # what is undone is a part of a trial
         # While it rolls back, a primitive must do no more than its own inverse.
         self.undoing = False
+
+    @property
+    def in_trial(self) -> bool:
+        """Whether what is so now may only be supposed to be."""
+        return self.recording or (self.undoing and self._outer)
 
     def log(self, undo: Callable[..., None], *args: Any) -> None:
         """Remember how to undo what was just done. Call only while `recording`."""
@@ -42,6 +48,7 @@ class Journal:
     def _rollback(self, mark: int, was_recording: bool) -> None:
         self.recording = False
         self.undoing = True
+        self._outer = was_recording
         undo = self._undo
         while len(undo) > mark:
             call, args = undo.pop()

@@ -382,7 +382,7 @@ def test_a_pod_is_not_placed_without_the_devices_that_it_claims() -> None:
     writes = add(engine, make_pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]))
     (told,) = [w.condition for w in writes if isinstance(w, PatchPodStatus) and w.condition]
     assert "Unschedulable" == told.reason
-    assert "pod has resourceClaims, for which no devices are allocated yet" in told.message
+    assert 'resourceclaim "mine" not found' in told.message
 
 
 def test_gated_pod_is_not_tried_until_its_gates_are_gone() -> None:

@@ -35,6 +35,7 @@ FILTERS = [
     "VolumeZone",
     "PodTopologySpread",
     "InterPodAffinity",
+    "DynamicResources",
     "NodeDeclaredFeatures",
 ]
 SCORES = [
@@ -43,6 +44,7 @@ SCORES = [
     ("NodeResourcesFit", 1),
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),
+    ("DynamicResources", 2),
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
 ]
@@ -100,7 +102,8 @@ def test_the_default_profile_has_the_default_plugins_in_order_with_their_weights
     assert FILTERS == filters(profile)
     assert SCORES == scores(profile)
     assert "PrioritySort" == profile.queue_sort.name
-    assert ["SchedulingGates"] == [plugin.name for plugin in profile.pre_enqueue]
+    gates = ["SchedulingGates", "DynamicResources"]
+    assert gates == [plugin.name for plugin in profile.pre_enqueue]
     assert ["DefaultBinder"] == [plugin.name for plugin in profile.binders]
 
 

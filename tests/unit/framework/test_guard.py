@@ -254,7 +254,7 @@ def test_a_gate_that_has_failed_says_so_and_is_asked_again_after_a_while() -> No
 
 def test_a_reservation_that_fails_gives_the_node_back_at_once() -> None:
     class Broken:
-        doing = "asking the landlord"
+        expired = "the landlord did not answer"
         timeout_ns = 600 * SECOND_NS
         awaits = ()
 
@@ -264,6 +264,15 @@ def test_a_reservation_that_fails_gives_the_node_back_at_once() -> None:
 
         def writes(self, state: Any, next_id: Any) -> list[Write]:
             raise RuntimeError("no pen")
+
+        def answered(self, state: Any, id: int, code: int, version: str) -> bool:
+            return True
+
+        def note(self) -> tuple[str, str]:
+            return "", ""
+
+        def undo(self, state: Any, next_id: Any) -> list[Write]:
+            return []
 
         def fault(self, state: Any) -> str:
             return ""
@@ -281,7 +290,7 @@ def test_a_reservation_that_fails_gives_the_node_back_at_once() -> None:
     writes = add(engine, "a")
     told = [w.condition for w in writes if isinstance(w, PatchPodStatus) and w.condition]
     assert ["SchedulerError"] == [condition.reason for condition in told]
-    assert 'running PreBind plugin "Landlord": asking the landlord: ' in told[0].message
+    assert 'running PreBind plugin "Landlord": ' in told[0].message
     assert "no pen" in told[0].message
     assert [-1] == [entry.row for entry in engine.state.pods.values()]
 

@@ -1,0 +1,183 @@
+"""Which nodes have devices for a set of claims, kept up to date row by row.
+
+Equal claims share one column, as equal pods share one evaluation. A row is looked at again when its
+node has changed, or something was taken or given back in a pool that it reaches.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from stower.devices.allocator import GaveUp, Given_, Prefer, allocate
+from stower.devices.inventory import Inventory, Views
+from stower.devices.requests import AllocationError, ClaimPlan, plan_of
+from stower.framework.device_gates import DeviceGates
+from stower.model.kinds import Node
+from stower.model.kinds.resource_claim import ResourceClaim
+from stower.state.arrays import Ints, grown
+from stower.state.cluster import ClusterState
+from stower.state.devices import Devices, PoolID
+
+FITS: Final = 0
+NO_DEVICES: Final = 1
+INVALID_POOLS: Final = 2
+GAVE_UP: Final = 3
+
+COLUMNS_MAX: Final = 256  # distinct sets of claims that are remembered
+PLANS_MAX: Final = 4096
+_encode = msgspec.json.Encoder().encode
+
+
+class Rules(NamedTuple):
+    """What one plugin's configuration says: gates, steps of a search, and what it prefers."""
+
+    gates: DeviceGates
+    steps_max: int
+    prefer: Prefer | None
+
+
+class Column:
+    """One set of claims: a code for each row, and an error that concerns all of them."""
+
+    __slots__ = ("codes", "error", "layout", "log_position", "node_position", "plans", "seen")
+
+    def __init__(self, plans: tuple[ClaimPlan, ...], state: ClusterState) -> None:
+        self.plans = plans
+        self.codes: Ints = np.full(state.capacity, NO_DEVICES)
+        self.error: AllocationError | None = None
+        self.layout = -1
+        self.node_position = 0
+        self.log_position = 0
+        self.seen: tuple[int, int] = (-1, -1)
+
+
+class Fits:
+    """All columns over one state's devices."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._inventory = devices.part(Inventory)
+        self._columns: dict[tuple[object, ...], Column] = {}
+        self._plans: dict[tuple[object, ...], ClaimPlan] = {}
+        self._views: dict[int, tuple[int, Node, Views]] = {}
+
+    def plans(self, claims: Sequence[ResourceClaim], rules: Rules) -> tuple[ClaimPlan, ...]:
+        """What the claims ask for. Raises AllocationError."""
+        found = []
+        for index, claim in enumerate(claims):
+            key = (_encode(claim.spec.devices), index, self._devices.class_generation, rules.gates)
+            plan = self._plans.get(key)
+            if plan is None:
+                plan = plan_of(claim, index, self._devices.classes, rules.gates)
+                if len(self._plans) >= PLANS_MAX:
+                    self._plans.clear()
+                self._plans[key] = plan
+            found.append(plan)
+        return tuple(found)
+
+    def column(self, claims: Sequence[ResourceClaim], state: ClusterState, rules: Rules) -> Column:
+        """The column of these claims, up to date. Raises AllocationError."""
+        plans = self.plans(claims, rules)
+        key = (tuple(map(id, plans)), rules.gates, rules.steps_max, rules.prefer)
+        column = self._columns.get(key)
+        if column is None:
+            if len(self._columns) >= COLUMNS_MAX:
+                self._columns.clear()
+            column = self._columns[key] = Column(plans, state)
+        self._refresh(column, state, rules)
+        if column.error is not None:
+            raise column.error
+        return column
+
+    def _refresh(self, column: Column, state: ClusterState, rules: Rules) -> None:
+        devices = self._devices
+        seen = (self._inventory.refresh(), devices.class_generation)
+        changed = devices.log_since(column.log_position)
+        if (
+            column.layout != state.layout
+            or column.seen != seen
+            or changed is None
+            or column.error is not None
+            or state.node_log.overrun(column.node_position)
+        ):
+            rows = state.present_rows()
+            column.codes = grown(column.codes, state.capacity)
+            column.codes[:] = NO_DEVICES
+        elif changed or column.node_position != state.node_log.position:
+            rows = self._dirty(changed, state, state.node_log.cells(column.node_position))
+        else:
+            return
+        column.layout, column.seen = state.layout, seen
+        column.error = None
+        column.log_position = devices.log_position
+        column.node_position = state.node_log.position
+        # Nodes that reach the same pools, and these alone, have the same answer.
+        known: dict[Views, int] = {}
+        for row in rows:
+            try:
+                column.codes[row] = self.code(column.plans, state, row, rules, known)
+            except AllocationError as error:
+                column.error = error
+                return
+
+    def _dirty(self, pools: list[PoolID], state: ClusterState, rows: list[int]) -> list[int]:
+        found = dict.fromkeys(rows)
+        for pool in dict.fromkeys(pools):
+            names = self._inventory.nodes_of(pool)
+            if names is None:
+                return state.present_rows()
+            found |= dict.fromkeys(map(state.row_of, names))
+        return [row for row in found if row >= 0 and state.present[row]]
+
+    def views(self, state: ClusterState, row: int, rules: Rules) -> Views:
+        """The pools that the row's node reaches."""
+        node = state.node_at(row)
+        generation = self._inventory.refresh()
+        known = self._views.get(row)
+        if known is None or known[0] != generation or known[1] is not node:
+            views = self._inventory.views(node, rules.gates.partitionable)
+            known = self._views[row] = (generation, node, views)
+        return known[2]
+
+    def code(
+        self,
+        plans: tuple[ClaimPlan, ...],
+        state: ClusterState,
+        row: int,
+        rules: Rules,
+        known: dict[Views, int] | None = None,
+    ) -> int:
+        """Whether the row has devices. Raises AllocationError where something is wrong."""
+        views = self.views(state, row, rules)
+        is_own = any(view.chooses_nodes for view in views)
+        if known is not None and not is_own and views in known:
+            return known[views]
+        code = FITS
+        try:
+            if self.given(plans, state, row, rules) is None:
+                code = NO_DEVICES
+        except GaveUp:
+            code = GAVE_UP
+        except AllocationError as error:
+            if not error.on_node_only:
+                raise
+            code = INVALID_POOLS
+        if known is not None and not is_own:
+            known[views] = code
+        return code
+
+    def given(
+        self, plans: tuple[ClaimPlan, ...], state: ClusterState, row: int, rules: Rules
+    ) -> Given_ | None:
+        """The devices that the claims would be given on the row."""
+        return allocate(
+            plans,
+            self.views(state, row, rules),
+            state.node_at(row),
+            self._devices,
+            rules.gates,
+            rules.steps_max,
+            rules.prefer,
+        )

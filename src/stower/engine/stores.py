@@ -1,0 +1,67 @@
+"""Changes of volumes and devices: to the state, to those that wait for them, to the queue."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from stower.engine.pre_binding import PreBinding
+from stower.engine.queue import Queue
+from stower.framework.changes import STORE_CHANGES, Happened
+from stower.model.kinds import DEVICES, STORAGE, ApiObject
+from stower.state.cluster import ClusterState
+
+STORED: Final = (*STORAGE, *DEVICES)
+
+
+def each(
+    objects: Iterable[ApiObject],
+    kind: type[ApiObject] | tuple[type[ApiObject], ...],
+    take: Callable[..., None],
+) -> None:
+    """Take the objects of a kind."""
+    for obj in objects:
+        if isinstance(obj, kind):
+            take(obj)
+
+
+class StoreEvents:
+    """What the engine is told of claims, and of what claims are met with."""
+
+    def __init__(self, state: ClusterState, queue: Queue, pre_binding: PreBinding) -> None:
+        self._state = state
+        self._queue = queue
+        self._pre_binding = pre_binding
+
+    def observed(self, obj: ApiObject, gone: bool, now_ns: int) -> None:
+        """One has changed. What is neither is nobody's concern."""
+        store = self._store(obj)
+        if store is None:
+            return
+        old = store.seen(obj)
+        if gone:
+            store.drop(obj)
+        else:
+            store.put(obj)
+        self._pre_binding.look(obj)
+        added, updated, deleted = STORE_CHANGES[type(obj)]
+        change = deleted if gone else added if old is None else updated
+        if change and self._queue.is_waiting:
+            happened = Happened(change, old_object=old, object=None if gone else obj)
+            self._queue.wake(happened, now_ns)
+
+    def listed(self, objects: Iterable[ApiObject], now_ns: int) -> None:
+        """These are all there are."""
+        found = [obj for obj in objects if isinstance(obj, STORED)]
+        names = {(type(o), o.metadata.namespace, o.metadata.name) for o in found}
+        for known in [*self._state.volumes.known(), *self._state.devices.known()]:
+            if (type(known), known.metadata.namespace, known.metadata.name) not in names:
+                self.observed(known, True, now_ns)
+        for obj in found:
+            store = self._store(obj)
+            if store is not None and store.seen(obj) != obj:
+                self.observed(obj, False, now_ns)
+
+    def _store(self, obj: ApiObject) -> Any:
+        """Where objects of the kind are kept."""
+        if isinstance(obj, STORAGE):
+            return self._state.volumes
+        return self._state.devices if isinstance(obj, DEVICES) else None

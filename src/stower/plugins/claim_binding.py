@@ -1,0 +1,296 @@
+"""A pod's claims, written: the allocation that was decided, and the reservation for the pod.
+
+Nothing is given twice: what was decided counts as taken until the API shows it or a write of it was
+refused for good; a write relies on the version of the claim that it was decided on, and where that
+is not the last one, on the next that is seen.
+
+Source: kube-scheduler plugins/dynamicresources (bindClaim, Unreserve); KEP-5007 (conditions).
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from stower.framework.retries import CONFLICT, UNKNOWN
+from stower.framework.writes import PatchObject, Write
+from stower.model.kinds import Pod, ResourceClaim
+from stower.model.kinds.resource_claim import (
+    FINALIZER,
+    AllocationResult,
+    ConsumerReference,
+    DeviceResult,
+    DeviceStatus,
+    ResourceClaimStatus,
+)
+from stower.model.times import time_text
+from stower.state.cluster import ClusterState
+from stower.state.devices import is_as_new
+
+CONFLICTS_MAX: Final = 20
+
+
+class Wanted(NamedTuple):
+    """One claim, and what was decided for it; None where it was allocated already."""
+
+    claim: ResourceClaim
+    allocation: AllocationResult | None
+
+    @property
+    def key(self) -> str:
+        return self.claim.metadata.key
+
+
+class ClaimBinding:
+    """The claims of one pod; see framework.reserve.Reservation."""
+
+    expired = "device binding timeout: context deadline exceeded"
+
+    def __init__(
+        self, pod: Pod, node_name: str, wanted: tuple[Wanted, ...], timeout_ns: int, binding: bool
+    ) -> None:
+        """`binding`: whether devices may have conditions that must be true first (KEP-5007)."""
+        self.timeout_ns = timeout_ns
+        self.awaits: tuple[tuple[type, str, str], ...] = tuple(
+            (ResourceClaim, one.claim.metadata.namespace, one.claim.metadata.name) for one in wanted
+        )
+        self._pod = pod
+        self._node_name = node_name
+        self._wanted = wanted
+        self._binding = binding
+        self._reference = ConsumerReference("", "pods", pod.metadata.name, pod.metadata.uid)
+        self._asked: dict[int, tuple[str, bool]] = {}  # writes not answered: key, is it the status
+        self._used: dict[str, str] = {}  # by key: the version that was written on, or refused
+        self._written: dict[str, str] = {}  # by key: the version that has the status, "" unknown
+        self._unknown: dict[str, str] = {}  # by key: the version on which a write was lost
+        self._conflicts = 0
+        self._released = False
+
+    def hold(self, state: ClusterState) -> None:
+        """The devices are taken, the claims reserved."""
+        for one in self._wanted:
+            status = one.claim.status
+            if one.allocation is None and one.claim.is_reserved_for(self._pod.metadata.uid):
+                continue
+            reserved = (*(status.reserved_for or ()), self._reference)
+            allocation = one.allocation or status.allocation
+            held = ResourceClaimStatus(allocation, reserved, status.devices)
+            state.devices.assume_status(one.key, held)
+
+    def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+        """First the finalizer, so that nobody deletes what is in use; then the status."""
+        found: list[Write] = []
+        asked = {key for key, _ in self._asked.values()}
+        for one in self._wanted:
+            seen = state.devices.seen_claim(one.key)
+            if seen is None or one.key in asked or self._is_settled(one, seen):
+                continue
+            meta = seen.metadata
+            if meta.uid != one.claim.metadata.uid or meta.deletion_timestamp is not None:
+                continue
+            used = self._used.get(one.key)
+            if used is not None and is_as_new(used, meta.resource_version):
+                continue  # something newer is on its way
+            patch, subresource = self._patch(one, seen, state.now_ns)
+            id = next_id()
+            self._asked[id] = (one.key, bool(subresource))
+            self._used[one.key] = meta.resource_version
+            found.append(
+                PatchObject(
+                    id, ResourceClaim, meta.namespace, meta.name, meta.uid, meta.resource_version,
+                    patch, subresource,
+                )
+            )  # fmt: skip
+        return found
+
+    def _patch(self, one: Wanted, seen: ResourceClaim, now_ns: int) -> tuple[dict[str, Any], str]:
+        allocates = one.allocation is not None and seen.status.allocation is None
+        finalizers = seen.metadata.finalizers or ()
+        if allocates and FINALIZER not in finalizers:
+            return {"metadata": {"finalizers": [*finalizers, FINALIZER]}}, ""
+        reserved = [*(seen.status.reserved_for or ()), self._reference]
+        status: dict[str, Any] = {"reservedFor": msgspec.to_builtins(reserved)}
+        if allocates:
+            status["allocation"] = msgspec.to_builtins(one.allocation)
+        known = seen.status.allocation
+        if self._binding and (known is None or known.allocation_timestamp is None):
+            status.setdefault("allocation", {})["allocationTimestamp"] = time_text(now_ns)
+        return {"status": status}, "status"
+
+    def _is_settled(self, one: Wanted, seen: ResourceClaim) -> bool:
+        """Whether there is nothing to write: it is as wanted, or cannot be any more."""
+        known = seen.status.allocation
+        if known is None:
+            return one.allocation is None
+        if one.allocation is not None and not is_same(known, one.allocation):
+            return True
+        return seen.is_reserved_for(self._pod.metadata.uid)
+
+    def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
+        """What was refused because something newer is there is tried on that; what nobody knows of
+        is tried again, and refused if it was carried out."""
+        key, is_status = self._asked.pop(id, ("", False))
+        if code == 0:
+            if is_status:
+                self._written[key] = version
+                if self._released:
+                    state.devices.expect(key, version)
+            elif version:
+                self._used[key] = ""  # the finalizer is there: on to the status
+            return True
+        if code == CONFLICT:
+            self._conflicts += 1
+            if self._released and key in self._unknown:
+                # The one that was lost may have been carried out: what comes next will show it.
+                state.devices.expect(key, _after(self._unknown[key]))
+            elif self._released:
+                self._let_go(state, key)
+            return self._conflicts < CONFLICTS_MAX
+        if code == UNKNOWN:
+            self._unknown.setdefault(key, self._used.pop(key, ""))
+            return True
+        if self._released:
+            self._let_go(state, key)
+        return False
+
+    def fault(self, state: ClusterState) -> str:
+        """Why the pod cannot have its claims after all."""
+        for one in self._wanted:
+            seen = state.devices.seen_claim(one.key)
+            key = one.key
+            if seen is None or seen.metadata.uid != one.claim.metadata.uid:
+                return f'resourceclaim "{one.claim.metadata.name}" not found'
+            if seen.metadata.deletion_timestamp is not None:
+                return f"claim {key} got deleted in the meantime"
+            known = seen.status.allocation
+            written = self._written.get(key)
+            version = seen.metadata.resource_version
+            is_late = one.allocation is None or (written and is_as_new(version, written))
+            if known is None:
+                if is_late:
+                    return f"claim {key} got deallocated elsewhere in the meantime"
+                continue
+            if one.allocation is not None and not is_same(known, one.allocation):
+                return f"claim {key} got allocated elsewhere in the meantime"
+            if self._binding:
+                found = binding_fault(seen)
+                if found:
+                    return found
+        return ""
+
+    def is_done(self, state: ClusterState) -> bool:
+        """The API shows all claims allocated, reserved for the pod and ready."""
+        for one in self._wanted:
+            seen = state.devices.seen_claim(one.key)
+            if seen is None or seen.status.allocation is None:
+                return False
+            if not seen.is_reserved_for(self._pod.metadata.uid):
+                return False
+            if self._binding and not is_ready(seen):
+                return False
+        return True
+
+    def note(self) -> tuple[str, str]:
+        """That devices have to be made ready, where they have."""
+        allocations = (one.allocation or one.claim.status.allocation for one in self._wanted)
+        if self._binding and any(a is not None and waits_for(a) for a in allocations):
+            return (
+                "BindingConditionsPending",
+                f"waiting for binding conditions for device on node {self._node_name}",
+            )
+        return "", ""
+
+    def release(self, state: ClusterState) -> None:
+        """What is being written stays taken until it is known what became of it."""
+        self._released = True
+        asked = {key for key, is_status in self._asked.values() if is_status}
+        for one in self._wanted:
+            if one.key in self._written:
+                state.devices.expect(one.key, self._written[one.key])
+            elif one.key not in asked:
+                self._let_go(state, one.key)
+
+    def _let_go(self, state: ClusterState, key: str) -> None:
+        claim = state.devices.claim(key)
+        if claim is not None and claim.is_reserved_for(self._pod.metadata.uid):
+            state.devices.restore(key)
+
+    def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+        """The pod's reservations; an allocation stays, for the next attempt or whoever is next."""
+        found: list[Write] = []
+        for one in self._wanted:
+            seen = state.devices.seen_claim(one.key)
+            if seen is None or not seen.is_reserved_for(self._pod.metadata.uid):
+                continue
+            uid = self._pod.metadata.uid
+            others = [r for r in seen.status.reserved_for or () if r.uid != uid]
+            patch = {"status": {"reservedFor": msgspec.to_builtins(others) or None}}
+            meta = seen.metadata
+            found.append(
+                PatchObject(
+                    next_id(), ResourceClaim, meta.namespace, meta.name, meta.uid,
+                    meta.resource_version, patch, "status",
+                )
+            )  # fmt: skip
+        return found
+
+
+def _after(version: str) -> str:
+    """The version of whatever comes after an object of that version."""
+    return str(int(version) + 1) if version.isdigit() else version
+
+
+def is_same(one: AllocationResult, other: AllocationResult) -> bool:
+    """Whether two allocations are of the same devices and shares."""
+
+    def devices(allocation: AllocationResult) -> list[tuple[str, ...]]:
+        results = allocation.devices.results or ()
+        return [(r.request, r.driver, r.pool, r.device, r.share_id or "") for r in results]
+
+    return devices(one) == devices(other)
+
+
+def waits_for(allocation: AllocationResult) -> bool:
+    """Whether some of its devices must be bound first."""
+    return any(result.binding_conditions for result in allocation.devices.results or ())
+
+
+def binding_fault(claim: ResourceClaim) -> str:
+    """Which condition says that a device cannot be bound, or ""."""
+    for result in _binding_results(claim):
+        status = device_status(claim, result)
+        for condition in (status.conditions if status is not None else None) or ():
+            failed = condition.type in (result.binding_failure_conditions or ())
+            if failed and condition.status == "True":
+                return (
+                    f"device binding failed: claim={claim.metadata.name}, "
+                    f'reason={condition.reason}, message="{condition.message}"'
+                )
+    return ""
+
+
+def is_ready(claim: ResourceClaim) -> bool:
+    """Whether all that its devices must be is true."""
+    for result in _binding_results(claim):
+        status = device_status(claim, result)
+        true = {c.type for c in (status.conditions if status else None) or () if c.status == "True"}
+        if not true.issuperset(result.binding_conditions or ()):
+            return False
+    return True
+
+
+def _binding_results(claim: ResourceClaim) -> list[DeviceResult]:
+    allocation = claim.status.allocation
+    results = allocation.devices.results or () if allocation is not None else ()
+    return [result for result in results if result.binding_conditions]
+
+
+def device_status(claim: ResourceClaim, result: DeviceResult) -> DeviceStatus | None:
+    """What the driver says of a device of the claim, of the share in question."""
+    for status in claim.status.devices or ():
+        same = (status.driver, status.pool, status.device) == (
+            result.driver, result.pool, result.device,
+        )  # fmt: skip
+        if same and (status.share_id or None) == result.share_id:
+            return status
+    return None
