@@ -13,6 +13,7 @@ from stower.actors.kubelet import Kubelets
 from stower.actors.namespaces import Namespaces
 from stower.actors.node_lifecycle import NodeLifecycle
 from stower.actors.replica_set import ReplicaSets
+from stower.actors.resource_claims import ResourceClaims
 from stower.actors.runtime import Actors
 from stower.actors.service_accounts import ServiceAccounts
 from stower.actors.stateful_set import StatefulSets
@@ -35,6 +36,7 @@ def build_actors(cluster: Cluster, collections: Sequence[str]) -> Actors:
             Jobs(),
             CronJobs(),
             Volumes(),
+            ResourceClaims(),
             Disruptions(),
             GarbageCollector(),
             Namespaces(collections),

@@ -58,6 +58,7 @@ RESOURCES: Final = {
         Resource("resourceclaims", "ResourceClaim", "resource.k8s.io/v1"),
         Resource("resourceclaimtemplates", "ResourceClaimTemplate", "resource.k8s.io/v1"),
         Resource("resourceslices", "ResourceSlice", "resource.k8s.io/v1", False),
+        Resource("deviceclasses", "DeviceClass", "resource.k8s.io/v1", False),
         Resource(
             "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io/v1",
             False,
