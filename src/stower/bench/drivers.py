@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from stower.assembly import build_engine
+from stower.bench.devices import devices
 from stower.bench.objects import node_bytes, pod_bytes, scheduler_name
 from stower.bench.perf import claims, perf
 from stower.bench.settle import Times, settle_memory
@@ -301,4 +302,5 @@ DRIVE: dict[str, Callable[[BenchWorkload], Times]] = {
     "waiting": waiting,
     "perf": perf,
     "claims": claims,
+    "devices": devices,
 }

@@ -135,8 +135,6 @@ class ClaimBinding:
                 self._written[key] = version
                 if self._released:
                     state.devices.expect(key, version)
-            elif version:
-                self._used[key] = ""  # the finalizer is there: on to the status
             return True
         if code == CONFLICT:
             self._conflicts += 1

@@ -1,0 +1,125 @@
+"""Driver of claims for devices: halves of GPUs, chosen by a selector, until all are given.
+
+Timed is everything that the engine does for a pod: its claim and itself seen, the three writes
+answered, the claim and the pod seen as they were written. What the API server does is not.
+"""
+
+from time import perf_counter_ns
+from typing import Any, Final
+
+import msgspec
+
+from stower.assembly import build_engine
+from stower.bench.objects import node_bytes
+from stower.bench.settle import Times, settle_memory
+from stower.bench.workloads import BenchWorkload
+from stower.engine.step import Engine
+from stower.framework.events import Listed, Observed, WatchType, WriteOk
+from stower.framework.writes import Bind, PatchObject, Write
+from stower.model.errors import InvariantError
+from stower.model.kinds import DeviceClass, Node, Pod, ResourceClaim, ResourceSlice
+from stower.model.raw import decode
+
+DRIVER: Final = "gpu.example.com"
+PER_NODE: Final = 8
+
+
+def _slice(number: int, name: str) -> ResourceSlice:
+    device = {
+        "allowMultipleAllocations": True,
+        "attributes": {"model": {"string": "a100"}},
+        "capacity": {"milli": {"value": "1000"}, "memory": {"value": "80Gi"}},
+    }
+    devices = [{"name": f"gpu-{i}", **device} for i in range(PER_NODE)]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}
+    meta = {"name": f"gpu-{name}", "uid": f"slice-{number}", "resourceVersion": "1"}
+    return msgspec.convert({"metadata": meta, "spec": spec}, ResourceSlice)
+
+
+def _class() -> DeviceClass:
+    expression = f'device.driver == "{DRIVER}"'
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    return msgspec.convert({"metadata": {"name": "gpu", "uid": "class"}, "spec": spec}, DeviceClass)
+
+
+def _claim(number: int) -> ResourceClaim:
+    model = {"cel": {"expression": f'device.attributes["{DRIVER}"].model == "a100"'}}
+    exactly = {
+        "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, "selectors": [model],
+        "capacity": {"requests": {"milli": "500", "memory": "40Gi"}},
+    }  # fmt: skip
+    meta = {
+        "name": f"claim-{number}", "namespace": "default", "uid": f"claim-{number}",
+        "resourceVersion": "1",
+    }  # fmt: skip
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    return msgspec.convert({"metadata": meta, "spec": spec}, ResourceClaim)
+
+
+def _pod(number: int) -> Pod:
+    container = {"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    meta = {"name": f"pod-{number}", "namespace": "default", "uid": f"pod-{number}"}
+    claims = [{"name": "gpu", "resourceClaimName": f"claim-{number}"}]
+    spec = {"containers": [container], "resourceClaims": claims}
+    return msgspec.convert({"metadata": meta, "spec": spec}, Pod)
+
+
+def devices(workload: BenchWorkload) -> Times:
+    """Pods with a claim each come one after another, until no device is left."""
+    engine = build_engine()
+    nodes = [decode(node_bytes(i, workload), Node) for i in range(workload.nodes)]
+    slices = [_slice(i, node.metadata.name) for i, node in enumerate(nodes)]
+    engine.step(Listed((_class(), *nodes, *slices)), 0)
+    todo = [(_claim(i), _pod(i)) for i in range(workload.existing + workload.arriving)]
+    for claim, pod in todo[: workload.existing]:
+        _place(engine, claim, pod)
+    settle_memory()
+    pieces = [_place(engine, claim, pod) for claim, pod in todo[workload.existing :]]
+    return Times(pieces, len(pieces))
+
+
+def _place(engine: Engine, claim: ResourceClaim, pod: Pod) -> int:
+    """Until the pod is bound and seen so; the ns that the engine took."""
+    api = _Api(engine, claim, pod)
+    api.tell(Observed(WatchType.ADDED, claim))
+    api.tell(Observed(WatchType.ADDED, pod))
+    if not api.is_bound:
+        raise InvariantError(f"pod {pod.key} of a benchmark was not placed")
+    return api.spent_ns
+
+
+class _Api:
+    """Carries out what is written for one pod and its claim."""
+
+    def __init__(self, engine: Engine, claim: ResourceClaim, pod: Pod) -> None:
+        self._engine = engine
+        self._claim: Any = msgspec.to_builtins(claim)
+        self._pod: Any = msgspec.to_builtins(pod)
+        self._version = 1
+        self.spent_ns = 0
+        self.is_bound = False
+
+    def tell(self, event: Any) -> None:
+        """An event, and all that follows from it."""
+        start = perf_counter_ns()
+        writes = self._engine.step(event, 1)
+        self.spent_ns += perf_counter_ns() - start
+        for write in writes:
+            for answer in self._carried_out(write):
+                self.tell(answer)
+
+    def _carried_out(self, write: Write) -> list[Any]:
+        if isinstance(write, Bind):
+            self.is_bound = True
+            self._pod["spec"]["nodeName"] = write.node_name
+            seen = msgspec.convert(self._pod, Pod)
+            return [WriteOk(write.id), Observed(WatchType.MODIFIED, seen)]
+        if not isinstance(write, PatchObject):
+            return [WriteOk(write.id)]
+        self._version += 1
+        meta = self._claim["metadata"]
+        meta |= write.patch.get("metadata", {}) | {"resourceVersion": str(self._version)}
+        self._claim["status"] = self._claim.get("status", {}) | write.patch.get("status", {})
+        claim = msgspec.convert(self._claim, ResourceClaim)
+        return [WriteOk(write.id, str(self._version)), Observed(WatchType.MODIFIED, claim)]
