@@ -17,11 +17,13 @@ from stower.engine.telling import Telling
 from stower.framework.events import Observed, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import Bind
 from stower.model.kinds import Pod
+from stower.plugins.claim_binding import ClaimBinding
 from stower.plugins.node_ports import NodePorts
 from stower.plugins.node_resources_fit import NodeResourcesFit
 from stower.sim.changes import bound
 from stower.sim.server import Server
 from stower.state.cluster import ClusterState
+from stower.state.devices import Devices
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -198,6 +200,26 @@ def deletions_missed() -> AbstractContextManager[Any]:
     return patch.object(step, "HANDLERS", {**step.HANDLERS, Observed: on_observed})
 
 
+def devices_free() -> AbstractContextManager[Any]:
+    """No device is in use."""
+    return patch.object(Devices, "used", lambda *_: {})
+
+
+def decisions_forgotten() -> AbstractContextManager[Any]:
+    """What was decided about a claim counts once the API shows it."""
+    return patch.object(Devices, "assume_status", nothing)
+
+
+def bound_too_early() -> AbstractContextManager[Any]:
+    """Pods are bound while their claims are being written."""
+    return patch.object(ClaimBinding, "is_done", lambda *_: True)
+
+
+def anybodys() -> AbstractContextManager[Any]:
+    """A claim that is allocated is good enough, whoever it is reserved for."""
+    return patch.object(ClaimBinding, "_is_reserved", lambda *_: True)
+
+
 # By law: at least two bugs that break it. Some break several; any of those named will do.
 PLANTED: Final[dict[str, tuple[Plant, ...]]] = {
     "room": (wanted_less, ports_shared),
@@ -207,5 +229,7 @@ PLANTED: Final[dict[str, tuple[Plant, ...]]] = {
     "priorities": (never_woken, important_ones_sleep),
     "promises": (promises_broken, promises_unknown),
     "quiescence": (said_again, promised_again),
+    "devices": (devices_free, decisions_forgotten),
+    "reservations": (bound_too_early, anybodys),
     "restart": (luck, deletions_missed),
 }

@@ -27,7 +27,7 @@ from tests.sim.planted import PLANTED, Plant, unheard
 SEEDS = 300
 CHUNK = 25
 # A planted bug is caught within so many seeds.
-SEEDS_MAX = 40
+SEEDS_MAX = 60
 
 
 def said(seed: int) -> str:
@@ -145,6 +145,11 @@ faults: []
 activeMs: 120000
 templates:
 - {name: web, isReplaced: true, spec: {containers: [{name: c, image: web}]}}
+- name: gpu
+  spec: {containers: [{name: c}], resourceClaims: [{name: d, resourceClaimTemplateName: one}]}
+  claim: {devices: {requests: [{name: r, exactly: {deviceClassName: gpus}}]}}
+- name: together
+  spec: {containers: [{name: c}], resourceClaims: [{name: d, resourceClaimName: shared}]}
 happenings:
 - {do: add-node, atMs: 0, node: {metadata: {name: n1}, status: {capacity: {cpu: 4, pods: 10}}}}
 - {do: add-node, atMs: 0, node: {metadata: {name: n2}, status: {capacity: {cpu: 4, pods: 10}}}}
@@ -159,6 +164,21 @@ happenings:
 - {do: delete-pod, atMs: 33000, pod: web-1}
 - {do: remove-node, atMs: 34000, node: n2}
 - {do: remove-node, atMs: 34000, node: nowhere}
+- {do: add-device-class, atMs: 0, deviceClass: {metadata: {name: gpus}}}
+- do: add-devices
+  atMs: 0
+  slice:
+    metadata: {name: n1}
+    spec: {driver: d, nodeName: n1, pool: {name: n1, generation: 1, resourceSliceCount: 1},
+           devices: [{name: a}, {name: b}]}
+- do: add-claim
+  atMs: 0
+  claim:
+    metadata: {name: shared}
+    spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpus}}]}}
+- {do: add-pod, atMs: 500, template: gpu}
+- {do: add-pod, atMs: 500, template: together}
+- {do: add-pod, atMs: 600, template: together}
 """
 
 
@@ -204,6 +224,14 @@ def test_a_script_of_ones_own_is_run(tmp_path: Path) -> None:
         (("node: n1, forMs: 20000", "node: n1"), "happenings[5].forMs: got"),
         (("templates:", "template:"), "template"),
         (("kind: Script", "kind: Play"), "kind: got"),
+        (
+            ("claim: {devices: {requests: [", "claim: {devices: {requests: [7, "),
+            "templates[1].claim.devices.requests[0]: got int",
+        ),
+        (
+            ("slice:\n    metadata: {name: n1}", "slice:\n    metadata: {}"),
+            "happenings[14].slice.metadata.name",
+        ),
     ],
 )
 def test_a_script_that_is_none_is_refused(

@@ -21,9 +21,9 @@ from stower.cli.parquet import read_parquet
 from stower.cli.recorded import recorded
 from stower.cli.text_stream import MIB
 from stower.engine.limits import SECOND_NS
-from stower.model.defaults import with_node_defaults, with_pod_defaults
+from stower.model.defaults import with_claim_defaults, with_node_defaults, with_pod_defaults
 from stower.model.errors import InvalidObject
-from stower.model.kinds import KIND_BY_NAME, Background, Node, Pod, PriorityClass
+from stower.model.kinds import KIND_BY_NAME, Background, Node, Pod, PriorityClass, ResourceClaim
 from stower.model.kinds.pod import ResourceList
 from stower.model.meta import ObjectMeta
 from stower.model.raw import TypeMeta, decode, edit
@@ -134,6 +134,8 @@ class _Reader:
         else:
             uid = obj.metadata.uid or f"{kind.name}/{key[1]}"
             meta = msgspec.structs.replace(obj.metadata, namespace=namespace, uid=uid)
+            if isinstance(obj, ResourceClaim):
+                obj = with_claim_defaults(obj, uid)
             self.related.append(msgspec.structs.replace(obj, metadata=meta))
 
     def loaded(self) -> Loaded:

@@ -15,12 +15,15 @@ from stower.cli.inputs import (
 )
 from stower.cli.output import bad_input
 from stower.model.errors import InvalidObject
-from stower.model.kinds import Pod
+from stower.model.kinds import Pod, ResourceClaim
 from stower.model.raw import invalid, without_nulls
 from stower.sim.faults import FAULT_BY_NAME
 from stower.sim.script import (
     HAPPENINGS_MAX,
     AddBudget,
+    AddClaim,
+    AddDeviceClass,
+    AddDevices,
     AddNode,
     AddPod,
     AnyHappening,
@@ -77,6 +80,13 @@ def _check(script: Script, schedulers: set[str]) -> None:
             if read.spec.scheduler_name not in schedulers:
                 want = f"one of the profiles: {', '.join(sorted(schedulers))}"
                 raise InvalidObject("spec.schedulerName", read.spec.scheduler_name, want)
+            claim = {"metadata": {}, "spec": template.claim or {}}
+            try:
+                msgspec.convert(claim, ResourceClaim)
+            except msgspec.ValidationError as error:
+                fault = invalid(error, claim)
+                path = f"claim.{fault.path.removeprefix('spec.')}"
+                raise InvalidObject(path, fault.got, fault.want) from None
         except InvalidObject as error:
             raise InvalidObject(f"templates[{i}].{error.path}", error.got, error.want) from None
     for i, happening in enumerate(script.happenings):
@@ -108,6 +118,12 @@ def _check_happening(happening: AnyHappening, active_ms: int, templates: list[st
         check_amounts(happening.node.status.capacity, "node.status.capacity")
     elif isinstance(happening, AddBudget):
         _check_name(happening.budget.metadata.name, "budget")
+    elif isinstance(happening, AddDevices):
+        _check_name(happening.slice.metadata.name, "slice")
+    elif isinstance(happening, AddDeviceClass):
+        _check_name(happening.device_class.metadata.name, "deviceClass")
+    elif isinstance(happening, AddClaim):
+        _check_name(happening.claim.metadata.name, "claim")
 
 
 def _check_name(name: str, path: str) -> None:

@@ -17,6 +17,7 @@ from stower.model.kinds import ApiObject
 from stower.state.cluster import ClusterState
 
 DONE: Final = 0
+AGAIN: Final = -1  # no part has waited for too long: ask again
 
 
 class Waiting:
@@ -118,6 +119,8 @@ class PreBinding:
         if not part.answered(self._state, id, code, version):
             waiting.failed = waiting.failed or message or f"status {code}"
         if self._is_waiting(waiting):
+            if part.again_ns is not None:
+                heappush(self._deadlines, (part.again_ns, self._next_id(), waiting, AGAIN))
             self._look(waiting)
         elif not waiting.failed and waiting.queued.entry.uid not in self._being_bound:
             # Nobody waits for it any more; but what may have been written must be known.
@@ -133,9 +136,12 @@ class PreBinding:
                 self._look(waiting)
 
     def expire(self, now_ns: int) -> None:
-        """Those that have waited for too long."""
+        """Those that have waited for too long, or for what does not come."""
         while (due_ns := self.next_wake_ns) is not None and due_ns <= now_ns:
             _, _, waiting, i = heappop(self._deadlines)
+            if i == AGAIN:
+                self._look(waiting)
+                continue
             plugin, part = waiting.parts[i]
             self._fail(waiting, plugin, part.expired)
 

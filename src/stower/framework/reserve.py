@@ -17,6 +17,10 @@ class Reservation(Protocol):
     timeout_ns: int
     awaits: tuple[tuple[type, str, str], ...]  # objects, by view, namespace and name
 
+    @property
+    def again_ns(self) -> int | None:
+        """When to ask for writes again though nothing has changed; None where that is no use."""
+
     def hold(self, state: ClusterState) -> None:
         """Count on it from now on."""
 

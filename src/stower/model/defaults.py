@@ -8,8 +8,9 @@ from typing import Final
 
 import msgspec
 
-from stower.model.kinds import Node, Pod, PriorityClass
+from stower.model.kinds import Node, Pod, PriorityClass, ResourceClaim
 from stower.model.kinds.pod import Container, PodSpec, ResourceList
+from stower.model.kinds.resource_claim import EXACT_COUNT, DeviceRequest, ExactDeviceRequest
 from stower.model.meta import ObjectMeta
 from stower.model.resources import CPU, MEMORY, is_pod_level, pod_requests
 
@@ -58,6 +59,32 @@ def with_node_defaults(node: Node, uid: str) -> Node:
     return msgspec.structs.replace(
         node, metadata=_with_names(node.metadata, uid, ""), status=status
     )
+
+
+def with_claim_defaults(claim: ResourceClaim, uid: str) -> ResourceClaim:
+    """The claim with a uid and a namespace, and requests for one device where nothing else is
+    said."""
+    meta = _with_names(claim.metadata, uid, claim.metadata.namespace or "default")
+    devices = claim.spec.devices
+    requests = tuple(_whole_request(request) for request in devices.requests or ())
+    devices = msgspec.structs.replace(devices, requests=requests or None)
+    spec = msgspec.structs.replace(claim.spec, devices=devices)
+    return msgspec.structs.replace(claim, metadata=meta, spec=spec)
+
+
+def _whole_request(request: DeviceRequest) -> DeviceRequest:
+    exactly, alternatives = request.exactly, request.first_available
+    return msgspec.structs.replace(
+        request,
+        exactly=_counted(exactly) if exactly is not None else None,
+        first_available=tuple(map(_counted, alternatives)) if alternatives is not None else None,
+    )
+
+
+def _counted(request: ExactDeviceRequest) -> ExactDeviceRequest:
+    mode = request.allocation_mode or EXACT_COUNT
+    count = request.count or int(mode == EXACT_COUNT)
+    return msgspec.structs.replace(request, allocation_mode=mode, count=count)
 
 
 def _with_names(metadata: ObjectMeta, uid: str, namespace: str) -> ObjectMeta:

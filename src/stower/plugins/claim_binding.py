@@ -23,11 +23,13 @@ from stower.model.kinds.resource_claim import (
     DeviceStatus,
     ResourceClaimStatus,
 )
-from stower.model.times import time_text
+from stower.model.times import SECOND_NS, time_text
 from stower.state.cluster import ClusterState
 from stower.state.devices import is_as_new
 
 CONFLICTS_MAX: Final = 20
+# A conflict means that something newer is there; where it does not come, try again on the same.
+NEWS_NS: Final = 3 * SECOND_NS
 
 
 class Wanted(NamedTuple):
@@ -64,7 +66,13 @@ class ClaimBinding:
         self._written: dict[str, str] = {}  # by key: the version that has the status, "" unknown
         self._unknown: dict[str, str] = {}  # by key: the version on which a write was lost
         self._conflicts = 0
+        self._refused_ns: dict[str, int] = {}  # by key: when the last write met a conflict
         self._released = False
+
+    @property
+    def again_ns(self) -> int | None:
+        """When to look for what did not come."""
+        return min(self._refused_ns.values()) + NEWS_NS if self._refused_ns else None
 
     def hold(self, state: ClusterState) -> None:
         """The devices are taken, the claims reserved."""
@@ -83,14 +91,17 @@ class ClaimBinding:
         asked = {key for key, _ in self._asked.values()}
         for one in self._wanted:
             seen = state.devices.seen_claim(one.key)
-            if seen is None or one.key in asked or self._is_settled(one, seen):
+            if seen is None or one.key in asked or self._is_settled(one, seen, state):
                 continue
             meta = seen.metadata
             if meta.uid != one.claim.metadata.uid or meta.deletion_timestamp is not None:
                 continue
             used = self._used.get(one.key)
             if used is not None and is_as_new(used, meta.resource_version):
-                continue  # something newer is on its way
+                refused_ns = self._refused_ns.get(one.key, state.now_ns)
+                if state.now_ns - refused_ns < NEWS_NS:
+                    continue  # something newer is on its way
+            self._refused_ns.pop(one.key, None)
             patch, subresource = self._patch(one, seen, state.now_ns)
             id = next_id()
             self._asked[id] = (one.key, bool(subresource))
@@ -108,7 +119,7 @@ class ClaimBinding:
         finalizers = seen.metadata.finalizers or ()
         if allocates and FINALIZER not in finalizers:
             return {"metadata": {"finalizers": [*finalizers, FINALIZER]}}, ""
-        reserved = [*(seen.status.reserved_for or ()), self._reference]
+        reserved = [*self._others(seen), self._reference]
         status: dict[str, Any] = {"reservedFor": msgspec.to_builtins(reserved)}
         if allocates:
             status["allocation"] = msgspec.to_builtins(one.allocation)
@@ -117,14 +128,22 @@ class ClaimBinding:
             status.setdefault("allocation", {})["allocationTimestamp"] = time_text(now_ns)
         return {"status": status}, "status"
 
-    def _is_settled(self, one: Wanted, seen: ResourceClaim) -> bool:
+    def _others(self, seen: ResourceClaim) -> list[ConsumerReference]:
+        uid = self._pod.metadata.uid
+        return [other for other in seen.status.reserved_for or () if other.uid != uid]
+
+    def _is_reserved(self, seen: ResourceClaim, state: ClusterState) -> bool:
+        is_there = seen.is_reserved_for(self._pod.metadata.uid)
+        return is_there and not state.devices.is_revoked(seen)
+
+    def _is_settled(self, one: Wanted, seen: ResourceClaim, state: ClusterState) -> bool:
         """Whether there is nothing to write: it is as wanted, or cannot be any more."""
         known = seen.status.allocation
         if known is None:
             return one.allocation is None
         if one.allocation is not None and not is_same(known, one.allocation):
             return True
-        return seen.is_reserved_for(self._pod.metadata.uid)
+        return self._is_reserved(seen, state)
 
     def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
         """What was refused because something newer is there is tried on that; what nobody knows of
@@ -138,6 +157,7 @@ class ClaimBinding:
             return True
         if code == CONFLICT:
             self._conflicts += 1
+            self._refused_ns[key] = state.now_ns
             if self._released and key in self._unknown:
                 # The one that was lost may have been carried out: what comes next will show it.
                 state.devices.expect(key, _after(self._unknown[key]))
@@ -182,7 +202,7 @@ class ClaimBinding:
             seen = state.devices.seen_claim(one.key)
             if seen is None or seen.status.allocation is None:
                 return False
-            if not seen.is_reserved_for(self._pod.metadata.uid):
+            if not self._is_reserved(seen, state):
                 return False
             if self._binding and not is_ready(seen):
                 return False
@@ -220,9 +240,9 @@ class ClaimBinding:
             seen = state.devices.seen_claim(one.key)
             if seen is None or not seen.is_reserved_for(self._pod.metadata.uid):
                 continue
-            uid = self._pod.metadata.uid
-            others = [r for r in seen.status.reserved_for or () if r.uid != uid]
-            patch = {"status": {"reservedFor": msgspec.to_builtins(others) or None}}
+            state.devices.revoke(seen)
+            others = msgspec.to_builtins(self._others(seen))
+            patch = {"status": {"reservedFor": others or None}}
             meta = seen.metadata
             found.append(
                 PatchObject(

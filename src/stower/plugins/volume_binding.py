@@ -275,6 +275,7 @@ class _Binding:
     """Volumes and claims that a pod waits for; see framework.reserve.Reservation."""
 
     expired = "binding volumes: context deadline exceeded"
+    again_ns: int | None = None
 
     def __init__(
         self,

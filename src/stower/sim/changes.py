@@ -1,11 +1,11 @@
-"""What a scheduler's writes make of a pod."""
+"""What a scheduler's writes make of objects."""
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from stower.framework.writes import Bind, PatchPodStatus
-from stower.model.kinds import Pod
+from stower.framework.writes import Bind, PatchObject, PatchPodStatus
+from stower.model.kinds import ApiObject, Pod
 from stower.model.kinds.pod import PodCondition, PodStatus
 
 MIRROR: Final = "kubernetes.io/config.mirror"
@@ -32,6 +32,26 @@ def patched(pod: Pod, write: PatchPodStatus) -> Pod:
 def _with_condition(pod: Pod, condition: PodCondition) -> PodStatus:
     others = tuple(c for c in pod.status.conditions or () if c.type != condition.type)
     return msgspec.structs.replace(pod.status, conditions=(*others, condition))
+
+
+def merged(found: ApiObject, write: PatchObject) -> ApiObject:
+    """The object with the fields of a patch merged in (RFC 7386)."""
+    fields = _merged(msgspec.to_builtins(found), write.patch)
+    merged: ApiObject = msgspec.convert(fields, write.view)
+    return merged
+
+
+def _merged(fields: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    result = dict(fields)
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, dict):
+            inner = result.get(name)
+            result[name] = _merged(inner if isinstance(inner, dict) else {}, value)
+        else:
+            result[name] = value
+    return result
 
 
 def belongs_to_node(pod: Pod) -> bool:

@@ -12,6 +12,7 @@ from stower.model.kinds.storage import ClaimSpec
 from stower.model.meta import ObjectMeta, OwnerReference
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
+from stower.sim.claims import Claims
 from stower.sim.driver import CLASS
 from stower.sim.nodes import Kubelets
 from stower.sim.server import Change, Server
@@ -35,6 +36,10 @@ class PodTemplate(Protocol):
     def is_replaced(self) -> bool:
         """Whether one that is gone is made anew."""
 
+    @property
+    def claim(self) -> dict[str, Any] | None:
+        """The spec of the claims that are made for each."""
+
 
 class Controller:
     """Of all templates of a run."""
@@ -47,8 +52,10 @@ class Controller:
         templates: Iterable[PodTemplate],
         seed: str,
         active_ns: int,
+        claims: Claims,
     ) -> None:
-        """`active_ns`: until when pods are replaced."""
+        """`active_ns`: until when pods are replaced; `claims`: who makes claims for devices."""
+        self._claims = claims
         self._agenda = agenda
         self._server = server
         self._kubelets = kubelets
@@ -79,6 +86,8 @@ class Controller:
         for name, is_ephemeral in claims_of(pod):
             if is_ephemeral:
                 self._server.put(_claim(pod, name))
+        if found.claim is not None:
+            self._claims.make(pod, found.claim)
 
     def stop(self) -> None:
         """It is down: what is gone meanwhile is not replaced yet."""

@@ -1,7 +1,8 @@
 """What happens in a run of a seed: a cluster that is small and changes, with many kinds of pods.
 
 Sizes: 2 to 12 nodes in up to 3 zones, 3 to 8 templates of 1 to 14 pods each, of which some are
-replaced when they end; meanwhile nodes come, go, and are closed, labelled and tainted.
+replaced when they end; meanwhile nodes come, go, and are closed, labelled and tainted. Half of the
+seeds have devices (device_load.py).
 """
 
 import random
@@ -13,6 +14,7 @@ import msgspec
 from stower.model.kinds import Node, PodDisruptionBudget
 from stower.model.times import SECOND_NS
 from stower.sim.arrivals import daily
+from stower.sim.device_load import with_devices
 from stower.sim.script import (
     MILLI_NS,
     ZONE,
@@ -61,6 +63,9 @@ def drawn(seed: int, faults: tuple[str, ...], active_ns: int, size: Size | None 
     if size is not None:
         templates = [msgspec.structs.replace(each, is_replaced=False) for each in templates]
         happenings += _coming_and_going(size, nodes, templates, chance, active_ms)
+    else:
+        templates, more = with_devices(seed, nodes, templates, active_ms)
+        happenings += more
     happenings += _changes(nodes, chance, active_ms)
     happenings.sort(key=lambda happening: happening.at_ms)
     return Script(seed, faults, active_ms, tuple(templates), tuple(happenings))

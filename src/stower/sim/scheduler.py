@@ -280,13 +280,16 @@ class SchedulerProcess:
             self._lost()  # another leads already: what was not sent is not ours to send
             return
 
-        def answered(status: int, code: Any) -> None:
+        def answered(status: int, found: Any) -> None:
             if life == self.lives:
-                self._answered(write, turn, had_failed, code if status == OK else status)
+                code, version = found if status == OK else (status, "")
+                self._answered(write, turn, had_failed, code, version)
 
         self._link.ask(lambda: self._server.carry_out(write), answered)
 
-    def _answered(self, write: ApiWrite, turn: int, had_failed: bool, status: int) -> None:
+    def _answered(
+        self, write: ApiWrite, turn: int, had_failed: bool, status: int, version: str
+    ) -> None:
         if is_curable(write, status) and turn + 1 < TRIES:
             shortest, longest = pause_seconds(turn)
             pause_ns = int(self._chance.uniform(shortest, longest) * SECOND_NS)
@@ -300,7 +303,10 @@ class SchedulerProcess:
             else:
                 del self._behind[write.uid]
         code = final_code(write, status, had_failed)
-        self._take(WriteOk(write.id) if code == OK else WriteFailed(write.id, code, _text(code)))
+        if code == OK:
+            self._take(WriteOk(write.id, version))
+        else:
+            self._take(WriteFailed(write.id, code, _text(code)))
 
 
 def _text(code: int) -> str:

@@ -3,16 +3,24 @@
 The same script gives the same run, step by step. Times are in milliseconds of virtual time.
 """
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from stower.model.defaults import with_node_defaults
-from stower.model.kinds import Node, Pod, PodDisruptionBudget
+from stower.model.defaults import with_claim_defaults, with_node_defaults
+from stower.model.kinds import (
+    DeviceClass,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    ResourceClaim,
+    ResourceSlice,
+)
 from stower.model.numbers import Int32
 from stower.model.taints import Taint
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
+from stower.sim.claims import Claims
 from stower.sim.controller import Controller
 from stower.sim.driver import Driver
 from stower.sim.nodes import Kubelets
@@ -32,6 +40,7 @@ class Stage(Protocol):
     server: Server
     kubelets: Kubelets
     controller: Controller
+    claims: Claims
     driver: Driver
     schedulers: list[SchedulerProcess]
 
@@ -71,6 +80,46 @@ class AddBudget(Happening, frozen=True, tag="add-budget"):
     def happen(self, stage: Stage) -> None:
         """It is there at once."""
         stage.server.put(self.budget)
+
+
+Identified = TypeVar("Identified", ResourceSlice, DeviceClass)
+
+
+def _identified(obj: Identified, uid: str) -> Identified:
+    meta = msgspec.structs.replace(obj.metadata, uid=obj.metadata.uid or uid)
+    return msgspec.structs.replace(obj, metadata=meta)
+
+
+class AddDevices(Happening, frozen=True, tag="add-devices"):
+    """A driver publishes a slice, or another in the place of the one of its name."""
+
+    slice: ResourceSlice
+
+    def happen(self, stage: Stage) -> None:
+        """It is there at once."""
+        stage.server.put(_identified(self.slice, f"slice/{self.slice.metadata.name}"))
+
+
+class AddDeviceClass(Happening, frozen=True, tag="add-device-class", rename="camel"):
+    """A class of devices comes."""
+
+    device_class: DeviceClass
+
+    def happen(self, stage: Stage) -> None:
+        """It is there at once."""
+        uid = f"class/{self.device_class.metadata.name}"
+        stage.server.put(_identified(self.device_class, uid))
+
+
+class AddClaim(Happening, frozen=True, tag="add-claim"):
+    """A claim for devices comes that pods use by its name, one or many of them."""
+
+    claim: ResourceClaim
+
+    def happen(self, stage: Stage) -> None:
+        """It is there at once."""
+        uid = f"claim/{self.claim.metadata.name}"
+        stage.server.put(with_claim_defaults(self.claim, uid))
 
 
 class AddPod(Happening, frozen=True, tag="add-pod", rename="camel", omit_defaults=True):
@@ -186,19 +235,21 @@ class Freeze(Happening, frozen=True, tag="freeze", rename="camel", omit_defaults
 
 
 AnyHappening = (
-    AddNode | AddBudget | AddPod | RemoveNode | CordonNode | TaintNode | LabelNode | StopNode
-    | DeletePod | Crash | Freeze
+    AddNode | AddBudget | AddDevices | AddDeviceClass | AddClaim | AddPod | RemoveNode | CordonNode
+    | TaintNode | LabelNode | StopNode | DeletePod | Crash | Freeze
 )  # fmt: skip
 
 
 class Template(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Pods that are alike. `is_replaced`: one that is gone is made anew, like the one it was."""
+    """Pods that are alike. `is_replaced`: one that is gone is made anew, like the one it was.
+    `claim`: the spec of the ResourceClaim that is made for each entry of a pod's resourceClaims."""
 
     name: str
     spec: dict[str, Any]
     is_replaced: bool = False
+    claim: dict[str, Any] | None = None
 
 
 class Script(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -23,7 +23,7 @@ from stower.framework.writes import (
 )
 from stower.model.kinds import ApiObject, Pod
 from stower.model.times import time_text
-from stower.sim.changes import bound, patched
+from stower.sim.changes import bound, merged, patched
 
 OK: Final = 200
 NOT_FOUND: Final = 404
@@ -112,13 +112,16 @@ class Server:
 
     # What a scheduler writes
 
-    def carry_out(self, write: ApiWrite) -> int:
-        """Do it. The HTTP status."""
+    def carry_out(self, write: ApiWrite) -> tuple[int, str]:
+        """Do it. The HTTP status, and the resourceVersion of what was patched, else ""."""
         self.is_scheduler_writing = True
         try:
-            return self._carry_out(write)
+            status = self._carry_out(write)
         finally:
             self.is_scheduler_writing = False
+        if status != OK or not isinstance(write, PatchObject):
+            return status, ""
+        return status, self.get(write.view, _key(write)).metadata.resource_version
 
     def _carry_out(self, write: ApiWrite) -> int:
         if isinstance(write, CreateEvent):
@@ -141,14 +144,13 @@ class Server:
         return OK
 
     def _patch(self, write: PatchObject) -> int:
-        key = f"{write.namespace}/{write.name}" if write.namespace else write.name
-        found = self.get(write.view, key)
+        found = self.get(write.view, _key(write))
         if found is None:
             return NOT_FOUND
         meta = found.metadata
         if (meta.uid, meta.resource_version) != (write.uid, write.resource_version):
             return CONFLICT
-        self.put(msgspec.convert(_merged(msgspec.to_builtins(found), write.patch), write.view))
+        self.put(merged(found, write))
         return OK
 
     # The Lease of leadership
@@ -177,15 +179,5 @@ class Server:
             tell(change)
 
 
-def _merged(fields: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """JSON merge patch (RFC 7386)."""
-    merged = dict(fields)
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        elif isinstance(value, dict):
-            inner = merged.get(name)
-            merged[name] = _merged(inner if isinstance(inner, dict) else {}, value)
-        else:
-            merged[name] = value
-    return merged
+def _key(write: PatchObject) -> str:
+    return f"{write.namespace}/{write.name}" if write.namespace else write.name

@@ -22,6 +22,7 @@ from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
 from stower.sim.checkers import CHECKERS
 from stower.sim.checkers.checker import Broken, Checker
+from stower.sim.claims import Claims
 from stower.sim.controller import Controller
 from stower.sim.driver import Driver
 from stower.sim.faults import FAULT_BY_NAME, FAULTS
@@ -80,9 +81,10 @@ class Trial:
         self._digest = blake2b(digest_size=8)
         self.checkers = [checker(self) for checker in checkers]
         self.server.tell.append(self._changed)
+        self.claims = Claims(self.agenda, self.server, f"{self.seed}")
         self.controller = Controller(
             self.agenda, self.server, self.kubelets, script.templates, f"{self.seed}",
-            self.active_ns,
+            self.active_ns, self.claims,
         )  # fmt: skip
         self.driver = Driver(self.agenda, self.server, self._chance("driver"))
         self._weather: list[Weather] = []

@@ -30,8 +30,9 @@ from stower.framework.writes import (
     PatchObject,
     Write,
 )
-from stower.model.kinds import ApiObject, Background, Node, Pod
+from stower.model.kinds import ApiObject, Background, Node, Pod, ResourceClaim
 from stower.model.kinds.pod import PodStatus
+from stower.sim.allocations import Allocations
 from stower.sim.binder import Binder
 from stower.sim.changes import bound, patched
 
@@ -69,6 +70,7 @@ class World:
         if recording is not None:
             recording.built(ENGINE)
         self._binder = Binder()
+        self._allocations = Allocations()
 
     def start(
         self,
@@ -81,6 +83,7 @@ class World:
         known, related = tuple(pods), tuple(related)
         self._lasts_ns |= lasts_ns or {}
         self._binder.start(related)
+        self._allocations.start(related)
         self.pods.update((pod.metadata.uid, pod) for pod in known)
         self._send(Listed((*related, *nodes, *known)))
 
@@ -104,7 +107,12 @@ class World:
     def _end(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
         if pod is not None:
-            self._send(Observed(WatchType.DELETED, pod))
+            self._gone(pod)
+
+    def _gone(self, pod: Pod) -> None:
+        self._send(Observed(WatchType.DELETED, pod))
+        for observed in self._allocations.ended(pod):
+            self._send(observed)
 
     def happen(self, type: WatchType, obj: ApiObject) -> None:
         """Something else comes, changes or goes."""
@@ -113,12 +121,13 @@ class World:
             return
         if type is WatchType.ADDED:
             self._binder.start((obj,))
+            self._allocations.start((obj,))
         self._send(Observed(type, obj))
         if isinstance(obj, Node) and type is WatchType.DELETED:
             name = obj.metadata.name
             for pod in [pod for pod in self.pods.values() if pod.spec.node_name == name]:
                 self._lose(pod)
-                self._send(Observed(WatchType.DELETED, pod))
+                self._gone(pod)
 
     def _pod_happens(self, type: WatchType, pod: Pod) -> None:
         """Others placed it, changed it or deleted it; where it is by now, it stays."""
@@ -206,6 +215,12 @@ class World:
                 return
             write = Bind(write.id, write.namespace, write.name, write.uid, write.nodes[0])
         if isinstance(write, PatchObject):
+            if write.view is ResourceClaim:
+                claim = self._allocations.patched(write)
+                if claim is not None:
+                    self._inbox[-1] = WriteOk(write.id, claim.metadata.resource_version)
+                    self._inbox.append(Observed(WatchType.MODIFIED, claim))
+                return
             for obj in self._binder.patched(write):
                 self._inbox.append(Observed(WatchType.MODIFIED, obj))
             return
@@ -214,6 +229,7 @@ class World:
             if pod is not None:
                 self.evicted.append(pod)
                 self._inbox.append(Observed(WatchType.DELETED, pod))
+                self._inbox += self._allocations.ended(pod)
                 self._lose(pod)
         elif pod is not None:
             changed = bound(pod, write) if isinstance(write, Bind) else patched(pod, write)

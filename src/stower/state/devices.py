@@ -80,6 +80,8 @@ class Devices:
         self._assumed: dict[str, ResourceClaim] = {}
         # The version from which on the API shows what was assumed, where that was written.
         self._expected: dict[str, str] = {}
+        # By claim key: the version whose reservations are being taken back.
+        self._revoked: dict[str, str] = {}
         self.generation = 0
         # Grow with a change of what there is, or of what may be chosen.
         self.slice_generation = 0
@@ -118,6 +120,8 @@ class Devices:
                     # Something else about it has changed: what was decided still stands.
                     self._assumed[key] = msgspec.structs.replace(obj, status=assumed.status)
             self._claims[key] = obj
+            if key in self._revoked and not self.is_revoked(obj):
+                del self._revoked[key]
             self._recount(key)
         elif isinstance(obj, ResourceSlice):
             self.slices[name] = obj
@@ -139,6 +143,7 @@ class Devices:
             self._claims.pop(obj.metadata.key, None)
             self._assumed.pop(obj.metadata.key, None)
             self._expected.pop(obj.metadata.key, None)
+            self._revoked.pop(obj.metadata.key, None)
             self._recount(obj.metadata.key)
         elif isinstance(obj, ResourceSlice):
             self.slices.pop(name, None)
@@ -213,6 +218,16 @@ class Devices:
             self.restore(key)
         else:
             self._expected[key] = version
+
+    def revoke(self, claim: ResourceClaim) -> None:
+        """Somebody's reservation, as of this version, is being taken back: nobody knows yet whether
+        it still is there."""
+        self._revoked[claim.metadata.key] = claim.metadata.resource_version
+
+    def is_revoked(self, claim: ResourceClaim) -> bool:
+        """Whether the reservations of the claim as seen may be gone by now."""
+        version = self._revoked.get(claim.metadata.key)
+        return version is not None and is_as_new(version, claim.metadata.resource_version)
 
     def restore(self, key: str) -> None:
         """Take back what was decided about the claim, as far as the API does not have it."""

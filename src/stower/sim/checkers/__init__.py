@@ -5,20 +5,24 @@ from typing import Final
 from stower.sim.checkers.assumptions import Assumptions
 from stower.sim.checkers.bindings import Bindings
 from stower.sim.checkers.checker import Checker
+from stower.sim.checkers.devices import DevicesKept
 from stower.sim.checkers.forgotten import Forgotten
 from stower.sim.checkers.priorities import Priorities
 from stower.sim.checkers.promises import Promises
 from stower.sim.checkers.quiescence import Quiescence
+from stower.sim.checkers.reservations import Reservations
 from stower.sim.checkers.restart import Restart
 from stower.sim.checkers.room import RoomKept
 
 CHECKERS: Final[tuple[type[Checker], ...]] = (
     Assumptions,
     Bindings,
+    DevicesKept,
     Forgotten,
     Priorities,
     Promises,
     Quiescence,
+    Reservations,
     Restart,
     RoomKept,
 )

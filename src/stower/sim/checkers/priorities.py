@@ -40,7 +40,7 @@ class Priorities(Checker):
             self._node_ns[name] = self._any_ns = self.court.agenda.now_ns
 
     def _look(self, pod: Pod) -> None:
-        if pod.spec.volumes:
+        if pod.spec.volumes or pod.spec.resource_claims:
             return
         now_ns, server = self.court.agenda.now_ns, self.court.server
         is_about_others = pod.spec.affinity or pod.spec.topology_spread_constraints

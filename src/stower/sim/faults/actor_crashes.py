@@ -6,7 +6,7 @@ from stower.sim.faults.fault import Fault
 
 
 class ActorCrashes(Fault):
-    """Up to 8 times a kubelet or the controller crashes, and is started again within 60 s.
+    """Up to 8 times a kubelet or the controllers crash, and are started again within 60 s.
 
     Unlike a lost node, nobody notices: the node is not tainted.
     """
@@ -26,5 +26,6 @@ class ActorCrashes(Fault):
             self.stage.kubelets.crash(name)
             agenda.after(for_ns, lambda: self.stage.kubelets.restart(name))
         else:
-            self.stage.controller.stop()
-            agenda.after(for_ns, self.stage.controller.start)
+            for controller in (self.stage.controller, self.stage.claims):
+                controller.stop()
+                agenda.after(for_ns, controller.start)

@@ -1,0 +1,64 @@
+"""Claims for devices in an API that agrees: what a scheduler writes, what ends with its users.
+
+Of the resource claim controller it does what a run needs: who is gone has no reservation any more,
+and a claim without users gives its devices back; a claim that was made for a pod goes with it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from stower.framework.events import Observed, WatchType
+from stower.framework.writes import PatchObject
+from stower.model.kinds import ApiObject, Pod, ResourceClaim
+from stower.model.kinds.resource_claim import ResourceClaimStatus
+from stower.sim.changes import merged
+from stower.state.devices import claim_refs
+
+
+class Allocations:
+    """The claims of a world."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, ResourceClaim] = {}
+
+    def start(self, objects: Iterable[ApiObject]) -> None:
+        """All there are at the start, or come."""
+        for obj in objects:
+            if isinstance(obj, ResourceClaim):
+                self._claims[obj.metadata.key] = obj
+
+    def patched(self, write: PatchObject) -> ResourceClaim | None:
+        """The claim as it is after the write; None where there is none."""
+        claim = self._claims.get(f"{write.namespace}/{write.name}")
+        if claim is None or claim.metadata.uid != write.uid:
+            return None
+        changed = merged(claim, write)
+        assert isinstance(changed, ResourceClaim)
+        return self._keep(changed)
+
+    def ended(self, pod: Pod) -> Iterator[Observed]:
+        """What happens to the claims of a pod that is gone."""
+        uid = pod.metadata.uid
+        for ref in claim_refs(pod):
+            claim = self._claims.get(f"{pod.metadata.namespace}/{ref.name}")
+            if claim is None:
+                continue
+            if any(o.controller and o.uid == uid for o in claim.metadata.owner_references or ()):
+                del self._claims[claim.metadata.key]
+                yield Observed(WatchType.DELETED, claim)
+            elif claim.is_reserved_for(uid):
+                left = tuple(c for c in claim.status.reserved_for or () if c.uid != uid)
+                status = ResourceClaimStatus()
+                if left:
+                    status = msgspec.structs.replace(claim.status, reserved_for=left)
+                changed = self._keep(msgspec.structs.replace(claim, status=status))
+                yield Observed(WatchType.MODIFIED, changed)
+
+    def _keep(self, claim: ResourceClaim) -> ResourceClaim:
+        version = claim.metadata.resource_version
+        number = int(version) + 1 if version.isdecimal() else 1
+        meta = msgspec.structs.replace(claim.metadata, resource_version=str(number))
+        kept = msgspec.structs.replace(claim, metadata=meta)
+        self._claims[meta.key] = kept
+        return kept

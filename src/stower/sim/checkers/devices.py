@@ -1,0 +1,107 @@
+"""Devices are given to the last unit, and no further."""
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from stower.framework.events import WatchType
+from stower.model.kinds import ResourceClaim, ResourceSlice
+from stower.model.kinds.resource_claim import DeviceResult
+from stower.model.kinds.resource_slice import Device
+from stower.model.quantity import parse_quantity
+from stower.sim.checkers.checker import Checker, Court
+from stower.sim.server import Change
+
+Id = tuple[str, str, str]
+
+
+def exact(text: Any) -> Fraction:
+    """A quantity as a number."""
+    quantity = parse_quantity(str(text))
+    return Fraction(quantity.mantissa) * Fraction(10) ** quantity.scale
+
+
+class DevicesKept(Checker):
+    """After each change of a claim: no capacity of a device is oversold, what is not shared has one
+    holder, and counters have not gone below zero."""
+
+    law = "devices"
+
+    def __init__(self, court: Court) -> None:
+        super().__init__(court)
+        self._devices: dict[Id, Device] = {}
+        self._counters: dict[tuple[str, str], Mapping[tuple[str, str], Fraction]] = {}
+        self._claims: dict[str, tuple[DeviceResult, ...]] = {}
+        self._holders: dict[Id, dict[str, list[DeviceResult]]] = {}
+
+    def changed(self, change: Change) -> None:
+        """Slices are read, claims counted and looked at."""
+        _, kind, obj = change
+        if isinstance(obj, ResourceSlice):
+            self._read(obj)
+        elif isinstance(obj, ResourceClaim):
+            allocation = obj.status.allocation if kind is not WatchType.DELETED else None
+            results = allocation.devices.results or () if allocation is not None else ()
+            key = obj.metadata.key
+            before = self._claims.get(key, ())
+            if before == results:
+                return
+            for result in before:
+                self._holders[_id(result)].pop(key, None)
+            self._claims[key] = results
+            for result in results:
+                if not result.admin_access:
+                    self._holders.setdefault(_id(result), {}).setdefault(key, []).append(result)
+            for result in results:
+                self._look(_id(result), key)
+
+    def _read(self, obj: ResourceSlice) -> None:
+        spec = obj.spec
+        for device in spec.devices or ():
+            self._devices[spec.driver, spec.pool.name, device.name] = device
+        if spec.shared_counters:
+            self._counters[spec.driver, spec.pool.name] = {
+                (counters.name, name): exact(counter.value)
+                for counters in spec.shared_counters
+                for name, counter in counters.counters.items()
+            }
+
+    def _look(self, id: Id, key: str) -> None:
+        device = self._devices.get(id)
+        if device is None:
+            return
+        holders = self._holders[id]
+        shares = [result for results in holders.values() for result in results]
+        if not device.allow_multiple_allocations:
+            if len(shares) > 1:
+                raise self.broken(f"{'/'.join(id)} is not shared, and {sorted(holders)} have it")
+        else:
+            ids = [share.share_id for share in shares]
+            if len(set(ids)) != len(ids):
+                raise self.broken(f"{'/'.join(id)}: a share id twice among {ids}")
+            for name, capacity in (device.capacity or {}).items():
+                taken = sum(
+                    (exact((s.consumed_capacity or {}).get(name, 0)) for s in shares), Fraction(0)
+                )
+                if taken > exact(capacity.value):
+                    what = f"{taken} of {exact(capacity.value)} {name} is taken of {'/'.join(id)}"
+                    raise self.broken(f"with {key}, {what}")
+        for counter, left in self._left((id[0], id[1])):
+            if left < 0:
+                raise self.broken(f"with {key}, counter {counter} of {id[:2]} is {left}")
+
+    def _left(self, pool: tuple[str, str]) -> Iterator[tuple[tuple[str, str], Fraction]]:
+        left = dict(self._counters.get(pool, {}))
+        if not left:
+            return
+        for id, holders in self._holders.items():
+            if id[:2] != pool or not holders:
+                continue
+            for consumption in self._devices[id].consumes_counters or ():
+                for name, counter in consumption.counters.items():
+                    left[consumption.counter_set, name] -= exact(counter.value)
+        yield from left.items()
+
+
+def _id(result: DeviceResult) -> Id:
+    return result.driver, result.pool, result.device

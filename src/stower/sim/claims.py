@@ -1,0 +1,122 @@
+"""Claims for devices in a run: made with the pods that want them, given back when these have ended.
+
+What the resource claim controller does (actors/resource_claims.py), on typed objects, with delays.
+It may be down; then it makes up.
+"""
+
+import random
+from typing import Any, Final
+
+import msgspec
+
+from stower.framework.events import WatchType
+from stower.model.defaults import with_claim_defaults
+from stower.model.kinds import Pod, ResourceClaim
+from stower.model.kinds.pod import PodResourceClaimStatus
+from stower.model.kinds.resource_claim import FINALIZER, ResourceClaimStatus
+from stower.model.meta import ObjectMeta, OwnerReference
+from stower.model.times import SECOND_NS
+from stower.sim.agenda import Agenda
+from stower.sim.server import Change, Server
+from stower.state.devices import claim_refs
+
+LATE_NS: Final = (SECOND_NS // 20, 3 * SECOND_NS)
+
+
+class Claims:
+    """Of all pods of a run."""
+
+    def __init__(self, agenda: Agenda, server: Server, seed: str) -> None:
+        self._agenda = agenda
+        self._server = server
+        self._seed = seed
+        self._is_up = True
+        self._users: dict[str, dict[str, None]] = {}  # claims by the uid of a pod that uses them
+        server.tell.append(self._happened)
+
+    def make(self, pod: Pod, spec: dict[str, Any]) -> None:
+        """Claims of the pod's own, one for each entry that names a template; soon."""
+        chance = random.Random(f"{self._seed}:claims:{pod.metadata.uid}")
+        self._agenda.after(chance.randint(*LATE_NS), lambda: self._make(pod, spec))
+
+    def _make(self, pod: Pod, spec: dict[str, Any]) -> None:
+        found = self._server.get(Pod, pod.metadata.key)
+        if found is None or found.metadata.uid != pod.metadata.uid:
+            return
+        owner = OwnerReference("Pod", pod.metadata.name, pod.metadata.uid, "v1", True)
+        made = []
+        for entry in pod.spec.resource_claims or ():
+            name = f"{pod.metadata.name}-{entry.name}"
+            uid = f"claim-of-{pod.metadata.uid}-{entry.name}"
+            meta = ObjectMeta(name, pod.metadata.namespace, uid, owner_references=(owner,))
+            document = {"metadata": msgspec.to_builtins(meta), "spec": spec}
+            self._server.put(with_claim_defaults(msgspec.convert(document, ResourceClaim), uid))
+            made.append(PodResourceClaimStatus(entry.name, name))
+        status = msgspec.structs.replace(found.status, resource_claim_statuses=tuple(made))
+        self._server.put(msgspec.structs.replace(found, status=status))
+
+    def stop(self) -> None:
+        """It is down: nothing is given back meanwhile."""
+        self._is_up = False
+
+    def start(self) -> None:
+        """It is back, and sees what there is to do."""
+        self._is_up = True
+        for claim in [*self._server.all(ResourceClaim).values()]:
+            self._later(claim)
+
+    def _happened(self, change: Change) -> None:
+        _, kind, obj = change
+        if isinstance(obj, ResourceClaim) and kind is not WatchType.DELETED:
+            self._later(obj)
+        elif isinstance(obj, Pod) and (kind is WatchType.DELETED or obj.is_terminal):
+            for ref in claim_refs(obj):
+                claim = self._server.get(ResourceClaim, f"{obj.metadata.namespace}/{ref.name}")
+                if claim is not None:
+                    self._later(claim)
+
+    def _later(self, claim: ResourceClaim) -> None:
+        if not self._is_up or not self._has_work(claim):
+            return
+        meta = claim.metadata
+        chance = random.Random(f"{self._seed}:{meta.uid}:{meta.resource_version}")
+        self._agenda.after(chance.randint(*LATE_NS), lambda: self._give_back(meta.key, meta.uid))
+
+    def _has_work(self, claim: ResourceClaim) -> bool:
+        reserved = claim.status.reserved_for or ()
+        if any(not self._lives(consumer.name, consumer.uid, claim) for consumer in reserved):
+            return True
+        return not reserved and self._owner_is_gone(claim)
+
+    def _lives(self, name: str, uid: str, claim: ResourceClaim) -> bool:
+        pod = self._server.get(Pod, f"{claim.metadata.namespace}/{name}")
+        return pod is not None and pod.metadata.uid == uid and not pod.is_terminal
+
+    def _owner_is_gone(self, claim: ResourceClaim) -> bool:
+        return any(
+            owner.controller and not self._lives(owner.name, owner.uid, claim)
+            for owner in claim.metadata.owner_references or ()
+        )
+
+    def _give_back(self, key: str, uid: str) -> None:
+        """One step: consumers that are gone; then the claim of a pod that is gone."""
+        claim = self._server.get(ResourceClaim, key)
+        if not self._is_up or claim is None or claim.metadata.uid != uid:
+            return
+        reserved = claim.status.reserved_for or ()
+        left = tuple(c for c in reserved if self._lives(c.name, c.uid, claim))
+        if len(left) != len(reserved):
+            status = msgspec.structs.replace(claim.status, reserved_for=left or None)
+            if not left:
+                status = ResourceClaimStatus()
+            self._server.put(msgspec.structs.replace(claim, status=status))
+            return
+        if left or not self._owner_is_gone(claim):
+            return
+        if claim.status.allocation is not None:
+            self._server.put(msgspec.structs.replace(claim, status=ResourceClaimStatus()))
+        elif FINALIZER in (claim.metadata.finalizers or ()):
+            meta = msgspec.structs.replace(claim.metadata, finalizers=None)
+            self._server.put(msgspec.structs.replace(claim, metadata=meta))
+        else:
+            self._server.remove(claim)
