@@ -17,6 +17,7 @@ VERBS: Final = (
     "status",
     "load",
     "get",
+    "devices",
     "simulate",
     "sweep",
     "fit",

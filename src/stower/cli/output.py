@@ -4,7 +4,7 @@ Colours appear only on a terminal (rich sees to it); JSON and YAML go out unwrap
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
@@ -15,6 +15,7 @@ import yaml
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from stower.model.errors import printable
 
@@ -63,6 +64,11 @@ def table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made
+
+
+def lines(texts: Iterable[str]) -> Text:
+    """A cell of several lines."""
+    return Text("\n".join(map(printable, texts)))
 
 
 @contextmanager

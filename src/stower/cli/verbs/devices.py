@@ -1,0 +1,105 @@
+"""stower devices: each device, who holds how much of it, and what is left."""
+
+from typing import Annotated, get_args
+
+import typer
+
+from stower.cli.output import Output, console, emit, failed, lines, table
+from stower.cli.rooms import Context, Inputs, Kubeconfig, cluster_of
+from stower.devices.overview import DeviceState, Holder, Overview, PoolState, overview
+from stower.model.kinds import DeviceObject
+from stower.state.devices import Devices
+from stower.state.journal import Journal
+
+NAME = "devices"
+EPILOG = """
+Examples:
+
+  stower devices
+
+  stower devices node-1
+
+  stower devices gpu.example.com/pool-a dumps/ --output json
+
+  kubectl get nodes,resourceslices,resourceclaims -A -o json | stower devices all -
+
+A pool is named with its driver or without; all stands for everything. The exit code is 1 where
+there is no such node or pool.
+"""
+ALL = "all"
+
+
+def run(
+    which: Annotated[
+        str, typer.Argument(metavar="[NODE|POOL]", help="What a node reaches, or a pool.")
+    ] = ALL,
+    inputs: Inputs = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print it.")
+    ] = Output.TABLE,
+) -> None:
+    """Show devices, the claims that hold them, and what is left of each."""
+    workload = cluster_of(inputs, kubeconfig, context).workload
+    devices = Devices(Journal())
+    for obj in workload.related:
+        if isinstance(obj, get_args(DeviceObject)):
+            devices.put(obj)
+    found = overview(devices, workload.nodes, "" if which == ALL else which)
+    if found is None:
+        raise failed(f"got {which!r}, want a node or a pool of devices")
+    if output is Output.TABLE:
+        _print(found)
+    else:
+        emit(found, output)
+
+
+def _print(found: Overview) -> None:
+    out = console()
+    if not found.devices:
+        out.print("There are no devices.")
+        return
+    shown = table("Devices", "node", "pool", "device", "held by", "left", "note")
+    for device in found.devices:
+        shown.add_row(
+            device.nodes,
+            f"{device.driver}/{device.pool}",
+            device.device,
+            lines(map(_holder, device.holders)),
+            lines(_left(device)),
+            lines(_notes(device)),
+        )
+    out.print(shown)
+    pools = [pool for pool in found.pools if pool.counters or pool.fault]
+    if pools:
+        shown = table("Pools", "pool", "generation", "slices", "counters left", "note")
+        for pool in pools:
+            shown.add_row(
+                f"{pool.driver}/{pool.pool}", f"{pool.generation}",
+                f"{pool.slices} of {pool.slices_wanted}", lines(_counters(pool)), pool.fault,
+            )  # fmt: skip
+        out.print(shown)
+
+
+def _holder(holder: Holder) -> str:
+    amounts = ", ".join(f"{amount} {name}" for name, amount in holder.amounts.items())
+    pods = f" for {', '.join(holder.pods)}" if holder.pods else ""
+    admin = " (admin)" if holder.admin else ""
+    return f"{holder.claim}{f': {amounts}' if amounts else ''}{pods}{admin}"
+
+
+def _left(device: DeviceState) -> list[str]:
+    if not device.capacity and not device.shared:
+        return [] if device.holders else ["all"]
+    return [f"{room.left} of {room.total} {name}" for name, room in device.capacity.items()]
+
+
+def _notes(device: DeviceState) -> list[str]:
+    shared = ["shared"] if device.shared else []
+    blocked = [device.blocked] if device.blocked else []
+    return [*shared, *device.taints, *blocked]
+
+
+def _counters(pool: PoolState) -> list[str]:
+    return [f"{room.left} of {room.total} {name}" for name, room in pool.counters.items()]

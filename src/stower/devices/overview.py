@@ -1,0 +1,194 @@
+"""Each device, who holds how much of it, and what is left: for people, not for decisions.
+
+What claims hold is what the API shows, and what has been decided and is not in the API yet.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from stower.devices.capacity import amount
+from stower.devices.inventory import Inventory, Nodes, Pool, Record
+from stower.model.kinds import Node, ResourceClaim
+from stower.model.kinds.resource_claim import DeviceResult
+from stower.model.kinds.resource_slice import QuantityText
+from stower.model.quantity import Quantity, quantity_of
+from stower.state.devices import Devices, PoolID
+
+NANO: Final = -9
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A claim that has a device, or a share of it; `pods`: for whom it is reserved."""
+
+    claim: str
+    request: str
+    pods: tuple[str, ...] = ()
+    share: str = ""
+    amounts: dict[str, str] = {}
+    admin: bool = False
+
+
+class Room(msgspec.Struct, frozen=True):
+    """A capacity or a counter: how much of it there is, and how much of that is left."""
+
+    total: str
+    left: str
+
+
+class DeviceState(msgspec.Struct, frozen=True):
+    """One device. `nodes`: who reaches it; `blocked`: why it is given to nobody now, or ""."""
+
+    driver: str
+    pool: str
+    device: str
+    nodes: str
+    shared: bool
+    holders: tuple[Holder, ...] = ()
+    capacity: dict[str, Room] = {}
+    taints: tuple[str, ...] = ()
+    blocked: str = ""
+
+
+class PoolState(msgspec.Struct, frozen=True):
+    """One pool. `fault`: why it is not used, or ""."""
+
+    driver: str
+    pool: str
+    generation: int
+    slices: int
+    slices_wanted: int
+    counters: dict[str, Room] = {}
+    fault: str = ""
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """All of it, by driver and name."""
+
+    pools: tuple[PoolState, ...]
+    devices: tuple[DeviceState, ...]
+
+
+def overview(devices: Devices, nodes: Iterable[Node], only: str = "") -> Overview | None:
+    """What there is. `only`: what a node reaches, or a pool, with its driver or without; None where
+    there is neither of that name."""
+    inventory = devices.part(Inventory)
+    inventory.refresh()
+    node = next((node for node in nodes if node.metadata.name == only), None)
+    holders = _holders(devices)
+    pools: list[PoolState] = []
+    found: list[DeviceState] = []
+    for id, pool in sorted(inventory.pools.items()):
+        is_meant = only in ("", pool.id[1], pool.key)
+        records = [r for r in _records(pool) if is_meant or (node and _reaches(r, node))]
+        if not is_meant and not records:
+            continue
+        state = _pool(pool, devices)
+        pools.append(state)
+        found += (_device(r, pool, state, holders.get(id, {}).get(r.name, ())) for r in records)
+    if only and not pools and node is None:
+        return None
+    return Overview(tuple(pools), tuple(found))
+
+
+def _records(pool: Pool) -> Iterator[Record]:
+    for part in pool.parts:
+        yield from part.records
+
+
+def _reaches(record: Record, node: Node) -> bool:
+    return _who(record).include(node)
+
+
+def _who(record: Record) -> Nodes:
+    spec = record.slice.spec
+    return record.nodes or Nodes(spec.node_name or None, spec.node_selector, spec.all_nodes)
+
+
+def _holders(devices: Devices) -> dict[PoolID, dict[str, list[Holder]]]:
+    found: dict[PoolID, dict[str, list[Holder]]] = {}
+    for claim in sorted(devices.claims(), key=lambda claim: claim.metadata.key):
+        allocation = claim.status.allocation
+        for result in (allocation.devices.results or ()) if allocation is not None else ():
+            pool = found.setdefault((result.driver, result.pool), {})
+            pool.setdefault(result.device, []).append(_holder(claim, result))
+    return found
+
+
+def _holder(claim: ResourceClaim, result: DeviceResult) -> Holder:
+    return Holder(
+        claim.metadata.key,
+        result.request,
+        tuple(consumer.name for consumer in claim.status.reserved_for or ()),
+        result.share_id or "",
+        {name: str(amount) for name, amount in (result.consumed_capacity or {}).items()},
+        bool(result.admin_access),
+    )
+
+
+def _pool(pool: Pool, devices: Devices) -> PoolState:
+    fault = pool.counter_fault if pool.is_complete else "not all of its slices are there"
+    left = dict(pool.counters)
+    for name in devices.used(pool.id):
+        record = pool.records.get(name)
+        for counter, nano in record.content.counters.items() if record is not None else ():
+            left[counter] = left.get(counter, 0) - nano
+    counters = {
+        f"{counter_set.name}/{name}": Room(
+            str(counter.value), _like(left[counter_set.name, name], counter.value)
+        )
+        for part in pool.parts
+        for counter_set in part.slice.spec.shared_counters or ()
+        for name, counter in counter_set.counters.items()
+    }
+    return PoolState(*pool.id, pool.generation, len(pool.parts), pool.count, counters, fault)
+
+
+def _like(nano: int, text: QuantityText) -> str:
+    """An amount in the notation of another."""
+    return Quantity(nano, NANO, quantity_of(text).format).canonical()
+
+
+def _device(record: Record, pool: Pool, state: PoolState, holders: Iterable[Holder]) -> DeviceState:
+    holders = tuple(holders)
+    content = record.content
+    users = [holder for holder in holders if not holder.admin]
+    capacity = {}
+    for name, text in _capacities(record).items():
+        total = quantity_of(text)
+        left = total
+        for holder in users:
+            left = left.sub(quantity_of(holder.amounts.get(name, "0")))
+        if users and not content.is_shared:
+            left = Quantity.of(0)
+        capacity[name] = Room(str(text), left.canonical())
+    return DeviceState(
+        *record.pool,
+        record.name,
+        _nodes(record),
+        content.is_shared,
+        holders,
+        capacity,
+        tuple(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in record.taints),
+        state.fault or ("" if users else _withdrawn(record, state)),
+    )
+
+
+def _capacities(record: Record) -> dict[str, QuantityText]:
+    device = next(d for d in record.slice.spec.devices or () if d.name == record.name)
+    return {name: capacity.value for name, capacity in (device.capacity or {}).items()}
+
+
+def _withdrawn(record: Record, state: PoolState) -> str:
+    """The counter of which others have left too little for the device, or ""."""
+    for (counter_set, name), nano in record.content.counters.items():
+        room = state.counters.get(f"{counter_set}/{name}")
+        if room is not None and nano > amount(room.left).nano:
+            return f"{room.left} of {room.total} {name} is left in {counter_set}"
+    return ""
+
+
+def _nodes(record: Record) -> str:
+    who = _who(record)
+    return who.name or ("all" if who.is_all else "by selector")
