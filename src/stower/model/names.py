@@ -50,12 +50,17 @@ def _too_long(limit: int) -> str:
     return f"must be no more than {limit} characters"
 
 
+def _too_many_bytes(limit: int) -> str:
+    """The same in the words of what upstream has newly written."""
+    return f"must be no more than {limit} bytes"
+
+
 def label_faults(text: str) -> Iterator[str]:
     """What keeps the text from being a DNS label (RFC 1123)."""
     if len(text) > 63:
         yield _too_long(63)
     if not _LABEL.match(text):
-        yield LABEL_TEXT
+        yield "must not contain dots" if _SUBDOMAIN.match(text) else LABEL_TEXT
 
 
 def label_1035_faults(text: str) -> Iterator[str]:
@@ -70,6 +75,14 @@ def subdomain_faults(text: str) -> Iterator[str]:
     """What keeps the text from being a DNS subdomain."""
     if len(text) > 253:
         yield _too_long(253)
+    if not _SUBDOMAIN.match(text):
+        yield SUBDOMAIN_TEXT
+
+
+def long_name_faults(text: str) -> Iterator[str]:
+    """What keeps the text from being a DNS subdomain, in upstream's newer words."""
+    if len(text) > 253:
+        yield _too_many_bytes(253)
     if not _SUBDOMAIN.match(text):
         yield SUBDOMAIN_TEXT
 
@@ -93,8 +106,8 @@ def _qualified_name_faults(text: str) -> Iterator[str]:
     parts = text.split("/")
     if len(parts) > 2:
         yield (
-            "a valid qualified name must consist of alphanumeric characters, '-', '_' or '.', and "
-            "must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or "
+            "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must "
+            "start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or "
             "'123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') "
             "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         )
@@ -103,12 +116,12 @@ def _qualified_name_faults(text: str) -> Iterator[str]:
         if not parts[0]:
             yield "prefix part must be non-empty"
         else:
-            yield from (f"prefix part {fault}" for fault in subdomain_faults(parts[0]))
+            yield from (f"prefix part {fault}" for fault in long_name_faults(parts[0]))
     name = parts[-1]
     if not name:
         yield "name part must be non-empty"
     elif len(name) > 63:
-        yield f"name part {_too_long(63)}"
+        yield f"name part {_too_many_bytes(63)}"
     if not _QUALIFIED.match(name):
         yield QUALIFIED_TEXT
 
@@ -116,7 +129,7 @@ def _qualified_name_faults(text: str) -> Iterator[str]:
 @lru_cache(maxsize=65536)
 def label_value_faults(text: str) -> tuple[str, ...]:
     """What keeps the text from being the value of a label."""
-    faults = [_too_long(63)] if len(text) > 63 else []
+    faults = [_too_many_bytes(63)] if len(text) > 63 else []
     return tuple(faults if _VALUE.match(text) else [*faults, VALUE_TEXT])
 
 
