@@ -12,26 +12,39 @@ from typing import Any
 from stower.api import kinds
 from stower.api.bodies import clean_again
 from stower.api.calls import Call
+from stower.api.defaults import TIMED
 from stower.api.errors import ApiError, FieldError
 from stower.api.metadata import new_metadata_errors, update_metadata_errors
+from stower.api.optional import serve_device_taint_rules
 from stower.api.registry import Resource
 from stower.api.requests import Request
 from stower.api.schema import BadValue
 from stower.api.server import Api
-from stower.api.writes import _keep_other_half, _reset_status, keep_server_fields
+from stower.api.writes import _keep_other_half, _reset_status, _spec_changed, keep_server_fields
 from stower.apiserver.tables import load_registry
 from stower.model.quantity import QuantityError, quantity_of
 
 Object = dict[str, Any]
-KINDS = ("Pod", "Node", "PodDisruptionBudget", "PriorityClass", "Lease")
+KINDS = ("Pod", "Node", "PodDisruptionBudget", "PriorityClass", "Lease", "ResourceClaim",
+         "ResourceClaimTemplate", "DeviceClass", "ResourceSlice", "DeviceTaintRule")  # fmt: skip
+NAMESPACES: dict[str, dict[str, str]] = {
+    "default": {}, "admin": {"resource.kubernetes.io/admin-access": "true"},
+}  # fmt: skip
 NOW_NS = 1_790_000_000_000_000_000
 counts: Counter[tuple[str, str]] = Counter()
 
 
 @cache
 def api() -> Api:
-    """One API for all cases; nothing is kept in it."""
-    return Api(load_registry())
+    """One API for all cases; only the namespaces that they are in are kept in it."""
+    made = Api(load_registry())
+    serve_device_taint_rules(made.registry)
+    namespaces = made.store.collection(("", "namespaces"))
+    for name, labels in NAMESPACES.items():
+        made.store.put(
+            namespaces, name, {"metadata": {"name": name, "uid": name, "labels": labels}}
+        )
+    return made
 
 
 def resource_of(case: Object) -> Resource:
@@ -40,6 +53,16 @@ def resource_of(case: Object) -> Resource:
     found = api().registry.by_kind(group, version, case["kind"])
     assert found is not None
     return found
+
+
+def cleaned(call: Call, item: Object) -> Object:
+    """An object as the server reads it."""
+    kind = call.resource.type
+    assert kind is not None
+    made = clean_again(kind, item)
+    if (timed := TIMED.get(call.resource.key)) is not None:
+        timed(made, call.now)
+    return made
 
 
 def outcome(case: Object) -> tuple[list[FieldError], Object | None]:
@@ -51,10 +74,8 @@ def outcome(case: Object) -> tuple[list[FieldError], Object | None]:
     name = (item.get("metadata") or {}).get("name") or ""
     namespace = (item.get("metadata") or {}).get("namespace") or "default"
     call = Call(api(), Request("POST", "", NOW_NS), resource, namespace, name, sub)
-    kind = resource.type
-    assert kind is not None
     hooks = kinds.hooks_of(resource)
-    new = clean_again(kind, item)
+    new = cleaned(call, item)
     meta = new["metadata"]
     if operation == "create":
         meta.update(uid="u", creationTimestamp=call.now)
@@ -66,12 +87,14 @@ def outcome(case: Object) -> tuple[list[FieldError], Object | None]:
         faults = hooks.validate_create(call, new) if hooks.validate_create is not None else []
         faults += new_metadata_errors(meta, resource.namespaced, call.strategy.name_faults)
         return faults, new
-    old = clean_again(kind, case["old"])
+    old = cleaned(call, case["old"])
     keep_server_fields(old["metadata"], meta)
     _keep_other_half(call, new, old, sub == "status")
     prepare = hooks.prepare_status if sub == "status" else hooks.prepare_update
     if prepare is not None:
         prepare(call, new, old)
+    if call.strategy.generation and sub != "status" and _spec_changed(call, new, old):
+        meta["generation"] = old["metadata"].get("generation", 0) + 1
     faults = update_metadata_errors(meta, old["metadata"], call.resource.key, sub)
     validate = hooks.validate_status if sub == "status" else hooks.validate_update
     if validate is not None:
@@ -80,9 +103,9 @@ def outcome(case: Object) -> tuple[list[FieldError], Object | None]:
 
 
 def plain(value: Any, key: str = "") -> Any:
-    """A value without what is empty, quantities as numbers."""
+    """A value without what is empty or the time of recording, quantities as numbers."""
     if isinstance(value, dict):
-        made = {k: plain(v, k) for k, v in value.items()}
+        made = {k: plain(v, k) for k, v in value.items() if k != "timeAdded"}
         return {k: v for k, v in made.items() if v not in (None, {}, [])}
     if isinstance(value, list):
         return [plain(v, key) for v in value]

@@ -8,6 +8,7 @@ import msgspec
 
 from stower.api import convert
 from stower.api.calls import Call
+from stower.api.defaults import TIMED
 from stower.api.errors import ApiError, bad_request
 from stower.api.known import Known, encode
 from stower.api.requests import JSON, WriteOptions
@@ -212,6 +213,8 @@ def cleaned(
             found += [f'duplicate field "{path}"' for path in duplicate_fields(body)]
         if found and options.validation == "Strict":
             raise bad_request(f"{prefix}strict decoding error: {', '.join(found)}")
+    if (timed := TIMED.get(resource.key)) is not None:
+        timed(made, call.now)
     converter = convert.into_store(resource)
     return (converter(made) if converter is not None else made), tuple(found)
 

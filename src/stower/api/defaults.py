@@ -271,6 +271,12 @@ def _device_request(item: Object) -> None:
         item.setdefault("count", 1)
 
 
+def _device(item: Object) -> None:
+    """A share of a node's own resources is one to one where nothing else is said."""
+    for mapping in (item.get("nodeAllocatableResourceMappings") or {}).values():
+        mapping.setdefault("allocationMultiplier", "1")
+
+
 def _role_reference(item: Object) -> None:
     item["roleRef"]["apiGroup"] = item["roleRef"].get("apiGroup") or "rbac.authorization.k8s.io"
 
@@ -371,10 +377,31 @@ DEFAULTS: Final[dict[str, Default]] = {
     "rbac.v1.ClusterRoleBinding": _role_reference,
     "rbac.v1.RoleBinding": _role_reference,
     "rbac.v1.Subject": _subject,
+    "resource.v1.Device": _device,
     "resource.v1.DeviceSubRequest": _device_request,
+    "resource.v1.DeviceToleration": _fill({"operator": "Equal"}),
     "resource.v1.ExactDeviceRequest": _device_request,
     "scheduling.v1.PriorityClass": _fill({"preemptionPolicy": "PreemptLowerPriority"}),
     "scheduling.v1alpha2.PodGroupSpec": _fill({"disruptionMode": "Pod"}),
     "storage.v1.CSIDriver": _csi_driver,
     "storage.v1.StorageClass": _fill({"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}),
+}
+
+
+# Defaults that are times: of whole objects, by resource, run after all others.
+
+
+def _slice_times(item: Object, now: str) -> None:
+    for device in item["spec"].get("devices") or ():
+        for taint in device.get("taints") or ():
+            taint.setdefault("timeAdded", now)
+
+
+def _rule_times(item: Object, now: str) -> None:
+    item["spec"]["taint"].setdefault("timeAdded", now)
+
+
+TIMED: Final[dict[tuple[str, str], Callable[[Object, str], None]]] = {
+    ("resource.k8s.io", "devicetaintrules"): _rule_times,
+    ("resource.k8s.io", "resourceslices"): _slice_times,
 }

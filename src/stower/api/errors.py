@@ -15,6 +15,7 @@ NOT_FOUND: Final = "FieldValueNotFound"
 TOO_LONG: Final = "FieldValueTooLong"
 TOO_MANY: Final = "FieldValueTooMany"
 TYPE_INVALID: Final = "FieldValueTypeInvalid"
+INTERNAL: Final = "InternalError"
 OTHER_NAMESPACE: Final = (
     "the namespace of the provided object does not match the namespace sent on the request"
 )
@@ -28,8 +29,9 @@ _WORDS: Final = {
     TOO_LONG: "Too long",
     TOO_MANY: "Too many",
     TYPE_INVALID: "Invalid value",
+    INTERNAL: "Internal error",
 }
-_WITHOUT_VALUE: Final = (REQUIRED, FORBIDDEN, TOO_LONG)
+_WITHOUT_VALUE: Final = (REQUIRED, FORBIDDEN, TOO_LONG, INTERNAL)
 
 
 class FieldError(NamedTuple):

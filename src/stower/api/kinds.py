@@ -8,11 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from stower.api import custom, pods
+from stower.api import custom, devices, pods
 from stower.api.calls import Call
 from stower.api.errors import FieldError
 from stower.api.registry import Resource
-from stower.api.validation import others, pod_changes, storage, warnings
+from stower.api.schema import Type
+from stower.api.validation import (
+    device_classes,
+    others,
+    pod_changes,
+    resource_claims,
+    resource_slices,
+    storage,
+    warnings,
+)
 from stower.api.validation import pods as rules
 
 Object = dict[str, Any]
@@ -106,6 +115,11 @@ def _same_metadata(call: Call, new: Object, old: Object) -> None:
         meta.pop(name, None)
         if name in old["metadata"]:
             meta[name] = old["metadata"][name]
+
+
+def _changed_claim_status(call: Call, new: Object, old: Object) -> None:
+    _same_metadata(call, new, old)
+    devices.drop_deallocated(new, old)
 
 
 def _new_limit_range(call: Call, item: Object) -> None:
@@ -244,6 +258,19 @@ def _change(rule: ChangeRule) -> Callable[[Call, Object, Object], list[FieldErro
     return lambda call, new, old: rule(new, old)
 
 
+def _typed_change(
+    rule: Callable[[Type, Object, Object], list[FieldError]],
+) -> Callable[[Call, Object, Object], list[FieldError]]:
+    """A rule that compares the object before and after with its type's eyes."""
+
+    def validate(call: Call, new: Object, old: Object) -> list[FieldError]:
+        kind = call.resource.type
+        assert kind is not None
+        return rule(kind, new, old)
+
+    return validate
+
+
 def _pod_change(call: Call, new: Object, old: Object) -> list[FieldError]:
     parts = {"resize": pod_changes.resize, "ephemeralcontainers": pod_changes.ephemeral}
     return parts.get(call.subresource, pod_changes.update)(new, old)
@@ -301,7 +328,34 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         counted=lambda item: (item["spec"], item["metadata"].get("annotations") or {}),
     ),
     ("networking.k8s.io", "servicecidrs"): Hooks(prepare_status=_same_metadata),
-    ("resource.k8s.io", "resourceclaims"): Hooks(prepare_status=_same_metadata),
+    ("resource.k8s.io", "deviceclasses"): Hooks(
+        validate_create=_rule(device_classes.device_class),
+        validate_update=_typed_change(device_classes.device_class_update),
+    ),
+    ("resource.k8s.io", "devicetaintrules"): Hooks(
+        prepare_update=devices.changed_rule,
+        prepare_status=_same_metadata,
+        validate_create=_rule(device_classes.taint_rule),
+        validate_update=_change(device_classes.taint_rule_update),
+        validate_status=_change(device_classes.taint_rule_status),
+    ),
+    ("resource.k8s.io", "resourceclaims"): Hooks(
+        prepare_status=_changed_claim_status,
+        validate_create=devices.new_claim,
+        validate_update=_typed_change(resource_claims.claim_update),
+        validate_status=devices.claim_status,
+    ),
+    ("resource.k8s.io", "resourceclaimtemplates"): Hooks(
+        validate_create=devices.new_template,
+        validate_update=_typed_change(resource_claims.template_update),
+    ),
+    ("resource.k8s.io", "resourceslices"): Hooks(
+        prepare_create=devices.new_slice,
+        prepare_update=devices.changed_slice,
+        validate_create=_rule(resource_slices.resource_slice),
+        validate_update=_typed_change(resource_slices.resource_slice_update),
+        warnings=devices.slice_warnings,
+    ),
     ("scheduling.k8s.io", "podgroups"): Hooks(prepare_status=_same_metadata),
     ("storage.k8s.io", "csidrivers"): _storage("csidrivers"),
     ("storage.k8s.io", "csinodes"): _storage("csinodes"),

@@ -19,6 +19,8 @@ from stower.model.names import label_faults, label_value_faults, qualified_name_
 Object = dict[str, Any]
 Faults = Callable[[str], Iterator[str]]
 ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
+MANAGER_BYTES_MAX: Final = 128
+SUBRESOURCE_BYTES_MAX: Final = 256
 IMMUTABLE: Final = "field is immutable"
 STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 
@@ -61,7 +63,8 @@ def common_errors(meta: Object) -> list[FieldError]:
 def _named_errors(meta: Object) -> list[FieldError]:
     errors = label_errors(meta.get("labels"), "metadata.labels")
     errors += annotation_errors(meta.get("annotations"), "metadata.annotations")
-    return errors + _owner_errors(meta.get("ownerReferences") or ())
+    errors += _owner_errors(meta.get("ownerReferences") or ())
+    return errors + _manager_errors(meta.get("managedFields") or ())
 
 
 def label_errors(labels: Object | None, path: str) -> list[FieldError]:
@@ -117,6 +120,30 @@ def _owner_errors(owners: Iterable[Object]) -> list[FieldError]:
     return errors
 
 
+def _manager_errors(entries: Iterable[Object]) -> list[FieldError]:
+    """Faults of entries about who manages what. The server itself makes none."""
+    errors = []
+    for i, entry in enumerate(entries):
+        at = "metadata.managedFields"
+        if entry.get("operation") not in ("Apply", "Update"):
+            text, value = "must be `Apply` or `Update`", entry.get("operation", "")
+            errors.append(FieldError(INVALID, f"{at}[{i}].operation", value, text))
+        if entry.get("fieldsType") not in (None, "", "FieldsV1"):
+            text, value = "must be `FieldsV1`", entry["fieldsType"]
+            errors.append(FieldError(INVALID, f"{at}[{i}].fieldsType", value, text))
+        for name, limit in (("manager", MANAGER_BYTES_MAX), ("subresource", SUBRESOURCE_BYTES_MAX)):
+            if len(entry.get(name, "").encode()) > limit:
+                text = f"may not be more than {limit} bytes"
+                errors.append(FieldError(TOO_LONG, f"{at}[{i}].{name}", "", text))
+        manager = entry.get("manager", "")
+        if not manager.isprintable():
+            for position, character in enumerate(manager):
+                if not character.isprintable():
+                    text = f"invalid character U+{ord(character):04X} (at position {position})"
+                    errors.append(FieldError(INVALID, f"{at}[{i}].manager", manager, text))
+    return errors
+
+
 def finalizer_errors(finalizers: Iterable[str], path: str) -> list[FieldError]:
     """Faults of names of finalizers, and two that exclude each other."""
     errors = []
@@ -145,6 +172,9 @@ _CALLS: Final = {
     ("", "nodes"): _BOTH,
     ("", "persistentvolumeclaims"): _BOTH,
     ("", "limitranges"): (0, 1),
+    ("resource.k8s.io", "deviceclasses"): _BOTH,
+    ("resource.k8s.io", "resourceclaims"): _BOTH,
+    ("resource.k8s.io", "resourceclaimtemplates"): _BOTH,
     ("storage.k8s.io", "csinodes"): (0, 1),
     ("storage.k8s.io", "volumeattachments"): (0, 1),
     ("", "persistentvolumes"): (0, 2),
@@ -162,7 +192,8 @@ def update_metadata_errors(
     meta: Object, old: Object, key: tuple[str, str], subresource: str
 ) -> list[FieldError]:
     """What a change of metadata may not do, as often as the real server says it."""
-    if all(meta.get(name) == old.get(name) for name in _LOOKED_AT):
+    is_same = all(meta.get(name) == old.get(name) for name in _LOOKED_AT)
+    if is_same and not _manager_errors(meta.get("managedFields") or ()):
         return []  # it was right when it came
     updates, wholes = (1, 0) if subresource == "status" else _CALLS.get(key, (1, 0))
     common = _named_errors(meta)

@@ -224,10 +224,13 @@ class Schema:
     ) -> None:
         self.definitions = definitions
         self._defaults = defaults  # by the type's name without its prefix, as core.v1.Container
-        self._facts = {
-            name: dict(entry.rsplit(":", 1) for entry in row.split()) for name, row in facts.items()
-        }
+        self._facts = {name: _facts_of(row) for name, row in facts.items()}
         self._types: dict[str, Type] = {}
+
+    def add(self, definitions: Mapping[str, Any], facts: Mapping[str, str]) -> None:
+        """More definitions, of types that nothing refers to yet."""
+        self.definitions = {**self.definitions, **definitions}
+        self._facts.update((name, _facts_of(row)) for name, row in facts.items())
 
     def type_of(self, name: str) -> Type:
         """The type of a definition."""
@@ -302,6 +305,10 @@ class Schema:
         else:
             kind = Type("any", "interface {}")
         return kind
+
+
+def _facts_of(row: str) -> dict[str, str]:
+    return dict(entry.rsplit(":", 1) for entry in row.split())
 
 
 def _none() -> None:

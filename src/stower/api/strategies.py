@@ -81,7 +81,12 @@ STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("rbac.authorization.k8s.io", "clusterrolebindings"): _RBAC,
     ("rbac.authorization.k8s.io", "roles"): _RBAC,
     ("rbac.authorization.k8s.io", "rolebindings"): _RBAC,
-    ("resource.k8s.io", "deviceclasses"): Strategy(generation=True, returns_deleted=True),
+    ("resource.k8s.io", "deviceclasses"): Strategy(
+        names.long_name_faults, generation=True, returns_deleted=True
+    ),
+    ("resource.k8s.io", "devicetaintrules"): Strategy(
+        status=True, generation=True, returns_deleted=True
+    ),
     ("resource.k8s.io", "resourceclaims"): Strategy(status=True, returns_deleted=True),
     ("resource.k8s.io", "resourceclaimtemplates"): Strategy(returns_deleted=True),
     ("resource.k8s.io", "resourceslices"): Strategy(generation=True, returns_deleted=True),

@@ -10,6 +10,8 @@ from stower.api.errors import (
     INVALID,
     NOT_FOUND,
     REQUIRED,
+    TOO_LONG,
+    TOO_MANY,
     FieldError,
     unsupported,
 )
@@ -52,6 +54,21 @@ def duplicate(path: str, value: Any) -> FieldError:
 def missing(path: str, value: Any, detail: str = "") -> FieldError:
     """What the value refers to is not there."""
     return FieldError(NOT_FOUND, path, value, detail)
+
+
+def too_long(path: str, limit: int) -> FieldError:
+    """The text has more bytes than it may."""
+    return FieldError(TOO_LONG, path, None, f"may not be more than {limit} bytes")
+
+
+def too_many(path: str, count: int, limit: int) -> FieldError:
+    """The list or map has more items than it may."""
+    return FieldError(TOO_MANY, path, count, f"must have at most {limit} items")
+
+
+def byte_count(text: str) -> int:
+    """The length of a text as limits count it."""
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def named(path: str, value: str, faults: Callable[[str], Iterable[str]]) -> Faults:
