@@ -55,7 +55,10 @@ def shown(value: Any) -> str:
     """The value as it stands in a message."""
     if isinstance(value, str):
         return go_quote(value)
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    for character in "&<>":  # which Go's encoder keeps out of JSON
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
 
 
 def go_quote(text: str) -> str:

@@ -11,6 +11,7 @@ from stower.api.errors import FieldError, unsupported
 from stower.api.metadata import annotation_errors, label_errors
 from stower.api.schema import Type
 from stower.api.validation import devices_common as common
+from stower.api.validation.go_values import go_template, go_value
 from stower.api.validation.rules import (
     IMMUTABLE,
     POSITIVE,
@@ -58,7 +59,7 @@ def claim_update(kind: Type, new: Object, old: Object) -> Faults:
     """The spec of a claim stays."""
     if same_at(kind, new["spec"], old["spec"], "spec"):
         return []
-    return [invalid("spec", new["spec"], IMMUTABLE)]
+    return [invalid("spec", go_value("ResourceClaimSpec", new["spec"]), IMMUTABLE)]
 
 
 def template(item: Object) -> Faults:
@@ -78,7 +79,10 @@ def template(item: Object) -> Faults:
 
 def template_update(kind: Type, new: Object, old: Object) -> Faults:
     """The spec of a template stays; it is looked through all the same."""
-    return [*template(new), *claim_update(kind, new, old)]
+    faults = template(new)
+    if not same_at(kind, new["spec"], old["spec"], "spec"):
+        faults.append(invalid("spec", go_template(new["spec"]), IMMUTABLE))
+    return faults
 
 
 # Requests
@@ -255,7 +259,8 @@ def _status(kind: Type, new: Object, old: Object) -> Iterator[FieldError]:
         known_requests = _requests(new["spec"]["devices"])
         yield from _allocation("status.allocation", allocation, known_requests)
     elif not same_at(kind, allocation, before["allocation"], "status", "allocation"):
-        yield invalid("status.allocation", allocation, IMMUTABLE)
+        shown = go_value("AllocationResult", allocation)
+        yield invalid("status.allocation", shown, IMMUTABLE)
 
 
 def _user(path: str, given: Object) -> Iterator[FieldError]:

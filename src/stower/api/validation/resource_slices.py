@@ -12,6 +12,7 @@ from stower.api.errors import FieldError
 from stower.api.schema import Type
 from stower.api.validation import devices_common as common
 from stower.api.validation.amounts import is_native, quantity
+from stower.api.validation.go_values import go_value, go_values
 from stower.api.validation.rules import (
     IMMUTABLE,
     POSITIVE,
@@ -158,7 +159,8 @@ def _places(spec: Object) -> Iterator[FieldError]:
         terms = selector.get("nodeSelectorTerms") or []
         if len(terms) != 1:
             text = "must have exactly one node selector term"
-            yield invalid("spec.nodeSelector.nodeSelectorTerms", terms, text)
+            shown = go_values("NodeSelectorTerm", terms)
+            yield invalid("spec.nodeSelector.nodeSelectorTerms", shown, text)
     for field in ("allNodes", "perDeviceNodeSelection"):
         yield from _flag(f"spec.{field}", spec.get(field))
         if spec.get(field):
@@ -286,8 +288,7 @@ def _attribute(path: str, given: Object) -> Iterator[FieldError]:
     known = ("bool", "int", "string", "version", *LISTS)
     values = [name for name in known if given.get(name) is not None]
     if len(values) != 1:
-        shown = {f"{n.removesuffix('s').title()}Value{'s' * (n in LISTS)}": given.get(n)
-                 for n in known} if values else ""  # fmt: skip
+        shown = go_value("DeviceAttribute", given) if values else ""
         yield invalid(path, shown, "exactly one value must be specified")
 
 
