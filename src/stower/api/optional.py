@@ -69,6 +69,19 @@ _ENTRY: Final = {
     ],
 }
 
+_COLUMNS: Final = [
+    {"name": name, "type": "string", "format": "name" if name == "Name" else "",
+     "description": text, "priority": 0}
+    for name, text in (
+        ("Name", "Name must be unique."),
+        ("Key", "The taint key to be applied to a device."),
+        ("Value", "The taint value corresponding to the taint key."),
+        ("Effect", "What the taint does to those who do not tolerate it."),
+        ("TimeAdded", "When the taint was added, or its effect last changed."),
+        ("Age", "When the object was created."),
+    )
+]  # fmt: skip
+
 
 def serve_device_taint_rules(registry: Registry) -> Resource:
     """Serve DeviceTaintRules; the resource that was added."""
@@ -76,5 +89,10 @@ def serve_device_taint_rules(registry: Registry) -> Resource:
     name = f"{_BASE}{KIND}"
     registry.kinds[f"{GROUP}/{VERSION}/{KIND}"] = name
     resource = Resource(GROUP, VERSION, _ENTRY, registry.schema.type_of(name))
+    resource.columns = _COLUMNS
     registry.add(resource)
     return resource
+
+
+# By the key of --runtime-config, as kube-apiserver has it.
+SERVE: Final = {f"{GROUP}/{VERSION}/devicetaintrules": serve_device_taint_rules}

@@ -52,6 +52,7 @@ class Options:
     plugins: frozenset[str] = frozenset()
     kubeconfig: Path | None = None
     version: str = "1.36"
+    more: tuple[str, ...] = ()  # keys of api.optional.SERVE
 
 
 @dataclass
@@ -132,7 +133,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         make_certificates(folder / "pki", hosts)
         token = _token(folder / "pki")
         api = Api(
-            load_registry(options.version),
+            load_registry(options.version, options.more),
             seed=secrets.token_hex(16),
             plugins=options.plugins,
             secret=hmac.new(token.encode(), b"service accounts", "sha256").hexdigest(),

@@ -1,17 +1,22 @@
 """The tables that the package carries."""
 
 import gzip
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import Final
 
 import msgspec
 
+from stower.api.optional import SERVE
 from stower.api.registry import Registry
 
 VERSIONS: Final = ("1.36",)
 
 
-def load_registry(version: str = "1.36") -> Registry:
-    """What a Kubernetes API server of this version serves."""
+def load_registry(version: str = "1.36", more: Iterable[str] = ()) -> Registry:
+    """What a Kubernetes API server of this version serves. `more`: keys of api.optional.SERVE."""
     packed = (files("stower.api") / "tables" / f"kubernetes-{version}.json.gz").read_bytes()
-    return Registry(msgspec.json.decode(gzip.decompress(packed)), version)
+    registry = Registry(msgspec.json.decode(gzip.decompress(packed)), version)
+    for key in more:
+        SERVE[key](registry)
+    return registry

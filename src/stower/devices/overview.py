@@ -19,7 +19,7 @@ from stower.state.devices import Devices, PoolID
 NANO: Final = -9
 
 
-class Holder(msgspec.Struct, frozen=True):
+class Holder(msgspec.Struct, frozen=True, rename="camel"):
     """A claim that has a device, or a share of it; `pods`: for whom it is reserved."""
 
     claim: str
@@ -30,14 +30,14 @@ class Holder(msgspec.Struct, frozen=True):
     admin: bool = False
 
 
-class Room(msgspec.Struct, frozen=True):
+class Room(msgspec.Struct, frozen=True, rename="camel"):
     """A capacity or a counter: how much of it there is, and how much of that is left."""
 
     total: str
     left: str
 
 
-class DeviceState(msgspec.Struct, frozen=True):
+class DeviceState(msgspec.Struct, frozen=True, rename="camel"):
     """One device. `nodes`: who reaches it; `blocked`: why it is given to nobody now, or ""."""
 
     driver: str
@@ -51,7 +51,7 @@ class DeviceState(msgspec.Struct, frozen=True):
     blocked: str = ""
 
 
-class PoolState(msgspec.Struct, frozen=True):
+class PoolState(msgspec.Struct, frozen=True, rename="camel"):
     """One pool. `fault`: why it is not used, or ""."""
 
     driver: str
@@ -63,7 +63,7 @@ class PoolState(msgspec.Struct, frozen=True):
     fault: str = ""
 
 
-class Overview(msgspec.Struct, frozen=True):
+class Overview(msgspec.Struct, frozen=True, rename="camel"):
     """All of it, by driver and name."""
 
     pools: tuple[PoolState, ...]

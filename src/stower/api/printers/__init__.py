@@ -303,6 +303,19 @@ def _slice(item: Object, now_ns: int) -> list[Any]:
     ]
 
 
+def _taint_rule(item: Object, now_ns: int) -> list[Any]:
+    taint = item["spec"]["taint"]
+    since = taint.get("timeAdded")
+    return [
+        item["metadata"]["name"],
+        taint.get("key", ""),
+        taint.get("value", ""),
+        taint.get("effect", ""),
+        age(now_ns, since) if since else "",
+        created(item, now_ns),
+    ]
+
+
 def _pod_group(item: Object, now_ns: int) -> list[Any]:
     spec, conditions = item["spec"], conditions_of(item)
     state = "Pending"
@@ -430,6 +443,7 @@ PRINTERS: Final[dict[tuple[str, str], Cells]] = {
     ("rbac.authorization.k8s.io", "clusterrolebindings"): _binding,
     ("rbac.authorization.k8s.io", "rolebindings"): _binding,
     ("resource.k8s.io", "deviceclasses"): _plain,
+    ("resource.k8s.io", "devicetaintrules"): _taint_rule,
     ("resource.k8s.io", "resourceclaims"): _resource_claim,
     ("resource.k8s.io", "resourceclaimtemplates"): _plain,
     ("resource.k8s.io", "resourceslices"): _slice,

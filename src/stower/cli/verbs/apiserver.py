@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from stower.api.admission import OPTIONAL
+from stower.api.optional import SERVE
 from stower.apiserver.database import StateError
 from stower.apiserver.serve import LOOPBACK, Options, Running, serve
 from stower.apiserver.tables import VERSIONS
@@ -23,6 +24,8 @@ Examples:
   stower apiserver --state ./cluster --port 6443
 
   stower apiserver --memory --kubeconfig ./kubeconfig
+
+  stower apiserver --runtime-config resource.k8s.io/v1beta2/devicetaintrules=true
 
 It keeps objects for kubectl and other clients of Kubernetes, and runs nothing: no kubelet, no
 controllers. It is for one machine; on a cluster, the cluster's own server takes its place.
@@ -47,6 +50,10 @@ def run(
         list[str] | None,
         typer.Option(help=f"Admission to switch on besides the default: {', '.join(OPTIONAL)}."),
     ] = None,
+    runtime_config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=true", help=f"What to serve besides: {', '.join(SERVE)}."),
+    ] = None,
     kubernetes: Annotated[str, typer.Option(help="Version of the API to serve.")] = "1.36",
     with_parent: WithParent = False,
 ) -> None:
@@ -55,6 +62,15 @@ def run(
     for name in names:
         if name not in OPTIONAL:
             raise bad_input(f'--admission: got "{name}", want {" or ".join(OPTIONAL)}')
+    more = []
+    for given in runtime_config or ():
+        for entry in given.split(","):
+            key, _, switch = entry.partition("=")
+            if key not in SERVE or switch not in ("", "true", "false"):
+                want = " or ".join(f"{key}=true" for key in SERVE)
+                raise bad_input(f'--runtime-config: got "{entry}", want {want}')
+            if switch != "false":
+                more.append(key)
     if kubernetes not in VERSIONS:
         raise bad_input(f'--kubernetes: got "{kubernetes}", want {" or ".join(VERSIONS)}')
 
@@ -68,7 +84,9 @@ def run(
         out.print("Stop it with Ctrl-C.")
 
     def start(folder: Path) -> None:
-        options = Options(folder, host, port, memory, frozenset(names), kubeconfig, kubernetes)
+        options = Options(
+            folder, host, port, memory, frozenset(names), kubeconfig, kubernetes, tuple(more)
+        )
         try:
             asyncio.run(serve(options, ready, lambda: stop_event(with_parent)))
         except StateError as error:

@@ -13,6 +13,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from stower.api.optional import SERVE
 from stower.cli import clusters
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input, console, failed, note
@@ -125,6 +126,7 @@ async def _up(state: Path, port: int, scheduling: list[str], wanted: int, began:
     logs = state / LOGS
     serving = ["apiserver", "--state", str(state.resolve()), "--port", str(port)]
     serving += ["--admission", "ServiceAccount,TaintNodesByCondition"]
+    serving += ["--runtime-config", ",".join(f"{key}=true" for key in SERVE)]
     actors = ["actors", "--kubeconfig", str(kubeconfig)]
     actors += ["--cluster", str((state / CLUSTER).resolve())]
     supervisor = Supervisor(
