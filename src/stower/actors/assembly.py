@@ -6,6 +6,7 @@ from stower.actors.cluster import Cluster
 from stower.actors.cron_job import CronJobs
 from stower.actors.daemon_set import DaemonSets
 from stower.actors.deployment import Deployments
+from stower.actors.device_taints import DeviceTaints
 from stower.actors.disruption import Disruptions
 from stower.actors.garbage import GarbageCollector
 from stower.actors.job import Jobs
@@ -37,6 +38,7 @@ def build_actors(cluster: Cluster, collections: Sequence[str]) -> Actors:
             CronJobs(),
             Volumes(),
             ResourceClaims(),
+            DeviceTaints(),
             Disruptions(),
             GarbageCollector(),
             Namespaces(collections),

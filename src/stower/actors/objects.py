@@ -13,6 +13,7 @@ class Resource(NamedTuple):
     kind: str
     api_version: str
     namespaced: bool = True
+    optional: bool = False  # a server that does not know it has none of it
 
     @property
     def prefix(self) -> str:
@@ -59,6 +60,7 @@ RESOURCES: Final = {
         Resource("resourceclaimtemplates", "ResourceClaimTemplate", "resource.k8s.io/v1"),
         Resource("resourceslices", "ResourceSlice", "resource.k8s.io/v1", False),
         Resource("deviceclasses", "DeviceClass", "resource.k8s.io/v1", False),
+        Resource("devicetaintrules", "DeviceTaintRule", "resource.k8s.io/v1beta2", False, True),
         Resource(
             "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io/v1",
             False,

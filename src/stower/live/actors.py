@@ -75,6 +75,7 @@ class ActorShell:
             chance,
             on_list=on_list,
             on_changes=on_changes,
+            optional=resource.optional,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

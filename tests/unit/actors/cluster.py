@@ -9,6 +9,7 @@ from stower.actors.assembly import build_actors
 from stower.actors.cluster import read_cluster
 from stower.actors.namespaces import collections_of
 from stower.actors.runtime import RESOURCES, path_to
+from stower.api.optional import SERVE
 from stower.api.reads import Watch
 from stower.api.requests import JSON, Request, Response
 from stower.api.server import Api
@@ -37,7 +38,7 @@ class Cluster:
     """Everything happens in `settle` and `advance`, in one order."""
 
     def __init__(self, document: Object | None = None, scheduler: bool = True) -> None:
-        registry = load_registry("1.36")
+        registry = load_registry("1.36", SERVE)
         self.api = Api(registry, seed=1, plugins=frozenset(("TaintNodesByCondition",)))
         self.now_ns = START_NS
         self.api.bootstrap(self.now_ns)
