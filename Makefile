@@ -53,10 +53,13 @@ golden: golden-dir env ## Compare with answers recorded from Kubernetes: make go
 	        echo "make golden: no $$name.ndjson.gz in $(DIR) or $(DIR)/sched" >&2; status=1; \
 	    fi; \
 	done; \
-	if [ -f "$(DIR)/dra/allocator.ndjson.gz" ]; then \
-	    echo "allocator:"; \
-	    $(BIN)/python tests/golden/run.py allocator "$(DIR)/dra/allocator.ndjson.gz" || status=1; \
-	fi; \
+	for suite in allocator dra_schedule; do \
+	    file="$(DIR)/dra/$$suite.ndjson.gz"; \
+	    if [ -f "$$file" ]; then \
+	        echo "$$suite:"; \
+	        $(BIN)/python tests/golden/run.py $$suite "$$file" || status=1; \
+	    fi; \
+	done; \
 	if [ -n "$(GOLDEN_API)" ]; then \
 	    echo "api:"; \
 	    $(BIN)/python tests/golden/run.py api $(GOLDEN_API) || status=1; \

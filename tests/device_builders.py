@@ -8,7 +8,14 @@ import msgspec
 from stower.engine.limits import SECOND_NS
 from stower.engine.step import Engine
 from stower.framework.events import Event, Observed, Tick, WatchType, WriteFailed, WriteOk
-from stower.framework.writes import Bind, PatchObject, PatchPodStatus, Write
+from stower.framework.writes import (
+    Bind,
+    CreateObject,
+    DeleteObject,
+    PatchObject,
+    PatchPodStatus,
+    Write,
+)
 from stower.model.kinds import DeviceClass, DeviceTaintRule, Pod, ResourceClaim, ResourceSlice
 from stower.sim.changes import bound, patched
 from tests.builders import make_pod
@@ -97,6 +104,7 @@ class Agreeing:
         self.objects: dict[str, Any] = {}
         self.bound: dict[str, str] = {}
         self.messages: dict[str, str] = {}
+        self.told: dict[str, Any] = {}  # claims for extended resources, by pod
         self.writes: list[Write] = []
         self.refuses: Any = lambda write: 0  # the status that a write is refused with
         self._version = 100
@@ -145,7 +153,13 @@ class Agreeing:
             self._inbox.append(WriteFailed(write.id, code, "refused"))
             return
         found = self.objects.get(getattr(write, "uid", ""))
-        if isinstance(write, PatchObject):
+        if isinstance(write, CreateObject):
+            self._create(write)
+        elif isinstance(write, DeleteObject):
+            self._inbox.append(WriteOk(write.id))
+            if found is not None:
+                self._inbox.append(Observed(WatchType.DELETED, self.objects.pop(write.uid)))
+        elif isinstance(write, PatchObject):
             if found is None or found.metadata.resource_version != write.resource_version:
                 self._inbox.append(WriteFailed(write.id, 409, "conflict"))
                 return
@@ -161,7 +175,24 @@ class Agreeing:
             elif isinstance(write, PatchPodStatus) and found is not None:
                 if write.condition is not None:
                     self.messages[write.name] = write.condition.message
+                if write.extended_resource_claim is not None:
+                    self.told[write.name] = write.extended_resource_claim
                 self._put_quietly(patched(found, write))
+
+    def _create(self, write: CreateObject) -> None:
+        names = [(type(obj), obj.metadata.name) for obj in self.objects.values()]
+        if (write.view, write.name) in names:
+            self._inbox.append(WriteFailed(write.id, 409, "conflict"))
+            return
+        self._version += 1
+        made = msgspec.convert(write.patch, write.view)
+        version = str(self._version)
+        meta = msgspec.structs.replace(
+            made.metadata, uid=f"made-{version}", resource_version=version
+        )
+        made = self.objects[meta.uid] = msgspec.structs.replace(made, metadata=meta)
+        self._inbox.append(WriteOk(write.id, version))
+        self._inbox.append(Observed(WatchType.ADDED, made))
 
     def _put_quietly(self, obj: Any) -> None:
         self._version += 1

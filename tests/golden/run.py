@@ -38,6 +38,7 @@ if not __package__:  # run as a file, from any folder: `tests` is found beside t
 
 from tests.golden.api_suite import against, api, api_memory
 from tests.golden.cluster import ClusterClient, NotEmpty
+from tests.golden.device_schedule_suite import dra_schedule
 from tests.golden.device_suite import allocator
 from tests.golden.validation_suite import KINDS, report, validation
 
@@ -303,6 +304,7 @@ SUITES: dict[str, Callable[[Case], Iterator[str]]] = {
     "allocator": allocator,
     "api": api,
     "api_memory": api_memory,
+    "dra_schedule": dra_schedule,
     "explain": explain,
     "filter_score": filter_score,
     "preemption": preemption,

@@ -19,6 +19,7 @@ SUITES = (
     ("api_memory", "api.ndjson.gz"),
     ("validation", "validation.ndjson.gz"),
     ("allocator", "allocator.ndjson.gz"),
+    ("dra_schedule", "dra_schedule.ndjson.gz"),
 )
 
 

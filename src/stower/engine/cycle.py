@@ -179,7 +179,10 @@ class Cycle:
         key = (
             profile.scheduler_name, entry.shape.serial, pod.priority, pod.spec.preemption_policy
         )  # fmt: skip
-        position = (state.use_log.position, state.node_log.position, state.budgets.generation)
+        position = (
+            state.use_log.position, state.node_log.position, state.budgets.generation,
+            profile.generation(entry.shape, state),
+        )  # fmt: skip
         known = self._failures.get(key)
         if shared and known is not None and known[0] == position:
             return known[1], known[2]

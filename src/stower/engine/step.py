@@ -332,7 +332,8 @@ class Engine:
             return
         change = node_change(old, node)
         if change and self.queue.is_waiting:
-            self.queue.wake(node_happened(change, old, node), self.now_ns)
+            resources = self.state.devices.resources
+            self.queue.wake(node_happened(change, old, node, resources), self.now_ns)
 
     def _node_gone(self, name: str) -> None:
         row = self.state.row_of(name)

@@ -20,6 +20,7 @@ from stower.model.kinds import (
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
+    PodGroup,
     ResourceClaim,
     ResourceSlice,
     StorageClass,
@@ -59,6 +60,7 @@ class Change(Flag):
     RESOURCE_CLAIM_DELETED = auto()
     DEVICE_CLASS_CHANGED = auto()
     DEVICES_CHANGED = auto()
+    POD_GROUP_CHANGED = auto()
     OWN_TOLERATIONS = auto()
     OWN_LABELS = auto()
     OWN_SCALED_DOWN = auto()
@@ -87,6 +89,8 @@ class Happened(msgspec.Struct, frozen=True, gc=False):
     # What the node has to give, before and after: read once for all who ask.
     old_room: dict[str, int] | None = None
     room: dict[str, int] | None = None
+    # Device classes by the extended resources that they stand for, where a node has changed.
+    by_devices: Mapping[str, str] = {}
     # Only pods of at most this priority may be helped: the room was promised, not taken.
     priority_max: int | None = None
 
@@ -126,14 +130,22 @@ STORE_CHANGES: Final[Mapping[type, tuple[Change, Change, Change]]] = {
     # A slice that is gone may have held others up; a rule that is gone has tainted devices.
     ResourceSlice: (Change.DEVICES_CHANGED, Change.DEVICES_CHANGED, Change.DEVICES_CHANGED),
     DeviceTaintRule: (Change.NONE, Change.DEVICES_CHANGED, Change.DEVICES_CHANGED),
+    PodGroup: (Change.POD_GROUP_CHANGED, Change.POD_GROUP_CHANGED, Change.NONE),
 }
 
 
-def node_happened(change: Change, old: Node | None, new: Node) -> Happened:
+def node_happened(
+    change: Change, old: Node | None, new: Node, by_devices: Mapping[str, str]
+) -> Happened:
     """A change of a node, with its room read."""
     old_room = node_room(old.status.allocatable) if old is not None else None
     return Happened(
-        change, old_node=old, node=new, old_room=old_room, room=node_room(new.status.allocatable)
+        change,
+        old_node=old,
+        node=new,
+        old_room=old_room,
+        room=node_room(new.status.allocatable),
+        by_devices=by_devices,
     )
 
 

@@ -13,3 +13,5 @@ class DeviceGates(NamedTuple):
     binding: bool = True  # DRADeviceBindingConditions and DRAResourceClaimDeviceStatus
     consumable: bool = True  # DRAConsumableCapacity
     list_attributes: bool = False  # DRAListTypeAttributes
+    extended_resources: bool = True  # DRAExtendedResource
+    group_claims: bool = False  # DRAWorkloadResourceClaims

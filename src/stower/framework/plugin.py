@@ -54,6 +54,8 @@ _GATES: Final = {
     "DRADeviceBindingConditions": ("devices.binding", False),
     "DRAConsumableCapacity": ("devices.consumable", False),
     "DRAListTypeAttributes": ("devices.list_attributes", True),
+    "DRAExtendedResource": ("devices.extended_resources", False),
+    "DRAWorkloadResourceClaims": ("devices.group_claims", True),
 }
 
 
@@ -183,7 +185,8 @@ class Plugin:
         return score
 
     def generation(self, shape: Shape, state: ClusterState) -> int:
-        """For scope NODE: changes whenever a node's change may alter the answers of other rows."""
+        """For scope NODE: changes whenever a node's change may alter the answers of other rows.
+        For filters of scope USE: whenever something that is neither node nor pod does."""
         return 0
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:

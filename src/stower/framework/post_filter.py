@@ -9,6 +9,7 @@ from stower.framework.writes import PatchObject
 from stower.model.kinds import Pod
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState, PodEntry
+from stower.state.shapes import Shape
 
 
 class Candidates(msgspec.Struct, frozen=True):
@@ -31,6 +32,7 @@ class Failure(Protocol):
     """A pod that no node would take, and what can be found out about it."""
 
     pod: Pod
+    shape: Shape
     state: ClusterState
     nominated_to: str  # the node that it was promised, "" for none
 

@@ -1,6 +1,6 @@
 """Reserve and PreBind: what has to come true for a chosen node before the pod is bound to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from stower.framework.writes import Write
@@ -46,3 +46,59 @@ class Reservation(Protocol):
 
     def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """The pod is not bound after all: what to write to take back what was written for it."""
+
+
+class Several:
+    """Parts of one plugin's decision, all of which must come true."""
+
+    def __init__(self, parts: Sequence[Reservation]) -> None:
+        first = min(parts, key=lambda part: part.timeout_ns)
+        self.expired = first.expired
+        self.timeout_ns = first.timeout_ns
+        self.awaits = tuple(key for part in parts for key in part.awaits)
+        self._parts = tuple(parts)
+        self._asked: dict[int, Reservation] = {}
+
+    @property
+    def again_ns(self) -> int | None:
+        """See Reservation."""
+        return min((ns for part in self._parts if (ns := part.again_ns) is not None), default=None)
+
+    def hold(self, state: ClusterState) -> None:
+        """See Reservation."""
+        for part in self._parts:
+            part.hold(state)
+
+    def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+        """See Reservation."""
+        found = []
+        for part in self._parts:
+            for write in part.writes(state, next_id):
+                self._asked[write.id] = part
+                found.append(write)
+        return found
+
+    def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
+        """See Reservation."""
+        return self._asked.pop(id).answered(state, id, code, version)
+
+    def fault(self, state: ClusterState) -> str:
+        """See Reservation."""
+        return next((fault for part in self._parts if (fault := part.fault(state))), "")
+
+    def is_done(self, state: ClusterState) -> bool:
+        """See Reservation."""
+        return all(part.is_done(state) for part in self._parts)
+
+    def note(self) -> tuple[str, str]:
+        """See Reservation."""
+        return next((note for part in self._parts if (note := part.note())[0]), ("", ""))
+
+    def release(self, state: ClusterState) -> None:
+        """See Reservation."""
+        for part in self._parts:
+            part.release(state)
+
+    def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+        """See Reservation."""
+        return [write for part in self._parts for write in part.undo(state, next_id)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stower.model.kinds.pod import PodCondition
+from stower.model.kinds.pod import ExtendedResourceClaimStatus, PodCondition
 
 
 class Bind(msgspec.Struct, frozen=True, gc=False):
@@ -20,7 +20,8 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
 
 
 class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
-    """Set a condition of the pod and, unless None, its nominated node name. Relies on its uid."""
+    """Set a condition of the pod and, unless None, its nominated node name, and which claim its
+    extended resources are met by. Relies on its uid."""
 
     id: int
     namespace: str
@@ -28,6 +29,7 @@ class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
     uid: str
     condition: PodCondition | None = None
     nominated_node_name: str | None = None
+    extended_resource_claim: ExtendedResourceClaimStatus | None = None
 
 
 class PatchObject(msgspec.Struct, frozen=True, gc=False):
@@ -42,6 +44,15 @@ class PatchObject(msgspec.Struct, frozen=True, gc=False):
     resource_version: str
     patch: dict[str, Any]
     subresource: str = ""
+
+
+class CreateObject(PatchObject, frozen=True, gc=False):
+    """The same for an object that is not there yet: `patch` is all of it. Relies on there being
+    none of that name. `uid` is that of the pod that it is made for."""
+
+
+class DeleteObject(PatchObject, frozen=True, gc=False):
+    """Delete an object, whatever its version; `patch` is empty. Relies on its uid."""
 
 
 class CallExtender(msgspec.Struct, frozen=True, gc=False):

@@ -9,6 +9,8 @@ from stower.framework.writes import (
     ApiWrite,
     Bind,
     CreateEvent,
+    CreateObject,
+    DeleteObject,
     DeletePod,
     PatchObject,
     PatchPodStatus,
@@ -39,7 +41,14 @@ def request_of(
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
         return "PATCH", path, encode(_status_patch(write, known, time_text(wall_ns))), STRATEGIC
     if isinstance(write, PatchObject):
-        path = collection_path(KIND_BY_VIEW[write.view], namespace)
+        kind = KIND_BY_VIEW[write.view]
+        path = collection_path(kind, namespace)
+        if isinstance(write, CreateObject):
+            whole = {"apiVersion": kind.api_version, "kind": kind.name, **write.patch}
+            return "POST", path, encode(whole), JSON
+        if isinstance(write, DeleteObject):
+            options = _DELETE | {"preconditions": {"uid": write.uid}}
+            return "DELETE", f"{path}/{name}", encode(options), JSON
         part = f"/{write.subresource}" if write.subresource else ""
         return "PATCH", f"{path}/{name}{part}", encode(_relying(write)), MERGE
     if isinstance(write, DeletePod):
@@ -76,6 +85,8 @@ def _status_patch(write: PatchPodStatus, known: Pod | None, now: str) -> dict[st
         status["conditions"] = [condition]
     if write.nominated_node_name is not None:
         status["nominatedNodeName"] = write.nominated_node_name or None
+    if write.extended_resource_claim is not None:
+        status["extendedResourceClaimStatus"] = write.extended_resource_claim
     return {"metadata": {"uid": write.uid}, "status": status}
 
 

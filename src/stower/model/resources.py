@@ -36,6 +36,8 @@ AMOUNT_MAX: Final = 2**57
 Quantities = dict[str, Quantity]
 Amounts = dict[str, int]
 
+CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"  # and the name of a DeviceClass
+
 _HUGE_PAGES: Final = "hugepages-"
 _NATIVE: Final = "kubernetes.io/"
 _VOLUMES: Final = "attachable-volumes-"
@@ -51,6 +53,11 @@ def is_extended(name: str) -> bool:
     if "/" not in name or _NATIVE in name or name.startswith("requests."):
         return False
     return label_key_fault(f"requests.{name}") is None
+
+
+def is_class_resource(name: str) -> bool:
+    """Whether a device class may stand for this resource (KEP-5004)."""
+    return is_extended(name) or name.startswith(CLASS_PREFIX)
 
 
 def is_counted(name: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from stower.framework.device_gates import DeviceGates
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import PatchObject, Write
 from stower.model.kinds import Pod, ResourceClaim
@@ -23,7 +24,8 @@ from stower.model.kinds.resource_claim import (
     DeviceStatus,
     ResourceClaimStatus,
 )
-from stower.model.times import SECOND_NS, time_text
+from stower.model.times import SECOND_NS, time_ns, time_text
+from stower.plugins.claim_consumers import is_reserved
 from stower.state.cluster import ClusterState
 from stower.state.devices import is_as_new
 
@@ -33,10 +35,11 @@ NEWS_NS: Final = 3 * SECOND_NS
 
 
 class Wanted(NamedTuple):
-    """One claim, and what was decided for it; None where it was allocated already."""
+    """One claim, what was decided for it (None where it was allocated already), and for whom."""
 
     claim: ResourceClaim
     allocation: AllocationResult | None
+    consumer: ConsumerReference
 
     @property
     def key(self) -> str:
@@ -49,18 +52,29 @@ class ClaimBinding:
     expired = "device binding timeout: context deadline exceeded"
 
     def __init__(
-        self, pod: Pod, node_name: str, wanted: tuple[Wanted, ...], timeout_ns: int, binding: bool
+        self,
+        pod: Pod,
+        node_name: str,
+        wanted: tuple[Wanted, ...],
+        timeout_ns: int,
+        gates: DeviceGates,
+        now_ns: int,
     ) -> None:
-        """`binding`: whether devices may have conditions that must be true first (KEP-5007)."""
         self.timeout_ns = timeout_ns
+        self._binding = gates.binding  # devices may have conditions that must be true first
+        self._group_claims = gates.group_claims
+        for one in wanted if gates.binding else ():
+            # What others have waited for is not waited for as long again.
+            due_ns = due(one.claim, timeout_ns) if not is_ready(one.claim) else None
+            if due_ns is not None and due_ns - now_ns < self.timeout_ns:
+                self.timeout_ns = max(due_ns - now_ns, 0)
+                self.expired = f"device binding timeout: claim={one.claim.metadata.name}"
         self.awaits: tuple[tuple[type, str, str], ...] = tuple(
             (ResourceClaim, one.claim.metadata.namespace, one.claim.metadata.name) for one in wanted
         )
         self._pod = pod
         self._node_name = node_name
         self._wanted = wanted
-        self._binding = binding
-        self._reference = ConsumerReference("", "pods", pod.metadata.name, pod.metadata.uid)
         self._asked: dict[int, tuple[str, bool]] = {}  # writes not answered: key, is it the status
         self._used: dict[str, str] = {}  # by key: the version that was written on, or refused
         self._written: dict[str, str] = {}  # by key: the version that has the status, "" unknown
@@ -78,9 +92,9 @@ class ClaimBinding:
         """The devices are taken, the claims reserved."""
         for one in self._wanted:
             status = one.claim.status
-            if one.allocation is None and one.claim.is_reserved_for(self._pod.metadata.uid):
+            if one.allocation is None and self._may_use(one.claim):
                 continue
-            reserved = (*(status.reserved_for or ()), self._reference)
+            reserved = (*(status.reserved_for or ()), one.consumer)
             allocation = one.allocation or status.allocation
             held = ResourceClaimStatus(allocation, reserved, status.devices)
             state.devices.assume_status(one.key, held)
@@ -119,7 +133,7 @@ class ClaimBinding:
         finalizers = seen.metadata.finalizers or ()
         if allocates and FINALIZER not in finalizers:
             return {"metadata": {"finalizers": [*finalizers, FINALIZER]}}, ""
-        reserved = [*self._others(seen), self._reference]
+        reserved = [*_others(seen, one.consumer.uid), one.consumer]
         status: dict[str, Any] = {"reservedFor": msgspec.to_builtins(reserved)}
         if allocates:
             status["allocation"] = msgspec.to_builtins(one.allocation)
@@ -128,13 +142,11 @@ class ClaimBinding:
             status.setdefault("allocation", {})["allocationTimestamp"] = time_text(now_ns)
         return {"status": status}, "status"
 
-    def _others(self, seen: ResourceClaim) -> list[ConsumerReference]:
-        uid = self._pod.metadata.uid
-        return [other for other in seen.status.reserved_for or () if other.uid != uid]
+    def _may_use(self, claim: ResourceClaim) -> bool:
+        return is_reserved(claim, self._pod, self._group_claims)
 
     def _is_reserved(self, seen: ResourceClaim, state: ClusterState) -> bool:
-        is_there = seen.is_reserved_for(self._pod.metadata.uid)
-        return is_there and not state.devices.is_revoked(seen)
+        return self._may_use(seen) and not state.devices.is_revoked(seen)
 
     def _is_settled(self, one: Wanted, seen: ResourceClaim, state: ClusterState) -> bool:
         """Whether there is nothing to write: it is as wanted, or cannot be any more."""
@@ -230,18 +242,19 @@ class ClaimBinding:
 
     def _let_go(self, state: ClusterState, key: str) -> None:
         claim = state.devices.claim(key)
-        if claim is not None and claim.is_reserved_for(self._pod.metadata.uid):
+        if claim is not None and self._may_use(claim):
             state.devices.restore(key)
 
     def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """The pod's reservations; an allocation stays, for the next attempt or whoever is next."""
+        """The pod's reservations; an allocation stays, for the next attempt or whoever is next, and
+        so does the reservation of a group, whose other pods may need it."""
         found: list[Write] = []
         for one in self._wanted:
             seen = state.devices.seen_claim(one.key)
             if seen is None or not seen.is_reserved_for(self._pod.metadata.uid):
                 continue
             state.devices.revoke(seen)
-            others = msgspec.to_builtins(self._others(seen))
+            others = msgspec.to_builtins(_others(seen, self._pod.metadata.uid))
             patch = {"status": {"reservedFor": others or None}}
             meta = seen.metadata
             found.append(
@@ -251,6 +264,11 @@ class ClaimBinding:
                 )
             )  # fmt: skip
         return found
+
+
+def _others(claim: ResourceClaim, uid: str) -> list[ConsumerReference]:
+    """Whoever else uses the claim."""
+    return [other for other in claim.status.reserved_for or () if other.uid != uid]
 
 
 def _after(version: str) -> str:
@@ -266,6 +284,16 @@ def is_same(one: AllocationResult, other: AllocationResult) -> bool:
         return [(r.request, r.driver, r.pool, r.device, r.share_id or "") for r in results]
 
     return devices(one) == devices(other)
+
+
+def due(claim: ResourceClaim, timeout_ns: int) -> int | None:
+    """Until when its devices should have been bound; None where nothing has to be."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return None
+    since_ns = time_ns(allocation.allocation_timestamp)
+    waits = any(r.binding_conditions is not None for r in allocation.devices.results or ())
+    return since_ns + timeout_ns if waits and since_ns is not None else None
 
 
 def waits_for(allocation: AllocationResult) -> bool:

@@ -23,34 +23,53 @@ from stower.framework.guard import PluginError
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.post_filter import Failure, Remedy
 from stower.framework.reasons import Rejection
-from stower.framework.reserve import Reservation
+from stower.framework.reserve import Reservation, Several
 from stower.framework.writes import PatchObject
-from stower.model.kinds import Pod, ResourceClaim
+from stower.model.kinds import Pod, PodGroup, ResourceClaim
 from stower.model.kinds.resource_claim import (
     FIRST_AVAILABLE_MAX,
     RESERVED_FOR_MAX,
     AllocationResult,
+    ConsumerReference,
 )
-from stower.model.times import SECOND_NS, duration_ns, time_ns
-from stower.plugins.claim_binding import ClaimBinding, Wanted, binding_fault, is_ready
+from stower.model.times import SECOND_NS, duration_ns
+from stower.plugins.claim_binding import ClaimBinding, Wanted, binding_fault, due, is_ready
+from stower.plugins.claim_consumers import consumer_of, is_reserved, owner_fault
+from stower.plugins.extended_binding import ExtendedBinding, deletion
+from stower.plugins.extended_claims import (
+    Mappings,
+    claim_for,
+    is_wanted,
+    names_at,
+    stands,
+    without_source,
+)
+from stower.plugins.group_claims import unreserved
 from stower.plugins.node_affinity import match_term
 from stower.plugins.share_ids import share_ids
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
-from stower.state.devices import claim_refs
+from stower.state.devices import claim_refs, extended_owner
 from stower.state.shapes import Shape
 
 # Codes, in the order in which one is told before another.
 NOT_AVAILABLE: Final = 4
+STALE: Final = 5
+NO_SOURCE: Final = 6
 REASONS: Final = {
     NO_DEVICES: "cannot allocate all claims",
     INVALID_POOLS: "invalid resource pools were encountered",
     GAVE_UP: "gave up allocating devices: too many ways to try",
     NOT_AVAILABLE: "resourceclaim not available on the node",
+    STALE: "cannot schedule extended resource claim",
+    NO_SOURCE: "cannot fit resource",
 }
 # How long a search of so many steps may take at most, as filterTimeout means it.
 STEPS_PER_SECOND: Final = STEPS_MAX // 10
 DEVICE_ORDERS: Final = {"BestFit": best_fit, "FirstFit": None}
+
+
+_Extended = tuple[ResourceClaim, AllocationResult, Mappings]
 
 
 class DynamicResourcesArgs(Args, frozen=True, rename="camel"):
@@ -75,7 +94,7 @@ class DynamicResources(Plugin):
         Change.NODE_ADDED | Change.NODE_LABELS | Change.NODE_ALLOCATABLE
         | Change.RESOURCE_CLAIM_ADDED | Change.RESOURCE_CLAIM_UPDATED
         | Change.RESOURCE_CLAIM_DELETED | Change.DEVICE_CLASS_CHANGED | Change.DEVICES_CHANGED
-        | Change.OWN_CLAIMS_MADE
+        | Change.OWN_CLAIMS_MADE | Change.POD_GROUP_CHANGED
     )  # fmt: skip
 
     def __init__(
@@ -114,8 +133,13 @@ class DynamicResources(Plugin):
     # The pod's claims
 
     def concerns(self, shape: Shape) -> bool:
-        """Pods with claims."""
-        return shape.claims and self._is_on
+        """Pods with claims, and with resources that devices may stand in for."""
+        gate = self._rules.gates.extended_resources
+        return self._is_on and (shape.claims or (gate and bool(shape.extended)))
+
+    def _is_extended(self, shape: Shape, state: ClusterState) -> bool:
+        """Whether devices may have to stand in for some resource of the pod."""
+        return self._rules.gates.extended_resources and is_wanted(shape, state)
 
     def pre_enqueue(self, pod: Pod) -> Rejection | None:
         """Pods wait for the claims that are made for them."""
@@ -139,18 +163,27 @@ class DynamicResources(Plugin):
                 return f'resourceclaim "{ref.name}" not found'
             if claim.metadata.deletion_timestamp is not None:
                 return f'resourceclaim "{ref.name}" is being deleted'
-            if ref.made_for_pod and not is_made_for(claim, pod):
-                return (
-                    f"ResourceClaim {claim.metadata.key} was not created for Pod {pod.key} "
-                    "(Pod is not owner)"
-                )
+            if ref.made_for_pod:
+                fault = owner_fault(claim, pod, self._rules.gates.group_claims)
+                if fault:
+                    return fault
             found.append(claim)
         return found
+
+    def _group(self, pod: Pod, state: ClusterState) -> PodGroup | str | None:
+        """The group that the pod may share claims with; or why that is not known."""
+        if not (self._rules.gates.group_claims and pod.group_name):
+            return None
+        group = state.devices.groups.get(f"{pod.metadata.namespace}/{pod.group_name}")
+        return group or f'podgroup.scheduling.k8s.io "{pod.group_name}" not found'
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
         """Refuse the pod while a claim is missing, full, or in other hands."""
         claims = self.claims(pod, state)
         fault = claims if isinstance(claims, str) else ""
+        if not fault:
+            group = self._group(pod, state)
+            fault = group if isinstance(group, str) else ""
         for claim in claims if isinstance(claims, list) else ():
             fault = fault or self._claim_fault(claim, pod, state)
         return Rejection((fault,)) if fault else None
@@ -160,7 +193,7 @@ class DynamicResources(Plugin):
         reserved = claim.status.reserved_for or ()
         if claim.status.allocation is not None:
             is_full = len(reserved) >= RESERVED_FOR_MAX
-            if is_full and not claim.is_reserved_for(pod.metadata.uid):
+            if is_full and not is_reserved(claim, pod, self._rules.gates.group_claims):
                 return "resourceclaim in use"
             return ""
         decided = state.devices.claim(key)
@@ -194,9 +227,12 @@ class DynamicResources(Plugin):
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """int64[row_limit]: what is missing on each row."""
         claims = self.claims(pod, state)
-        if isinstance(claims, str) or not claims:
+        is_extended = self._is_extended(shape, state)
+        if isinstance(claims, str) or not (claims or is_extended):
             return None
         limit = state.row_limit
+        if is_extended and state.devices.made_for(pod.metadata.uid) is not None:
+            return np.full(limit, STALE)  # of an attempt that came to nothing: it has to go first
         codes = np.zeros(limit, np.int64)
         open_claims = []
         for claim in claims:
@@ -204,9 +240,25 @@ class DynamicResources(Plugin):
                 open_claims.append(claim)
             else:
                 codes[~self._available(claim, claim.status.allocation, state)] = NOT_AVAILABLE
-        if open_claims:
+        if is_extended:
+            own = self._extended_codes(pod, shape, open_claims, state)
+            codes = np.where(own != FITS, own, codes)
+            codes[without_source(shape, state)] = NO_SOURCE
+        elif open_claims:
             own = self._open_codes(open_claims, state)[:limit]
             codes = np.where(own != FITS, own, codes)
+        return codes
+
+    def _extended_codes(
+        self, pod: Pod, shape: Shape, claims: list[ResourceClaim], state: ClusterState
+    ) -> Ints:
+        """The same, where what else has to be claimed differs from node to node."""
+        codes = np.zeros(state.row_limit, np.int64)
+        for rows, names in stands(shape, state):
+            more = [claim_for(pod, names, state.devices.resources)[0]] if names else []
+            if claims or more:
+                own = self._open_codes([*claims, *more], state)[: state.row_limit]
+                codes[rows] = own[rows]
         return codes
 
     def _open_codes(self, claims: list[ResourceClaim], state: ClusterState) -> Ints:
@@ -221,7 +273,8 @@ class DynamicResources(Plugin):
         """bool[row_limit]: where an allocated claim can be used."""
         limit = state.row_limit
         if self._rules.gates.binding:
-            late = not is_ready(claim) and self._is_late(allocation, state.now_ns)
+            due_ns = due(claim, self._binding_timeout_ns)
+            late = due_ns is not None and due_ns < state.now_ns and not is_ready(claim)
             if binding_fault(claim) or late:
                 return np.zeros(limit, np.bool_)
         if allocation.node_selector is None:
@@ -230,12 +283,6 @@ class DynamicResources(Plugin):
         for term in allocation.node_selector.node_selector_terms or ():
             found |= match_term(term, state, state.all_rows, limit)
         return found
-
-    def _is_late(self, allocation: AllocationResult, now_ns: int) -> bool:
-        """Whether its devices should have been bound by now."""
-        since_ns = time_ns(allocation.allocation_timestamp)
-        waits = any(r.binding_conditions is not None for r in allocation.devices.results or ())
-        return waits and since_ns is not None and since_ns + self._binding_timeout_ns < now_ns
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """As upstream has it: unresolvable. Who holds devices can still be evicted for them."""
@@ -249,13 +296,19 @@ class DynamicResources(Plugin):
         if isinstance(claims, str):
             return None
         open_claims = [claim for claim in claims if claim.status.allocation is None]
-        if not open_claims:
+        if not open_claims and not self._is_extended(shape, state):
+            return None
+        if state.devices.made_for(pod.metadata.uid) is not None:
             return None
         fits = state.devices.part(Fits)
 
         def ask(row: int) -> int:
+            more = self._extended(pod, shape, state, row)
+            wanted = [*open_claims, more[0]] if more is not None else open_claims
+            if not wanted:
+                return FITS
             try:
-                return fits.code(fits.plans(open_claims, self._rules), state, row, self._rules)
+                return fits.code(fits.plans(wanted, self._rules), state, row, self._rules)
             except AllocationError:
                 return NO_DEVICES
 
@@ -278,14 +331,14 @@ class DynamicResources(Plugin):
         """int64[row_limit]: earlier alternatives are better (KEP-4816)."""
         raw = np.zeros(state.row_limit, np.int64)
         for row in np.flatnonzero(feasible).tolist():
-            raw[row] = self.raw_score(pod, state, row)
+            raw[row] = self.raw_score(pod, shape, state, row)
         highest = int(raw.max()) if len(raw) else 0
         return raw * MAX_NODE_SCORE // highest if highest else raw
 
-    def raw_score(self, pod: Pod, state: ClusterState, row: int) -> int:
+    def raw_score(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> int:
         """8 for each request that is met by its first alternative, 7 by its second, ..."""
         score = 0
-        for claim, allocation in self._allocations(pod, state, row):
+        for claim, allocation in self._allocations(pod, shape, state, row)[0]:
             met = {result.request for result in allocation.devices.results or ()}
             for request in claim.spec.devices.requests or ():
                 for i, alternative in enumerate(request.first_available or ()):
@@ -293,16 +346,28 @@ class DynamicResources(Plugin):
                         score += FIRST_AVAILABLE_MAX - i
         return score
 
+    def _extended(
+        self, pod: Pod, shape: Shape, state: ClusterState, row: int
+    ) -> tuple[ResourceClaim, Mappings] | None:
+        """The claim for what the row's node does not have itself, or None."""
+        gate = self._rules.gates.extended_resources
+        names = names_at(shape, state, row) if gate else ()
+        return claim_for(pod, names, state.devices.resources) if names else None
+
     def _allocations(
-        self, pod: Pod, state: ClusterState, row: int
-    ) -> list[tuple[ResourceClaim, AllocationResult]]:
-        """The pod's claims, with what they have or would be given on the row."""
+        self, pod: Pod, shape: Shape, state: ClusterState, row: int
+    ) -> tuple[list[tuple[ResourceClaim, AllocationResult]], _Extended | None]:
+        """The pod's claims, with what they have or would be given on the row; and the same for its
+        extended resources."""
         claims = self.claims(pod, state)
         if isinstance(claims, str):
-            return []
+            return [], None
+        more = self._extended(pod, shape, state, row)
         open_claims = [claim for claim in claims if claim.status.allocation is None]
-        given = iter(self._given(open_claims, state, row))
-        return [(claim, claim.status.allocation or next(given)) for claim in claims]
+        wanted = [*open_claims, more[0]] if more is not None else open_claims
+        given = iter(self._given(wanted, state, row))
+        found = [(claim, claim.status.allocation or next(given)) for claim in claims]
+        return found, None if more is None else (more[0], next(given), more[1])
 
     def _given(
         self, claims: Sequence[ResourceClaim], state: ClusterState, row: int
@@ -326,16 +391,32 @@ class DynamicResources(Plugin):
 
     def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
         """The claims' allocations, and their reservation for the pod."""
+        gates, timeout_ns = self._rules.gates, self._binding_timeout_ns
+        claims, extended = self._allocations(pod, shape, state, row)
+        consumers = self._consumers(pod, state)
         wanted = []
-        for claim, allocation in self._allocations(pod, state, row):
+        for claim, allocation in claims:
             own = None if claim.status.allocation is not None else allocation
-            wanted.append(Wanted(claim, own))
-        if not wanted:
-            return None
-        return ClaimBinding(
-            pod, state.names[row], tuple(wanted), self._binding_timeout_ns,
-            self._rules.gates.binding,
-        )  # fmt: skip
+            wanted.append(Wanted(claim, own, consumers[claim.metadata.name]))
+        name = state.names[row]
+        parts: list[Reservation] = []
+        if wanted:
+            parts.append(ClaimBinding(pod, name, tuple(wanted), timeout_ns, gates, state.now_ns))
+        if extended is not None:
+            parts.append(ExtendedBinding(pod, name, *extended, timeout_ns, gates))
+        if len(parts) > 1:
+            return Several(parts)
+        return parts[0] if parts else None
+
+    def _consumers(self, pod: Pod, state: ClusterState) -> dict[str, ConsumerReference]:
+        """For whom each of the pod's claims is, by its name."""
+        group = self._group(pod, state)
+        group = None if isinstance(group, str) else group
+        return {
+            ref.name: consumer_of(pod, entry, group)
+            for ref, entry in zip(claim_refs(pod), pod.spec.resource_claims or (), strict=True)
+            if ref.name
+        }
 
     # PostFilter
 
@@ -343,8 +424,12 @@ class DynamicResources(Plugin):
         """An allocation that nobody else uses, and that keeps the pod from every node, is given
         back: with other devices it may fit."""
         pod, state = failure.pod, failure.state
-        claims = self.claims(pod, state) if self._is_on else []
-        if isinstance(claims, str) or not claims or self.pre_filter_fault(pod, state):
+        if not self._is_on:
+            return Remedy("plugin disabled")
+        claims = self.claims(pod, state)
+        is_extended = self._is_extended(failure.shape, state)
+        nothing = isinstance(claims, list) and not claims and not is_extended
+        if nothing or isinstance(claims, str) or self.pre_filter_fault(pod, state):
             return Remedy("no new claims to deallocate")
         for claim in claims:
             allocation = claim.status.allocation
@@ -362,14 +447,22 @@ class DynamicResources(Plugin):
                     patch, "status",
                 )  # fmt: skip
                 return Remedy("deallocation of ResourceClaim completed", patches=(write,))
+        stale = state.devices.made_for(pod.metadata.uid) if is_extended else None
+        if stale is not None:
+            return Remedy("deletion of ResourceClaim completed", patches=tuple(deletion(stale)))
+        group = self._group(pod, state)
+        if isinstance(group, PodGroup):
+            freed = unreserved(pod, group, state)
+            if freed is not None:
+                return Remedy("ResourceClaim unreserved for PodGroup", patches=(freed,))
         return Remedy("still not schedulable")
 
     def pre_filter_fault(self, pod: Pod, state: ClusterState) -> bool:
         """Whether the pod did not get as far as the nodes."""
         claims = self.claims(pod, state)
-        return isinstance(claims, str) or any(
-            self._claim_fault(claim, pod, state) for claim in claims
-        )
+        if isinstance(claims, str) or isinstance(self._group(pod, state), str):
+            return True
+        return any(self._claim_fault(claim, pod, state) for claim in claims)
 
     # Hints
 
@@ -378,6 +471,12 @@ class DynamicResources(Plugin):
         old, new = happened.old_object, happened.object
         if happened.change & Change.OWN_CLAIMS_MADE:
             return all(ref.name is not None for ref in claim_refs(pod))
+        if happened.change & Change.POD_GROUP_CHANGED:
+            meta = new.metadata if new is not None else None
+            own = (pod.metadata.namespace, pod.group_name)
+            return meta is not None and (meta.namespace, meta.name) == own
+        if isinstance(old, ResourceClaim) and extended_owner(old) == pod.metadata.uid:
+            return new is None  # left over from another attempt: now it is gone
         if isinstance(old, ResourceClaim) and old.status.allocation is not None:
             if not isinstance(new, ResourceClaim) or new.status.allocation is None:
                 return True  # its devices are free
@@ -388,14 +487,6 @@ class DynamicResources(Plugin):
                 return False
             return old is None or msgspec.structs.astuple(old)[2] != new.status
         return not isinstance(old, ResourceClaim)
-
-
-def is_made_for(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether the pod is the claim's controller."""
-    owners = claim.metadata.owner_references or ()
-    return claim.metadata.namespace == pod.metadata.namespace and any(
-        owner.controller and owner.uid == pod.metadata.uid for owner in owners
-    )
 
 
 def _failed(error: AllocationError, claims: Sequence[ResourceClaim]) -> PluginError:

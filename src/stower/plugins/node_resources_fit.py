@@ -29,8 +29,9 @@ from stower.framework.dry_run import DryRun, Room
 from stower.framework.fixes import NODE, Fix
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
-from stower.model.kinds import Pod
+from stower.model.kinds import DeviceClass, Pod
 from stower.model.resources import (
+    CLASS_PREFIX,
     CPU,
     MEMORY,
     PODS,
@@ -51,6 +52,7 @@ NO_SLOT: Final = 1
 NEVER: Final = 2
 FIRST_RESOURCE_BIT: Final = 2
 LAST_RESOURCE_BIT: Final = 62
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 class Strategy(Enum):
@@ -101,10 +103,13 @@ class NodeResourcesFit(Plugin):
         | Change.PLACED_POD_DELETED
         | Change.PLACED_POD_SCALED_DOWN
         | Change.OWN_SCALED_DOWN
+        | Change.DEVICE_CLASS_CHANGED
     )
 
-    def __init__(self, args: FitArgs | None = None) -> None:
-        """`args` must be valid: `from_args` checks them."""
+    def __init__(self, args: FitArgs | None = None, by_devices: bool = False) -> None:
+        """`args` must be valid: `from_args` checks them. `by_devices`: whether devices may stand in
+        for resources that a node does not have (KEP-5004)."""
+        self.by_devices = by_devices
         args = args or FitArgs()
         strategy = args.scoring_strategy
         self.strategy = Strategy(strategy.type)
@@ -124,7 +129,19 @@ class NodeResourcesFit(Plugin):
         """NodeResourcesFitArgs, checked as upstream's ValidateNodeResourcesFitArgs does."""
         read = convert_args(args, FitArgs, path)
         raise_faults(_faults(read, path))
-        return cls(read)
+        by_devices = features.dynamic_resource_allocation and features.devices.extended_resources
+        return cls(read, by_devices)
+
+    def generation(self, shape: Shape, state: ClusterState) -> int:
+        """Which resources devices may stand in for."""
+        return state.devices.class_generation if shape.extended and self.by_devices else 0
+
+    def _delegated(self, shape: Shape, state: ClusterState) -> frozenset[str]:
+        """Those of the shape's resources that are not looked at on nodes that do not have them."""
+        if not (shape.extended and self.by_devices):
+            return _NONE
+        resources = state.devices.resources
+        return frozenset(column.name for column, _ in shape.extended if column.name in resources)
 
     # Filter
 
@@ -132,10 +149,13 @@ class NodeResourcesFit(Plugin):
         """Bits of all shortages of each row."""
         pods = state.columns[PODS]
         codes = (pods.requested[rows] >= pods.allocatable[rows]).astype(np.int64)
+        delegated = self._delegated(shape, state)
         for i, (column, amount) in enumerate(self._wanted(shape)):
             bit = _bit(i)
             allocatable = column.allocatable[rows]
             short = amount > allocatable - column.requested[rows]
+            if column.name in delegated:
+                short &= allocatable > 0
             if short.any():
                 codes |= np.where(short, bit, 0)
                 never = amount > allocatable
@@ -147,21 +167,28 @@ class NodeResourcesFit(Plugin):
         """Whether everything fits."""
         pods = state.columns[PODS]
         fits = pods.requested[rows] < pods.allocatable[rows]
+        delegated = self._delegated(shape, state)
         for column, amount in self._wanted(shape):
             # Not requested + amount, which could overflow.
-            fits &= amount <= column.allocatable[rows] - column.requested[rows]
+            enough = amount <= column.allocatable[rows] - column.requested[rows]
+            if column.name in delegated:
+                enough |= column.allocatable[rows] == 0
+            fits &= enough
         return fits
 
     def filter_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
         """The same for one row."""
         pods = state.columns[PODS]
         wanted = tuple((c, amount, _bit(i)) for i, (c, amount) in enumerate(self._wanted(shape)))
+        delegated = self._delegated(shape, state)
 
         def check(row: int) -> int:
             code = NO_SLOT if pods.used[row] >= pods.alloc[row] else 0
             for column, amount, bit in wanted:
                 allocatable = column.alloc[row]
                 if amount > allocatable - column.used[row]:
+                    if delegated and not allocatable and column.name in delegated:
+                        continue
                     code |= bit | NEVER if amount > allocatable else bit
             return code
 
@@ -172,10 +199,20 @@ class NodeResourcesFit(Plugin):
     ) -> Callable[[int], DryRun] | None:
         """What is left of a row's resources."""
         wanted = tuple((c, n, _bit(i)) for i, (c, n) in enumerate(self._wanted(shape)))
-        return lambda row: _FitRun(state.columns[PODS], wanted, row)
+        delegated = self._delegated(shape, state)
+
+        def run(row: int) -> _FitRun:
+            own = wanted
+            if delegated:
+                own = tuple(w for w in own if w[0].alloc[row] or w[0].name not in delegated)
+            return _FitRun(state.columns[PODS], own, row)
+
+        return run
 
     def rooms(self, shape: Shape, state: ClusterState) -> tuple[Room, ...] | None:
-        """A slot, and each resource."""
+        """A slot, and each resource; not where what counts differs from row to row."""
+        if self._delegated(shape, state):
+            return None
         return (
             Room(state.columns[PODS].free, 1, _one, NO_SLOT),
             *(
@@ -199,9 +236,10 @@ class NodeResourcesFit(Plugin):
         node = state.node_at(row)
         room = dict(node.status.allocatable or {})
         lacks, cost = [], 0.0
+        delegated = self._delegated(shape, state)
         for column, amount in ((state.columns[PODS], 1), *self._wanted(shape)):
             short = amount - (column.alloc[row] - column.used[row])
-            if short > 0:
+            if short > 0 and (column.alloc[row] or column.name not in delegated):
                 total = column.alloc[row] + short
                 room[column.name] = f"{total}m" if column.name == CPU else str(total)
                 lacks.append(f"{_said(column.name, short)} {column.name}")
@@ -274,12 +312,20 @@ class NodeResourcesFit(Plugin):
     # Hints
 
     def hint(self, shape: Shape, happened: Happened) -> bool:
-        """Wake for a node that is large enough and has grown, and for room that was given back."""
+        """Wake for a node that is large enough and has grown, for room that was given back, and for
+        devices that may stand in for what nodes do not have."""
+        if happened.change & Change.DEVICE_CLASS_CHANGED:
+            return self.by_devices and _may_stand_in(happened, shape)
         after, before = happened.room, happened.old_room
         if after is not None:
             if after.get(PODS, 0) < 1:
                 return False
             wanted = self._wanted(shape)
+            if shape.extended and self.by_devices:
+                by = happened.by_devices
+                wanted = tuple(w for w in wanted if after.get(w[0].name) or w[0].name not in by)
+                if before is not None and len(wanted) < len(self._wanted(shape)):
+                    return all(amount <= after.get(c.name, 0) for c, amount in wanted)
             if any(amount > after.get(c.name, 0) for c, amount in wanted):
                 return False
             if before is None:
@@ -385,6 +431,19 @@ def _shape_faults(shape: Sequence[UtilizationShapePoint], path: str) -> Iterator
             yield invalid(f"{at}.utilization", point.utilization, "not in valid range [0, 100]")
         if not 0 <= point.score <= kernels.MAX_CUSTOM_SCORE:
             yield invalid(f"{at}.score", point.score, "not in valid range [0, 10]")
+
+
+def _may_stand_in(happened: Happened, shape: Shape) -> bool:
+    """Source: isSchedulableAfterDeviceClassEvent."""
+    old, new = happened.old_object, happened.object
+    if not isinstance(new, DeviceClass):
+        return False
+    names = {new.spec.extended_resource_name}
+    if not isinstance(old, DeviceClass):
+        names.add(CLASS_PREFIX + new.metadata.name)
+    elif old.spec.extended_resource_name in names:
+        return False
+    return any(column.name in names for column, _ in shape.extended)
 
 
 def _bit(i: int) -> int:

@@ -342,7 +342,7 @@ class ClusterState:
             self.ports.add(row, shape.ports, 1)
         if shape.storage:
             self.volumes.come(entry, row)
-        if shape.claims:
+        if shape.claims or shape.extended:
             self.devices.come(entry)
         if self.tallies:
             self.tallies.come(entry, entry.pod, row)
@@ -363,7 +363,7 @@ class ClusterState:
             self.ports.add(row, shape.ports, -1)
         if shape.storage:
             self.volumes.go(entry, row)
-        if shape.claims:
+        if shape.claims or shape.extended:
             self.devices.go(entry)
         if self.tallies:
             self.tallies.go(entry, entry.pod, row)

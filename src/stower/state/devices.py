@@ -1,4 +1,5 @@
-"""Devices as the API has them: slices, classes, taint rules, claims; and what claims hold.
+"""Devices as the API has them: slices, classes, taint rules, claims, groups of pods that share
+claims; and what claims hold.
 
 A claim holds the devices of its allocation from the moment we decide on it (an assumption), until
 the API says otherwise or the decision is taken back. In a trial, a claim all of whose pods were
@@ -17,9 +18,16 @@ from stower.model.kinds import DeviceObject, Pod
 from stower.model.kinds.device_class import DeviceClass
 from stower.model.kinds.device_taint_rule import DeviceTaintRule
 from stower.model.kinds.pod import PodResourceClaim, PodResourceClaimStatus
-from stower.model.kinds.resource_claim import AllocationResult, ResourceClaim, ResourceClaimStatus
+from stower.model.kinds.pod_group import PodGroup
+from stower.model.kinds.resource_claim import (
+    EXTENDED_RESOURCE_CLAIM,
+    AllocationResult,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
 from stower.model.kinds.resource_slice import QuantityText, ResourceSlice
 from stower.model.quantity import quantity_of
+from stower.state.class_resources import classes_by_resource
 from stower.state.journal import Journal
 
 if TYPE_CHECKING:
@@ -44,8 +52,8 @@ UNUSED: Final = Use()
 
 
 class ClaimRef(NamedTuple):
-    """A claim of a pod: its entry in the pod, and the claim's name, None where there is none yet,
-    "" where none is needed."""
+    """A claim of a pod or group: its entry there, and the claim's name, None where there is none
+    yet, "" where none is needed."""
 
     entry: str
     name: str | None
@@ -54,8 +62,20 @@ class ClaimRef(NamedTuple):
 
 def claim_refs(pod: Pod) -> Iterator[ClaimRef]:
     """The claims that a pod names, in its order (resourceclaim.Name)."""
-    made = {status.name: status for status in pod.status.resource_claim_statuses or ()}
-    for entry in pod.spec.resource_claims or ():
+    return _claim_refs(pod.spec.resource_claims, pod.status.resource_claim_statuses)
+
+
+def group_claim_refs(group: PodGroup) -> Iterator[ClaimRef]:
+    """The same of a group of pods (resourceclaim.NameFromPodGroup)."""
+    return _claim_refs(group.spec.resource_claims, group.status.resource_claim_statuses)
+
+
+def _claim_refs(
+    entries: tuple[PodResourceClaim, ...] | None,
+    statuses: tuple[PodResourceClaimStatus, ...] | None,
+) -> Iterator[ClaimRef]:
+    made = {status.name: status for status in statuses or ()}
+    for entry in entries or ():
         yield _claim_ref(entry, made)
 
 
@@ -76,12 +96,17 @@ class Devices:
         self.slices: dict[str, ResourceSlice] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.rules: dict[str, DeviceTaintRule] = {}
+        self.groups: dict[str, PodGroup] = {}
         self._claims: dict[str, ResourceClaim] = {}
         self._assumed: dict[str, ResourceClaim] = {}
         # The version from which on the API shows what was assumed, where that was written.
         self._expected: dict[str, str] = {}
         # By claim key: the version whose reservations are being taken back.
         self._revoked: dict[str, str] = {}
+        # Claims that were made for extended resources, by their pod's uid.
+        self._made_for: dict[str, str] = {}
+        self._left: dict[str, None] = {}  # of these pods: those that have left in a trial
+        self._resources: tuple[int, dict[str, str]] = (-1, {})
         self.generation = 0
         # Grow with a change of what there is, or of what may be chosen.
         self.slice_generation = 0
@@ -122,7 +147,12 @@ class Devices:
             self._claims[key] = obj
             if key in self._revoked and not self.is_revoked(obj):
                 del self._revoked[key]
+            owner = extended_owner(obj)
+            if owner:
+                self._made_for[owner] = key
             self._recount(key)
+        elif isinstance(obj, PodGroup):
+            self.groups[obj.metadata.key] = obj
         elif isinstance(obj, ResourceSlice):
             self.slices[name] = obj
             self.slice_generation += 1
@@ -144,7 +174,12 @@ class Devices:
             self._assumed.pop(obj.metadata.key, None)
             self._expected.pop(obj.metadata.key, None)
             self._revoked.pop(obj.metadata.key, None)
+            owner = extended_owner(obj)
+            if self._made_for.get(owner) == obj.metadata.key:
+                del self._made_for[owner]
             self._recount(obj.metadata.key)
+        elif isinstance(obj, PodGroup):
+            self.groups.pop(obj.metadata.key, None)
         elif isinstance(obj, ResourceSlice):
             self.slices.pop(name, None)
             self.slice_generation += 1
@@ -157,7 +192,10 @@ class Devices:
 
     def _overrules(self, obj: ResourceClaim, assumed: ResourceClaim) -> bool:
         """Whether the API says how it is, whatever was assumed."""
-        if obj.status.allocation is not None or obj.metadata.uid != assumed.metadata.uid:
+        made = not assumed.metadata.uid  # by us: this is it, or it has taken the name
+        if obj.status.allocation is not None:
+            return True
+        if obj.metadata.uid != assumed.metadata.uid and not made:
             return True
         expected = self._expected.get(obj.metadata.key, "")
         return bool(expected) and is_as_new(obj.metadata.resource_version, expected)
@@ -180,13 +218,15 @@ class Devices:
             return self.slices.get(obj.metadata.name)
         if isinstance(obj, DeviceClass):
             return self.classes.get(obj.metadata.name)
+        if isinstance(obj, PodGroup):
+            return self.groups.get(obj.metadata.key)
         return self.rules.get(obj.metadata.name)
 
     def known(self) -> list[DeviceObject]:
         """All of them, as the API has them."""
         return [
             *self.slices.values(), *self.classes.values(), *self.rules.values(),
-            *self._claims.values(),
+            *self._claims.values(), *self.groups.values(),
         ]  # fmt: skip
 
     # Claims
@@ -196,8 +236,12 @@ class Devices:
         return self._assumed.get(key) or self._claims.get(key)
 
     def claims(self) -> Iterator[ResourceClaim]:
-        """All claims, as decided."""
-        return (self._assumed.get(key, claim) for key, claim in self._claims.items())
+        """All claims, as decided; with those that are to be made."""
+        for key, claim in self._claims.items():
+            yield self._assumed.get(key, claim)
+        for key, claim in self._assumed.items():
+            if key not in self._claims:
+                yield claim
 
     def is_assumed(self, key: str) -> bool:
         """Whether a decision about the claim is not in the API yet."""
@@ -208,6 +252,10 @@ class Devices:
         claim = self.claim(key)
         if claim is not None:
             self._assume_logged(key, msgspec.structs.replace(claim, status=status))
+
+    def assume_made(self, claim: ResourceClaim) -> None:
+        """Decided, and not in the API yet: there will be this claim. It has no uid."""
+        self._assume_logged(claim.metadata.key, claim)
 
     def expect(self, key: str, version: str) -> None:
         """It was written: from that version on, the API says how it is."""
@@ -243,6 +291,17 @@ class Devices:
     def seen_claim(self, key: str) -> ResourceClaim | None:
         """The claim as the API has it."""
         return self._claims.get(key)
+
+    def made_for(self, uid: str) -> ResourceClaim | None:
+        """The claim that was made for the extended resources of the pod, as the API has it."""
+        return self._claims.get(self._made_for.get(uid, ""))
+
+    @property
+    def resources(self) -> dict[str, str]:
+        """Device classes by the names of the extended resources that they stand for."""
+        if self._resources[0] != self.class_generation:
+            self._resources = (self.class_generation, classes_by_resource(self.classes))
+        return self._resources[1]
 
     def _assume_logged(self, key: str, claim: ResourceClaim | None) -> None:
         if self._journal.recording:
@@ -286,6 +345,9 @@ class Devices:
             self._users.setdefault(key, {})[entry.uid] = entry
             if self._journal.recording or self._journal.undoing:
                 self._recount(key)
+        if entry.uid in self._left:
+            del self._left[entry.uid]
+            self._recount(self._made_for.get(entry.uid, ""))
 
     def go(self, entry: "PodEntry") -> None:
         """It left its node."""
@@ -297,14 +359,20 @@ class Devices:
                 del self._users[key]
             if self._journal.recording or self._journal.undoing:
                 self._recount(key)
+        made = self._made_for.get(entry.uid)
+        if made is not None and self._journal.in_trial:
+            self._left[entry.uid] = None
+            self._recount(made)
 
     def _recount(self, key: str) -> None:
         """What the claim holds, as it is now. In a trial, nothing once its last pod has left."""
         claim = self.claim(key)
         allocation = claim.status.allocation if claim is not None else None
-        if allocation is not None and self._journal.in_trial and key not in self._users:
-            was_used = claim is not None and claim.status.reserved_for
-            allocation = None if was_used else allocation
+        if claim is not None and allocation is not None and self._journal.in_trial:
+            owner = extended_owner(claim)
+            has_user = owner not in self._left if owner else key in self._users
+            if claim.status.reserved_for and not has_user:
+                allocation = None
         held = self._held.get(key)
         if held is allocation:
             return
@@ -344,6 +412,16 @@ class Devices:
 
 
 LOG_MAX: Final = 65536
+
+
+def extended_owner(claim: ResourceClaim) -> str:
+    """The uid of the pod for whose extended resources the claim was made, or ""."""
+    meta = claim.metadata
+    if (meta.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true":
+        for owner in meta.owner_references or ():
+            if owner.controller:
+                return owner.uid
+    return ""
 
 
 def nano(text: QuantityText) -> int:

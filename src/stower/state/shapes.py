@@ -21,6 +21,7 @@ from stower.model.resources import (
     Amounts,
     amounts,
     host_ports,
+    is_class_resource,
     non_zero_requests,
     normalized_image,
     pod_requests,
@@ -44,14 +45,15 @@ class Shape:
     column, with one of `pods` and the stand-ins for scoring; fit_amounts, balanced_amounts: what
     the two resource scores count; ports: (protocol, port, IP); images: one per container or image
     volume, normalised; features: what the node must declare; storage: whether there are volume
-    claims or disks; claims: whether there are claims for devices; node_name: set only where a pod
-    names its node while it is still to be placed.
+    claims or disks; claims: whether there are claims for devices; extended: of `requests`, those
+    that a device class may stand for; node_name: set only where a pod names its node while it is
+    still to be placed.
     """
 
     __slots__ = (
-        "balanced_amounts", "claims", "container_count", "features", "fit_amounts", "images",
-        "node_affinity", "node_name", "node_selector", "ports", "requests", "serial", "storage",
-        "tolerations", "use",
+        "balanced_amounts", "claims", "container_count", "extended", "features", "fit_amounts",
+        "images", "node_affinity", "node_name", "node_selector", "ports", "requests", "serial",
+        "storage", "tolerations", "use",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +64,7 @@ class Shape:
         self.serial = serial
         asked = amounts(pod_requests(pod))
         self.requests = tuple((columns(name), asked[name]) for name in _ordered(asked))
+        self.extended = tuple(part for part in self.requests if is_class_resource(part[0].name))
         with_status = pod_requests(pod, use_status=True)
         taken = amounts(with_status)
         zero_cpu, zero_memory = non_zero_requests(pod, with_status)

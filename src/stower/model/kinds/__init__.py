@@ -11,6 +11,7 @@ from stower.model.kinds.namespace import Namespace
 from stower.model.kinds.node import Node
 from stower.model.kinds.pod import Pod
 from stower.model.kinds.pod_disruption_budget import PodDisruptionBudget
+from stower.model.kinds.pod_group import PodGroup
 from stower.model.kinds.priority_class import PriorityClass
 from stower.model.kinds.resource_claim import ResourceClaim
 from stower.model.kinds.resource_slice import ResourceSlice
@@ -58,6 +59,7 @@ KINDS: Final = (
     Kind("resource.k8s.io/v1", "ResourceClaim", "resourceclaims", True, ResourceClaim),
     Kind("resource.k8s.io/v1", "DeviceClass", "deviceclasses", False, DeviceClass),
     Kind("resource.k8s.io/v1beta2", "DeviceTaintRule", "devicetaintrules", False, DeviceTaintRule),
+    Kind("scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups", True, PodGroup),
     Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", True, PodDisruptionBudget),
 )
 
@@ -73,8 +75,8 @@ Storage = (
     | CSIStorageCapacity | VolumeAttachment
 )  # fmt: skip
 STORAGE: Final = get_args(Storage)
-# What devices there are, and who has them.
-DeviceObject = ResourceSlice | ResourceClaim | DeviceClass | DeviceTaintRule
+# What devices there are, who has them, and which groups of pods share them.
+DeviceObject = ResourceSlice | ResourceClaim | DeviceClass | DeviceTaintRule | PodGroup
 DEVICES: Final = get_args(DeviceObject)
 # All that the scheduler listens to beside nodes and pods.
 Background = Selecting | PodDisruptionBudget | Storage | DeviceObject
@@ -104,6 +106,7 @@ __all__ = [
     "PersistentVolumeClaim",
     "Pod",
     "PodDisruptionBudget",
+    "PodGroup",
     "PriorityClass",
     "ReplicaSet",
     "ReplicationController",

@@ -196,6 +196,12 @@ class PodResourceClaim(msgspec.Struct, frozen=True, gc=False, rename="camel", om
     resource_claim_template_name: str | None = None
 
 
+class SchedulingGroup(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """The PodGroup that the pod belongs to (KEP-4671)."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """What is asked for."""
 
@@ -217,6 +223,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaul
     host_network: bool = False
     host_users: bool | None = None
     resource_claims: tuple[PodResourceClaim, ...] | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -245,6 +252,25 @@ class PodResourceClaimStatus(
     resource_claim_name: str | None = None
 
 
+class ExtendedResourceRequest(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True
+):
+    """A container's extended resource, and the request of the claim that it is met by."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class ExtendedResourceClaimStatus(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True
+):
+    """The claim that was made for the pod's extended resources (KEP-5004)."""
+
+    request_mappings: tuple[ExtendedResourceRequest, ...] = ()
+    resource_claim_name: str = ""
+
+
 class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """What has become of the pod."""
 
@@ -257,6 +283,7 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defa
     allocated_resources: ResourceList | None = None
     start_time: str | None = None
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] | None = None
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -275,6 +302,12 @@ class Pod(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def priority(self) -> int:
         """0 where none was resolved at admission."""
         return self.spec.priority or 0
+
+    @property
+    def group_name(self) -> str:
+        """The PodGroup of its namespace that it belongs to, or ""."""
+        group = self.spec.scheduling_group
+        return (group.pod_group_name or "") if group is not None else ""
 
     @property
     def is_terminal(self) -> bool:

@@ -15,6 +15,8 @@ from stower.model.numbers import Int64
 from stower.model.selectors import NodeSelector
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+# On a claim that the scheduler has made for a pod's extended resources (KEP-5004).
+EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 RESERVED_FOR_MAX: Final = 256  # ResourceClaimReservedForMaxSize
 RESULTS_MAX: Final = 32  # AllocationResultsMaxSize
 FIRST_AVAILABLE_MAX: Final = 8  # FirstAvailableDeviceRequestMaxSize

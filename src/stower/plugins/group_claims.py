@@ -1,0 +1,36 @@
+"""Claims that a group of pods holds: given back while none of its pods has a node (KEP-5729).
+
+Source: kube-scheduler plugins/dynamicresources unreservePodGroupClaims.
+"""
+
+import msgspec
+
+from stower.framework.writes import PatchObject
+from stower.model.kinds import Pod, PodGroup, ResourceClaim
+from stower.plugins.claim_consumers import is_made_for_group, is_reserved
+from stower.state.cluster import ClusterState
+from stower.state.devices import group_claim_refs
+
+
+def unreserved(pod: Pod, group: PodGroup, state: ClusterState) -> PatchObject | None:
+    """The first of the group's claims that is allocated, without the group; None where there is
+    none, or some pod of the group has a node. Without an id."""
+    meta = group.metadata
+    for entry in state.pods.values():
+        is_in = entry.row >= 0 and entry.pod.group_name == meta.name
+        if is_in and entry.pod.metadata.namespace == meta.namespace:
+            return None
+    for ref in group_claim_refs(group):
+        claim = state.devices.seen_claim(f"{meta.namespace}/{ref.name}") if ref.name else None
+        if claim is None or (ref.made_for_pod and not is_made_for_group(claim, group)):
+            continue
+        if claim.status.allocation is None or not is_reserved(claim, pod, True):
+            continue
+        left = [c for c in claim.status.reserved_for or () if c.uid != meta.uid]
+        patch = {"status": {"reservedFor": msgspec.to_builtins(left) or None}}
+        own = claim.metadata
+        return PatchObject(
+            0, ResourceClaim, own.namespace, own.name, own.uid, own.resource_version, patch,
+            "status",
+        )  # fmt: skip
+    return None
