@@ -12,8 +12,11 @@ _FULL: Final = re.compile(
 _MICRO: Final = re.compile(r"[^.,]*[.,]\d{6}\D")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND_NS: Final = 1_000_000_000
-_UNITS_NS: Final = {"h": 3600 * SECOND_NS, "m": 60 * SECOND_NS, "s": SECOND_NS, "ms": 1_000_000}
-_PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|h|m|s)")
+_UNITS_NS: Final = {
+    "h": 3600 * SECOND_NS, "m": 60 * SECOND_NS, "s": SECOND_NS, "ms": 1_000_000,
+    "us": 1_000, "\u00b5s": 1_000, "\u03bcs": 1_000, "ns": 1,
+}  # fmt: skip
+_PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|us|\u00b5s|\u03bcs|ns|h|m|s)")
 _DURATION: Final = re.compile(rf"0|(?:{_PART.pattern})+")
 
 
