@@ -39,7 +39,7 @@ from stower.live.reflect import Changes, Reflector, Views
 from stower.live.renewal import Renewal
 from stower.live.shell import Clock, ShellError, run_until, sleep_until
 from stower.live.window import IN_FLIGHT
-from stower.model.kinds import BACKGROUND, DEVICES, KINDS, Node, Pod
+from stower.model.kinds import BACKGROUND, DEVICES, KINDS, Node, Pod, PodGroup
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +64,15 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. `terms` None: no election, this scheduler is the only one."""
+    """How to run. `terms` None: no election, this scheduler is the only one. `groups`: whether pod
+    groups are looked at, which few servers have, and not all that have them show them to us."""
 
     instance: str
     seed: int = 0
     in_flight: int = IN_FLIGHT
     terms: Terms | None = None
     extenders: tuple[Extender, ...] = ()
+    groups: bool = False
 
 
 class Scheduler:
@@ -118,7 +120,7 @@ class Scheduler:
         self.related = [
             reflect(collection_path(kind), kind.view, optional=kind.view in DEVICES)
             for kind in KINDS
-            if kind.view in BACKGROUND
+            if kind.view in BACKGROUND and (options.groups or kind.view is not PodGroup)
         ]
         self.candidate = (
             Candidate(client, options.instance, options.terms, chance) if options.terms else None

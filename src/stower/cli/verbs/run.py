@@ -119,7 +119,8 @@ def run(
     def stop() -> asyncio.Event:
         return stop_event(with_parent)
 
-    options = Options(instance, seed, in_flight, terms, configuration.extenders)
+    groups = features.devices.group_claims
+    options = Options(instance, seed, in_flight, terms, configuration.extenders, groups)
     place = Place(kubeconfig, context)
     wait_for_go(with_parent)
     recorder = recorder_of(record, record_max, document, seed, features, CYCLES_PER_STEP)
