@@ -442,9 +442,15 @@ class Kubelets(Base):
 
 
 def requests_of(pod: Object) -> Amounts:
-    """What a pod asks for, itself included. Raises InvalidObject."""
+    """What a pod asks of its node, itself included. Raises InvalidObject.
+
+    Not that for which devices stand in (KEP-5004).
+    """
     view = msgspec.convert({"metadata": {}, "spec": pod["spec"]}, Pod)
-    return {**amounts(pod_requests(view)), PODS: 1}
+    told = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    met = {mapping.get("resourceName") for mapping in told.get("requestMappings") or ()}
+    asked = amounts(pod_requests(view))
+    return {**{name: amount for name, amount in asked.items() if name not in met}, PODS: 1}
 
 
 def _is_bound(claim: Object | None) -> bool:

@@ -209,3 +209,54 @@ def test_a_pod_that_was_placed_by_hand_reserves_what_is_allocated() -> None:
 )
 def test_names_of_claims_are_cut_evenly(pod_name: str, claim: str, start: str) -> None:
     assert start == generated(pod_name, claim)
+
+
+EXTENDED: Object = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
+
+
+def extended_pod(name: str, **meta: Any) -> Object:
+    container = {"name": "c", "image": "i", "resources": EXTENDED}
+    return {"metadata": {"name": name, **meta}, "spec": {"containers": [container]}}
+
+
+def test_devices_stand_in_for_an_extended_resource_and_go_with_the_pod() -> None:
+    cluster = with_gpus()
+    spec = {"extendedResourceName": "example.com/gpu"}
+    cluster.create("deviceclasses", {"metadata": {"name": "as-gpu"}, "spec": spec}, "")
+    cluster.create("pods", extended_pod("a"))
+    cluster.create("pods", extended_pod("b"))
+    cluster.advance(10)
+    assert ["a"] == running(cluster)
+    ((name, claim),) = cluster.all("resourceclaims").items()
+    assert ["gpu-0"] == [result["device"] for result in results(claim)]
+    assert ["a"] == [consumer["name"] for consumer in claim["status"]["reservedFor"]]
+    told = cluster.one("pods", "a")["status"]["extendedResourceClaimStatus"]
+    assert name == told["resourceClaimName"]
+    assert ["c"] == [mapping["containerName"] for mapping in told["requestMappings"]]
+    cluster.delete("pods", "a")
+    cluster.advance(120)
+    assert ["b"] == running(cluster)
+    (after,) = cluster.all("resourceclaims")
+    assert name != after
+    assert after.startswith("b-extended-resources-")
+
+
+def test_devices_are_taken_from_a_pod_of_lower_priority() -> None:
+    cluster = with_gpus()
+    spec = {"extendedResourceName": "example.com/gpu"}
+    cluster.create("deviceclasses", {"metadata": {"name": "as-gpu"}, "spec": spec}, "")
+    status, _ = cluster.ask(
+        "POST",
+        "/apis/scheduling.k8s.io/v1/priorityclasses",
+        {"metadata": {"name": "high"}, "value": 100},
+    )
+    assert 201 == status
+    cluster.create("pods", extended_pod("low"))
+    cluster.advance(10)
+    assert ["low"] == running(cluster)
+    high = extended_pod("high")
+    high["spec"]["priorityClassName"] = "high"
+    cluster.create("pods", high)
+    cluster.advance(120)
+    assert ["high"] == running(cluster)
+    assert 1 == len(cluster.all("resourceclaims"))
