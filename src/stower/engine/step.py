@@ -564,7 +564,7 @@ class Engine:
 
     def _take_promises(self, node_name: str, priority: int) -> None:
         """Pods of lower priority may no longer fit there once the new preemptor is on the node."""
-        for entry in [*self.state.nominated.get(node_name, {}).values()]:
+        for _, entry in sorted(self.state.nominated.get(node_name, {}).items()):
             if entry.pod.priority < priority:
                 self.state.nominate(entry, "")
                 self._tell.promise(entry, "")

@@ -24,7 +24,7 @@ from stower.framework.writes import (
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.kinds.pod import ExtendedResourceClaimStatus
 from stower.model.kinds.resource_claim import FINALIZER, AllocationResult, ResourceClaimStatus
-from stower.plugins.claim_binding import ClaimBinding, Wanted
+from stower.plugins.claim_binding import NEWS_NS, ClaimBinding, Wanted
 from stower.plugins.claim_consumers import pod_consumer
 from stower.plugins.extended_claims import Mappings
 from stower.state.cluster import ClusterState
@@ -63,6 +63,7 @@ class ExtendedBinding:
         self._inner: ClaimBinding | None = None  # once the claim was seen
         self._creating = 0  # the write, while it is not answered
         self._is_asked = False
+        self._refused_ns: int | None = None  # when the creation met a conflict
         self._telling = 0
         self._tells = 0
         self._is_told = False
@@ -71,7 +72,9 @@ class ExtendedBinding:
     @property
     def again_ns(self) -> int | None:
         """As for any claim."""
-        return self._inner.again_ns if self._inner is not None else None
+        if self._inner is not None:
+            return self._inner.again_ns
+        return None if self._refused_ns is None else self._refused_ns + NEWS_NS
 
     def hold(self, state: ClusterState) -> None:
         """The devices are taken, for a claim that there will be."""
@@ -98,9 +101,11 @@ class ExtendedBinding:
         if self._released and self._inner is None:
             return []  # whoever looks at the pod next deletes what was made
         if self._seen(state) is None:
-            if self._is_asked:
+            refused_ns = self._refused_ns
+            is_early = refused_ns is None or state.now_ns - refused_ns < NEWS_NS
+            if self._is_asked and is_early:
                 return []
-            self._is_asked = True
+            self._is_asked, self._refused_ns = True, None
             self._creating = next_id()
             meta = self._claim.metadata
             whole = msgspec.to_builtins(self._claim)
@@ -130,6 +135,7 @@ class ExtendedBinding:
         if id == self._creating:
             self._creating = 0
             self._is_asked = code != UNKNOWN
+            self._refused_ns = state.now_ns if code == CONFLICT else None
             return code in (0, CONFLICT, UNKNOWN)
         if id == self._telling:
             self._telling = 0

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from stower.framework.events import Observed, WatchType
-from stower.framework.writes import PatchObject
+from stower.framework.writes import CreateObject, DeleteObject, PatchObject
 from stower.model.kinds import ApiObject, Pod, ResourceClaim
 from stower.model.kinds.resource_claim import ResourceClaimStatus
-from stower.sim.changes import merged
+from stower.sim.changes import created, merged
 from stower.state.devices import claim_refs
 
 
@@ -28,20 +28,31 @@ class Allocations:
             if isinstance(obj, ResourceClaim):
                 self._claims[obj.metadata.key] = obj
 
-    def patched(self, write: PatchObject) -> ResourceClaim | None:
-        """The claim as it is after the write; None where there is none."""
+    def written(self, write: PatchObject) -> Observed | None:
+        """What happens to the claim by the write; None where it is not there."""
         claim = self._claims.get(f"{write.namespace}/{write.name}")
+        if isinstance(write, CreateObject):
+            made = created(write, f"made-for-{write.uid}")
+            assert isinstance(made, ResourceClaim)
+            return Observed(WatchType.ADDED, self._keep(made))
         if claim is None or claim.metadata.uid != write.uid:
             return None
+        if isinstance(write, DeleteObject):
+            del self._claims[claim.metadata.key]
+            return Observed(WatchType.DELETED, claim)
         changed = merged(claim, write)
         assert isinstance(changed, ResourceClaim)
-        return self._keep(changed)
+        return Observed(WatchType.MODIFIED, self._keep(changed))
 
     def ended(self, pod: Pod) -> Iterator[Observed]:
         """What happens to the claims of a pod that is gone."""
         uid = pod.metadata.uid
-        for ref in claim_refs(pod):
-            claim = self._claims.get(f"{pod.metadata.namespace}/{ref.name}")
+        names = [ref.name for ref in claim_refs(pod)]
+        extended = pod.status.extended_resource_claim_status
+        if extended is not None:
+            names.append(extended.resource_claim_name)
+        for name in names:
+            claim = self._claims.get(f"{pod.metadata.namespace}/{name}")
             if claim is None:
                 continue
             if any(o.controller and o.uid == uid for o in claim.metadata.owner_references or ()):

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.framework.writes import Bind, PatchObject, PatchPodStatus
+from stower.framework.writes import Bind, CreateObject, PatchObject, PatchPodStatus
 from stower.model.kinds import ApiObject, Pod
 from stower.model.kinds.pod import PodCondition, PodStatus
 
@@ -26,7 +26,17 @@ def patched(pod: Pod, write: PatchPodStatus) -> Pod:
     if write.nominated_node_name is not None:
         name = write.nominated_node_name
         status = msgspec.structs.replace(status, nominated_node_name=name)
+    if write.extended_resource_claim is not None:
+        claim = write.extended_resource_claim
+        status = msgspec.structs.replace(status, extended_resource_claim_status=claim)
     return msgspec.structs.replace(pod, status=status)
+
+
+def created(write: CreateObject, uid: str) -> ApiObject:
+    """The object that is made; nobody can give one a status as it is made."""
+    fields = {**write.patch, "status": {}, "metadata": {**write.patch["metadata"], "uid": uid}}
+    made: ApiObject = msgspec.convert(fields, write.view)
+    return made
 
 
 def _with_condition(pod: Pod, condition: PodCondition) -> PodStatus:

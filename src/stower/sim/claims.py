@@ -18,7 +18,6 @@ from stower.model.meta import ObjectMeta, OwnerReference
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
 from stower.sim.server import Change, Server
-from stower.state.devices import claim_refs
 
 LATE_NS: Final = (SECOND_NS // 20, 3 * SECOND_NS)
 
@@ -70,9 +69,9 @@ class Claims:
         if isinstance(obj, ResourceClaim) and kind is not WatchType.DELETED:
             self._later(obj)
         elif isinstance(obj, Pod) and (kind is WatchType.DELETED or obj.is_terminal):
-            for ref in claim_refs(obj):
-                claim = self._server.get(ResourceClaim, f"{obj.metadata.namespace}/{ref.name}")
-                if claim is not None:
+            uid = obj.metadata.uid
+            for claim in self._server.all(ResourceClaim).values():
+                if claim.is_reserved_for(uid) or _owner(claim) == uid:
                     self._later(claim)
 
     def _later(self, claim: ResourceClaim) -> None:
@@ -120,3 +119,8 @@ class Claims:
             self._server.put(msgspec.structs.replace(claim, metadata=meta))
         else:
             self._server.remove(claim)
+
+
+def _owner(claim: ResourceClaim) -> str:
+    owners = claim.metadata.owner_references or ()
+    return next((owner.uid for owner in owners if owner.controller), "")

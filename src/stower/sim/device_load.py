@@ -25,6 +25,7 @@ Json = dict[str, Any]
 
 DRIVER: Final = "sim.example.com"
 CLASS: Final = "sim-device"
+EXTENDED: Final = "sim.example.com/gpu"
 SHARE_OF_TEMPLATES: Final = 0.35
 DELETIONS_MAX: Final = 6
 
@@ -39,7 +40,12 @@ def with_devices(
         return templates, []
     selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
     kind = {"metadata": {"name": CLASS, "uid": CLASS}, "spec": {"selectors": [selector]}}
-    happenings: list[AnyHappening] = [AddDeviceClass(0, msgspec.convert(kind, DeviceClass))]
+    whole = {"cel": {"expression": f'"memory" in device.capacity["{DRIVER}"]'}}
+    gpus = {"metadata": {"name": "gpus", "uid": "gpus"},
+            "spec": {"selectors": [whole], "extendedResourceName": EXTENDED}}  # fmt: skip
+    happenings: list[AnyHappening] = [
+        AddDeviceClass(0, msgspec.convert(each, DeviceClass)) for each in (kind, gpus)
+    ]
     for node in nodes:
         if chance.random() < 0.8:
             happenings += _slices(node.metadata.name, chance, active_ms)
@@ -48,6 +54,8 @@ def with_devices(
     for i, template in enumerate(templates):
         if chance.random() >= SHARE_OF_TEMPLATES:
             changed.append(template)
+        elif chance.random() < 0.25:
+            changed.append(_extended(template))
         elif chance.random() < 0.2:
             name = f"together-{i}"
             happenings.append(AddClaim(0, _claim(name, _wanted(chance))))
@@ -65,6 +73,15 @@ def with_devices(
 
 def _claiming(template: Template, entry: Json) -> Template:
     return msgspec.structs.replace(template, spec={**template.spec, "resourceClaims": [entry]})
+
+
+def _extended(template: Template) -> Template:
+    """What asks for a GPU as for any other resource of a node."""
+    (container,) = template.spec["containers"]
+    requests = {**container["resources"]["requests"], EXTENDED: "1"}
+    resources = {"requests": requests, "limits": {EXTENDED: "1"}}
+    containers = [{**container, "resources": resources}]
+    return msgspec.structs.replace(template, spec={**template.spec, "containers": containers})
 
 
 def _slices(node: str, chance: random.Random, active_ms: int) -> Iterator[AddDevices]:

@@ -18,12 +18,14 @@ from stower.framework.writes import (
     ApiWrite,
     Bind,
     CreateEvent,
+    CreateObject,
+    DeleteObject,
     DeletePod,
     PatchObject,
 )
 from stower.model.kinds import ApiObject, Pod
 from stower.model.times import time_text
-from stower.sim.changes import bound, merged, patched
+from stower.sim.changes import bound, created, merged, patched
 
 OK: Final = 200
 NOT_FOUND: Final = 404
@@ -119,13 +121,16 @@ class Server:
             status = self._carry_out(write)
         finally:
             self.is_scheduler_writing = False
-        if status != OK or not isinstance(write, PatchObject):
-            return status, ""
-        return status, self.get(write.view, _key(write)).metadata.resource_version
+        found = self.get(write.view, _key(write)) if isinstance(write, PatchObject) else None
+        return status, found.metadata.resource_version if found is not None and status == OK else ""
 
     def _carry_out(self, write: ApiWrite) -> int:
         if isinstance(write, CreateEvent):
             return OK
+        if isinstance(write, CreateObject):
+            return self._create(write)
+        if isinstance(write, DeleteObject):
+            return self._delete(write)
         if isinstance(write, PatchObject):
             return self._patch(write)
         pod = self.get(Pod, f"{write.namespace}/{write.name}")
@@ -150,7 +155,31 @@ class Server:
         meta = found.metadata
         if (meta.uid, meta.resource_version) != (write.uid, write.resource_version):
             return CONFLICT
-        self.put(merged(found, write))
+        changed = merged(found, write)
+        if changed.metadata.deletion_timestamp is not None and not changed.metadata.finalizers:
+            self.remove(changed)
+        else:
+            self.put(changed)
+        return OK
+
+    def _create(self, write: CreateObject) -> int:
+        if self.get(write.view, _key(write)) is not None:
+            return CONFLICT
+        self.put(created(write, f"made-{self.revision}"))
+        return OK
+
+    def _delete(self, write: DeleteObject) -> int:
+        found = self.get(write.view, _key(write))
+        if found is None:
+            return NOT_FOUND
+        if found.metadata.uid != write.uid:
+            return CONFLICT
+        if found.metadata.finalizers:
+            at = time_text(self._now_ns())
+            meta = msgspec.structs.replace(found.metadata, deletion_timestamp=at)
+            self.put(msgspec.structs.replace(found, metadata=meta))
+        else:
+            self.remove(found)
         return OK
 
     # The Lease of leadership

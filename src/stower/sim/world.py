@@ -216,10 +216,11 @@ class World:
             write = Bind(write.id, write.namespace, write.name, write.uid, write.nodes[0])
         if isinstance(write, PatchObject):
             if write.view is ResourceClaim:
-                claim = self._allocations.patched(write)
-                if claim is not None:
-                    self._inbox[-1] = WriteOk(write.id, claim.metadata.resource_version)
-                    self._inbox.append(Observed(WatchType.MODIFIED, claim))
+                happened = self._allocations.written(write)
+                if happened is not None:
+                    version = happened.object.metadata.resource_version
+                    self._inbox[-1] = WriteOk(write.id, version)
+                    self._inbox.append(happened)
                 return
             for obj in self._binder.patched(write):
                 self._inbox.append(Observed(WatchType.MODIFIED, obj))

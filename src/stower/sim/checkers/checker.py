@@ -83,12 +83,15 @@ def on_node(server: Server, name: str) -> list[Pod]:
 
 
 def asked(pods: Iterable[Pod]) -> Amounts:
-    """What they hold together, with one of `pods` each."""
+    """What they hold of the node together, with one of `pods` each."""
     total: Amounts = {PODS: 0}
     for pod in pods:
         total[PODS] += 1
+        claim = pod.status.extended_resource_claim_status
+        by_devices = {m.resource_name for m in claim.request_mappings} if claim is not None else ()
         for name, amount in amounts(pod_requests(pod, use_status=True)).items():
-            total[name] = total.get(name, 0) + amount
+            if name not in by_devices:
+                total[name] = total.get(name, 0) + amount
     return total
 
 

@@ -24,9 +24,14 @@ class Reservations(Checker):
             if obj.status.reserved_for and obj.status.allocation is None:
                 raise self.broken(f"{obj.metadata.key} is reserved and not allocated")
         pod = self._binds.seen(change)
-        for ref in claim_refs(pod) if pod is not None else ():
-            assert pod is not None
-            key = f"{pod.metadata.namespace}/{ref.name}"
+        if pod is None:
+            return
+        names = [ref.name for ref in claim_refs(pod)]
+        extended = pod.status.extended_resource_claim_status
+        if extended is not None:
+            names.append(extended.resource_claim_name)
+        for name in names:
+            key = f"{pod.metadata.namespace}/{name}"
             claim = self.court.server.get(ResourceClaim, key)
             if claim is None or not claim.is_reserved_for(pod.metadata.uid):
                 raise self.broken(f"{pod.key} is bound, and {key} is not reserved for it")
