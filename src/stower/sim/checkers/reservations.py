@@ -1,10 +1,16 @@
 """Claims are allocated and reserved before anybody runs on them, and let go after."""
 
+from typing import Final
+
 from stower.framework.events import WatchType
 from stower.model.kinds import Pod, ResourceClaim
+from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Binds, Checker, Court
 from stower.sim.server import Change
 from stower.state.devices import claim_refs
+
+# The longest that it takes until a claim is given back, in its few steps, and some.
+GIVEN_BACK_NS: Final = 30 * SECOND_NS
 
 
 class Reservations(Checker):
@@ -16,22 +22,20 @@ class Reservations(Checker):
     def __init__(self, court: Court) -> None:
         super().__init__(court)
         self._binds = Binds()
+        self._ended_ns: dict[str, int] = {}  # by claim: when a user of it last ended
 
     def changed(self, change: Change) -> None:
         """Look at each claim that changes, and at each pod that gets a node."""
         _, kind, obj = change
+        if isinstance(obj, Pod) and (kind is WatchType.DELETED or obj.is_terminal):
+            self._ended_ns.update(dict.fromkeys(_claims(obj), self.court.agenda.now_ns))
         if isinstance(obj, ResourceClaim) and kind is not WatchType.DELETED:
             if obj.status.reserved_for and obj.status.allocation is None:
                 raise self.broken(f"{obj.metadata.key} is reserved and not allocated")
         pod = self._binds.seen(change)
         if pod is None:
             return
-        names = [ref.name for ref in claim_refs(pod)]
-        extended = pod.status.extended_resource_claim_status
-        if extended is not None:
-            names.append(extended.resource_claim_name)
-        for name in names:
-            key = f"{pod.metadata.namespace}/{name}"
+        for key in _claims(pod):
             claim = self.court.server.get(ResourceClaim, key)
             if claim is None or not claim.is_reserved_for(pod.metadata.uid):
                 raise self.broken(f"{pod.key} is bound, and {key} is not reserved for it")
@@ -47,14 +51,21 @@ class Reservations(Checker):
                     raise self.broken(f"{pod.key} is bound to {pod.spec.node_name}, and {where}")
 
     def finished(self) -> None:
-        """Nobody who is gone has devices."""
+        """Nobody who is gone has devices. A pod that waits may have a claim that was allocated for
+        an attempt of it that failed: the next one uses it."""
         server = self.court.server
-        for claim in server.all(ResourceClaim).values():
-            if claim.status.allocation is None:
-                continue
-            users = [
-                server.get(Pod, f"{claim.metadata.namespace}/{consumer.name}")
-                for consumer in claim.status.reserved_for or ()
-            ]
-            if not any(pod is not None and not pod.is_terminal for pod in users):
-                raise self.broken(f"{claim.metadata.key} is allocated, and nobody uses it")
+        alive = [pod for pod in server.all(Pod).values() if not pod.is_terminal]
+        used = {key for pod in alive for key in _claims(pod)}
+        for key, claim in server.all(ResourceClaim).items():
+            is_over = self.court.agenda.now_ns - self._ended_ns.get(key, 0) > GIVEN_BACK_NS
+            if claim.status.allocation is not None and key not in used and is_over:
+                raise self.broken(f"{key} is allocated, and nobody uses it")
+
+
+def _claims(pod: Pod) -> list[str]:
+    """Keys of the claims that a pod uses, with that for its extended resources."""
+    names = [ref.name for ref in claim_refs(pod)]
+    extended = pod.status.extended_resource_claim_status
+    if extended is not None:
+        names.append(extended.resource_claim_name)
+    return [f"{pod.metadata.namespace}/{name}" for name in names]
