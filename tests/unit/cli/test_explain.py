@@ -30,7 +30,8 @@ def test_words_first(cluster: str) -> None:
     assert "default/big waits: 0/2 nodes are available: 2 Insufficient cpu." == lines[0]
     assert ["  n2 lacks 5 cpu", "  -> n2"] == lines[3:5]
     assert "NodeResourcesFit" in run.stdout
-    assert "It is tried again on: node added" in run.stdout
+    (again,) = (line for line in lines if line.startswith("It is tried again on: "))
+    assert "node added, node allocatable" in again
     run = stower("explain", "pod", "there", cluster)
     assert run.stdout.startswith("default/there is on n1. If it came now, 2 of 2 nodes would do.")
     assert "What sets n1 apart from n2" in run.stdout
