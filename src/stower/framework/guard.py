@@ -229,6 +229,12 @@ class _GuardedReservation:
         if not all(map(callable, whole)):
             raise PluginError(_told(plugin, "Reserve", "want a Reservation or None"))
 
+    @property
+    def again_ns(self) -> int | None:
+        """See Reservation; what has none never asks for it."""
+        again_ns = self._ask("PreBind", getattr, self._inner, "again_ns", None)
+        return again_ns if isinstance(again_ns, int) else None
+
     def hold(self, state: ClusterState) -> None:
         """See Reservation."""
         self._ask("Reserve", self._inner.hold, state)

@@ -10,12 +10,13 @@ from stower.engine.decisions import Outcome
 from stower.engine.limits import SECOND_NS
 from stower.engine.step import Engine
 from stower.framework.changes import Change
-from stower.framework.events import Listed, Observed, Tick, WatchType
+from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.framework.scalar import MORE_TEXTS, TEXTS_MAX, ScalarPlugin
-from stower.framework.writes import Bind, PatchPodStatus, Write
+from stower.framework.writes import Bind, PatchObject, PatchPodStatus, Write
 from stower.model.errors import InvalidObject
+from stower.model.kinds import Node
 from tests.builders import make_node, make_pod
 
 
@@ -293,6 +294,54 @@ def test_a_reservation_that_fails_gives_the_node_back_at_once() -> None:
     assert 'running PreBind plugin "Landlord": ' in told[0].message
     assert "no pen" in told[0].message
     assert [-1] == [entry.row for entry in engine.state.pods.values()]
+
+
+def test_a_reservation_is_told_of_the_answers_to_its_writes() -> None:
+    """Also one that never wants to be asked again though nothing has changed."""
+    answers: list[int] = []
+    asked: list[str] = []
+
+    class Written:
+        expired = "the landlord did not answer"
+        timeout_ns = 600 * SECOND_NS
+        awaits = ()
+
+        def hold(self, state: Any) -> None: ...
+
+        def release(self, state: Any) -> None: ...
+
+        def writes(self, state: Any, next_id: Any) -> list[Write]:
+            if asked:
+                return []
+            asked.append("n1")
+            return [PatchObject(next_id(), Node, "", "n1", "uid-of-n1", "1", {"metadata": {}})]
+
+        def answered(self, state: Any, id: int, code: int, version: str) -> bool:
+            answers.append(code)
+            return True
+
+        def note(self) -> tuple[str, str]:
+            return "", ""
+
+        def undo(self, state: Any, next_id: Any) -> list[Write]:
+            return []
+
+        def fault(self, state: Any) -> str:
+            return ""
+
+        def is_done(self, state: Any) -> bool:
+            return bool(answers)
+
+    class Landlord(Plugin):
+        name = "Landlord"
+
+        def reserve(self, pod: Any, shape: Any, state: Any, row: int) -> Any:
+            return Written()
+
+    engine = engine_of(Landlord)
+    (write,) = [w for w in add(engine, "a") if isinstance(w, PatchObject)]
+    assert ["a"] == bound(engine.step(WriteOk(write.id, "2"), 1))
+    assert [0] == answers
 
 
 def test_what_goes_wrong_when_a_plugin_is_made_is_told_of_it() -> None:
