@@ -17,7 +17,7 @@ from stower.framework.writes import (
     Write,
 )
 from stower.model.kinds import DeviceClass, DeviceTaintRule, Pod, ResourceClaim, ResourceSlice
-from stower.sim.changes import bound, patched
+from stower.sim.changes import bound, merged, patched
 from tests.builders import make_pod
 
 GPU = "gpu.example.com"
@@ -163,8 +163,7 @@ class Agreeing:
             if found is None or found.metadata.resource_version != write.resource_version:
                 self._inbox.append(WriteFailed(write.id, 409, "conflict"))
                 return
-            merged = _merged(msgspec.to_builtins(found), write.patch)
-            self._put_quietly(msgspec.convert(merged, write.view))
+            self._put_quietly(merged(found, write))
             version = self.objects[write.uid].metadata.resource_version
             self._inbox.append(WriteOk(write.id, version))
         else:
@@ -200,15 +199,3 @@ class Agreeing:
         obj = msgspec.structs.replace(obj, metadata=meta)
         self.objects[obj.metadata.uid] = obj
         self._inbox.append(Observed(WatchType.MODIFIED, obj))
-
-
-def _merged(fields: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(fields)
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        elif isinstance(value, dict):
-            merged[name] = _merged(merged.get(name) or {}, value)
-        else:
-            merged[name] = value
-    return merged

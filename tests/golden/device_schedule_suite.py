@@ -29,11 +29,12 @@ from stower.framework.writes import (
     PatchPodStatus,
     Write,
 )
-from stower.model.kinds import KIND_BY_NAME, Pod, ResourceClaim
+from stower.model.kinds import KIND_BY_NAME, ResourceClaim
 from stower.model.kinds.resource_claim import EXTENDED_RESOURCE_CLAIM
 from stower.model.raw import decode
 from stower.model.times import time_ns
 from stower.plugins.dynamic_resources import REASONS, DynamicResources
+from stower.sim.changes import created, merged, patched
 from stower.state.cluster import PodEntry
 
 Case = dict[str, Any]
@@ -187,9 +188,8 @@ class Run:
             return
         found = self.objects.get(getattr(write, "uid", ""))
         if isinstance(write, CreateObject):
-            made = msgspec.convert(write.patch, write.view)
-            meta = msgspec.structs.replace(made.metadata, uid=f"uid-of-{write.name}")
-            self._changed(WatchType.ADDED, msgspec.structs.replace(made, metadata=meta), write)
+            made = created(write, f"uid-of-{write.name}")
+            self._changed(WatchType.ADDED, made, write)
         elif isinstance(write, DeleteObject):
             self._step(WriteOk(write.id))
             if found is not None:
@@ -198,10 +198,9 @@ class Run:
             if found is None or found.metadata.resource_version != write.resource_version:
                 self._step(WriteFailed(write.id, 409, "conflict"))
                 return
-            merged = _merged(msgspec.to_builtins(found), write.patch)
-            self._changed(WatchType.MODIFIED, msgspec.convert(merged, write.view), write)
+            self._changed(WatchType.MODIFIED, merged(found, write), write)
         elif isinstance(write, PatchPodStatus) and found is not None:
-            self._changed(WatchType.MODIFIED, _patched(found, write), write)
+            self._changed(WatchType.MODIFIED, patched(found, write), write)
         elif isinstance(write, Bind):
             self.bind = write
         else:
@@ -211,28 +210,6 @@ class Run:
         obj = self._put(obj)
         self._step(WriteOk(write.id, obj.metadata.resource_version))
         self._step(Observed(kind, obj))
-
-
-def _patched(pod: Pod, write: PatchPodStatus) -> Pod:
-    status = pod.status
-    if write.condition is not None:
-        status = msgspec.structs.replace(status, conditions=(write.condition,))
-    if write.extended_resource_claim is not None:
-        told = write.extended_resource_claim
-        status = msgspec.structs.replace(status, extended_resource_claim_status=told)
-    return msgspec.structs.replace(pod, status=status)
-
-
-def _merged(fields: Case, patch: Case) -> Case:
-    merged = dict(fields)
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        elif isinstance(value, dict):
-            merged[name] = _merged(merged.get(name) or {}, value)
-        else:
-            merged[name] = value
-    return merged
 
 
 # What is compared

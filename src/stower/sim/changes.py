@@ -1,9 +1,10 @@
 """What a scheduler's writes make of objects."""
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from stower.api.patches import merge
 from stower.framework.writes import Bind, CreateObject, PatchObject, PatchPodStatus
 from stower.model.kinds import ApiObject, Pod
 from stower.model.kinds.pod import PodCondition, PodStatus
@@ -46,22 +47,8 @@ def _with_condition(pod: Pod, condition: PodCondition) -> PodStatus:
 
 def merged(found: ApiObject, write: PatchObject) -> ApiObject:
     """The object with the fields of a patch merged in (RFC 7386)."""
-    fields = _merged(msgspec.to_builtins(found), write.patch)
-    merged: ApiObject = msgspec.convert(fields, write.view)
+    merged: ApiObject = msgspec.convert(merge(msgspec.to_builtins(found), write.patch), write.view)
     return merged
-
-
-def _merged(fields: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    result = dict(fields)
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        elif isinstance(value, dict):
-            inner = result.get(name)
-            result[name] = _merged(inner if isinstance(inner, dict) else {}, value)
-        else:
-            result[name] = value
-    return result
 
 
 def belongs_to_node(pod: Pod) -> bool:
