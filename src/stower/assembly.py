@@ -113,7 +113,10 @@ def _profile(
     for field in sorted(set(sets) - elsewhere):
         # None of the built plugins takes part there; those that do are not built yet.
         _check_point(sets[field].enabled, None, known, f"{path}.plugins.{field}.enabled")
-    built = _build(config, path, known, {ref.name for _, ref in named}, features)
+    enabled = {ref.name for _, ref in named}
+    alone = _build(config, path, known, enabled, features)
+    among = {name: plugin for name, plugin in alone.items() if name in enabled}
+    built = {name: plugin.beside(among) for name, plugin in alone.items()}
     points: dict[Point, tuple[Plugin, ...]] = {}
     weights: dict[str, int] = {}
     missing = {ref.name for ref in multi_point if ref.name in NOT_BUILT}

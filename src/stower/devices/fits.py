@@ -181,3 +181,17 @@ class Fits:
             rules.steps_max,
             rules.prefer,
         )
+
+    def chosen(
+        self,
+        plans: tuple[ClaimPlan, ...],
+        state: ClusterState,
+        row: int,
+        rules: Rules,
+        prefer: Prefer,
+    ) -> Given_ | None:
+        """The same in an order for this row alone, unless that is too long a search."""
+        try:
+            return self.given(plans, state, row, rules._replace(prefer=prefer))
+        except GaveUp:
+            return self.given(plans, state, row, rules)

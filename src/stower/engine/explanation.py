@@ -105,9 +105,9 @@ def explain(
         return _placed(entry, state, profile)
     entry = entry or PodEntry(pod, state.shapes.intern(pod, pod.spec.node_name))
     queued = queue.get(pod.metadata.uid)
-    return _Case(entry, state, cycle, profile).explained(
-        tuple(sorted(queued.refused_by)) if queued is not None else ()
-    )
+    refused_by = tuple(sorted(queued.refused_by)) if queued is not None else ()
+    with state.trial():  # nothing is tried yet, but nobody is to learn from being asked
+        return _Case(entry, state, cycle, profile).explained(refused_by)
 
 
 def _placed(entry: PodEntry, state: ClusterState, profile: Profile) -> Explanation:

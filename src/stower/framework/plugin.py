@@ -124,6 +124,11 @@ class Plugin:
         lies below `path`; a plugin that does not override this takes no arguments."""
         return cls()
 
+    def beside(self, others: Mapping[str, "Plugin"]) -> "Plugin":
+        """The plugin among those that its profile enables, by name; itself where they make no
+        difference to it."""
+        return self
+
     def sort_key(self, pod: Pod, added_ns: int) -> tuple[int, ...]:
         """QueueSort: pods with smaller keys are tried first."""
         raise NotImplementedError

@@ -6,6 +6,7 @@ from stower.framework.plugin import Plugin
 from stower.plugins.default_binder import DefaultBinder
 from stower.plugins.default_preemption import DefaultPreemption
 from stower.plugins.dynamic_resources import DynamicResources
+from stower.plugins.fragmentation import Fragmentation
 from stower.plugins.image_locality import ImageLocality
 from stower.plugins.inter_pod_affinity import InterPodAffinity
 from stower.plugins.node_affinity import NodeAffinity
@@ -45,4 +46,5 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     ImageLocality,
     DefaultBinder,
     NodeDeclaredFeatures,
+    Fragmentation,
 )

@@ -44,6 +44,7 @@ from stower.plugins.extended_claims import (
     stands,
     without_source,
 )
+from stower.plugins.fragmentation import Fragmentation
 from stower.plugins.group_claims import unreserved
 from stower.plugins.node_affinity import match_term
 from stower.plugins.share_ids import share_ids
@@ -67,6 +68,7 @@ REASONS: Final = {
 # How long a search of so many steps may take at most, as filterTimeout means it.
 STEPS_PER_SECOND: Final = STEPS_MAX // 10
 DEVICE_ORDERS: Final = {"BestFit": best_fit, "FirstFit": None}
+DEFAULT_ORDER: Final = "BestFit"
 
 
 _Extended = tuple[ResourceClaim, AllocationResult, Mappings]
@@ -76,12 +78,13 @@ class DynamicResourcesArgs(Args, frozen=True, rename="camel"):
     """Arguments of the plugin in a KubeSchedulerConfiguration.
 
     `deviceOrder` is Stower's own: BestFit (of several devices the one of which least is left over)
-    or FirstFit (the first, as upstream).
+    or FirstFit (the first, as upstream). Where it is not given, Fragmentation decides if the
+    profile enables it, else BestFit.
     """
 
     filter_timeout: str = "10s"
     binding_timeout: str = "10m0s"
-    device_order: str = "BestFit"
+    device_order: str = ""
 
 
 class DynamicResources(Plugin):
@@ -102,8 +105,11 @@ class DynamicResources(Plugin):
         rules: Rules,
         binding_timeout_ns: int = 600 * SECOND_NS,
         is_on: bool = True,
+        fragmentation: Fragmentation | None = None,
     ) -> None:
         self._rules = rules
+        self._fragmentation = fragmentation
+        self._has_own_order = fragmentation is not None
         self._binding_timeout_ns = binding_timeout_ns
         self._is_on = is_on
 
@@ -122,13 +128,23 @@ class DynamicResources(Plugin):
             if lasts_ns is None or lasts_ns < least_ns:
                 raise invalid(f"{path}.{field}", text, must)
             lasts.append(lasts_ns)
-        if read.device_order not in DEVICE_ORDERS:
+        order = read.device_order or DEFAULT_ORDER
+        if order not in DEVICE_ORDERS:
             must = f"must be one of {', '.join(DEVICE_ORDERS)}"
-            raise invalid(f"{path}.deviceOrder", read.device_order, must)
+            raise invalid(f"{path}.deviceOrder", order, must)
         # No timeout is no limit: as many steps as nobody waits for.
         steps = STEPS_PER_SECOND * lasts[0] // SECOND_NS if lasts[0] else 1 << 62
-        rules = Rules(features.devices, max(steps, 1), DEVICE_ORDERS[read.device_order])
-        return cls(rules, lasts[1], features.dynamic_resource_allocation)
+        rules = Rules(features.devices, max(steps, 1), DEVICE_ORDERS[order])
+        found = cls(rules, lasts[1], features.dynamic_resource_allocation)
+        found._has_own_order = bool(read.device_order)
+        return found
+
+    def beside(self, others: Mapping[str, Plugin]) -> "DynamicResources":
+        """Fragmentation knows better which of several devices to take."""
+        other = others.get(Fragmentation.name)
+        if self._has_own_order or not isinstance(other, Fragmentation):
+            return self
+        return DynamicResources(self._rules, self._binding_timeout_ns, self._is_on, other)
 
     # The pod's claims
 
@@ -365,18 +381,22 @@ class DynamicResources(Plugin):
         more = self._extended(pod, shape, state, row)
         open_claims = [claim for claim in claims if claim.status.allocation is None]
         wanted = [*open_claims, more[0]] if more is not None else open_claims
-        given = iter(self._given(wanted, state, row))
+        given = iter(self._given(wanted, shape, state, row))
         found = [(claim, claim.status.allocation or next(given)) for claim in claims]
         return found, None if more is None else (more[0], next(given), more[1])
 
     def _given(
-        self, claims: Sequence[ResourceClaim], state: ClusterState, row: int
+        self, claims: Sequence[ResourceClaim], shape: Shape, state: ClusterState, row: int
     ) -> list[AllocationResult]:
         if not claims:
             return []
         fits = state.devices.part(Fits)
         plans = fits.plans(claims, self._rules)
-        found = fits.given(plans, state, row, self._rules)
+        if self._fragmentation is None:
+            found = fits.given(plans, state, row, self._rules)
+        else:
+            prefer = self._fragmentation.device_order(shape, state, row)
+            found = fits.chosen(plans, state, row, self._rules, prefer)
         if found is None:
             raise PluginError("claim allocation not found for node")
         return [

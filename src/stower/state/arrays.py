@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 # All rows (a slice: views, no copies) or just some (an index array: gathers).
 Rows = slice | NDArray[np.intp]

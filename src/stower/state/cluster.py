@@ -10,6 +10,7 @@ API says so) -> gone. `forget` takes an assumption back.
 Must not know of plugins, queues or decisions.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -36,6 +37,8 @@ from stower.state.volumes import Volumes
 
 # Real clusters have some dozens of resources; many more are names that somebody makes up.
 COLUMNS_SWEPT_FIRST: Final = 256
+# Who follows the arrivals reads them with every pod that is placed; many may come with one event.
+ARRIVED_MAX: Final = 4_096
 
 
 class PodEntry:
@@ -111,6 +114,10 @@ class ClusterState:
         self.pods: dict[str, PodEntry] = {}
         self.table = PodTable()
         self.uid_by_key: dict[str, str] = {}
+        # The last pods that were new, oldest first, and how many there were in all; they may be
+        # gone by now. Not undone with a trial: those that came in one are gone.
+        self.arrived: deque[PodEntry] = deque(maxlen=ARRIVED_MAX)
+        self.arrived_count = 0
         # Node name -> pods that were promised room there, by uid.
         self.nominated: dict[str, dict[str, PodEntry]] = {}
 
@@ -288,6 +295,8 @@ class ClusterState:
         if entry.uid in self.pods:
             raise InvariantError(f"pod {pod.key} with uid {entry.uid} is already known")
         self._know_entry(entry)
+        self.arrived.append(entry)
+        self.arrived_count += 1
         return entry
 
     def _know_entry(self, entry: PodEntry) -> None:

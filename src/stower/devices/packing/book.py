@@ -1,0 +1,263 @@
+"""The book: a packer that follows the state of a cluster.
+
+It counts the pods that arrive as it is asked about them, in the order in which they came; after a
+restart, those that are there. Devices that several nodes reach are left out: what is taken of them
+changes all these nodes, and speaks for none.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from stower.devices.allocator import Candidate
+from stower.devices.capacity import Amount
+from stower.devices.fits import Fits, Rules
+from stower.devices.inventory import Content, Inventory, Views
+from stower.devices.packing.mix import Request
+from stower.devices.packing.packer import Packer
+from stower.devices.packing.shares import Kinds, free_share
+from stower.devices.requests import AllocationError, Alternative
+from stower.framework.device_gates import DeviceGates
+from stower.model.kinds import Pod
+from stower.model.kinds.resource_claim import ResourceClaim
+from stower.model.resources import CPU
+from stower.state.arrays import Bools, Floats, Ints
+from stower.state.cluster import ClusterState, PodEntry
+from stower.state.devices import UNUSED, Devices, PoolID, Use, claim_refs
+from stower.state.shapes import Shape
+
+# Pods whose claims were not there yet when they came: so many are remembered, and so many of them
+# looked at again with each decision.
+LATE_MAX: Final = 4_096
+LATE_TRIES: Final = 16
+
+
+class Own(NamedTuple):
+    """The devices that a node has to itself, with their kinds, by pool."""
+
+    views: Views
+    pools: tuple[tuple[PoolID, tuple[tuple[str, Content, int], ...]], ...]
+
+
+class Books:
+    """The books over one state's devices."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._books: dict[tuple[str, DeviceGates], Book] = {}
+
+    def book(self, mode: str, gates: DeviceGates) -> "Book":
+        """The one of a mode."""
+        book = self._books.get((mode, gates))
+        if book is None:
+            book = self._books[mode, gates] = Book(self._devices, mode, gates)
+        return book
+
+
+class Book:
+    """One mode's packer, and how far it has followed."""
+
+    def __init__(self, devices: Devices, mode: str, gates: DeviceGates) -> None:
+        self._devices = devices
+        self._mode = mode
+        self._rules = Rules(gates, 1, None)
+        self._fits = devices.part(Fits)
+        self._inventory = devices.part(Inventory)
+        self._arrived = 0
+        self._late: deque[PodEntry] = deque(maxlen=LATE_MAX)
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._kinds = Kinds(self._rules.gates)
+        self._packer = Packer(self._mode, self._kinds.shares)
+        self._own: dict[int, Own] = {}
+        self._seen: tuple[int, ...] = ()
+        self._weighed = self._kinds.version
+        self._use_position = self._node_position = self._log_position = 0
+
+    # What is asked
+
+    def gains(
+        self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
+    ) -> tuple[Ints, Floats, Bools] | None:
+        """The feasible rows, what the pod scores there (-inf: nobody knows), and whether to use
+        them only where there is no other. None for a pod of which nobody knows what it asks for."""
+        self._learn(state)
+        request = self._request(pod, shape, not state.journal.in_trial)
+        if request is None:
+            return None
+        self._follow(state)
+        rows = np.flatnonzero(feasible)
+        gains = self._packer.gains(request, rows)
+        aside = self._packer.set_aside(request)
+        spared = np.zeros(len(rows), np.bool_) if aside is None else aside[rows]
+        return rows, gains, spared
+
+    def prefer(
+        self, shape: Shape, state: ClusterState, row: int
+    ) -> Callable[[Alternative, Candidate, dict[str, Amount]], Any]:
+        """How the allocator should rank the devices of a row for a pod of this shape: by what is
+        scored by taking each of them."""
+        self._follow(state)
+        cpu = cpu_of(shape)
+        gates = self._rules.gates
+        ranks: dict[tuple[int, int, int], float] = {}
+
+        def rank(alternative: Alternative, candidate: Candidate, _: dict[str, Amount]) -> float:
+            ask = self._kinds.known(alternative)
+            if ask < 0:
+                return 0.0
+            taken = tuple(candidate.taken.items())
+            alone = int(candidate.in_use) + len(candidate.claims)
+            free = free_share(candidate.content, Use(alone, candidate.shares, taken), gates)
+            kind = self._kinds.kind(candidate.content)
+            key = (kind, free, self._kinds.shares[kind][ask])
+            if key not in ranks:
+                # What nothing is known of comes last.
+                ranks[key] = -self._packer.gain(row, cpu, *key)
+            return ranks[key]
+
+        return rank
+
+    # Pods
+
+    def _learn(self, state: ClusterState) -> None:
+        """Count the pods that have come since. Not in a trial: who asks what would be if must not
+        change what will be."""
+        if state.journal.in_trial:
+            return
+        late = [self._late.popleft() for _ in range(min(LATE_TRIES, len(self._late)))]
+        new = state.arrived_count - self._arrived
+        entries: Iterable[PodEntry]
+        if new > len(state.arrived) and not self._arrived:
+            entries = [*state.pods.values()]
+        else:
+            entries = [*islice(reversed(state.arrived), new)][::-1]
+        self._arrived = state.arrived_count
+        if self._kinds.is_full:
+            self._start_over()
+        requests = []
+        for entry in (*late, *entries):
+            if state.pods.get(entry.uid) is not entry:
+                continue
+            request = self._request(entry.pod, entry.shape)
+            if request is None:
+                self._late.append(entry)
+            else:
+                requests.append(request)
+        if requests:
+            self._follow(state)
+            self._packer.arrived(*requests)
+
+    def _request(self, pod: Pod, shape: Shape, may_be_new: bool = True) -> Request | None:
+        """What the pod asks for, None while that is not known, or where nobody has asked for it
+        before and it is must not."""
+        cpu = cpu_of(shape)
+        if not shape.claims:
+            return Request(cpu, ())
+        claims = self._claims(pod)
+        if claims is None:
+            return None
+        try:
+            plans = self._fits.plans(claims, self._rules)
+        except AllocationError:
+            return None
+        counts: dict[int, int] = {}
+        for plan in plans:
+            for alternatives in plan.requests:
+                first = alternatives[0]
+                if first.admin:
+                    continue
+                if not may_be_new and self._kinds.known(first) < 0:
+                    return None
+                number, told_apart = self._kinds.number(first)
+                if told_apart:
+                    self._packer.clear()
+                    self._own.clear()
+                    self._seen = ()
+                counts[number] = counts.get(number, 0) + first.number
+        return Request(cpu, tuple(sorted(counts.items())))
+
+    def _claims(self, pod: Pod) -> list[ResourceClaim] | None:
+        found = []
+        for ref in claim_refs(pod):
+            if ref.name is None:
+                return None
+            if not ref.name:
+                continue
+            claim = self._devices.seen_claim(f"{pod.metadata.namespace}/{ref.name}")
+            if claim is None:
+                return None
+            found.append(claim)
+        return found
+
+    # Nodes
+
+    def _follow(self, state: ClusterState) -> None:
+        """Look at the nodes on which something has changed."""
+        generation = self._inventory.refresh()
+        pools = self._devices.log_since(self._log_position)
+        seen = (generation, state.layout)
+        if (
+            self._seen != seen
+            or pools is None
+            or state.use_log.overrun(self._use_position)
+            or state.node_log.overrun(self._node_position)
+        ):
+            rows = dict.fromkeys(range(state.row_limit))
+        else:
+            rows = dict.fromkeys(state.use_log.cells(self._use_position))
+            rows |= dict.fromkeys(state.node_log.cells(self._node_position))
+            for pool in dict.fromkeys(pools):
+                rows |= dict.fromkeys(self._rows_of(pool, state))
+        self._seen = seen
+        self._log_position = self._devices.log_position
+        self._use_position = state.use_log.position
+        self._node_position = state.node_log.position
+        column = state.column(CPU)
+        for row in rows:
+            if row < 0:
+                continue
+            devices = [*self._devices_of(row, state)] if state.present[row] else []
+            if devices:
+                most = column.alloc[row]
+                self._packer.set_node(row, most - column.used[row], most, devices)
+            else:
+                self._packer.drop_node(row)
+        if self._weighed != self._kinds.version:
+            self._weighed = self._kinds.version
+            self._packer.weigh()  # nobody has said yet what such devices are worth
+
+    def _rows_of(self, pool: PoolID, state: ClusterState) -> Sequence[int]:
+        return [state.row_of(name) for name in self._inventory.nodes_of(pool) or ()]
+
+    def _devices_of(self, row: int, state: ClusterState) -> Iterator[tuple[int, int]]:
+        """Kind and free share of each."""
+        views = self._fits.views(state, row, self._rules)
+        own = self._own.get(row)
+        if own is None or own.views is not views:
+            own = self._own[row] = Own(views, tuple(self._pools(views)))
+        for pool, devices in own.pools:
+            used = self._devices.used(pool)
+            for name, content, kind in devices:
+                use = used.get(name, UNUSED)
+                yield kind, free_share(content, use, self._rules.gates)
+
+    def _pools(self, views: Views) -> Iterator[tuple[PoolID, tuple[tuple[str, Content, int], ...]]]:
+        for view in views:
+            if self._inventory.nodes_of(view.pool.id) is not None:
+                yield (
+                    view.pool.id,
+                    tuple(
+                        (record.name, record.content, self._kinds.kind(record.content))
+                        for record in view.records
+                    ),
+                )
+
+
+def cpu_of(shape: Shape) -> int:
+    """The CPU that a pod asks for, in milli."""
+    return next((amount for column, amount in shape.requests if column.name == CPU), 0)

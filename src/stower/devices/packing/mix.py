@@ -1,0 +1,65 @@
+"""The mix: what the pods that have arrived so far ask for, and how often.
+
+Counts are of all arrivals. A window of the last ones forgets the rare pods that need whole nodes,
+and their nodes with them: measured, at 90 % load, a window of 300 pods loses 3 % of all GPUs.
+"""
+
+from typing import Final, NamedTuple
+
+# Weights are new after the first few pods, and then after each so many: half as often costs nothing
+# that could be measured, but for the time in between.
+REFRESH_FIRST: Final = (0, 1, 3, 10, 30)
+REFRESH_EVERY: Final = 100
+# Classes that count, the most frequent ones: the OpenB trace has 91, with models of GPUs 320.
+CLASSES_MAX: Final = 512
+
+
+class Request(NamedTuple):
+    """A pod: its CPU in milli, and how many devices of each ask, by the ask's number."""
+
+    cpu: int
+    asks: tuple[tuple[int, int], ...]
+
+    @property
+    def devices(self) -> int:
+        """How many devices it asks for in all."""
+        return sum(count for _, count in self.asks)
+
+
+class Demand(NamedTuple):
+    """A class of requests: one ask of a pod, -1 for none. A pod with several counts for each."""
+
+    cpu: int
+    ask: int
+    number: int
+
+
+class Mix:
+    """Counts of demands, and when weights by them are due again."""
+
+    def __init__(self) -> None:
+        self.counts: dict[Demand, int] = {}
+        self.arrivals = 0
+        self._used = 0
+
+    def add(self, request: Request) -> None:
+        """One more pod has arrived."""
+        self.arrivals += 1
+        for ask, count in request.asks or ((-1, 0),):
+            demand = Demand(request.cpu, ask, count)
+            self.counts[demand] = self.counts.get(demand, 0) + 1
+
+    def is_due(self) -> bool:
+        """Whether enough have arrived since the last time that this was true."""
+        mark = _mark(self.arrivals)
+        is_due, self._used = mark != self._used, mark
+        return is_due
+
+    def most_frequent(self) -> list[tuple[Demand, int]]:
+        """The classes that count, most frequent first."""
+        ranked = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
+        return ranked[:CLASSES_MAX]
+
+
+def _mark(arrivals: int) -> int:
+    return max(arrivals - 1, 0) // REFRESH_EVERY + sum(arrivals > n for n in REFRESH_FIRST)
