@@ -10,6 +10,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,7 @@ from stower.model.taints import TOLERATION_OPERATORS
 from stower.record.lines import Engine as Built
 from stower.record.reader import is_recording
 from stower.sim.openb import TraceLine, is_node_header, is_pod_header, read_trace, whole_rows
+from stower.sim.openb_devices import Machine, Task, read_list
 from stower.sim.trace import is_header, read_rows
 from stower.sim.workload import ARRIVES, RUN, Arrival, Workload
 
@@ -386,10 +388,23 @@ def _trace_files(name: str) -> list[Path]:
 
 
 def _trace_objects(path: Path) -> Iterator[RawObject]:
-    try:
+    with _faults_of(path):
         for line in _trace_lines(path):
             where = f"{path}: line {line.number}"
             yield RawObject(where, line.data, line.created_s, line.deleted_s)
+
+
+def trace_list(path: Path) -> tuple[list[Machine], list[Task]]:
+    """The nodes or pods of one of OpenB's lists, for GPUs as devices. Raises InputError."""
+    with _faults_of(path):
+        return read_list(_csv_lines(path))
+
+
+@contextmanager
+def _faults_of(path: Path) -> Iterator[None]:
+    """What is wrong with a file becomes an InputError."""
+    try:
+        yield
     except InvalidObject as error:
         raise InputError(f"{path}: {error}") from None
     except (OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error) as error:

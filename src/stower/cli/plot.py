@@ -1,9 +1,11 @@
-"""Plots of simulations: use over arrivals, every node as a cell of a heat map; sweeps as bars.
+"""Plots of simulations: use over arrivals, every node as a cell of a heat map; sweeps as bars,
+allocation by packing policies as lines.
 
 matplotlib is an extra: without it, `--plot` says how to get it.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +20,8 @@ COMPARED: Final = {
     "waitedSeconds": "s, all pods together",
 }  # fmt: skip
 TITLE_MAX: Final = 40
+# While there is room for everything, curves of policies are one line.
+LOAD_DRAWN_MIN: Final = 60
 
 
 class PlotError(Exception):
@@ -84,6 +88,19 @@ def plot_sweep(rows: list[dict[str, Any]], path: Path) -> None:
             axis.set_xticks(range(len(configs)), configs, rotation=20, fontsize="small")
             axis.set(title=f"{workload[:TITLE_MAX]}: {name}", ylabel=unit)
             axis.title.set_fontsize("small")
+    _save(figure, path)
+
+
+def plot_curves(curves: Mapping[str, Sequence[float]], path: Path) -> None:
+    """What is allocated over what has arrived, in whole percents from 0 on: a line for each policy.
+    The same curves give the same bytes."""
+    plot_format(path)
+    figure, axis = _pyplot().subplots(figsize=(6.4, 4.4))
+    for name, values in curves.items():
+        axis.plot(range(LOAD_DRAWN_MIN, len(values)), values[LOAD_DRAWN_MIN:], label=name)
+    axis.set(xlabel="arrived, % of all GPUs", ylabel="allocated, % of all GPUs")
+    axis.legend(fontsize="small")
+    axis.grid(alpha=0.3)
     _save(figure, path)
 
 

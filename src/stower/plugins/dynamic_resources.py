@@ -14,6 +14,7 @@ import numpy as np
 from stower.devices.allocator import STEPS_MAX
 from stower.devices.best_fit import best_fit
 from stower.devices.fits import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, Fits, Rules
+from stower.devices.random_order import by_chance, drawn
 from stower.devices.requests import AllocationError
 from stower.devices.results import allocation_of
 from stower.framework.args import Args, convert_args, invalid
@@ -67,7 +68,7 @@ REASONS: Final = {
 }
 # How long a search of so many steps may take at most, as filterTimeout means it.
 STEPS_PER_SECOND: Final = STEPS_MAX // 10
-DEVICE_ORDERS: Final = {"BestFit": best_fit, "FirstFit": None}
+DEVICE_ORDERS: Final = {"BestFit": best_fit, "FirstFit": None, "Random": by_chance}
 DEFAULT_ORDER: Final = "BestFit"
 
 
@@ -77,9 +78,9 @@ _Extended = tuple[ResourceClaim, AllocationResult, Mappings]
 class DynamicResourcesArgs(Args, frozen=True, rename="camel"):
     """Arguments of the plugin in a KubeSchedulerConfiguration.
 
-    `deviceOrder` is Stower's own: BestFit (of several devices the one of which least is left over)
-    or FirstFit (the first, as upstream). Where it is not given, Fragmentation decides if the
-    profile enables it, else BestFit.
+    `deviceOrder` is Stower's own: BestFit (of several devices the one of which least is left over),
+    FirstFit (the first, as upstream) or Random (any: a hash of claims and devices decides).
+    Where it is not given, Fragmentation decides if the profile enables it, else BestFit.
     """
 
     filter_timeout: str = "10s"
@@ -393,7 +394,7 @@ class DynamicResources(Plugin):
         fits = state.devices.part(Fits)
         plans = fits.plans(claims, self._rules)
         if self._fragmentation is None:
-            found = fits.given(plans, state, row, self._rules)
+            found = fits.given(plans, state, row, drawn(self._rules, claims))
         else:
             prefer = self._fragmentation.device_order(shape, state, row)
             found = fits.chosen(plans, state, row, self._rules, prefer)

@@ -90,10 +90,10 @@ def _check_columns(row: Mapping[Any, Any], want: int) -> None:
 
 
 def _node(number: int, row: dict[str, str]) -> TraceLine:
-    name, gpus = row["sn"], _number(row, "gpu")
+    name, gpus = row["sn"], number_in(row, "gpu")
     room = {
-        "cpu": f"{_number(row, 'cpu_milli')}m",
-        "memory": f"{_number(row, 'memory_mib')}Mi",
+        "cpu": f"{number_in(row, 'cpu_milli')}m",
+        "memory": f"{number_in(row, 'memory_mib')}Mi",
         "pods": str(PODS_PER_NODE),
     }
     labels = {"kubernetes.io/hostname": name}
@@ -112,10 +112,10 @@ def _node(number: int, row: dict[str, str]) -> TraceLine:
 
 
 def _pod(number: int, row: dict[str, str]) -> TraceLine:
-    gpus, share = _number(row, "num_gpu"), _number(row, "gpu_milli")
+    gpus, share = number_in(row, "num_gpu"), number_in(row, "gpu_milli")
     requests = {
-        "cpu": f"{_number(row, 'cpu_milli')}m",
-        "memory": f"{_number(row, 'memory_mib')}Mi",
+        "cpu": f"{number_in(row, 'cpu_milli')}m",
+        "memory": f"{number_in(row, 'memory_mib')}Mi",
     }
     if gpus:
         requests[GPU_MILLI] = str(gpus * share)
@@ -139,8 +139,8 @@ def _pod(number: int, row: dict[str, str]) -> TraceLine:
     return _line(
         number,
         document,
-        _number(row, "creation_time"),
-        _number(row, "deletion_time") if ends else None,
+        number_in(row, "creation_time"),
+        number_in(row, "deletion_time") if ends else None,
     )
 
 
@@ -150,7 +150,8 @@ def _line(
     return TraceLine(number, msgspec.json.encode(document), created_s, deleted_s)
 
 
-def _number(row: dict[str, str], field: str) -> int:
+def number_in(row: Mapping[str, Any], field: str) -> int:
+    """The number in a field of a row. Raises InvalidObject."""
     text = row.get(field) or ""
     if not text.isascii() or not text.isdigit() or len(text) > DIGITS_MAX:
         raise InvalidObject(field, text, f"a whole number of at most {DIGITS_MAX} digits")

@@ -1,5 +1,6 @@
 """stower simulate: run the scheduler over files and report what comes of it."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,9 @@ from stower.cli.output import (
     progress,
     table,
 )
+from stower.cli.packing_runs import SEEDS, Order, read_trace
+from stower.cli.packing_runs import read_policies as read_trace_policies
+from stower.cli.packing_runs import run_order as run_trace
 from stower.cli.plot import PlotError, plot, plot_format
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, recorder_of
@@ -27,6 +31,7 @@ from stower.cli.targets import check_folder, check_target
 from stower.framework.configuration import read_configuration
 from stower.model.errors import InvalidObject
 from stower.model.selectors import parse_selector
+from stower.sim.packing_policies import POLICIES
 from stower.sim.simulate import Options, Report, simulate
 
 NAME = "simulate"
@@ -50,8 +55,15 @@ Examples:
 
   stower simulate --faults all --nodes 1000 --pods 50000 --until 24h
 
+  stower simulate --trace openb openb/ --policy random --policy best-fit
+
+  stower simulate --trace openb node_list.csv pod_list.csv --seeds 3 --plot gpus.svg -o json
+
 With --faults the exit code is 1 where a law is broken; the seed and the last steps are told on
 standard error, and a small script that still breaks it is written, with a recording of its run.
+
+With --trace, GPUs are devices that pods share; what is told is how much of them each policy has
+allocated by the time that pods have asked for 90, 100 and 130 % of them: means over the seeds.
 """
 
 
@@ -87,7 +99,11 @@ def run(
     ] = "",
     plot_file: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw use over arrivals and nodes (svg, png)."),
+        typer.Option(
+            "--plot",
+            metavar="FILE",
+            help="Draw use over arrivals and nodes, or with --trace the curves (svg, png).",
+        ),
     ] = None,
     objects: Annotated[
         Path | None,
@@ -107,11 +123,31 @@ def run(
             "seed draws; '': nothing), while laws are checked.",
         ),
     ] = None,
+    trace: Annotated[
+        str,
+        typer.Option(
+            metavar="openb",
+            help="INPUT is this GPU trace: pods of it arrive until the GPUs are full, and the "
+            "allocation rate of policies is compared.",
+        ),
+    ] = "",
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help=f"With --trace: {', '.join(POLICIES)}; repeat to compare. Default: all.",
+        ),
+    ] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="With --faults: how many seeds, from --seed on.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1, help="With --faults (1) or --trace (10): how many seeds, from --seed on."
+        ),
+    ] = None,
     jobs: Annotated[
-        int, typer.Option(min=0, help="With --faults: processes; 0: one for each core.")
+        int,
+        typer.Option(min=0, help="With --faults or --trace: processes; 0: one for each core."),
     ] = 0,
     script: Annotated[
         Path | None,
@@ -145,14 +181,22 @@ def run(
     Pods that already have a node keep it. Pods of manifests are all pending at the start and go by
     priority; pods of a trace come one after another, and with --timed at their own times.
     """
-    elsewhere: dict[str, object] = {
-        "--timed": timed, "--by": by, "--match": match, "--plot": plot_file, "--record": record,
-        "--objects": objects, "--feature-gates": feature_gates, "--require-all": require_all,
+    own: dict[str, object] = {
+        "--timed": timed, "--by": by, "--match": match, "--record": record, "--objects": objects,
+        "--feature-gates": feature_gates, "--require-all": require_all,
     }  # fmt: skip
-    many: dict[str, object] = {
-        "--seeds": seeds > 1, "--nodes": nodes, "--pods": pods, "--jobs": jobs,
-        "--until": until != UNTIL, "--failures": failures != Path(),
+    elsewhere = {**own, "--plot": plot_file}
+    of_faults: dict[str, object] = {
+        "--nodes": nodes, "--pods": pods, "--until": until != UNTIL,
+        "--failures": failures != Path(),
     }  # fmt: skip
+    many = {"--seeds": (seeds or 1) > 1, "--jobs": jobs, **of_faults}
+    if trace:
+        without = {"--faults": faults is not None, "--script": script, "--config": config}
+        _refuse({**own, **of_faults, **without}, "does not go with --trace")
+        _run_trace(trace, inputs or [], policy or [], seed, seeds, jobs, output, plot_file)
+        return
+    _refuse({"--policy": policy}, "goes with --trace")
     if faults is not None or script is not None:
         if inputs or (faults is not None and script is not None):
             raise bad_input("--faults and --script have clusters of their own: want no INPUT")
@@ -163,7 +207,7 @@ def run(
             holds = run_script(script, document, output)
         else:
             check_folder("--failures", failures)
-            order = read_order(faults or "", seed, seeds, jobs, until, nodes, pods, document)
+            order = read_order(faults or "", seed, seeds or 1, jobs, until, nodes, pods, document)
             holds = run_order(order, output, failures)
         if not holds:
             raise typer.Exit(1)
@@ -190,8 +234,10 @@ def run(
         for name, document in policies:
             recorder = recorder_of(record, record_max, document, seed, options.features)
             with progress(f"simulate {name}") as update:
-                own = msgspec.structs.replace(options, plugins=plugins_of(document))
-                reports.append(simulate(loaded.workload, name, document, own, update, recorder))
+                with_plugins = msgspec.structs.replace(options, plugins=plugins_of(document))
+                reports.append(
+                    simulate(loaded.workload, name, document, with_plugins, update, recorder)
+                )
             if recorder is not None:
                 recorder.close()
                 if recorder.cut:
@@ -209,6 +255,29 @@ def run(
         emit({"reports": [summary(r) for r in reports], "skipped": loaded.skipped}, output)
     if require_all and any(report.pending for report in reports):
         raise typer.Exit(1)
+
+
+def _run_trace(
+    name: str,
+    inputs: list[str],
+    policies: list[str],
+    seed: int,
+    seeds: int | None,
+    jobs: int,
+    output: Output,
+    plot_file: Path | None,
+) -> None:
+    """--trace: everything is checked before anything runs."""
+    seeds = seeds or SEEDS
+    check_seeds(seed, seeds)
+    check_target("--plot", plot_file)
+    order = Order(read_trace_policies(policies), seed, seeds, jobs or os.cpu_count() or 1)
+    try:
+        if plot_file is not None:
+            plot_format(plot_file)
+        run_trace(order, read_trace(name, inputs), output, plot_file)
+    except PlotError as error:
+        raise bad_input(str(error)) from None
 
 
 def _refuse(given: dict[str, object], why: str) -> None:

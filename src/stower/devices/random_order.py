@@ -1,0 +1,34 @@
+"""Which device, where several would do: any of them, with equal chances.
+
+A device's number is a hash of its name and of who claims: no generator, so that the same claims get
+the same devices from any engine that sees the same.
+"""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from stower.devices.allocator import Candidate, Prefer
+from stower.devices.capacity import Amount
+from stower.devices.fits import Rules
+from stower.devices.requests import Alternative
+from stower.model.kinds import ResourceClaim
+
+
+def by_chance(alternative: Alternative, candidate: Candidate, amounts: dict[str, Amount]) -> int:
+    """All are alike as long as nobody in particular asks: whether there are devices does not depend
+    on their order."""
+    return 0
+
+
+def drawn(rules: Rules, claims: Iterable[ResourceClaim]) -> Rules:
+    """The rules with an order of these claims' own, if it is by chance."""
+    if rules.prefer is not by_chance:
+        return rules
+    return rules._replace(prefer=_shuffled(" ".join(claim.metadata.uid for claim in claims)))
+
+
+def _shuffled(uids: str) -> Prefer:
+    def number(alternative: Alternative, candidate: Candidate, amounts: dict[str, Amount]) -> bytes:
+        return blake2b(f"{uids} {candidate.record.key}".encode(), digest_size=8).digest()
+
+    return number

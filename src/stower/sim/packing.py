@@ -1,0 +1,101 @@
+"""The allocation rate of a packing policy: pods of a trace arrive until the GPUs are overfull.
+
+The rule of the OpenB studies: pods come one after another and none leaves; one that fits nowhere
+has arrived all the same, and is not tried again. What counts is how much of the GPUs is allocated
+by the time that so much has been asked for.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from stower.assembly import build_engine
+from stower.framework.events import WatchType
+from stower.model.errors import InvalidObject
+from stower.sim.openb_devices import Maker, Task, Trace, device_class, node_of, slice_of
+from stower.sim.packing_policies import PackingBaseline, configuration
+from stower.sim.world import World
+
+LOAD_MAX: Final = 130  # % of the GPUs that are asked for in the end
+PERCENT: Final = 100
+
+OnLoad = Callable[[int], None]  # told of each whole percent that has arrived
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One policy under one seed. `curve`: % allocated when 0, 1, ... LOAD_MAX % had arrived."""
+
+    policy: str
+    seed: int
+    curve: tuple[float, ...]
+    arrived: int
+    placed: int
+
+
+def check_trace(trace: Trace) -> None:
+    """Raise InvalidObject for a trace that never fills a GPU."""
+    if not trace.machines:
+        raise InvalidObject("nodes", 0, "a node list with at least one node that has GPUs")
+    if not any(task.milli for task in trace.tasks):
+        raise InvalidObject("pods", 0, "a pod list with at least one pod that asks for GPUs")
+    names = Counter(machine.name for machine in trace.machines)
+    for name, count in names.items():
+        if not name or count > 1:
+            raise InvalidObject("sn", name, "a name for each node, of that node alone")
+
+
+def arrivals(trace: Trace, seed: int) -> list[Task]:
+    """The whole trace, shuffled; then pods of it at random (any may come again) until the next
+    would pass LOAD_MAX % of the GPUs. The trace must pass check_trace."""
+    chance = random.Random(seed)
+    found = list(trace.tasks)
+    chance.shuffle(found)
+    most = LOAD_MAX * trace.capacity_milli
+    load = sum(task.milli for task in found)
+    while True:
+        task = trace.tasks[chance.randrange(len(trace.tasks))]
+        if (load + task.milli) * PERCENT > most:
+            return found
+        found.append(task)
+        load += task.milli
+
+
+def run_policy(trace: Trace, policy: str, seed: int, on_load: OnLoad | None = None) -> Run:
+    """Let all pods of the seed arrive under the policy. The same trace, policy and seed give the
+    same run."""
+    engine = build_engine(configuration(policy), seed=seed, plugins=(PackingBaseline,))
+    world = World(engine, lambda _: None)
+    machines = trace.machines
+    world.start(map(node_of, machines), (), (device_class(), *map(slice_of, machines)))
+    maker = Maker()
+    capacity = trace.capacity_milli
+    coming = arrivals(trace, seed)
+    curve: list[float] = []
+    arrived = used = placed = 0
+    for number, task in enumerate(coming):
+        # Before the pod that passes a load, that load has arrived.
+        while len(curve) <= LOAD_MAX and (arrived + task.milli) * PERCENT > len(curve) * capacity:
+            curve.append(PERCENT * used / capacity)
+            if on_load is not None:
+                on_load(len(curve) - 1)
+        arrived += task.milli
+        if _place(world, maker, task, f"{seed}-{number}"):
+            used += task.milli
+            placed += 1
+    curve += [PERCENT * used / capacity] * (LOAD_MAX + 1 - len(curve))
+    return Run(policy, seed, tuple(curve), len(coming), placed)
+
+
+def _place(world: World, maker: Maker, task: Task, name: str) -> bool:
+    """Whether there was a node for the pod; otherwise it is gone again."""
+    pod, claim = maker.make(task, name)
+    if claim is not None:
+        world.happen(WatchType.ADDED, claim)
+    world.add_pod(pod)
+    if world.pods[name].spec.node_name:
+        return True
+    world.delete_pod(name)
+    return False

@@ -1,0 +1,120 @@
+"""stower simulate --trace: packing policies over a GPU trace, from files to figures."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from stower.cli.main import app
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\nn-0,8000,8192,0,\nn-1,8000,8192,2,T4\n"
+NODES += "n-2,16000,16384,4,V100\n"
+PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
+PODS += "p-0,1000,1024,1,600,\np-1,1000,1024,1,1000,T4\np-2,500,512,0,0,\np-3,2000,512,1,300,\n"
+
+
+def stower(*arguments: str | Path) -> Result:
+    """A run of the verb over the trace."""
+    return CliRunner().invoke(app, ["simulate", "--trace", "openb", *map(str, arguments)])
+
+
+def refusal(*arguments: str | Path) -> str:
+    """The error of a run that must end with 2."""
+    run = stower(*arguments)
+    assert (2, "") == (run.exit_code, run.stdout)
+    return run.stderr.removeprefix("stower: error: ").rstrip("\n")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder as it is published, with other lists beside those that are taken."""
+    (tmp_path / "openb_node_list_all_node.csv").write_text(NODES)
+    (tmp_path / "openb_pod_list_default.csv").write_text(PODS)
+    (tmp_path / "openb_pod_list_other.csv").write_text("not read")
+    return tmp_path
+
+
+def report(*arguments: str | Path) -> Any:
+    """What a run says as JSON."""
+    run = stower(*arguments, "-o", "json")
+    assert 0 == run.exit_code, run.stderr
+    return json.loads(run.stdout)
+
+
+def test_policies_are_compared_in_a_table(folder: Path) -> None:
+    """A row each, in the order in which they were named."""
+    run = stower(
+        folder, "--policy", "best-fit", "--policy", "random", "--seeds", "2", "--jobs", "1"
+    )
+    assert 0 == run.exit_code, run.stderr
+    rows = [line.split() for line in run.stdout.splitlines()]
+    assert ["policy", "90", "%", "sd", "100", "%", "sd", "130", "%", "sd"] == rows[1]
+    assert ["best-fit", "random"] == [row[0] for row in rows[2:4]]
+    assert "2 nodes, 6 GPUs, 4 pods, 2 seeds" in run.stdout
+
+
+def test_json_has_the_curve_of_each_seed_and_their_mean(folder: Path) -> None:
+    """One figure for each whole percent from 0 to 130; yaml says the same."""
+    found = report(folder, "--policy", "best-fit", "--seeds", "3", "--seed", "5", "--jobs", "1")
+    assert (2, 6, 4, [5, 7]) == tuple(found[key] for key in ("nodes", "gpus", "pods", "seeds"))
+    (policy,) = found["policies"]
+    assert [5, 6, 7] == [run["seed"] for run in policy["runs"]]
+    curves = [policy["curve"], *(run["curve"] for run in policy["runs"])]
+    assert {131} == set(map(len, curves))
+    assert all(curve == sorted(curve) and 0 < curve[-1] <= 100 for curve in curves)
+    for load, figures in policy["at"].items():
+        values = [run["curve"][int(load)] for run in policy["runs"]]
+        assert pytest.approx(sum(values) / 3, abs=1e-3) == figures["mean"]
+        assert figures["mean"] == policy["curve"][int(load)]
+    arguments = (folder, "--policy", "best-fit", "--seeds", "3", "--seed", "5", "--jobs", "1")
+    assert found == yaml.safe_load(stower(*arguments, "-o", "yaml").stdout)
+
+
+def test_processes_change_nothing(folder: Path) -> None:
+    """Runs end in any order, and are told in one."""
+    arguments = (folder, "--policy", "first-fit", "--policy", "dot-product", "--seeds", "2")
+    assert report(*arguments, "--jobs", "1") == report(*arguments, "--jobs", "2")
+
+
+def test_lists_are_named_one_by_one_and_ten_seeds_are_usual(folder: Path) -> None:
+    """In any order."""
+    lists = (folder / "openb_pod_list_default.csv", folder / "openb_node_list_all_node.csv")
+    arguments = ("--policy", "best-fit", "--jobs", "1")
+    found = report(*lists, *arguments)
+    assert found == report(folder, *arguments)
+    assert [0, 9] == found["seeds"]
+
+
+def test_plot_draws_a_line_for_each_policy(folder: Path, tmp_path: Path) -> None:
+    """The same curves give the same bytes."""
+    pytest.importorskip("matplotlib")
+    pictures = []
+    for name in ("a.svg", "b.svg"):
+        arguments = ("--policy", "best-fit", "--seeds", "1", "--plot", tmp_path / name)
+        assert 0 == stower(folder, *arguments).exit_code
+        pictures.append((tmp_path / name).read_bytes())
+    assert pictures[0] == pictures[1]
+    assert b"best-fit" in pictures[0]
+
+
+def test_what_is_missing_or_unknown_is_said(folder: Path, tmp_path: Path) -> None:
+    """Before anything runs."""
+    known = "random, first-fit, best-fit, dot-product, fgd, dgf"
+    assert f"--policy: got 'x', want one of {known}" == refusal(folder, "--policy", "x")
+    assert "--trace: want INPUT, a folder or a node list and a pod list" == refusal()
+    pods = folder / "openb_pod_list_default.csv"
+    said = "nodes: got 0, want a node list with at least one node that has GPUs"
+    assert f"{pods}: {said}" == refusal(pods)
+    assert "No such file or directory" in refusal(folder / "none.csv")
+    assert "name that ends in .svg or .png" in refusal(folder, "--plot", tmp_path / "a.gif")
+    assert "--config: it does not go with --trace" == refusal(folder, "--config", "a.yaml")
+    assert "--faults: it does not go with --trace" == refusal(folder, "--faults", "all")
+    pods.unlink()
+    assert f"{folder}: want openb_pod_list_default.csv (or .gz) in it" == refusal(folder)
+    run = CliRunner().invoke(app, ["simulate", "--trace", "azure", str(folder)])
+    assert "--trace: got 'azure', want one of openb" in run.stderr
+    run = CliRunner().invoke(app, ["simulate", "--policy", "random", str(folder)])
+    assert "--policy: it goes with --trace" in run.stderr
