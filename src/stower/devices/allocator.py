@@ -111,7 +111,7 @@ class _Search:
         ]
         self._take_stock()
         self.free = {
-            number: view.free_counters(devices)
+            number: view.pool.free_counters(devices)
             for number, view in enumerate(views)
             if view.pool.counters and not view.is_incomplete and not view.fault
         }

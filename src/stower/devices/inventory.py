@@ -20,6 +20,7 @@ from stower.model.kinds.resource_slice import (
     DeviceAttribute,
     DeviceTaint,
     ResourceSlice,
+    ResourceSliceSpec,
 )
 from stower.model.quantity import quantity_of
 from stower.model.selectors import NodeSelector, node_selector_matches
@@ -50,7 +51,7 @@ class Content:
         self.binds_to_node = bool(device.binds_to_node)
         self.binding_conditions = device.binding_conditions
         self.binding_failure_conditions = device.binding_failure_conditions
-        self._quantities = {n: quantity_of(c.value) for n, c in (device.capacity or {}).items()}
+        self.quantities = {n: quantity_of(c.value) for n, c in (device.capacity or {}).items()}
         self._seen: dict[bool, SeenDevice | str] = {}
         self._matches: dict[tuple[str, bool], bool | str] = {}
 
@@ -87,7 +88,7 @@ class Content:
                 attributes[name] = attribute_value(attribute, list_attributes)
             except CelError as error:
                 return f"attribute {name}: {error}"
-        return SeenDevice(self.driver, attributes, self._quantities, self.is_shared)
+        return SeenDevice(self.driver, attributes, self.quantities, self.is_shared)
 
     def attribute(self, name: str) -> DeviceAttribute | None:
         """The attribute of that fully qualified name (lookupAttribute)."""
@@ -125,6 +126,11 @@ class Record:
         """driver/pool/device."""
         return f"{self.pool[0]}/{self.pool[1]}/{self.name}"
 
+    @property
+    def reached_by(self) -> "Nodes":
+        """Who reaches it, whoever says so."""
+        return self.nodes or Nodes.of(self.slice.spec)
+
 
 class Nodes(msgspec.Struct, frozen=True):
     """Who reaches something: a node, those that a selector chooses, or all."""
@@ -132,6 +138,11 @@ class Nodes(msgspec.Struct, frozen=True):
     name: str | None
     selector: NodeSelector | None
     is_all: bool | None
+
+    @classmethod
+    def of(cls, what: ResourceSliceSpec | Device) -> "Nodes":
+        """As a slice or a device says."""
+        return cls(what.node_name or None, what.node_selector, what.all_nodes)
 
     @property
     def is_given(self) -> bool:
@@ -155,7 +166,7 @@ class Part:
         self.slice = slice_
         self.records = records
         spec = slice_.spec
-        self.nodes = Nodes(spec.node_name or None, spec.node_selector, spec.all_nodes)
+        self.nodes = Nodes.of(spec)
         self.per_device = bool(spec.per_device_node_selection)
         self.has_counters = bool(spec.shared_counters)
         # Only here, and of one node: nobody else need look at it.
@@ -196,6 +207,19 @@ class Pool:
             for counter_set in part.slice.spec.shared_counters or ()
             for name, counter in counter_set.counters.items()
         }
+
+    def free_counters(self, devices: Devices) -> dict[tuple[str, str], int]:
+        """What is left of them: each device in use takes its part once, however many share it
+        (kubernetes/kubernetes#134103)."""
+        free = dict(self.counters)
+        if not free:
+            return free
+        for name in devices.used(self.id):
+            record = self.records.get(name)
+            for counter, nano in record.content.counters.items() if record is not None else ():
+                if counter in free:
+                    free[counter] -= nano
+        return free
 
     @property
     def is_sound(self) -> bool:
@@ -251,20 +275,6 @@ class PoolView:
                 return f"duplicate device name {record.name}"
             names.add(record.name)
         return self.pool.counter_fault if partitionable else ""
-
-    def free_counters(self, devices: Devices) -> dict[tuple[str, str], int]:
-        """What is left of the pool's counters: each device in use takes its part once, however
-        many share it (kubernetes/kubernetes#134103)."""
-        free = dict(self.pool.counters)
-        if not free:
-            return free
-        for name in devices.used(self.pool.id):
-            record = self.pool.records.get(name)
-            if record is not None:
-                for counter, nano in record.content.counters.items():
-                    if counter in free:
-                        free[counter] -= nano
-        return free
 
 
 Views = tuple[PoolView, ...]
@@ -333,7 +343,7 @@ class Inventory:
         for device in spec.devices or ():
             nodes = None
             if spec.per_device_node_selection:
-                nodes = Nodes(device.node_name or None, device.node_selector, device.all_nodes)
+                nodes = Nodes.of(device)
             taints = device.taints or ()
             tainted = [r.spec.taint for r in rules if _chooses(r, spec.driver, pool[1], device)]
             records.append(

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from stower.devices.capacity import amount
-from stower.devices.inventory import Inventory, Nodes, Pool, Record
+from stower.devices.inventory import Inventory, Pool, Record
 from stower.model.kinds import Node, ResourceClaim
 from stower.model.kinds.resource_claim import DeviceResult
 from stower.model.kinds.resource_slice import QuantityText
@@ -81,7 +81,7 @@ def overview(devices: Devices, nodes: Iterable[Node], only: str = "") -> Overvie
     found: list[DeviceState] = []
     for id, pool in sorted(inventory.pools.items()):
         is_meant = only in ("", pool.id[1], pool.key)
-        records = [r for r in _records(pool) if is_meant or (node and _reaches(r, node))]
+        records = [r for r in _records(pool) if is_meant or (node and r.reached_by.include(node))]
         if not is_meant and not records:
             continue
         state = _pool(pool, devices)
@@ -95,15 +95,6 @@ def overview(devices: Devices, nodes: Iterable[Node], only: str = "") -> Overvie
 def _records(pool: Pool) -> Iterator[Record]:
     for part in pool.parts:
         yield from part.records
-
-
-def _reaches(record: Record, node: Node) -> bool:
-    return _who(record).include(node)
-
-
-def _who(record: Record) -> Nodes:
-    spec = record.slice.spec
-    return record.nodes or Nodes(spec.node_name or None, spec.node_selector, spec.all_nodes)
 
 
 def _holders(devices: Devices) -> dict[PoolID, dict[str, list[Holder]]]:
@@ -129,11 +120,7 @@ def _holder(claim: ResourceClaim, result: DeviceResult) -> Holder:
 
 def _pool(pool: Pool, devices: Devices) -> PoolState:
     fault = pool.counter_fault if pool.is_complete else "not all of its slices are there"
-    left = dict(pool.counters)
-    for name in devices.used(pool.id):
-        record = pool.records.get(name)
-        for counter, nano in record.content.counters.items() if record is not None else ():
-            left[counter] = left.get(counter, 0) - nano
+    left = pool.free_counters(devices)
     counters = {
         f"{counter_set.name}/{name}": Room(
             str(counter.value), _like(left[counter_set.name, name], counter.value)
@@ -155,14 +142,13 @@ def _device(record: Record, pool: Pool, state: PoolState, holders: Iterable[Hold
     content = record.content
     users = [holder for holder in holders if not holder.admin]
     capacity = {}
-    for name, text in _capacities(record).items():
-        total = quantity_of(text)
+    for name, total in content.quantities.items():
         left = total
         for holder in users:
             left = left.sub(quantity_of(holder.amounts.get(name, "0")))
         if users and not content.is_shared:
             left = Quantity.of(0)
-        capacity[name] = Room(str(text), left.canonical())
+        capacity[name] = Room(str(total), left.canonical())
     return DeviceState(
         *record.pool,
         record.name,
@@ -175,11 +161,6 @@ def _device(record: Record, pool: Pool, state: PoolState, holders: Iterable[Hold
     )
 
 
-def _capacities(record: Record) -> dict[str, QuantityText]:
-    device = next(d for d in record.slice.spec.devices or () if d.name == record.name)
-    return {name: capacity.value for name, capacity in (device.capacity or {}).items()}
-
-
 def _withdrawn(record: Record, state: PoolState) -> str:
     """The counter of which others have left too little for the device, or ""."""
     for (counter_set, name), nano in record.content.counters.items():
@@ -190,5 +171,5 @@ def _withdrawn(record: Record, state: PoolState) -> str:
 
 
 def _nodes(record: Record) -> str:
-    who = _who(record)
+    who = record.reached_by
     return who.name or ("all" if who.is_all else "by selector")
