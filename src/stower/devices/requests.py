@@ -17,6 +17,7 @@ from stower.model.kinds.resource_claim import (
     ResourceClaim,
 )
 from stower.model.kinds.resource_slice import DeviceTaint, QuantityText
+from stower.model.taints import tolerated
 
 
 class AllocationError(Exception):
@@ -58,7 +59,7 @@ class Alternative(NamedTuple):
 
     def tolerates(self, taint: DeviceTaint) -> bool:
         """Whether a taint does not keep the request from the device."""
-        return any(tolerates(toleration, taint) for toleration in self.tolerations)
+        return tolerated(self.tolerations, taint)
 
 
 class Constraint(NamedTuple):
@@ -82,20 +83,6 @@ class ClaimPlan(NamedTuple):
 
     requests: tuple[tuple[Alternative, ...], ...]
     constraints: tuple[Constraint, ...]
-
-
-def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Source: dynamic-resource-allocation resourceclaim/devicetoleration.go."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    match toleration.operator:
-        case "" | "Equal":
-            return toleration.value == taint.value
-        case "Exists":
-            return True
-    return False
 
 
 def plan_of(

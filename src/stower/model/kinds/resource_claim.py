@@ -13,6 +13,7 @@ from stower.model.kinds.resource_slice import QuantityText
 from stower.model.meta import ObjectMeta
 from stower.model.numbers import Int64
 from stower.model.selectors import NodeSelector
+from stower.model.taints import Toleration
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 # On a claim that the scheduler has made for a pod's extended resources (KEP-5004).
@@ -25,14 +26,9 @@ ALL: Final = "All"
 DISTINCT_DRIVERS: Final = "/"
 
 
-class DeviceToleration(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """A taint that the request does not mind; for NoExecute, for how long."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-    toleration_seconds: Int64 | None = None
+class DeviceToleration(Toleration, frozen=True, gc=False):
+    """A taint that the request does not mind; for NoExecute, for how long. Operators are Equal and
+    Exists."""
 
 
 class CapacityRequirements(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

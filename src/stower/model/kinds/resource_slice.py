@@ -9,6 +9,7 @@ import msgspec
 from stower.model.meta import ObjectMeta
 from stower.model.numbers import Int64
 from stower.model.selectors import NodeSelector
+from stower.model.taints import Taint
 
 QuantityText = str | Int64 | float
 
@@ -49,12 +50,9 @@ class DeviceCapacity(msgspec.Struct, frozen=True, gc=False, rename="camel", omit
     request_policy: RequestPolicy | None = None
 
 
-class DeviceTaint(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+class DeviceTaint(Taint, frozen=True, gc=False, rename="camel"):
     """A reason not to use the device (None, NoSchedule) or to stop using it (NoExecute)."""
 
-    key: str = ""
-    value: str = ""
-    effect: str = ""
     time_added: str | None = None
 
 
