@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.actors.objects import Object, Objects, is_ending, key_of, name_of, namespace_of, uid_of
-from stower.actors.pods import condition
+from stower.actors.pods import condition, evict
 from stower.actors.resource_claims import used_by
 from stower.actors.runtime import Base, Todo
 from stower.model.taints import Taint, Toleration, tolerates
@@ -34,7 +34,7 @@ class DeviceTaints(Base):
 
     def __init__(self) -> None:
         self._pools: dict[PoolID, dict[str, tuple[int, Taints]]] = {}  # by slice name
-        self._evicted: dict[str, int] = {}  # by uid of a rule, since this has started
+        self._evicted: dict[str, dict[str, None]] = {}  # uids of pods by rule, since this started
 
     def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """A pod that runs on devices; the pods of claims whose devices have other taints now."""
@@ -44,6 +44,8 @@ class DeviceTaints(Base):
         if kind == "resourceclaims":
             return _pods(obj)
         if kind == "devicetaintrules":
+            if old is obj:  # it is gone
+                self._evicted.pop(name_of(obj), None)
             if old is not None and old is not obj and old["spec"] == obj["spec"]:
                 return ()
             claims = seen.all("resourceclaims")
@@ -111,18 +113,11 @@ class DeviceTaints(Base):
         due_ns = min(when_ns for when_ns, _ in hits)
         if due_ns > todo.now_ns:
             todo.at(due_ns)
-        elif condition(pod, "DisruptionTarget") is None:
-            target = {"type": "DisruptionTarget", "status": "True",
-                      "reason": "DeletionByDeviceTaintManager",
-                      "message": "Device Taint manager: deleting due to NoExecute taint",
-                      "lastTransitionTime": time_text(todo.now_ns)}  # fmt: skip
-            todo.patch("pods", pod, {"status": {"conditions": [target]}}, "status")
-        else:
-            for name in dict.fromkeys(rule for _, rule in hits if rule):
-                found = seen.get("devicetaintrules", name)
-                if found is not None:
-                    self._evicted[uid_of(found)] = self._evicted.get(uid_of(found), 0) + 1
-            todo.delete("pods", pod)
+        elif evict(pod, "DeletionByDeviceTaintManager", "Device Taint manager", todo):
+            for _, rule in hits:
+                if rule:
+                    # By uid: what fails is tried again, and is not to be counted twice.
+                    self._evicted.setdefault(rule, {})[uid_of(pod)] = None
 
     def _hits(self, seen: Objects, pod: Object, rules: list[Object]) -> Iterator[Hit]:
         """What ends the pod, and when."""
@@ -160,7 +155,7 @@ class DeviceTaints(Base):
 
     def _told(self, seen: Objects, rule: Object) -> Object:
         effect = rule["spec"]["taint"]["effect"]
-        evicted = self._evicted.get(uid_of(rule), 0)
+        evicted = len(self._evicted.get(name_of(rule), ()))
         since = f"{_count(evicted, 'pod')} evicted since starting the controller." * bool(evicted)
         if effect == "None":
             return _condition("False", "NoEffect", self._preview(seen, rule), since)

@@ -19,7 +19,7 @@ from stower.actors.objects import (
     namespace_of,
     uid_of,
 )
-from stower.actors.pods import condition, is_finished
+from stower.actors.pods import condition, evict, is_finished
 from stower.actors.runtime import Base, Todo
 from stower.model.taints import Taint, Toleration, tolerates
 from stower.model.times import SECOND_NS, time_ns, time_text
@@ -146,15 +146,8 @@ class NodeLifecycle(Base):
             return
         if evicted_ns > todo.now_ns:
             todo.at(evicted_ns)
-            return
-        if condition(pod, "DisruptionTarget") is None:
-            target = {"type": "DisruptionTarget", "status": "True",
-                      "reason": "DeletionByTaintManager",
-                      "message": "Taint manager: deleting due to NoExecute taint",
-                      "lastTransitionTime": time_text(todo.now_ns)}  # fmt: skip
-            todo.patch("pods", pod, {"status": {"conditions": [target]}}, "status")
-            return
-        todo.delete("pods", pod)
+        else:
+            evict(pod, "DeletionByTaintManager", "Taint manager", todo)
 
     def _evicted_at(self, pod: Object, node: Object, now_ns: int) -> int | None:
         """When the node's NoExecute taints end the pod; None: never."""

@@ -7,8 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from stower.actors.objects import RESOURCES, Object, is_ending, name_of, namespace_of, uid_of
+from stower.actors.runtime import Todo
 from stower.model.selectors import LabelSelector
-from stower.model.times import time_ns
+from stower.model.times import time_ns, time_text
 
 TEMPLATE_HASH: Final = "pod-template-hash"
 REVISION_HASH: Final = "controller-revision-hash"
@@ -32,6 +33,19 @@ def condition(obj: Object, type: str) -> Object | None:
         if found.get("type") == type:
             return dict(found)
     return None
+
+
+def evict(pod: Object, reason: str, manager: str, todo: Todo) -> bool:
+    """Tell whom a NoExecute taint disrupts, then delete the pod; whether it has come to that."""
+    is_told = condition(pod, "DisruptionTarget") is not None
+    if is_told:
+        todo.delete("pods", pod)
+    else:
+        target = {"type": "DisruptionTarget", "status": "True", "reason": reason,
+                  "message": f"{manager}: deleting due to NoExecute taint",
+                  "lastTransitionTime": time_text(todo.now_ns)}  # fmt: skip
+        todo.patch("pods", pod, {"status": {"conditions": [target]}}, "status")
+    return is_told
 
 
 def phase(pod: Object) -> str:

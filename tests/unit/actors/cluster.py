@@ -49,6 +49,7 @@ class Cluster:
         self.actors = build_actors(self.cluster, collections)
         self.engine: Engine | None = build_engine(seed=1) if scheduler else None
         self.requests: list[tuple[str, str, int]] = []
+        self.failing: list[tuple[str, str]] = []  # method and path of requests that fail once
         self.watches = {}
         for kind in self.actors.kinds:
             listed = self.get(path_to(kind))
@@ -70,6 +71,9 @@ class Cluster:
         self, method: str, path: str, body: Any = None, kind: str = JSON, query: Any = ()
     ) -> tuple[int, Object]:
         """Status and answer of one request."""
+        if (method, path) in self.failing:
+            self.failing.remove((method, path))
+            return 500, {"message": "it fails once"}
         data = (
             b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         )
