@@ -7,6 +7,7 @@ import pytest
 
 from stower.devices.allocator import GaveUp, Given, allocate
 from stower.devices.inventory import Inventory
+from stower.devices.lacking import lacking
 from stower.devices.requests import AllocationError, plan_of
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import DeviceClass, Node, ResourceClaim, ResourceSlice
@@ -102,6 +103,41 @@ def test_devices_are_given_exactly_where_there_are_some() -> None:
 def test_devices_are_given_exactly_where_there_are_some_in_5000_worlds() -> None:
     for seed in range(500, 5_500):
         check(seed)
+
+
+@pytest.mark.behaviour("S2.39")
+def test_what_stands_in_the_way_of_a_device_is_said_exactly_where_something_does() -> None:
+    """Each request of a world by itself, for one device."""
+    seen: set[str] = set()
+    for seed in range(300):
+        world = DeviceWorld(seed)
+        devices = devices_of(world)
+        devices.part(Inventory).refresh()
+        for request in (r for claim in world.claims for r in claim["spec"]["devices"]["requests"]):
+            if "exactly" in request:
+                exactly = {**request["exactly"], "allocationMode": "ExactCount", "count": 1}
+                one = {"name": request["name"], "exactly": exactly}
+                claim = {**world.claims[0], "spec": {"devices": {"requests": [one]}}}
+                for node in world.nodes:
+                    seen |= obstacles_told(world, devices, claim, node)
+    words = {"held", "taint", "is left", "leave too little", "no capacity"}
+    assert set() == {word for word in words if not any(word in why for why in seen)}
+
+
+def obstacles_told(world: DeviceWorld, devices: Devices, claim: Any, node: Any) -> set[str]:
+    """Of a claim for one device; each was compared with the model."""
+    classes = {name: msgspec.convert(c, DeviceClass) for name, c in world.classes.items()}
+    plan = plan_of(msgspec.convert(claim, ResourceClaim), 0, classes, GATES)
+    on = msgspec.convert(node, Node)
+    views = devices.part(Inventory).views(on)
+    model = World(node, world.slices, world.classes, world.alone, world.shares)
+    (lack,) = lacking([plan], views, on, devices, GATES)
+    told = {(*found.record.pool, found.record.name): found.why for found in lack.devices}
+    for record in (record for view in views for record in view.records):
+        id = (*record.pool, record.name)
+        fault = model.fault([claim], [(0, lack.alternative.name, "", id)])
+        assert bool(fault) == bool(told.get(id, "of another class")), (id, fault, told)
+    return {*told.values()}
 
 
 def test_a_search_that_runs_out_of_steps_says_so() -> None:

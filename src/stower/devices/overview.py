@@ -76,7 +76,7 @@ def overview(devices: Devices, nodes: Iterable[Node], only: str = "") -> Overvie
     inventory = devices.part(Inventory)
     inventory.refresh()
     node = next((node for node in nodes if node.metadata.name == only), None)
-    holders = _holders(devices)
+    held = holders(devices)
     pools: list[PoolState] = []
     found: list[DeviceState] = []
     for id, pool in sorted(inventory.pools.items()):
@@ -86,7 +86,7 @@ def overview(devices: Devices, nodes: Iterable[Node], only: str = "") -> Overvie
             continue
         state = _pool(pool, devices)
         pools.append(state)
-        found += (_device(r, pool, state, holders.get(id, {}).get(r.name, ())) for r in records)
+        found += (_device(r, pool, state, held.get(id, {}).get(r.name, ())) for r in records)
     if only and not pools and node is None:
         return None
     return Overview(tuple(pools), tuple(found))
@@ -97,7 +97,8 @@ def _records(pool: Pool) -> Iterator[Record]:
         yield from part.records
 
 
-def _holders(devices: Devices) -> dict[PoolID, dict[str, list[Holder]]]:
+def holders(devices: Devices) -> dict[PoolID, dict[str, list[Holder]]]:
+    """Who has the devices of each pool, by name, in order of claims."""
     found: dict[PoolID, dict[str, list[Holder]]] = {}
     for claim in sorted(devices.claims(), key=lambda claim: claim.metadata.key):
         allocation = claim.status.allocation
@@ -123,7 +124,7 @@ def _pool(pool: Pool, devices: Devices) -> PoolState:
     left = pool.free_counters(devices)
     counters = {
         f"{counter_set.name}/{name}": Room(
-            str(counter.value), _like(left[counter_set.name, name], counter.value)
+            str(counter.value), amount_like(left[counter_set.name, name], counter.value)
         )
         for part in pool.parts
         for counter_set in part.slice.spec.shared_counters or ()
@@ -132,7 +133,7 @@ def _pool(pool: Pool, devices: Devices) -> PoolState:
     return PoolState(*pool.id, pool.generation, len(pool.parts), pool.count, counters, fault)
 
 
-def _like(nano: int, text: QuantityText) -> str:
+def amount_like(nano: int, text: QuantityText) -> str:
     """An amount in the notation of another."""
     return Quantity(nano, NANO, quantity_of(text).format).canonical()
 
@@ -156,7 +157,7 @@ def _device(record: Record, pool: Pool, state: PoolState, holders: Iterable[Hold
         content.is_shared,
         holders,
         capacity,
-        tuple(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in record.taints),
+        tuple(map(str, record.taints)),
         state.fault or ("" if users else _withdrawn(record, state)),
     )
 

@@ -33,12 +33,14 @@ FIXES_MAX: Final = 16
 
 
 class Refusal(msgspec.Struct, frozen=True, rename="camel"):
-    """So many nodes were refused by a plugin, for these reasons."""
+    """So many nodes were refused by a plugin, for these reasons. `details`: what else there is to
+    say of the first of the examples, line by line."""
 
     plugin: str
     reasons: tuple[str, ...]
     nodes: int
     examples: tuple[str, ...]
+    details: tuple[str, ...] = ()
 
 
 class Score(msgspec.Struct, frozen=True, rename="camel"):
@@ -117,7 +119,7 @@ def _placed(entry: PodEntry, state: ClusterState, profile: Profile) -> Explanati
         state.displace(entry)
         verdict = plain.judge(profile, state, shape, entry.pod)
         scores = _scores(profile, state, shape, entry.pod, verdict, name)
-        refused = _refusals(verdict, state)
+        refused = _refusals(verdict, state, entry.pod)
     return Explanation(
         entry.pod.key, "placed", name, nodes=state.node_count,
         feasible=int(np.count_nonzero(verdict.feasible)), refused=refused, scores=scores,
@@ -144,7 +146,7 @@ class _Case:
         if row >= 0 and not gates:
             return Explanation(
                 pod.key, "fits", state.names[row], nodes=state.node_count, feasible=feasible,
-                refused=_refusals(verdict, state), scores=scores,
+                refused=_refusals(verdict, state, pod), scores=scores,
             )  # fmt: skip
         rows = self._closest(verdict) if row < 0 else [row]
         diagnosis = verdict.diagnosis(state.node_count)
@@ -157,7 +159,7 @@ class _Case:
             state.node_count,
             feasible,
             gates,
-            _refusals(verdict, state),
+            _refusals(verdict, state, pod),
             ("gates removed",) if gates else _wakes(profile, waits),
             scores,
             () if gates else self._candidates(),
@@ -348,7 +350,7 @@ class _Applied:
 # In words
 
 
-def _refusals(verdict: plain.Verdict, state: ClusterState) -> tuple[Refusal, ...]:
+def _refusals(verdict: plain.Verdict, state: ClusterState, pod: Pod) -> tuple[Refusal, ...]:
     """Who refused how many nodes, most first."""
     if verdict.pre_filter is not None:
         plugin, rejection = verdict.pre_filter
@@ -359,12 +361,13 @@ def _refusals(verdict: plain.Verdict, state: ClusterState) -> tuple[Refusal, ...
         refused = verdict.rejection(numbers[0])
         if refused is not None:
             found.setdefault(refused, []).extend(numbers)
-    result = [
-        Refusal(
-            plugin, why.reasons, len(rows), tuple(state.names[r] for r in rows[: plain.EXAMPLES])
-        )
-        for (plugin, why), rows in found.items()
-    ]
+    plugins = {plugin.name: plugin for plugin in verdict.profile.filters}
+    result = []
+    for (name, why), numbers in found.items():
+        examples = tuple(state.names[row] for row in numbers[: plain.EXAMPLES])
+        asked = plugins.get(name)  # none of them, where all nodes were narrowed down to a few
+        details = asked.details(pod, verdict.shape, state, numbers[0]) if asked is not None else ()
+        result.append(Refusal(name, why.reasons, len(numbers), examples, tuple(details)))
     return tuple(sorted(result, key=lambda r: (-r.nodes, r.plugin, r.reasons)))
 
 

@@ -233,6 +233,10 @@ class Plugin:
         """The filter as amounts, for one that has `dry_runs`; None where it is not of that kind."""
         return None
 
+    def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
+        """More about this plugin's refusal of the row, line by line, for people."""
+        return ()
+
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """What would lift this plugin's refusal of the row, or of the pod as a whole; what people
         would rather do comes first. Where a fix leads to another refusal, it is asked again."""

@@ -25,6 +25,10 @@ class Taint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     value: str = ""
     effect: str = ""
 
+    def __str__(self) -> str:
+        """As kubectl takes it."""
+        return f"{self.key}{'=' if self.value else ''}{self.value}:{self.effect}"
+
 
 class Toleration(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """A taint that a pod puts up with."""

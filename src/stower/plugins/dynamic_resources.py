@@ -5,7 +5,7 @@ it. Different from upstream: the search for devices is complete, and given steps
 lower priority are evicted for their devices.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,12 +14,16 @@ import numpy as np
 from stower.devices.allocator import STEPS_MAX
 from stower.devices.best_fit import best_fit
 from stower.devices.fits import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, Fits, Rules
+from stower.devices.lacking import Lack, lacking
+from stower.devices.overview import Holder
 from stower.devices.random_order import by_chance, drawn
 from stower.devices.requests import AllocationError
 from stower.devices.results import allocation_of
+from stower.framework import fixes
 from stower.framework.args import Args, convert_args, invalid
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun, TrialRun
+from stower.framework.fixes import NODE, Fix
 from stower.framework.guard import PluginError
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.post_filter import Failure, Remedy
@@ -50,7 +54,7 @@ from stower.plugins.group_claims import unreserved
 from stower.plugins.node_affinity import match_term
 from stower.plugins.share_ids import share_ids
 from stower.state.arrays import Bools, Ints
-from stower.state.cluster import ClusterState
+from stower.state.cluster import ClusterState, PodEntry
 from stower.state.devices import claim_refs, extended_owner
 from stower.state.shapes import Shape
 
@@ -331,6 +335,39 @@ class DynamicResources(Plugin):
 
         return lambda row: TrialRun(state, row, ask)
 
+    def _lacks(
+        self, pod: Pod, shape: Shape, state: ClusterState, row: int
+    ) -> Iterator[tuple[str, Lack]]:
+        """Each request that is not met yet, with the key of its claim."""
+        claims = self.claims(pod, state)
+        if isinstance(claims, str):
+            return
+        more = self._extended(pod, shape, state, row)
+        wanted = [claim for claim in claims if claim.status.allocation is None]
+        wanted += [more[0]] if more is not None else []
+        fits = state.devices.part(Fits)
+        try:
+            plans = fits.plans(wanted, self._rules)
+        except AllocationError:
+            return  # which the refusal has said
+        views, node = fits.views(state, row, self._rules), state.node_at(row)
+        for lack in lacking(plans, views, node, state.devices, self._rules.gates):
+            yield wanted[lack.claim].metadata.key, lack
+
+    def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
+        """What is wrong with each device."""
+        for key, lack in self._lacks(pod, shape, state, row):
+            yield from lack.lines(key)
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """Those leave that have a device."""
+        for _, lack in self._lacks(pod, shape, state, row):
+            for device in lack.devices:
+                users = _users(device.holders, state)
+                if users:
+                    text = f"{device.record.key} of {NODE} is held by {fixes.names(users)}"
+                    yield Fix(text, 1.0 + len(users), gone=users)
+
     # Score
 
     def speaks(self, pod: Pod, state: ClusterState) -> bool:
@@ -513,3 +550,15 @@ class DynamicResources(Plugin):
 def _failed(error: AllocationError, claims: Sequence[ResourceClaim]) -> PluginError:
     keys = tuple(claim.metadata.key for claim in claims)
     return PluginError(f'running "DynamicResources" filter plugin: {error.message(keys)}')
+
+
+def _users(holders: Iterable[Holder], state: ClusterState) -> tuple[PodEntry, ...]:
+    """The placed pods that use the holders' claims."""
+    found: dict[str, PodEntry] = {}
+    for holder in holders:
+        found |= state.devices.users(holder.claim)
+        claim = state.devices.claim(holder.claim)
+        owner = state.pods.get(extended_owner(claim)) if claim is not None else None
+        if owner is not None and owner.row >= 0:
+            found[owner.uid] = owner
+    return tuple(found.values())

@@ -82,7 +82,7 @@ class TaintToleration(Plugin):
             for taint in state.node_at(row).spec.taints or ()
             if self._refuses((taint,), shape)
         ]
-        said = ", ".join(f"{t.key}={t.value}:{t.effect}".replace("=:", ":") for t in taints)
+        said = ", ".join(map(str, taints))
         more = (Toleration(t.key, "Equal", t.value, t.effect) for t in taints)
         mended = with_spec(pod, tolerations=(*(pod.spec.tolerations or ()), *more))
         yield Fix(f"tolerate {said} of {NODE}", float(len(taints)), pod=mended)

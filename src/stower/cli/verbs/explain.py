@@ -233,6 +233,12 @@ def _print(found: Explanation) -> None:
             )  # fmt: skip
         say("")
         out.print(shown)
+        for refusal in found.refused:
+            if refusal.details:
+                say("")
+                say(f"{refusal.plugin} on {refusal.examples[0]}:")
+                for line in refusal.details:
+                    say(f"  {line}")
     if found.waits_for:
         say("")
         flush = "" if found.gates else "; or after five minutes"

@@ -1,0 +1,194 @@
+"""What keeps claims from the devices that a node reaches, device by device: for people who ask.
+
+Each device is looked at by itself, as if it alone were asked for. What the search decides is in
+`allocator`; where it finds nothing though enough devices would do, other requests or constraints
+are in the way.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from stower.devices.capacity import taken
+from stower.devices.inventory import PoolView, Record, Views
+from stower.devices.overview import Holder, amount_like, holders
+from stower.devices.requests import Alternative, ClaimPlan
+from stower.framework.device_gates import DeviceGates
+from stower.model.kinds import Node
+from stower.model.kinds.device_class import DeviceSelector
+from stower.state.devices import UNUSED, Devices
+
+NAMES_SHOWN: Final = 3
+REASONS_SHOWN: Final = 8
+OTHER: Final = "a selector does not choose it"
+
+
+class Obstacle(NamedTuple):
+    """Why a device would not do, "" where it would. `holders`: who would have to give it back."""
+
+    record: Record
+    why: str
+    holders: tuple[Holder, ...] = ()
+
+
+class Lack(NamedTuple):
+    """One request of the claim at that place, or one alternative of it, and each device of its
+    class that the node reaches."""
+
+    claim: int
+    alternative: Alternative
+    devices: tuple[Obstacle, ...]
+
+    def lines(self, key: str) -> Iterator[str]:
+        """In words, of the claim of that key: how many devices would do, the others by reason."""
+        wanted, good = self.alternative, sum(not device.why for device in self.devices)
+        count = "all" if wanted.takes_all else f"{wanted.number}"
+        yield (
+            f"claim {key}, request {wanted.full_name}: {count} of class {wanted.class_name} asked "
+            f"for, {good} of {len(self.devices)} would do"
+        )
+        names_by_why: dict[str, list[str]] = {}
+        for device in self.devices:
+            if device.why:
+                names_by_why.setdefault(device.why, []).append(device.record.key)
+        for why, names in [*names_by_why.items()][:REASONS_SHOWN]:
+            more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+            yield f"  {', '.join(names[:NAMES_SHOWN])}{more}: {why}"
+        if len(names_by_why) > REASONS_SHOWN:
+            yield f"  and {len(names_by_why) - REASONS_SHOWN} more reasons"
+
+
+def lacking(
+    plans: Sequence[ClaimPlan], views: Views, node: Node, devices: Devices, gates: DeviceGates
+) -> list[Lack]:
+    """Of all claims, request by request."""
+    held = holders(devices)
+    found = []
+    for claim, plan in enumerate(plans):
+        for alternative in (alternative for request in plan.requests for alternative in request):
+            obstacles: list[Obstacle] = []
+            for view in views:
+                look = _Look(view, devices, gates, alternative, held.get(view.pool.id, {}))
+                obstacles += look.obstacles(node)
+            found.append(Lack(claim, alternative, tuple(obstacles)))
+    return found
+
+
+class _Look:
+    """One pool, for one request."""
+
+    def __init__(
+        self,
+        view: PoolView,
+        devices: Devices,
+        gates: DeviceGates,
+        alternative: Alternative,
+        held: dict[str, list[Holder]],
+    ) -> None:
+        self.pool = view.pool
+        self.fault = "not all slices of its pool are there" if view.is_incomplete else view.fault
+        self.used = devices.used(view.pool.id)
+        self.free = view.pool.free_counters(devices)
+        self.gates = gates
+        self.alternative = alternative
+        self.held = held
+
+    def obstacles(self, node: Node) -> Iterator[Obstacle]:
+        """The devices of the class that the node reaches, those of incomplete pools too."""
+        for record in (record for part in self.pool.parts for record in part.records):
+            if record.reached_by.include(node):
+                others = self._not_chosen(record, self.alternative.class_selectors)
+                if others != OTHER:
+                    yield self._obstacle(record, others)
+
+    def _obstacle(self, record: Record, fault: str) -> Obstacle:
+        fault = fault or self.fault or self._not_chosen(record, self.alternative.selectors)
+        if fault:
+            return Obstacle(record, fault)
+        use = self.used.get(record.name, UNUSED)
+        users = tuple(h for h in self.held.get(record.name, ()) if not h.admin)
+        is_taken = use.alone or (use.shares and not self._is_shared(record))
+        if is_taken and not self.alternative.admin:
+            return Obstacle(record, f"held by {_names(users)}", users)
+        fault = self._tainted(record) or self._not_allowed(record)
+        if fault:
+            return Obstacle(record, fault)
+        short = self._short(record)
+        if short:
+            return Obstacle(record, f"{short}, the rest is held by {_names(users)}", users)
+        if use == UNUSED:
+            return self._withdrawn(record)
+        return Obstacle(record, "")
+
+    def _is_shared(self, record: Record) -> bool:
+        return self.gates.consumable and record.content.is_shared
+
+    def _not_chosen(self, record: Record, selectors: Sequence[DeviceSelector]) -> str:
+        """The selector that does not choose the device, or fails; or ""."""
+        for number, selector in enumerate(selectors):
+            expression = selector.cel.expression if selector.cel is not None else ""
+            found = record.content.match(expression, self.gates.list_attributes)
+            if found is not True:
+                return f"selector #{number}: {found}" if found else OTHER
+        return ""
+
+    def _tainted(self, record: Record) -> str:
+        for taint in record.taints if self.gates.taints else ():
+            if taint.effect != "None" and not self.alternative.tolerates(taint):
+                return f"taint {taint} is not tolerated"
+        return ""
+
+    def _not_allowed(self, record: Record) -> str:
+        """What the device could give to nobody."""
+        requests, capacity = self.alternative.amounts, record.content.capacity
+        if record.content.binding_conditions and not self.gates.binding:
+            return "it must be bound, and the feature DRADeviceBindingConditions is off"
+        if record.content.counters and not self.gates.partitionable:
+            return "it is a partition, and the feature DRAPartitionableDevices is off"
+        if not self.gates.consumable:
+            return ""
+        for name in requests:
+            if name not in capacity:
+                return f"it has no capacity {name}"
+        for name, has in capacity.items():
+            part = taken(has, requests.get(name))
+            if part is None:
+                asked = requests.get(name, "nothing")
+                return f"its request policy does not allow to ask for {asked} of {name}"
+            if part.nano > has.whole.nano:
+                return f"it has {has.whole.text} of {name}, and {part.text} is asked for"
+        return ""
+
+    def _short(self, record: Record) -> str:
+        """The capacity of which too little is left."""
+        if not self._is_shared(record):
+            return ""
+        in_use = dict(self.used.get(record.name, UNUSED).taken)
+        for name, capacity in record.content.capacity.items():
+            part = taken(capacity, self.alternative.amounts.get(name))
+            left = capacity.whole.nano - in_use.get(name, 0)
+            if part is not None and part.nano > left:
+                text = capacity.whole.text
+                return f"{amount_like(left, text)} of {text} {name} is left for {part.text}"
+        return ""
+
+    def _withdrawn(self, record: Record) -> Obstacle:
+        """The counter of which other devices have left too little."""
+        for (counter_set, name), nano in record.content.counters.items():
+            left = self.free.get((counter_set, name), 0)
+            if nano > left:
+                others = (
+                    holder
+                    for other, users in self.held.items()
+                    for holder in users
+                    if not holder.admin
+                    and (counter_set, name) in self.pool.records[other].content.counters
+                )
+                text = f"other devices leave too little of {name} in {counter_set}"
+                return Obstacle(record, text, tuple(others))
+        return Obstacle(record, "")
+
+
+def _names(users: Sequence[Holder]) -> str:
+    keys = [*dict.fromkeys(holder.claim for holder in users)]
+    more = f" and {len(keys) - NAMES_SHOWN} more" if len(keys) > NAMES_SHOWN else ""
+    return f"{', '.join(keys[:NAMES_SHOWN])}{more}"
