@@ -30,6 +30,9 @@ from stower.state.cluster import ClusterState
 from stower.state.devices import is_as_new
 
 CONFLICTS_MAX: Final = 20
+STRIPPED: Final = (
+    "the API server drops the shares of devices: it needs the feature DRAConsumableCapacity"
+)
 # A conflict means that something newer is there; where it does not come, try again on the same.
 NEWS_NS: Final = 3 * SECOND_NS
 
@@ -82,6 +85,7 @@ class ClaimBinding:
         self._conflicts = 0
         self._refused_ns: dict[str, int] = {}  # by key: when the last write met a conflict
         self._released = False
+        self._stripped: dict[str, None] = {}  # claims of which the API server drops a part
 
     @property
     def again_ns(self) -> int | None:
@@ -201,6 +205,9 @@ class ClaimBinding:
                     return f"claim {key} got deallocated elsewhere in the meantime"
                 continue
             if one.allocation is not None and not is_same(known, one.allocation):
+                if is_same(known, one.allocation, but_for_shares=True) and is_late:
+                    self._stripped[key] = None
+                    return f"claim {key}: {STRIPPED}"
                 return f"claim {key} got allocated elsewhere in the meantime"
             if self._binding:
                 found = binding_fault(seen)
@@ -247,7 +254,8 @@ class ClaimBinding:
 
     def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """The pod's reservations; an allocation stays, for the next attempt or whoever is next, and
-        so does the reservation of a group, whose other pods may need it."""
+        so does the reservation of a group, whose other pods may need it. Not one that the API
+        server has made another of: that has devices alone that others share."""
         found: list[Write] = []
         for one in self._wanted:
             seen = state.devices.seen_claim(one.key)
@@ -255,7 +263,10 @@ class ClaimBinding:
                 continue
             state.devices.revoke(seen)
             others = msgspec.to_builtins(_others(seen, self._pod.metadata.uid))
-            patch = {"status": {"reservedFor": others or None}}
+            status: dict[str, Any] = {"reservedFor": others or None}
+            if one.key in self._stripped and not others:
+                status["allocation"] = None
+            patch = {"status": status}
             meta = seen.metadata
             found.append(
                 PatchObject(
@@ -276,12 +287,14 @@ def _after(version: str) -> str:
     return str(int(version) + 1) if version.isdigit() else version
 
 
-def is_same(one: AllocationResult, other: AllocationResult) -> bool:
-    """Whether two allocations are of the same devices and shares."""
+def is_same(one: AllocationResult, other: AllocationResult, but_for_shares: bool = False) -> bool:
+    """Whether two allocations are of the same devices and shares; `but_for_shares`: or would be,
+    had not one of them lost some."""
 
     def devices(allocation: AllocationResult) -> list[tuple[str, ...]]:
         results = allocation.devices.results or ()
-        return [(r.request, r.driver, r.pool, r.device, r.share_id or "") for r in results]
+        shares = ["" if but_for_shares else r.share_id or "" for r in results]
+        return [(r.request, r.driver, r.pool, r.device, s) for r, s in zip(results, shares)]
 
     return devices(one) == devices(other)
 

@@ -246,3 +246,28 @@ def test_a_reservation_that_is_being_taken_back_is_not_counted_on() -> None:
     assert "4" == write.resource_version
     (bind,) = carried_out(write, 5)
     assert isinstance(bind, Bind)
+
+
+class Forgetful(Agreeing):
+    """An API server that does not know of shares, and drops what it does not know."""
+
+    def _put_quietly(self, obj: Any) -> None:
+        if isinstance(obj, ResourceClaim) and obj.status.allocation is not None:
+            fields = msgspec.to_builtins(obj)
+            for result in fields["status"]["allocation"]["devices"]["results"]:
+                result.pop("shareID", None)
+                result.pop("consumedCapacity", None)
+            obj = msgspec.convert(fields, ResourceClaim)
+        super()._put_quietly(obj)
+
+
+@pytest.mark.behaviour("S2.28")
+def test_an_api_server_that_drops_shares_is_found_out() -> None:
+    shared = device_slice("n1", device("gpu-0", "10Gi", shared=True))
+    alone = device_slice("n2", device("gpu-1", "10Gi"))
+    nodes = (make_node("n1"), make_node("n2"))
+    api = Forgetful(build_engine(), *nodes, device_class(), shared, alone, *taking(2, memory="4Gi"))
+    assert ["n2"] == [*api.bound.values()], "a device of one's own needs no share"
+    (waits,) = (name for name in ("p0", "p1") if name not in api.bound)
+    assert "it needs the feature DRAConsumableCapacity" in api.messages[waits]
+    assert () == results(api, claim(f"c{waits[1]}")), "it keeps nobody from the device"
