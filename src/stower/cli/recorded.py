@@ -142,7 +142,7 @@ class _History:
             return
         life, gone = self.lives.get(uid), type is WatchType.DELETED
         if type is WatchType.ADDED and not pod.spec.node_name:
-            owner = _owner(pod)
+            owner = pod.metadata.controller_uid
             if self._owed.get(owner):
                 self._theirs.add(uid)
                 self._instead_of[uid] = self._owed[owner].pop(0)
@@ -179,7 +179,7 @@ class _History:
         if uid in self._theirs and first is pod:
             return
         self._theirs.add(uid)
-        owner = _owner(pod)
+        owner = pod.metadata.controller_uid
         if owner:
             self._owed.setdefault(owner, []).append(first)
 
@@ -261,11 +261,6 @@ def _writes(told: Told) -> list[_Write]:
 
 def _key(obj: ApiObject) -> tuple[type, str]:
     return type(obj), obj.metadata.key
-
-
-def _owner(pod: Pod) -> str:
-    owners = (o.uid for o in pod.metadata.owner_references or () if o.controller)
-    return next(owners, "")
 
 
 def _wishes(pod: Pod) -> Any:

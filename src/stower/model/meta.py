@@ -34,3 +34,14 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     def key(self) -> str:
         """namespace/name, or the name alone where there is no namespace."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The one owner that manages the object."""
+        return next((owner for owner in self.owner_references or () if owner.controller), None)
+
+    @property
+    def controller_uid(self) -> str:
+        """Its uid, or ""."""
+        owner = self.controller
+        return owner.uid if owner is not None else ""

@@ -56,10 +56,10 @@ def is_made_for_group(claim: ResourceClaim, group: PodGroup) -> bool:
 
 def _is_owned(claim: ResourceClaim, namespace: str, group_name: str, uid: str) -> bool:
     """Pods do not know the uid of their group, so that goes by its name."""
-    for owner in claim.metadata.owner_references or ():
-        if not owner.controller or claim.metadata.namespace != namespace:
-            continue
-        is_group = owner.kind == "PodGroup" and owner.api_version.startswith(f"{API_GROUP}/")
-        if (uid and owner.uid == uid) or (group_name and is_group and owner.name == group_name):
-            return True
-    return False
+    owner = claim.metadata.controller
+    if owner is None or claim.metadata.namespace != namespace:
+        return False
+    is_group = owner.kind == "PodGroup" and owner.api_version.startswith(f"{API_GROUP}/")
+    return bool(
+        (uid and owner.uid == uid) or (group_name and is_group and owner.name == group_name)
+    )

@@ -55,7 +55,7 @@ class Allocations:
             claim = self._claims.get(f"{pod.metadata.namespace}/{name}")
             if claim is None:
                 continue
-            if any(o.controller and o.uid == uid for o in claim.metadata.owner_references or ()):
+            if claim.metadata.controller_uid == uid:
                 del self._claims[claim.metadata.key]
                 yield Observed(WatchType.DELETED, claim)
             elif claim.is_reserved_for(uid):

@@ -71,7 +71,7 @@ class Claims:
         elif isinstance(obj, Pod) and (kind is WatchType.DELETED or obj.is_terminal):
             uid = obj.metadata.uid
             for claim in self._server.all(ResourceClaim).values():
-                if claim.is_reserved_for(uid) or _owner(claim) == uid:
+                if claim.is_reserved_for(uid) or claim.metadata.controller_uid == uid:
                     self._later(claim)
 
     def _later(self, claim: ResourceClaim) -> None:
@@ -92,10 +92,8 @@ class Claims:
         return pod is not None and pod.metadata.uid == uid and not pod.is_terminal
 
     def _owner_is_gone(self, claim: ResourceClaim) -> bool:
-        return any(
-            owner.controller and not self._lives(owner.name, owner.uid, claim)
-            for owner in claim.metadata.owner_references or ()
-        )
+        owner = claim.metadata.controller
+        return owner is not None and not self._lives(owner.name, owner.uid, claim)
 
     def _give_back(self, key: str, uid: str) -> None:
         """One step: consumers that are gone; then the claim of a pod that is gone."""
@@ -119,8 +117,3 @@ class Claims:
             self._server.put(msgspec.structs.replace(claim, metadata=meta))
         else:
             self._server.remove(claim)
-
-
-def _owner(claim: ResourceClaim) -> str:
-    owners = claim.metadata.owner_references or ()
-    return next((owner.uid for owner in owners if owner.controller), "")

@@ -156,7 +156,7 @@ class World:
         uid = pod.metadata.uid
         self.lost.add(uid)
         del self.pods[uid]
-        if self._returns and any(owner.controller for owner in pod.metadata.owner_references or ()):
+        if self._returns and pod.metadata.controller is not None:
             again = returned(pod)
             if uid in self._lasts_ns:
                 self._lasts_ns[again.metadata.uid] = self._lasts_ns[uid]

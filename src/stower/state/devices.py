@@ -418,9 +418,7 @@ def extended_owner(claim: ResourceClaim) -> str:
     """The uid of the pod for whose extended resources the claim was made, or ""."""
     meta = claim.metadata
     if (meta.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true":
-        for owner in meta.owner_references or ():
-            if owner.controller:
-                return owner.uid
+        return meta.controller_uid
     return ""
 
 

@@ -87,15 +87,12 @@ class Related:
             if selector.items() <= labels.items():
                 merged.update(selector)
         more: list[Requirement] = []
-        for owner in meta.owner_references or ():
-            if not owner.controller:
-                continue
-            if CONTROLLERS.get(owner.kind) == owner.api_version:
-                own = self._controllers.get((owner.kind, meta.namespace, owner.name))
-                if own is not None:
-                    more = [Requirement(k, IN, (v,)) for k, v in (own.match_labels or {}).items()]
-                    more += own.match_expressions or ()
-            break
+        owner = meta.controller
+        if owner is not None and CONTROLLERS.get(owner.kind) == owner.api_version:
+            own = self._controllers.get((owner.kind, meta.namespace, owner.name))
+            if own is not None:
+                more = [Requirement(k, IN, (v,)) for k, v in (own.match_labels or {}).items()]
+                more += own.match_expressions or ()
         if not merged and not more:
             return None
         return LabelSelector(merged or None, tuple(more) or None)

@@ -65,10 +65,8 @@ def claims_of(pod: Pod) -> Iterator[tuple[str, bool]]:
 
 def is_made_for(claim: PersistentVolumeClaim, pod: Pod) -> bool:
     """Whether the pod is the claim's controller."""
-    owners = claim.metadata.owner_references or ()
-    return claim.metadata.namespace == pod.metadata.namespace and any(
-        owner.controller and owner.uid == pod.metadata.uid for owner in owners
-    )
+    mine, theirs = claim.metadata, pod.metadata
+    return (mine.namespace, mine.controller_uid) == (theirs.namespace, theirs.uid)
 
 
 def disks_of(volume: Volume) -> Iterator[Disk]:
