@@ -32,6 +32,7 @@ from stower.model.resources import parse_list, pod_requests
 from stower.model.taints import TOLERATION_OPERATORS
 from stower.record.lines import Engine as Built
 from stower.record.reader import is_recording
+from stower.sim.made_claims import API_VERSION, TEMPLATE, ClaimTemplate, made_from
 from stower.sim.openb import TraceLine, is_node_header, is_pod_header, read_trace, whole_rows
 from stower.sim.openb_devices import Machine, Task, read_list
 from stower.sim.trace import is_header, read_rows
@@ -62,6 +63,7 @@ class Loaded(msgspec.Struct):
     built: Built | None = None
     """How the engine of a recording was built."""
     classes: Mapping[str, PriorityClass] = {}
+    templates: Mapping[str, ClaimTemplate] = {}
 
     def with_assignments(self, assignments: dict[str, str]) -> Iterator[bytes]:
         """The documents as they came, one line each, pods with the node that they were given."""
@@ -76,11 +78,12 @@ class Loaded(msgspec.Struct):
 class _Reader:
     """Collects objects one by one, refusing what cannot be."""
 
-    def __init__(self, classes: Mapping[str, PriorityClass] | None = None) -> None:
+    def __init__(self, beside: Loaded | None = None) -> None:
         self.nodes: list[Node] = []
         self.pods: list[tuple[Pod, float | None, float | None, str]] = []
-        self.classes: dict[str, PriorityClass] = dict(classes or {})
+        self.classes: dict[str, PriorityClass] = dict(beside.classes if beside else {})
         self.related: list[Background] = []
+        self.templates: dict[str, ClaimTemplate] = dict(beside.templates if beside else {})
         self.documents: list[tuple[str, bytes]] = []
         self.skipped: dict[str, int] = {}
         self.sources: dict[tuple[str, str], str] = {}
@@ -103,6 +106,12 @@ class _Reader:
     ) -> None:
         meta = decode(data, TypeMeta)
         kind = KIND_BY_NAME.get((meta.api_version, meta.kind))
+        if (meta.api_version, meta.kind) == (API_VERSION, TEMPLATE):
+            template = decode(data, ClaimTemplate)
+            named = template.metadata
+            self.templates[f"{named.namespace or 'default'}/{named.name}"] = template
+            self.documents.append(("", data))
+            return
         if kind is None:
             name = f"{meta.kind} ({meta.api_version})"
             self.skipped[name] = self.skipped.get(name, 0) + 1
@@ -166,6 +175,8 @@ class _Reader:
                 continue
             is_trace |= created_s is not None
             ends_ns = None if deleted_s is None else round(deleted_s * SECOND_NS)
+            pod, claims = made_from(pod, self.templates)
+            self.related += claims
             lasts_ns = None
             if created_s is not None:
                 lasts_s = seconds_of(pod.metadata.annotations, RUN)
@@ -174,7 +185,7 @@ class _Reader:
         workload = Workload(
             tuple(self.nodes), tuple(placed), tuple(arrivals), not is_trace, tuple(self.related)
         )
-        return Loaded(workload, self.documents, self.skipped, None, self.classes)
+        return Loaded(workload, self.documents, self.skipped, None, self.classes, self.templates)
 
 
 class InputError(Exception):
@@ -217,10 +228,10 @@ def check_amounts(resources: ResourceList | None, path: str) -> None:
 def load(
     inputs: Sequence[str],
     at_end: bool = False,
-    beside: Mapping[str, PriorityClass] | None = None,
+    beside: Loaded | None = None,
 ) -> Loaded:
     """Read manifests, traces, a cluster through its kubeconfig, or a recording; `at_end`: that as
-    it stood at its end, and not from its beginning. `beside`: PriorityClasses of a cluster to which
+    it stood at its end, and not from its beginning. `beside`: the cluster to which
     the objects come, which may be of any kind then. Raises InputError."""
     recordings = [name for name in inputs if _is_recording(name)]
     if recordings:

@@ -13,6 +13,7 @@ from stower.framework.writes import CreateObject, DeleteObject, PatchObject
 from stower.model.kinds import ApiObject, Pod, ResourceClaim
 from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.sim.changes import created, merged
+from stower.sim.made_claims import made_again
 from stower.state.devices import claim_refs
 
 
@@ -43,6 +44,11 @@ class Allocations:
         changed = merged(claim, write)
         assert isinstance(changed, ResourceClaim)
         return Observed(WatchType.MODIFIED, self._keep(changed))
+
+    def again(self, pod: Pod, again: Pod) -> tuple[Pod, tuple[ResourceClaim, ...]]:
+        """The pod that comes in the place of another, or beside it, and the claims that come with
+        it, like those that were made for the other."""
+        return made_again(pod, again, self._claims)
 
     def ended(self, pod: Pod) -> Iterator[Observed]:
         """What happens to the claims of a pod that is gone."""

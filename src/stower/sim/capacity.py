@@ -10,9 +10,10 @@ import msgspec
 
 from stower.engine.decisions import Decision, Outcome
 from stower.engine.step import Engine
+from stower.framework.events import WatchType
 from stower.framework.reasons import count_reasons
 from stower.model.errors import InvalidObject
-from stower.model.kinds import Pod
+from stower.model.kinds import Background, Pod, ResourceClaim
 from stower.model.kinds.pod import PodStatus
 from stower.sim.changes import belongs_to_node
 from stower.sim.workload import Workload
@@ -48,21 +49,28 @@ class _Tried:
         self.last: dict[str, Decision] = {}
         self.world = World(engine, lambda decision: self.last.update({decision.uid: decision}))
 
-    def place(self, pod: Pod) -> Decision | None:
-        """Try one more pod; None where nobody tries it."""
+    def place(self, pod: Pod, claims: Iterable[ResourceClaim]) -> Decision | None:
+        """Try one more pod, with claims of its own; None where nobody tries it."""
+        for claim in claims:
+            self.world.happen(WatchType.ADDED, claim)
         self.world.add_pod(pod)
         return self.last.get(pod.metadata.uid)
 
 
-def fit(workload: Workload, engine: Engine, pod: Pod, most: int) -> Fit:
-    """How many copies of the pod fit, up to so many, once what waits has been placed."""
+def fit(
+    workload: Workload, engine: Engine, pod: Pod, most: int, related: Iterable[Background] = ()
+) -> Fit:
+    """How many copies of the pod fit, up to so many, once what waits has been placed. `related`:
+    what comes with the pod; of claims that were made for it, each copy gets its own."""
     tried = _Tried(engine)
     waiting = (_patient(arrival.pod) for arrival in workload.arrivals)
-    tried.world.start(workload.nodes, (*workload.placed, *waiting), workload.related)
+    others = (*workload.related, *related)
+    tried.world.start(workload.nodes, (*workload.placed, *waiting), others)
     tried.world.settle()
     by_node: dict[str, int] = {}
     for i in range(most):
-        decision = tried.place(_pending(pod, f"{pod.metadata.name or 'pod'}-copy-{i}"))
+        copy = _pending(pod, f"{pod.metadata.name or 'pod'}-copy-{i}")
+        decision = tried.place(*tried.world.again(pod, copy))
         if decision is None:
             return Fit(i, by_node, _not_tried(pod), {})
         if decision.outcome is not Outcome.PLACED:
@@ -92,10 +100,14 @@ def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
     violating, free = engine.state.budgets.split(entries)
     moves, stuck = {}, {}
     leaving = [entry.pod for entry in free]
+    coming = [
+        tried.world.again(pod, _pending(pod, pod.metadata.name, f"{pod.metadata.uid}-moved"))
+        for pod in leaving
+    ]
     for pod in leaving:
         tried.world.delete_pod(pod.metadata.uid)
-    for pod in leaving:
-        decision = tried.place(_pending(pod, pod.metadata.name, f"{pod.metadata.uid}-moved"))
+    for pod, again in zip(leaving, coming):
+        decision = tried.place(*again)
         if decision is not None and decision.outcome is Outcome.PLACED:
             moves[pod.key] = decision.node_name
         else:

@@ -10,13 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from stower.framework.events import WatchType
-from stower.model.defaults import with_claim_defaults
 from stower.model.kinds import Pod, ResourceClaim
-from stower.model.kinds.pod import PodResourceClaimStatus
-from stower.model.kinds.resource_claim import FINALIZER, ResourceClaimStatus
-from stower.model.meta import ObjectMeta, OwnerReference
+from stower.model.kinds.resource_claim import FINALIZER, ResourceClaimSpec, ResourceClaimStatus
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
+from stower.sim.made_claims import made_claim, with_claims
 from stower.sim.server import Change, Server
 
 LATE_NS: Final = (SECOND_NS // 20, 3 * SECOND_NS)
@@ -42,17 +40,12 @@ class Claims:
         found = self._server.get(Pod, pod.metadata.key)
         if found is None or found.metadata.uid != pod.metadata.uid:
             return
-        owner = OwnerReference("Pod", pod.metadata.name, pod.metadata.uid, "v1", True)
-        made = []
+        names = {}
         for entry in pod.spec.resource_claims or ():
-            name = f"{pod.metadata.name}-{entry.name}"
-            uid = f"claim-of-{pod.metadata.uid}-{entry.name}"
-            meta = ObjectMeta(name, pod.metadata.namespace, uid, owner_references=(owner,))
-            document = {"metadata": msgspec.to_builtins(meta), "spec": spec}
-            self._server.put(with_claim_defaults(msgspec.convert(document, ResourceClaim), uid))
-            made.append(PodResourceClaimStatus(entry.name, name))
-        status = msgspec.structs.replace(found.status, resource_claim_statuses=tuple(made))
-        self._server.put(msgspec.structs.replace(found, status=status))
+            claim = made_claim(pod, entry.name, msgspec.convert(spec, ResourceClaimSpec))
+            self._server.put(claim)
+            names[entry.name] = claim.metadata.name
+        self._server.put(with_claims(found, names))
 
     def stop(self) -> None:
         """It is down: nothing is given back meanwhile."""

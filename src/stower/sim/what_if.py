@@ -4,7 +4,7 @@ Both runs are made anew by the same engine, so that nothing differs but what was
 have a node at the start keep it, unless the node is gone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -12,9 +12,18 @@ import msgspec
 from stower.engine.decisions import Decision
 from stower.engine.step import Engine
 from stower.model.errors import InvalidObject
-from stower.model.kinds import KIND_BY_VIEW, ApiObject, Background, Node, Pod
+from stower.model.kinds import (
+    KIND_BY_VIEW,
+    ApiObject,
+    Background,
+    Node,
+    Pod,
+    ResourceClaim,
+    ResourceSlice,
+)
 from stower.model.kinds.pod import PodStatus
 from stower.sim.changes import belongs_to_node
+from stower.sim.made_claims import given_back, slice_on
 from stower.sim.simulate import Use, run_timed, use_of
 from stower.sim.workload import Arrival, Workload
 from stower.sim.world import AGAIN, World
@@ -94,7 +103,8 @@ def edited(workload: Workload, edit: Edit) -> Workload:
             raise InvalidObject("metadata.name", _name(obj)[1], "a name that is not taken")
     added = [obj for obj in edit.add if isinstance(obj, Node)]
     nodes = [*kept, *added]
-    nodes += _copies(workload, edit, {node.metadata.name for node in nodes} | known)
+    copies, slices = _copies(workload, edit, {node.metadata.name for node in nodes} | known)
+    nodes += copies
     names = {node.metadata.name for node in nodes}
     stays: list[Pod] = []
     moves: list[Arrival] = []
@@ -107,7 +117,9 @@ def edited(workload: Workload, edit: Edit) -> Workload:
         else:
             stays.append(pod)
     arrivals = [a for a in workload.arrivals if _name(a.pod) not in deleted]
-    related = [obj for obj in workload.related if _name(obj) not in deleted]
+    leaving = {pod.metadata.uid for pod in workload.placed} - {p.metadata.uid for p in stays}
+    related = _without(leaving, workload.related, deleted)
+    related += slices
     happened = [h for h in workload.happened if _name(h.object) not in deleted]
     for obj in edit.add:
         if isinstance(obj, Pod) and not obj.spec.node_name:
@@ -258,11 +270,26 @@ def _first(uid: str) -> str:
     return uid
 
 
-def _copies(workload: Workload, edit: Edit, taken: set[str]) -> list[Node]:
-    """New nodes like others, under names that are not taken."""
+def _without(
+    leaving: Container[str], related: Iterable[Background], deleted: Container[tuple[str, str]]
+) -> list[Background]:
+    """What is not deleted; claims without the pods that leave."""
+    found: list[Background] = []
+    for obj in related:
+        kept = given_back(obj, leaving) if isinstance(obj, ResourceClaim) else obj
+        if kept is not None and _name(obj) not in deleted:
+            found.append(kept)
+    return found
+
+
+def _copies(
+    workload: Workload, edit: Edit, taken: set[str]
+) -> tuple[list[Node], list[ResourceSlice]]:
+    """New nodes like others, under names that are not taken, and their devices."""
     known = [*workload.nodes, *(h.object for h in workload.happened if isinstance(h.object, Node))]
     by_name: Mapping[str, Node] = {node.metadata.name: node for node in known}
     made: list[Node] = []
+    slices: list[ResourceSlice] = []
     for count, like in edit.add_nodes:
         if like and like not in by_name:
             raise InvalidObject("node", like, f"one of the {len(by_name)} nodes given")
@@ -278,7 +305,10 @@ def _copies(workload: Workload, edit: Edit, taken: set[str]) -> list[Node]:
             meta = msgspec.structs.replace(model.metadata, name=name, uid=name, labels=labels)
             spec = msgspec.structs.replace(model.spec, unschedulable=False)
             made.append(msgspec.structs.replace(model, metadata=meta, spec=spec))
-    return made
+            for obj in workload.related:
+                if isinstance(obj, ResourceSlice) and obj.spec.node_name == model.metadata.name:
+                    slices.append(slice_on(obj, name))
+    return made, slices
 
 
 def _commonest(nodes: Sequence[Node]) -> Node:
@@ -309,4 +339,5 @@ def _wanted(text: str) -> tuple[str, str]:
 
 def _unbound(pod: Pod) -> Pod:
     spec = msgspec.structs.replace(pod.spec, node_name="")
-    return msgspec.structs.replace(pod, spec=spec, status=PodStatus("Pending"))
+    status = PodStatus("Pending", resource_claim_statuses=pod.status.resource_claim_statuses)
+    return msgspec.structs.replace(pod, spec=spec, status=status)

@@ -126,7 +126,7 @@ class World:
         if isinstance(obj, Node) and type is WatchType.DELETED:
             name = obj.metadata.name
             for pod in [pod for pod in self.pods.values() if pod.spec.node_name == name]:
-                self._lose(pod)
+                self._inbox += self._lose(pod)
                 self._gone(pod)
 
     def _pod_happens(self, type: WatchType, pod: Pod) -> None:
@@ -151,18 +151,25 @@ class World:
         self.pods[pod.metadata.uid] = changed
         self._send(Observed(type, changed))
 
-    def _lose(self, pod: Pod) -> None:
-        """It is gone against its will."""
+    def _lose(self, pod: Pod) -> list[Observed]:
+        """It is gone against its will. What comes in its place."""
         uid = pod.metadata.uid
         self.lost.add(uid)
         del self.pods[uid]
         if self._returns and pod.metadata.controller is not None:
-            again = returned(pod)
+            again, claims = self.again(pod, returned(pod))
+            self._allocations.start(claims)
             if uid in self._lasts_ns:
                 self._lasts_ns[again.metadata.uid] = self._lasts_ns[uid]
             self.pods[again.metadata.uid] = again
             self._again[uid] = again.metadata.uid
-            self._inbox.append(Observed(WatchType.ADDED, again))
+            coming = [Observed(WatchType.ADDED, claim) for claim in claims]
+            return [*coming, Observed(WatchType.ADDED, again)]
+        return []
+
+    def again(self, pod: Pod, like: Pod) -> tuple[Pod, tuple[ResourceClaim, ...]]:
+        """A pod that is like another one, and the claims that have to come with it."""
+        return self._allocations.again(pod, like)
 
     def advance(self, to_ns: int) -> None:
         """Let time pass: pods end, and the engine is woken whenever it asked to be."""
@@ -229,9 +236,10 @@ class World:
         if isinstance(write, DeletePod):
             if pod is not None:
                 self.evicted.append(pod)
+                coming = self._lose(pod)
                 self._inbox.append(Observed(WatchType.DELETED, pod))
                 self._inbox += self._allocations.ended(pod)
-                self._lose(pod)
+                self._inbox += coming
         elif pod is not None:
             changed = bound(pod, write) if isinstance(write, Bind) else patched(pod, write)
             if isinstance(write, Bind) and write.uid in self._lasts_ns:

@@ -39,7 +39,7 @@ def run(
     """Tell how many copies of a pod fit, and what runs out first."""
     cluster = cluster_of(inputs, kubeconfig, context)
     try:
-        pods = load([pod], beside=cluster.classes).workload
+        pods = load([pod], beside=cluster).workload
         given = [*(arrival.pod for arrival in pods.arrivals), *pods.placed]
         if len(given) != 1:
             raise bad_input(f"{pod}: got {len(given)} pods, want one")
@@ -47,7 +47,7 @@ def run(
         raise bad_input(str(error)) from None
     engine = engine_of(config, cluster.built)
     with progress("fit"):
-        found = fit(cluster.workload, engine, given[0], most)
+        found = fit(cluster.workload, engine, given[0], most, pods.related)
     if output is Output.TABLE:
         _print(found, most)
     else:

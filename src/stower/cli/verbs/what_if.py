@@ -1,16 +1,15 @@
 """stower what-if: what would change if something else were so."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from stower.cli.inputs import InputError, load
+from stower.cli.inputs import InputError, Loaded, load
 from stower.cli.output import Output, amount, bad_input, console, emit, progress, table
 from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
 from stower.model.errors import InvalidObject
-from stower.model.kinds import ApiObject, PriorityClass
+from stower.model.kinds import ApiObject
 from stower.sim.what_if import Compared, Difference, Edit, compare, edited
 
 NAME = "what-if"
@@ -71,7 +70,7 @@ def run(
         )
     copies = tuple(_copies(text) for text in add_nodes or ())
     cluster = cluster_of(inputs, kubeconfig, context, at_end=False)
-    added = _objects(add or [], cluster.classes)
+    added = _objects(add or [], cluster)
     edit = Edit(copies, tuple(remove_node or ()), added, tuple(delete or ()), anew)
     built = cluster.built
     try:
@@ -94,11 +93,11 @@ def _copies(text: str) -> tuple[int, str]:
     return int(count), like
 
 
-def _objects(files: list[str], classes: Mapping[str, PriorityClass]) -> tuple[ApiObject, ...]:
+def _objects(files: list[str], cluster: Loaded) -> tuple[ApiObject, ...]:
     if not files:
         return ()
     try:
-        found = load(files, beside=classes).workload
+        found = load(files, beside=cluster).workload
     except InputError as error:
         raise bad_input(str(error)) from None
     pods = (arrival.pod for arrival in found.arrivals)

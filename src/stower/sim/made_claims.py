@@ -1,0 +1,109 @@
+"""Claims that are made for pods and given back, where there is no controller that would do it.
+
+A pod's own claim is named after the pod and its entry, without the letters of chance that an API
+server adds, so that runs are alike.
+"""
+
+from collections.abc import Container, Mapping
+from typing import Final
+
+import msgspec
+
+from stower.model.defaults import with_claim_defaults
+from stower.model.kinds import Pod, ResourceClaim, ResourceSlice
+from stower.model.kinds.pod import PodResourceClaimStatus
+from stower.model.kinds.resource_claim import ResourceClaimSpec, ResourceClaimStatus
+from stower.model.meta import ObjectMeta, OwnerReference
+from stower.state.devices import extended_owner
+
+API_VERSION: Final = "resource.k8s.io/v1"
+TEMPLATE: Final = "ResourceClaimTemplate"
+
+
+class ClaimTemplateSpec(msgspec.Struct, frozen=True):
+    """What claims made from the template have; its labels and annotations play no part here."""
+
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+
+
+class ClaimTemplate(msgspec.Struct, frozen=True):
+    """A ResourceClaimTemplate."""
+
+    metadata: ObjectMeta
+    spec: ClaimTemplateSpec = ClaimTemplateSpec()
+
+
+def made_claim(pod: Pod, entry: str, spec: ResourceClaimSpec) -> ResourceClaim:
+    """The pod's own claim for one of its entries."""
+    owner = OwnerReference("Pod", pod.metadata.name, pod.metadata.uid, "v1", True)
+    uid = f"claim-of-{pod.metadata.uid}-{entry}"
+    name = f"{pod.metadata.name}-{entry}"
+    meta = ObjectMeta(name, pod.metadata.namespace, uid, "1", owner_references=(owner,))
+    return with_claim_defaults(ResourceClaim(meta, spec), uid)
+
+
+def with_claims(pod: Pod, names: Mapping[str, str]) -> Pod:
+    """The pod whose status has the names of its own claims, by entry."""
+    known = {s.name: s for s in pod.status.resource_claim_statuses or ()}
+    known |= {entry: PodResourceClaimStatus(entry, name) for entry, name in names.items()}
+    status = msgspec.structs.replace(
+        pod.status, resource_claim_statuses=tuple(known.values()) or None
+    )
+    return msgspec.structs.replace(pod, status=status)
+
+
+def made_from(
+    pod: Pod, templates: Mapping[str, ClaimTemplate]
+) -> tuple[Pod, tuple[ResourceClaim, ...]]:
+    """The pod, with claims from the templates (by namespace/name) that it names and that there are,
+    as far as it has none yet."""
+    known = {status.name for status in pod.status.resource_claim_statuses or ()}
+    made: dict[str, ResourceClaim] = {}
+    for entry in pod.spec.resource_claims or ():
+        name = entry.resource_claim_template_name
+        template = templates.get(f"{pod.metadata.namespace}/{name}") if name else None
+        if template is not None and entry.name not in known:
+            made[entry.name] = made_claim(pod, entry.name, template.spec.spec)
+    names = {entry: claim.metadata.name for entry, claim in made.items()}
+    return (with_claims(pod, names) if names else pod), tuple(made.values())
+
+
+def made_again(
+    pod: Pod, again: Pod, claims: Mapping[str, ResourceClaim]
+) -> tuple[Pod, tuple[ResourceClaim, ...]]:
+    """The pod that comes in the place of another, with claims like those that were made for it;
+    `claims`: all there are, by namespace/name."""
+    made: dict[str, ResourceClaim] = {}
+    for status in pod.status.resource_claim_statuses or ():
+        name = status.resource_claim_name
+        claim = claims.get(f"{pod.metadata.namespace}/{name}") if name else None
+        if claim is not None and claim.metadata.controller_uid == pod.metadata.uid:
+            made[status.name] = made_claim(again, status.name, claim.spec)
+    names = {entry: claim.metadata.name for entry, claim in made.items()}
+    return (with_claims(again, names) if names else again), tuple(made.values())
+
+
+def given_back(claim: ResourceClaim, leaving: Container[str]) -> ResourceClaim | None:
+    """The claim once pods of these uids have gone from their nodes, to be placed anew: its devices
+    are free when nobody is left. None for one that is made with its pod's node."""
+    if extended_owner(claim) in leaving:
+        return None
+    reserved = claim.status.reserved_for or ()
+    left = tuple(consumer for consumer in reserved if consumer.uid not in leaving)
+    if len(left) == len(reserved):
+        return claim
+    status = ResourceClaimStatus()
+    if left:
+        status = msgspec.structs.replace(claim.status, reserved_for=left)
+    return msgspec.structs.replace(claim, status=status)
+
+
+def slice_on(slice_: ResourceSlice, name: str) -> ResourceSlice:
+    """The same devices on another node."""
+    spec, old = slice_.spec, slice_.spec.node_name
+    pool = name if spec.pool.name == old else f"{spec.pool.name}-on-{name}"
+    pool_ = msgspec.structs.replace(spec.pool, name=pool)
+    meta_name = f"{slice_.metadata.name}-on-{name}"
+    meta = msgspec.structs.replace(slice_.metadata, name=meta_name, uid=meta_name)
+    spec = msgspec.structs.replace(spec, node_name=name, pool=pool_)
+    return msgspec.structs.replace(slice_, metadata=meta, spec=spec)
