@@ -14,7 +14,7 @@ from stower.model.kinds import ApiObject, Pod, ResourceClaim
 from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.sim.changes import created, merged
 from stower.sim.made_claims import made_again
-from stower.state.devices import claim_refs
+from stower.state.devices import used_claim_keys
 
 
 class Allocations:
@@ -53,12 +53,8 @@ class Allocations:
     def ended(self, pod: Pod) -> Iterator[Observed]:
         """What happens to the claims of a pod that is gone."""
         uid = pod.metadata.uid
-        names = [ref.name for ref in claim_refs(pod)]
-        extended = pod.status.extended_resource_claim_status
-        if extended is not None:
-            names.append(extended.resource_claim_name)
-        for name in names:
-            claim = self._claims.get(f"{pod.metadata.namespace}/{name}")
+        for key in used_claim_keys(pod):
+            claim = self._claims.get(key)
             if claim is None:
                 continue
             if claim.metadata.controller_uid == uid:

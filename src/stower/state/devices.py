@@ -341,7 +341,7 @@ class Devices:
 
     def come(self, entry: "PodEntry") -> None:
         """A pod with claims was placed."""
-        for key in _keys_of(entry.pod):
+        for key in claim_keys(entry.pod):
             self._users.setdefault(key, {})[entry.uid] = entry
             if self._journal.recording or self._journal.undoing:
                 self._recount(key)
@@ -351,7 +351,7 @@ class Devices:
 
     def go(self, entry: "PodEntry") -> None:
         """It left its node."""
-        for key in _keys_of(entry.pod):
+        for key in claim_keys(entry.pod):
             users = self._users.get(key)
             if users is None or users.pop(entry.uid, None) is None:
                 continue
@@ -427,9 +427,17 @@ def nano(text: QuantityText) -> int:
     return quantity_of(text).round_up(NANO)
 
 
-def _keys_of(pod: Pod) -> list[str]:
+def claim_keys(pod: Pod) -> list[str]:
+    """Keys of the claims that a pod names, as far as they have been made."""
     namespace = pod.metadata.namespace
     return [f"{namespace}/{ref.name}" for ref in claim_refs(pod) if ref.name]
+
+
+def used_claim_keys(pod: Pod) -> list[str]:
+    """The same, with the one that was made for its extended resources."""
+    extended = pod.status.extended_resource_claim_status
+    own = extended.resource_claim_name if extended is not None else ""
+    return [*claim_keys(pod), *([f"{pod.metadata.namespace}/{own}"] if own else ())]
 
 
 def is_as_new(version: str, than: str) -> bool:

@@ -28,11 +28,9 @@ from stower.api.validation.rules import (
 )
 from stower.api.validation.scheduling import node_selector
 from stower.model import names
+from stower.model.kinds.resource_claim import FIRST_AVAILABLE_MAX, RESERVED_FOR_MAX, RESULTS_MAX
 
 CONSTRAINTS_MAX: Final = 32
-ALTERNATIVES_MAX: Final = 8
-RESULTS_MAX: Final = 32
-RESERVED_MAX: Final = 256
 CONDITIONS_MAX: Final = 8
 DATA_BYTES_MAX: Final = 10 * 1024
 INTERFACE_BYTES_MAX: Final = 256
@@ -151,7 +149,11 @@ def _request(path: str, given: Object) -> Iterator[FieldError]:
         yield from _one_request(f"{path}.exactly", exactly)
     elif alternatives:
         yield from common.each_once(
-            f"{path}.firstAvailable", alternatives, ALTERNATIVES_MAX, _alternative, common.name_of
+            f"{path}.firstAvailable",
+            alternatives,
+            FIRST_AVAILABLE_MAX,
+            _alternative,
+            common.name_of,
         )
     else:
         yield required(path, _ONE_KIND)
@@ -230,7 +232,7 @@ def _status(kind: Type, new: Object, old: Object) -> Iterator[FieldError]:
     status, before = new.get("status") or {}, old.get("status") or {}
     users = status.get("reservedFor") or []
     yield from common.each_once(
-        "status.reservedFor", users, RESERVED_MAX, _user, lambda user: user.get("uid", "")
+        "status.reservedFor", users, RESERVED_FOR_MAX, _user, lambda user: user.get("uid", "")
     )
     allocated = {result_key(result) for result in results(status)}
     yield from common.each_once(

@@ -7,7 +7,7 @@ from stower.model.kinds import Pod, ResourceClaim
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Binds, Checker, Court
 from stower.sim.server import Change
-from stower.state.devices import claim_refs
+from stower.state.devices import used_claim_keys
 
 # The longest that it takes until a claim is given back, in its few steps, and some.
 GIVEN_BACK_NS: Final = 30 * SECOND_NS
@@ -28,14 +28,14 @@ class Reservations(Checker):
         """Look at each claim that changes, and at each pod that gets a node."""
         _, kind, obj = change
         if isinstance(obj, Pod) and (kind is WatchType.DELETED or obj.is_terminal):
-            self._ended_ns.update(dict.fromkeys(_claims(obj), self.court.agenda.now_ns))
+            self._ended_ns.update(dict.fromkeys(used_claim_keys(obj), self.court.agenda.now_ns))
         if isinstance(obj, ResourceClaim) and kind is not WatchType.DELETED:
             if obj.status.reserved_for and obj.status.allocation is None:
                 raise self.broken(f"{obj.metadata.key} is reserved and not allocated")
         pod = self._binds.seen(change)
         if pod is None:
             return
-        for key in _claims(pod):
+        for key in used_claim_keys(pod):
             claim = self.court.server.get(ResourceClaim, key)
             if claim is None or not claim.is_reserved_for(pod.metadata.uid):
                 raise self.broken(f"{pod.key} is bound, and {key} is not reserved for it")
@@ -55,17 +55,8 @@ class Reservations(Checker):
         an attempt of it that failed: the next one uses it."""
         server = self.court.server
         alive = [pod for pod in server.all(Pod).values() if not pod.is_terminal]
-        used = {key for pod in alive for key in _claims(pod)}
+        used = {key for pod in alive for key in used_claim_keys(pod)}
         for key, claim in server.all(ResourceClaim).items():
             is_over = self.court.agenda.now_ns - self._ended_ns.get(key, 0) > GIVEN_BACK_NS
             if claim.status.allocation is not None and key not in used and is_over:
                 raise self.broken(f"{key} is allocated, and nobody uses it")
-
-
-def _claims(pod: Pod) -> list[str]:
-    """Keys of the claims that a pod uses, with that for its extended resources."""
-    names = [ref.name for ref in claim_refs(pod)]
-    extended = pod.status.extended_resource_claim_status
-    if extended is not None:
-        names.append(extended.resource_claim_name)
-    return [f"{pod.metadata.namespace}/{name}" for name in names]
