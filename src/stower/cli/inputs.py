@@ -17,12 +17,18 @@ from typing import Any, Final
 
 import msgspec
 
+from stower.cli.device_checks import device_fault
 from stower.cli.documents import STDIN, Document, DocumentError, read_documents
 from stower.cli.parquet import read_parquet
 from stower.cli.recorded import recorded
 from stower.cli.text_stream import MIB
 from stower.engine.limits import SECOND_NS
-from stower.model.defaults import with_claim_defaults, with_node_defaults, with_pod_defaults
+from stower.model.defaults import (
+    with_claim_defaults,
+    with_claim_spec_defaults,
+    with_node_defaults,
+    with_pod_defaults,
+)
 from stower.model.errors import InvalidObject
 from stower.model.kinds import KIND_BY_NAME, Background, Node, Pod, PriorityClass, ResourceClaim
 from stower.model.kinds.pod import ResourceList
@@ -32,7 +38,13 @@ from stower.model.resources import parse_list, pod_requests
 from stower.model.taints import TOLERATION_OPERATORS
 from stower.record.lines import Engine as Built
 from stower.record.reader import is_recording
-from stower.sim.made_claims import API_VERSION, TEMPLATE, ClaimTemplate, made_from
+from stower.sim.made_claims import (
+    API_VERSION,
+    TEMPLATE,
+    ClaimTemplate,
+    ClaimTemplateSpec,
+    made_from,
+)
 from stower.sim.openb import TraceLine, is_node_header, is_pod_header, read_trace, whole_rows
 from stower.sim.openb_devices import Machine, Task, read_list
 from stower.sim.trace import is_header, read_rows
@@ -108,6 +120,9 @@ class _Reader:
         kind = KIND_BY_NAME.get((meta.api_version, meta.kind))
         if (meta.api_version, meta.kind) == (API_VERSION, TEMPLATE):
             template = decode(data, ClaimTemplate)
+            spec = ClaimTemplateSpec(with_claim_spec_defaults(template.spec.spec))
+            template = msgspec.structs.replace(template, spec=spec)
+            _check(where, meta, data, template)
             named = template.metadata
             self.templates[f"{named.namespace or 'default'}/{named.name}"] = template
             self.documents.append(("", data))
@@ -144,10 +159,11 @@ class _Reader:
             self.classes[name] = obj
         else:
             uid = obj.metadata.uid or f"{kind.name}/{key[1]}"
-            meta = msgspec.structs.replace(obj.metadata, namespace=namespace, uid=uid)
+            named = msgspec.structs.replace(obj.metadata, namespace=namespace, uid=uid)
             if isinstance(obj, ResourceClaim):
                 obj = with_claim_defaults(obj, uid)
-            self.related.append(msgspec.structs.replace(obj, metadata=meta))
+            _check(where, meta, data, obj)
+            self.related.append(msgspec.structs.replace(obj, metadata=named))
 
     def loaded(self) -> Loaded:
         """Everything together, defaults filled in."""
@@ -186,6 +202,12 @@ class _Reader:
             tuple(self.nodes), tuple(placed), tuple(arrivals), not is_trace, tuple(self.related)
         )
         return Loaded(workload, self.documents, self.skipped, None, self.classes, self.templates)
+
+
+def _check(where: str, meta: TypeMeta, data: bytes, obj: object) -> None:
+    fault = device_fault(meta.api_version, meta.kind, data, obj)
+    if fault:
+        raise InputError(f"{where}: {fault}")
 
 
 class InputError(Exception):

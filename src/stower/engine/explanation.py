@@ -15,6 +15,7 @@ from stower.engine import plain
 from stower.engine.cycle import Cycle
 from stower.engine.queue import Queue
 from stower.framework.fixes import NODE, Fix, with_spec
+from stower.framework.guard import PluginError
 from stower.framework.plugin import Plugin
 from stower.framework.post_filter import ranked
 from stower.framework.profile import Profile
@@ -76,7 +77,8 @@ class Change(msgspec.Struct, frozen=True, rename="camel"):
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """What there is to say of a pod. `verdict`: placed, fits (and waits only for its turn), gated,
-    refused, leaving or unknown (to every profile). `tried`: nodes on which changes were tried."""
+    refused, failed (a plugin cannot tell), leaving or unknown (to every profile). `tried`: nodes on
+    which changes were tried."""
 
     pod: str
     verdict: str
@@ -109,7 +111,10 @@ def explain(
     queued = queue.get(pod.metadata.uid)
     refused_by = tuple(sorted(queued.refused_by)) if queued is not None else ()
     with state.trial():  # nothing is tried yet, but nobody is to learn from being asked
-        return _Case(entry, state, cycle, profile).explained(refused_by)
+        try:
+            return _Case(entry, state, cycle, profile).explained(refused_by)
+        except PluginError as error:
+            return Explanation(pod.key, "failed", message=str(error), nodes=state.node_count)
 
 
 def _placed(entry: PodEntry, state: ClusterState, profile: Profile) -> Explanation:

@@ -10,7 +10,12 @@ import msgspec
 
 from stower.model.kinds import Node, Pod, PriorityClass, ResourceClaim
 from stower.model.kinds.pod import Container, PodSpec, ResourceList
-from stower.model.kinds.resource_claim import EXACT_COUNT, DeviceRequest, ExactDeviceRequest
+from stower.model.kinds.resource_claim import (
+    EXACT_COUNT,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaimSpec,
+)
 from stower.model.meta import ObjectMeta
 from stower.model.resources import CPU, MEMORY, is_pod_level, pod_requests
 
@@ -65,11 +70,14 @@ def with_claim_defaults(claim: ResourceClaim, uid: str) -> ResourceClaim:
     """The claim with a uid and a namespace, and requests for one device where nothing else is
     said."""
     meta = _with_names(claim.metadata, uid, claim.metadata.namespace or "default")
-    devices = claim.spec.devices
-    requests = tuple(_whole_request(request) for request in devices.requests or ())
-    devices = msgspec.structs.replace(devices, requests=requests or None)
-    spec = msgspec.structs.replace(claim.spec, devices=devices)
-    return msgspec.structs.replace(claim, metadata=meta, spec=spec)
+    return msgspec.structs.replace(claim, metadata=meta, spec=with_claim_spec_defaults(claim.spec))
+
+
+def with_claim_spec_defaults(spec: ResourceClaimSpec) -> ResourceClaimSpec:
+    """The same of the spec alone, as a template has it."""
+    requests = tuple(_whole_request(request) for request in spec.devices.requests or ())
+    devices = msgspec.structs.replace(spec.devices, requests=requests or None)
+    return msgspec.structs.replace(spec, devices=devices)
 
 
 def _whole_request(request: DeviceRequest) -> DeviceRequest:

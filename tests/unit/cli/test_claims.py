@@ -127,3 +127,31 @@ def test_each_copy_that_fits_has_a_claim_of_its_own(tmp_path: Path, running: lis
 def test_a_drained_pod_claims_again(tmp_path: Path, running: list[Any]) -> None:
     found = ask("drain-check n1", tmp_path, running)
     assert ({"default/p": "n2"}, {}) == (found["moves"], found["stuck"])
+
+
+def changed(obj: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return {**obj, "spec": {**obj["spec"], **spec}}
+
+
+@pytest.mark.parametrize(
+    ("obj", "said"),
+    [
+        (
+            changed(slice_of("n1"), devices=[{"name": "d", "capacity": {"m": {"value": "much"}}}]),
+            "spec.devices.capacity.m.value: quantities must match",
+        ),
+        (changed(CLASS, selectors=[{"cel": {"expression": "device."}}]), "Syntax error"),
+        (
+            changed(TEMPLATE, spec={"devices": {"requests": [{"name": "r"}]}}),
+            "spec.spec.devices.requests[0]: Required value",
+        ),
+    ],
+)
+def test_what_no_api_server_would_take_is_refused(
+    tmp_path: Path, obj: dict[str, Any], said: str
+) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(obj) + "\n" + json.dumps(node("n1")))
+    run = CliRunner().invoke(app, ["simulate", str(path)])
+    assert (2, True) == (run.exit_code, f"{path}: " in run.stderr), run.stderr
+    assert said in run.stderr
