@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from stower.devices.allocator import GaveUp, Given_, Prefer, allocate
+from stower.devices.changed_rows import ChangedRows
 from stower.devices.inventory import Inventory, Views
 from stower.devices.requests import AllocationError, ClaimPlan, plan_of
 from stower.framework.device_gates import DeviceGates
@@ -18,7 +19,7 @@ from stower.model.kinds import Node
 from stower.model.kinds.resource_claim import ResourceClaim
 from stower.state.arrays import Ints, grown
 from stower.state.cluster import ClusterState
-from stower.state.devices import Devices, PoolID
+from stower.state.devices import Devices
 
 FITS: Final = 0
 NO_DEVICES: Final = 1
@@ -41,16 +42,13 @@ class Rules(NamedTuple):
 class Column:
     """One set of claims: a code for each row, and an error that concerns all of them."""
 
-    __slots__ = ("codes", "error", "layout", "log_position", "node_position", "plans", "seen")
+    __slots__ = ("changed", "codes", "error", "plans")
 
     def __init__(self, plans: tuple[ClaimPlan, ...], state: ClusterState) -> None:
         self.plans = plans
         self.codes: Ints = np.full(state.capacity, NO_DEVICES)
         self.error: AllocationError | None = None
-        self.layout = -1
-        self.node_position = 0
-        self.log_position = 0
-        self.seen: tuple[int, int] = (-1, -1)
+        self.changed = ChangedRows(state.devices)
 
 
 class Fits:
@@ -92,27 +90,14 @@ class Fits:
         return column
 
     def _refresh(self, column: Column, state: ClusterState, rules: Rules) -> None:
-        devices = self._devices
-        seen = (self._inventory.refresh(), devices.class_generation)
-        changed = devices.log_since(column.log_position)
-        if (
-            column.layout != state.layout
-            or column.seen != seen
-            or changed is None
-            or column.error is not None
-            or state.node_log.overrun(column.node_position)
-        ):
+        changed = column.changed.since_last(state)
+        if changed is None or column.error is not None:
             rows = state.present_rows()
             column.codes = grown(column.codes, state.capacity)
             column.codes[:] = NO_DEVICES
-        elif changed or column.node_position != state.node_log.position:
-            rows = self._dirty(changed, state, state.node_log.cells(column.node_position))
         else:
-            return
-        column.layout, column.seen = state.layout, seen
+            rows = [row for row in changed if state.present[row]]
         column.error = None
-        column.log_position = devices.log_position
-        column.node_position = state.node_log.position
         # Nodes that reach the same pools, and these alone, have the same answer.
         known: dict[Views, int] = {}
         for row in rows:
@@ -121,15 +106,6 @@ class Fits:
             except AllocationError as error:
                 column.error = error
                 return
-
-    def _dirty(self, pools: list[PoolID], state: ClusterState, rows: list[int]) -> list[int]:
-        found = dict.fromkeys(rows)
-        for pool in dict.fromkeys(pools):
-            names = self._inventory.nodes_of(pool)
-            if names is None:
-                return state.present_rows()
-            found |= dict.fromkeys(map(state.row_of, names))
-        return [row for row in found if row >= 0 and state.present[row]]
 
     def views(self, state: ClusterState, row: int, rules: Rules) -> Views:
         """The pools that the row's node reaches."""

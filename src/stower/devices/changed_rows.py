@@ -1,0 +1,38 @@
+"""Which rows to look at again: where a node has changed, or a pool that it reaches."""
+
+from stower.devices.inventory import Inventory
+from stower.state.cluster import ClusterState
+from stower.state.devices import Devices
+
+
+class ChangedRows:
+    """One reader's place in what has happened to nodes and devices."""
+
+    __slots__ = ("_devices", "_inventory", "_log_position", "_node_position", "_seen")
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._inventory = devices.part(Inventory)
+        self._seen = (-1, -1)
+        self._log_position = 0
+        self._node_position = 0
+
+    def since_last(self, state: ClusterState) -> list[int] | None:
+        """The rows, each once, also those that have no node any more; None for all there are."""
+        devices, nodes = self._devices, state.node_log
+        seen = (self._inventory.refresh(), state.layout)
+        pools = devices.log_since(self._log_position)
+        start = self._node_position
+        self._log_position, self._node_position = devices.log_position, nodes.position
+        if seen != self._seen or pools is None or nodes.overrun(start):
+            self._seen = seen
+            return None
+        if not pools and start == nodes.position:
+            return []
+        found = dict.fromkeys(nodes.cells(start))
+        for pool in dict.fromkeys(pools):
+            names = self._inventory.nodes_of(pool)
+            if names is None:
+                return None
+            found |= dict.fromkeys(map(state.row_of, names))
+        return [row for row in found if row >= 0]
