@@ -134,6 +134,13 @@ class Quantity:
         fits = all(INT64_MIN <= n <= INT64_MAX for n in (left, right, left + right))
         return Quantity(left + right, scale, format, self.big or other.big or not fits)
 
+    def mul(self, other: "Quantity") -> "Quantity":
+        """The product in self's format, rounded up to nanos as a parsed text is."""
+        mantissa, scale = self.mantissa * other.mantissa, self.scale + other.scale
+        if scale < NANO:
+            mantissa, scale = _divide_away(mantissa, _power(NANO - scale))[0], NANO
+        return Quantity(mantissa, scale, self.format, big=True)
+
     def neg(self) -> "Quantity":
         """The amount with its sign changed."""
         return Quantity(-self.mantissa, self.scale, self.format, self.big)

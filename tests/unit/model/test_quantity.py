@@ -154,6 +154,25 @@ def test_a_sum_takes_the_format_of_the_first_that_is_not_zero() -> None:
     assert "1Mi" == str(mebi.add(zero))
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "product"),
+    [
+        ("4", "2", "8"),
+        ("3", "0.5", "1500m"),
+        ("2Gi", "1", "2Gi"),
+        ("1Gi", "500m", "512Mi"),
+        ("1Ki", "0.1", "102400m"),
+        ("3", "1Gi", "3221225472"),
+        ("1n", "100m", "1n"),
+        ("0", "5", "0"),
+        ("2e3", "2", "4e3"),
+    ],
+)
+def test_a_product_takes_the_format_of_the_first(one: str, other: str, product: str) -> None:
+    """Rounded up to nanos, which is what a text can say."""
+    assert product == str(parse_quantity(one).mul(parse_quantity(other)))
+
+
 def test_a_difference_is_exact_and_a_negated_zero_is_zero() -> None:
     assert "-250m" == str(parse_quantity("750m").sub(parse_quantity("1")))
     assert parse_quantity("1Gi").sub(parse_quantity("1024Mi")).is_zero
