@@ -8,7 +8,6 @@ patchPodExtendedResourceClaimStatus, deleteClaim).
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final
 
 import msgspec
 
@@ -27,10 +26,9 @@ from stower.model.kinds.resource_claim import FINALIZER, AllocationResult, Resou
 from stower.plugins.claim_binding import NEWS_NS, ClaimBinding, Wanted
 from stower.plugins.claim_consumers import pod_consumer
 from stower.plugins.extended_claims import Mappings
+from stower.plugins.pod_told import PodTold
 from stower.state.cluster import ClusterState
 from stower.state.devices import extended_owner
-
-TELLS_MAX: Final = 5
 
 
 class ExtendedBinding:
@@ -56,7 +54,6 @@ class ExtendedBinding:
         self._pod = pod
         self._claim = claim
         self._wanted = Wanted(claim, allocation, pod_consumer(pod))
-        self._mappings = mappings
         self._node_name = node_name
         self._gates = gates
         self._note = self._binding(claim, 0).note()
@@ -64,9 +61,11 @@ class ExtendedBinding:
         self._creating = 0  # the write, while it is not answered
         self._is_asked = False
         self._refused_ns: int | None = None  # when the creation met a conflict
-        self._telling = 0
-        self._tells = 0
-        self._is_told = False
+        told = ExtendedResourceClaimStatus(mappings, meta.name)
+        own = pod.metadata
+        self._told = PodTold(
+            PatchPodStatus(0, own.namespace, own.name, own.uid, extended_resource_claim=told)
+        )
         self._released = False
 
     @property
@@ -117,17 +116,8 @@ class ExtendedBinding:
             ]  # fmt: skip
         assert self._inner is not None
         found = self._inner.writes(state, next_id)
-        is_due = not (found or self._telling or self._is_told or self._released)
-        if is_due and self._inner.is_done(state):
-            self._telling = next_id()
-            status = ExtendedResourceClaimStatus(self._mappings, self._claim.metadata.name)
-            meta = self._pod.metadata
-            return [
-                PatchPodStatus(
-                    self._telling, meta.namespace, meta.name, meta.uid,
-                    extended_resource_claim=status,
-                )
-            ]  # fmt: skip
+        if not found and not self._released and self._inner.is_done(state):
+            return self._told.writes(next_id)
         return found
 
     def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
@@ -137,11 +127,8 @@ class ExtendedBinding:
             self._is_asked = code != UNKNOWN
             self._refused_ns = state.now_ns if code == CONFLICT else None
             return code in (0, CONFLICT, UNKNOWN)
-        if id == self._telling:
-            self._telling = 0
-            self._is_told = code == 0
-            self._tells += 1
-            return code in (0, CONFLICT, UNKNOWN) and self._tells < TELLS_MAX
+        if self._told.is_own(id):
+            return self._told.answered(code)
         return self._inner is None or self._inner.answered(state, id, code, version)
 
     def fault(self, state: ClusterState) -> str:
@@ -155,7 +142,7 @@ class ExtendedBinding:
     def is_done(self, state: ClusterState) -> bool:
         """It is allocated and reserved, and the pod says which it is."""
         self._seen(state)
-        return self._is_told and self._inner is not None and self._inner.is_done(state)
+        return self._told.is_done and self._inner is not None and self._inner.is_done(state)
 
     def note(self) -> tuple[str, str]:
         """As for any claim."""
