@@ -55,8 +55,10 @@ def build_engine(
         backoff_max_ns=config.pod_max_backoff_seconds * SECOND_NS,
         cycles_per_step_max=cycles_per_step_max,
     )
-    profiles = build_profiles(config, features or Features(), plugins)
-    return Engine(profiles, seed, limits, config.extenders)
+    features = features or Features()
+    profiles = build_profiles(config, features, plugins)
+    counts_claims = features.dynamic_resource_allocation and features.devices.node_allocatable
+    return Engine(profiles, seed, limits, config.extenders, counts_claims)
 
 
 def build_profiles(

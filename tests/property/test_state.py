@@ -36,14 +36,12 @@ def test_rollback_restores_every_array(
     state, model = started(before)
     outside = arrays(state)
     with state.trial():
-        trial_model = Model(dict(model.nodes), dict(model.pods), set(model.assumed))
+        trial_model = model.copied()
         for operation in inside:
             apply(state, trial_model, operation)
         between = arrays(state)
         with state.trial():
-            nested_model = Model(
-                dict(trial_model.nodes), dict(trial_model.pods), set(trial_model.assumed)
-            )
+            nested_model = trial_model.copied()
             for operation in nested:
                 apply(state, nested_model, operation)
         assert between == arrays(state)
@@ -78,7 +76,7 @@ def test_a_kept_trial_is_as_if_there_had_been_none(
 def test_a_tally_registered_late_counts_what_is_there(history: list[tuple[Any, ...]]) -> None:
     """Registering a tally after the pods came gives the same counts as before."""
     early, _ = started(history)
-    late, model = ClusterState(), Model()
+    late, model = ClusterState(counts_claims=True), Model()
     for operation in history:
         apply(late, model, operation)
     for namespaces, selector in TALLIES:

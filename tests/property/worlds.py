@@ -3,9 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from stower.model.kinds import Node, Pod
+from stower.model.kinds.pod import ClaimedResources
+from stower.model.resources import Claimed
 from stower.model.selectors import LabelSelector, parse_selector
 from stower.state.cluster import ClusterState
 from tests.property.strategies import NODE_NAMES, nodes, pods
@@ -18,15 +21,21 @@ TALLIES: tuple[tuple[frozenset[str] | None, LabelSelector], ...] = (
 
 @dataclass
 class Model:
-    """What the objects say: nodes by name, pods by uid with the node that each is on."""
+    """What the objects say: nodes by name, pods by uid with the node that each is on, and what
+    claims take of it."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, tuple[Pod, str]] = field(default_factory=dict)
     assumed: set[str] = field(default_factory=set)
+    claimed: dict[str, Claimed] = field(default_factory=dict)
+
+    def copied(self) -> "Model":
+        """One that goes its own way."""
+        return Model(dict(self.nodes), dict(self.pods), set(self.assumed), dict(self.claimed))
 
     def rebuilt(self) -> ClusterState:
         """A fresh state of the same objects."""
-        state = ClusterState()
+        state = ClusterState(counts_claims=True)
         for namespaces, selector in TALLIES:
             state.tally((namespaces, selector)).domain_counts("zone")
         for node in self.nodes.values():
@@ -35,6 +44,7 @@ class Model:
             entry = state.add_pending(pod)
             if node_name:
                 state.assume(entry, state._row_for(node_name))
+                state.claim_room(entry, self.claimed.get(pod.metadata.uid, ()))
         return state
 
 
@@ -58,6 +68,8 @@ def apply(state: ClusterState, model: Model, operation: tuple[Any, ...]) -> None
             else:
                 state.add_pending(pod)
             model.pods[uid] = (pod, pod.spec.node_name)
+            if pod.spec.node_name:
+                model.claimed[uid] = _told(pod)
         else:
             _change(state, model, pod)
     elif kind == "remove pod":
@@ -66,6 +78,7 @@ def apply(state: ClusterState, model: Model, operation: tuple[Any, ...]) -> None
             state.remove_pod(state.pods[uid])
             del model.pods[uid]
             model.assumed.discard(uid)
+            model.claimed.pop(uid, None)
     elif kind == "assume":
         uid, name = args
         row = state.row_of(name)
@@ -79,6 +92,12 @@ def apply(state: ClusterState, model: Model, operation: tuple[Any, ...]) -> None
             state.forget(state.pods[uid])
             model.pods[uid] = (model.pods[uid][0], "")
             model.assumed.discard(uid)
+            model.claimed.pop(uid, None)
+    elif kind == "claim room":
+        uid, claimed = args
+        if uid in model.assumed:
+            state.claim_room(state.pods[uid], claimed)
+            model.claimed[uid] = claimed
 
 
 def _change(state: ClusterState, model: Model, pod: Pod) -> None:
@@ -89,9 +108,30 @@ def _change(state: ClusterState, model: Model, pod: Pod) -> None:
         state.confirm(state.pods[uid], pod)
         model.pods[uid] = (pod, pod.spec.node_name)
         model.assumed.discard(uid)
+        model.claimed[uid] = _told(pod)
     elif not node_name or uid in model.assumed:
         state.update_pending(state.pods[uid], pod)
         model.pods[uid] = (pod, node_name)
+
+
+def _told(pod: Pod) -> Claimed:
+    return pod.status.node_allocatable_resource_claim_statuses or ()
+
+
+@st.composite
+def _claimed(draw: Any) -> Claimed:
+    """What the claims of a pod take of its node."""
+    resources = {"cpu": draw(st.sampled_from(("1", "1500m"))), "hugepages-2Mi": "4Mi"}
+    return (ClaimedResources("c", ("main",), resources),) if draw(st.booleans()) else ()
+
+
+@st.composite
+def _pods(draw: Any, name: str, node: str = "") -> Pod:
+    """A pod whose status may say what its claims take."""
+    pod = draw(pods(name, node=node))
+    told = draw(_claimed()) or None
+    status = msgspec.structs.replace(pod.status, node_allocatable_resource_claim_statuses=told)
+    return msgspec.structs.replace(pod, status=status)
 
 
 @st.composite
@@ -111,6 +151,7 @@ def operations(draw: Any) -> tuple[Any, ...]:
                 "remove pod",
                 "assume",
                 "forget",
+                "claim room",
             )
         )
     )
@@ -119,11 +160,13 @@ def operations(draw: Any) -> tuple[Any, ...]:
     if kind == "remove node":
         return ("remove node", draw(st.sampled_from(NODE_NAMES)))
     if kind == "pod":
-        return ("pod", draw(pods(name)))
+        return ("pod", draw(_pods(name)))
     if kind == "placed":
-        return ("pod", draw(pods(name, node=draw(st.sampled_from((*NODE_NAMES, "unseen"))))))
+        return ("pod", draw(_pods(name, node=draw(st.sampled_from((*NODE_NAMES, "unseen"))))))
     if kind == "assume":
         return ("assume", uid, draw(st.sampled_from(NODE_NAMES)))
+    if kind == "claim room":
+        return ("claim room", uid, draw(_claimed()))
     return (kind, uid)
 
 
@@ -173,7 +216,7 @@ def by_node(state: ClusterState) -> dict[str, Any]:
         "ports": ports,
         "tallies": tallies,
         "pods": {
-            uid: (entry.pod, state.names[entry.row] if entry.row >= 0 else "")
+            uid: (entry.pod, entry.claimed, state.names[entry.row] if entry.row >= 0 else "")
             for uid, entry in state.pods.items()
         },
         "nominated": {name: sorted(pods) for name, pods in state.nominated.items()},

@@ -50,12 +50,7 @@ from stower.framework.reserve import Reservation
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import Bind, CallExtender, Write
 from stower.model.errors import InvalidObject, InvariantError
-from stower.model.kinds import (
-    SELECTING,
-    Node,
-    Pod,
-    PodDisruptionBudget,
-)
+from stower.model.kinds import SELECTING, Node, Pod, PodDisruptionBudget
 from stower.state.cluster import ClusterState, PodEntry
 
 # No answer, or a gateway's time-out: the write may have been carried out.
@@ -71,11 +66,13 @@ class Engine:
         seed: int = 0,
         limits: Limits | None = None,
         extenders: tuple[Extender, ...] = (),
+        counts_claims: bool = False,
     ) -> None:
-        """`profiles` by scheduler name; a pod of any other scheduler is only counted."""
+        """`profiles` by scheduler name; a pod of any other scheduler is only counted.
+        `counts_claims` as the state's."""
         self.profiles = dict(profiles)
         self.limits = limits or Limits()
-        self.state = ClusterState()
+        self.state = ClusterState(counts_claims)
         self.queue = Queue(self.limits, self._gate_failed)
         self.cycle = Cycle(self.state, seed)
         self.now_ns = 0

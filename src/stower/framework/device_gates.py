@@ -15,3 +15,4 @@ class DeviceGates(NamedTuple):
     list_attributes: bool = False  # DRAListTypeAttributes
     extended_resources: bool = True  # DRAExtendedResource
     group_claims: bool = False  # DRAWorkloadResourceClaims
+    node_allocatable: bool = False  # DRANodeAllocatableResources

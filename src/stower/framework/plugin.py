@@ -56,6 +56,7 @@ _GATES: Final = {
     "DRAListTypeAttributes": ("devices.list_attributes", True),
     "DRAExtendedResource": ("devices.extended_resources", False),
     "DRAWorkloadResourceClaims": ("devices.group_claims", True),
+    "DRANodeAllocatableResources": ("devices.node_allocatable", True),
 }
 
 
@@ -116,7 +117,7 @@ class Plugin:
     # Texts by code, for plugins whose codes are 1, 2, ... and whose refusals share `resolvable`.
     reasons: ClassVar[tuple[str, ...]] = ()
     resolvable: ClassVar[bool] = False
-    wakes_on: ClassVar[Change] = Change.NONE
+    wakes_on: Change = Change.NONE  # of the class, or of the instance where gates decide
 
     @classmethod
     def from_args(cls, args: Mapping[str, Any] | None, path: str, features: Features) -> "Plugin":

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stower.model.kinds.pod import ExtendedResourceClaimStatus, PodCondition
+from stower.model.kinds.pod import ClaimedResources, ExtendedResourceClaimStatus, PodCondition
 
 
 class Bind(msgspec.Struct, frozen=True, gc=False):
@@ -21,7 +21,8 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
 
 class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
     """Set a condition of the pod and, unless None, its nominated node name, and which claim its
-    extended resources are met by. Relies on its uid."""
+    extended resources are met by; unless UNSET, what its claims take of its node's own resources.
+    Relies on its uid."""
 
     id: int
     namespace: str
@@ -30,6 +31,7 @@ class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
     condition: PodCondition | None = None
     nominated_node_name: str | None = None
     extended_resource_claim: ExtendedResourceClaimStatus | None = None
+    claimed: tuple[ClaimedResources, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PatchObject(msgspec.Struct, frozen=True, gc=False):

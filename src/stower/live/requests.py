@@ -87,6 +87,8 @@ def _status_patch(write: PatchPodStatus, known: Pod | None, now: str) -> dict[st
         status["nominatedNodeName"] = write.nominated_node_name or None
     if write.extended_resource_claim is not None:
         status["extendedResourceClaimStatus"] = write.extended_resource_claim
+    if write.claimed is not msgspec.UNSET:
+        status["nodeAllocatableResourceClaimStatuses"] = write.claimed or None
     return {"metadata": {"uid": write.uid}, "status": status}
 
 

@@ -3,14 +3,21 @@
 CPU is in milli-CPU, everything else in the resource's base unit (bytes, devices, pods).
 
 Source: component-helpers resource/helpers.go (PodRequests); KEP-753 (sidecars), KEP-1287 (in-place
-resize), KEP-2837 (pod-level resources), KEP-5419 (their resize); scheduler framework/types.go.
+resize), KEP-2837 (pod-level resources), KEP-5419 (their resize), KEP-5517 (what claims take);
+scheduler framework/types.go.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 from stower.model.errors import InvalidObject
-from stower.model.kinds.pod import Container, ContainerStatus, Pod, ResourceList
+from stower.model.kinds.pod import (
+    ClaimedResources,
+    Container,
+    ContainerStatus,
+    Pod,
+    ResourceList,
+)
 from stower.model.quantity import MILLI, Quantity, QuantityError, quantity_of
 from stower.model.selectors import label_key_fault
 
@@ -35,17 +42,18 @@ AMOUNT_MAX: Final = 2**57
 
 Quantities = dict[str, Quantity]
 Amounts = dict[str, int]
+Claimed = tuple[ClaimedResources, ...]
 
 CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"  # and the name of a DeviceClass
 
-_HUGE_PAGES: Final = "hugepages-"
+HUGE_PAGES: Final = "hugepages-"
 _NATIVE: Final = "kubernetes.io/"
 _VOLUMES: Final = "attachable-volumes-"
 
 
 def is_scalar(name: str) -> bool:
     """Whether the scheduler counts this resource beside cpu, memory, ephemeral-storage and pods."""
-    return is_extended(name) or name.startswith((_HUGE_PAGES, _VOLUMES)) or _NATIVE in name
+    return is_extended(name) or name.startswith((HUGE_PAGES, _VOLUMES)) or _NATIVE in name
 
 
 def is_extended(name: str) -> bool:
@@ -67,7 +75,7 @@ def is_counted(name: str) -> bool:
 
 def is_pod_level(name: str) -> bool:
     """Whether a pod may ask for this resource as a whole (KEP-2837)."""
-    return name in (CPU, MEMORY) or name.startswith(_HUGE_PAGES)
+    return name in (CPU, MEMORY) or name.startswith(HUGE_PAGES)
 
 
 def parse_list(resources: ResourceList | None, path: str = "resources") -> Quantities:
@@ -111,14 +119,18 @@ def pod_requests(
     use_status: bool = False,
     pod_level: bool = True,
     non_missing: Mapping[str, Quantity] | None = None,
+    claimed: Claimed = (),
 ) -> Quantities:
     """What the pod asks for in all: containers, sidecars, init containers, pod level, overhead.
 
     `use_status` takes the larger of asked, allocated and actual during a resize; `pod_level` lets
     the pod's own requests replace the sum of its containers'; `non_missing` stands in for what a
-    container does not name. Raises InvalidObject for a quantity that is none.
+    container does not name; `claimed` is what claims take of the node's own resources, beside what
+    containers ask for. Raises InvalidObject for a quantity that is none.
     """
     requests = _container_requests(pod, use_status, non_missing or {})
+    for part in claimed:
+        _add(requests, parse_list(part.resources, "status.nodeAllocatableResourceClaimStatuses"))
     own = pod.spec.resources
     if pod_level and own is not None and own.requests:
         asked = parse_list(own.requests, "spec.resources.requests")
@@ -135,8 +147,11 @@ def pod_requests(
     return requests
 
 
-def non_zero_requests(pod: Pod, requests: Mapping[str, Quantity]) -> tuple[int, int]:
-    """(milli-CPU, bytes of memory) that a placed pod counts as when its node is scored.
+def non_zero_requests(
+    pod: Pod, requests: Mapping[str, Quantity], claimed: Claimed = ()
+) -> tuple[int, int]:
+    """(milli-CPU, bytes of memory) that a placed pod counts as when its node is scored; `requests`
+    and `claimed` as of `pod_requests`.
 
     Source: PodInfo.CalculateResource: where pod-level requests are set, only those resources that
     are missing altogether get the stand-in.
@@ -151,7 +166,7 @@ def non_zero_requests(pod: Pod, requests: Mapping[str, Quantity]) -> tuple[int, 
         if not has_pod_level or name not in requests
     }
     if stand_in:
-        requests = pod_requests(pod, use_status=True, non_missing=stand_in)
+        requests = pod_requests(pod, use_status=True, non_missing=stand_in, claimed=claimed)
     counted = amounts(requests)
     return counted.get(CPU, 0), counted.get(MEMORY, 0)
 

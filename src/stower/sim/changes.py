@@ -30,6 +30,10 @@ def patched(pod: Pod, write: PatchPodStatus) -> Pod:
     if write.extended_resource_claim is not None:
         claim = write.extended_resource_claim
         status = msgspec.structs.replace(status, extended_resource_claim_status=claim)
+    if write.claimed is not msgspec.UNSET:
+        status = msgspec.structs.replace(
+            status, node_allocatable_resource_claim_statuses=write.claimed or None
+        )
     return msgspec.structs.replace(pod, status=status)
 
 

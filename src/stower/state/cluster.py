@@ -18,7 +18,7 @@ import numpy as np
 
 from stower.model.errors import InvariantError
 from stower.model.kinds import Node, Pod
-from stower.model.resources import PODS, node_room
+from stower.model.resources import PODS, Claimed, node_room
 from stower.model.taints import Taint
 from stower.state.arrays import CAPACITY_FIRST, Bools, DirtyLog, ResourceColumn, grown
 from stower.state.budgets import Budgets
@@ -46,6 +46,7 @@ class PodEntry:
 
     __slots__ = (
         "assumed",
+        "claimed",
         "is_leaving",
         "nominated_to",
         "pod",
@@ -66,6 +67,7 @@ class PodEntry:
         self.assumed = False
         self.is_leaving = False  # its deletion by us was accepted; the API does not show it yet
         self.nominated_to = ""  # the node on which room was promised
+        self.claimed: Claimed = ()  # what its claims take of its node, as far as that is counted
 
 
 class ClusterState:
@@ -73,7 +75,10 @@ class ClusterState:
     `row_limit`, and `present` says which of them have a node (a row without one still carries pods
     that are bound to a node that is gone, or not yet seen)."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts_claims: bool = False) -> None:
+        """`counts_claims`: whether what the statuses of pods say that claims take of their node's
+        own resources is in use there (KEP-5517)."""
+        self.counts_claims = counts_claims
         self.journal = Journal()
         self.now_ns = 0  # the time of what is being dealt with, as events bring it
         self.use_log = DirtyLog()
@@ -226,7 +231,9 @@ class ClusterState:
 
     def add_placed(self, pod: Pod) -> PodEntry:
         """A pod that the API says is on `spec.nodeName`."""
-        entry = self._add_entry(pod, self.shapes.intern(pod))
+        claimed = self._claimed(pod)
+        entry = self._add_entry(pod, self.shapes.intern(pod, claimed=claimed))
+        entry.claimed = claimed
         self._place(entry, self._row_for(pod.spec.node_name))
         return entry
 
@@ -235,10 +242,18 @@ class ClusterState:
         self._place(entry, row)
         self._set_assumed(entry, True)
 
+    def claim_room(self, entry: PodEntry, claimed: Claimed) -> None:
+        """Count what the claims of an assumed pod take of its node before the API says so."""
+        shape = self.shapes.intern(entry.pod, claimed=claimed)
+        self._set_claimed(entry, claimed)
+        self._move(entry, entry.pod, shape, self.names[entry.row])
+
     def confirm(self, entry: PodEntry, pod: Pod) -> None:
         """The API says where the pod is: where it was assumed, or elsewhere."""
-        shape = self.shapes.intern(pod)
+        claimed = self._claimed(pod)
+        shape = self.shapes.intern(pod, claimed=claimed)
         self._set_assumed(entry, False)
+        self._set_claimed(entry, claimed)
         self._move(entry, pod, shape, pod.spec.node_name)
 
     def forget(self, entry: PodEntry) -> None:
@@ -247,6 +262,9 @@ class ClusterState:
             raise InvariantError(f"forget {entry.pod.key}: it is not assumed")
         self._set_assumed(entry, False)
         self._unplace(entry)
+        if entry.claimed:
+            self._set_claimed(entry, ())
+            self._set_view(entry, entry.pod, self.shapes.intern(entry.pod))
 
     def displace(self, entry: PodEntry) -> None:
         """Take a pod off its row, for as long as a trial lasts."""
@@ -255,8 +273,9 @@ class ClusterState:
         self._unplace(entry)
 
     def update_pending(self, entry: PodEntry, pod: Pod) -> None:
-        """A pending or assumed pod has changed."""
-        shape = self.shapes.intern(pod)
+        """A pending or assumed pod has changed. What its status says that claims take of a node is
+        left over from another attempt, or what was decided in this one."""
+        shape = self.shapes.intern(pod, claimed=entry.claimed)
         self._move(entry, pod, shape, self.names[entry.row] if entry.row >= 0 else "")
 
     def remove_pod(self, entry: PodEntry) -> None:
@@ -387,6 +406,17 @@ class ClusterState:
         if self.journal.recording and assumed != entry.assumed:
             self.journal.log(self._set_assumed, entry, entry.assumed)
         entry.assumed = assumed
+
+    def _set_claimed(self, entry: PodEntry, claimed: Claimed) -> None:
+        if self.journal.recording and claimed != entry.claimed:
+            self.journal.log(self._set_claimed, entry, entry.claimed)
+        entry.claimed = claimed
+
+    def _claimed(self, pod: Pod) -> Claimed:
+        """What the claims of a pod with a node take of it, as the API says."""
+        if not self.counts_claims:
+            return ()
+        return pod.status.node_allocatable_resource_claim_statuses or ()
 
     def _row_for(self, name: str) -> int:
         """The row of that name, taking a free one where it has none."""

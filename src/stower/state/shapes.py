@@ -19,6 +19,7 @@ from stower.model.resources import (
     NON_ZERO,
     PODS,
     Amounts,
+    Claimed,
     amounts,
     host_ports,
     is_class_resource,
@@ -42,12 +43,12 @@ class Shape:
     """What a pod asks of a node. Compared by identity; never changed.
 
     requests: what must fit, per resource, amounts of 0 left out; use: what a placed pod takes, per
-    column, with one of `pods` and the stand-ins for scoring; fit_amounts, balanced_amounts: what
-    the two resource scores count; ports: (protocol, port, IP); images: one per container or image
-    volume, normalised; features: what the node must declare; storage: whether there are volume
-    claims or disks; claims: whether there are claims for devices; extended: of `requests`, those
-    that a device class may stand for; node_name: set only where a pod names its node while it is
-    still to be placed.
+    column, what its claims take included, with one of `pods` and the stand-ins for scoring;
+    fit_amounts, balanced_amounts: what the two resource scores count; ports: (protocol, port, IP);
+    images: one per container or image volume, normalised; features: what the node must declare;
+    storage: whether there are volume claims or disks; claims: whether there are claims for devices;
+    extended: of `requests`, those that a device class may stand for; node_name: set only where a
+    pod names its node while it is still to be placed.
     """
 
     __slots__ = (
@@ -58,16 +59,16 @@ class Shape:
 
     def __init__(
         self, serial: int, pod: Pod, node_name: str, columns: "Callable[[str], ResourceColumn]",
-        non_zero: tuple[ResourceColumn, ResourceColumn],
+        non_zero: tuple[ResourceColumn, ResourceColumn], claimed: Claimed,
     ) -> None:  # fmt: skip
         spec = pod.spec
         self.serial = serial
         asked = amounts(pod_requests(pod))
         self.requests = tuple((columns(name), asked[name]) for name in _ordered(asked))
         self.extended = tuple(part for part in self.requests if is_class_resource(part[0].name))
-        with_status = pod_requests(pod, use_status=True)
+        with_status = pod_requests(pod, use_status=True, claimed=claimed)
         taken = amounts(with_status)
-        zero_cpu, zero_memory = non_zero_requests(pod, with_status)
+        zero_cpu, zero_memory = non_zero_requests(pod, with_status, claimed)
         self.use = (
             (columns(PODS), 1),
             *((columns(name), taken[name]) for name in _ordered(taken)),
@@ -112,10 +113,11 @@ class ShapeTable:
         self._by_meaning: dict[bytes, Shape] = {}
         self._next = 0
 
-    def intern(self, pod: Pod, node_name: str = "") -> Shape:
+    def intern(self, pod: Pod, node_name: str = "", claimed: Claimed = ()) -> Shape:
         """The pod's shape. Raises InvalidObject where a quantity is none.
 
-        `node_name` pins a pod that is still to be placed to one node (the NodeName plugin).
+        `node_name` pins a pod that is still to be placed to one node (the NodeName plugin);
+        `claimed` is what the claims of a placed pod take of its node's own resources (KEP-5517).
         """
         spec, status = pod.spec, pod.status
         affinity = spec.affinity
@@ -135,18 +137,19 @@ class ShapeTable:
                 bool(spec.resource_claims),
                 node_name,
                 _given(pod) if resized else None,
+                [part.resources for part in claimed] if claimed else None,
             )
         )
         shape = self._by_text.get(text)
         if shape is None:
-            shape = self._intern_new(pod, node_name)
+            shape = self._intern_new(pod, node_name, claimed)
             if len(self._by_text) >= TEXTS_MAX:
                 _drop_oldest(self._by_text)
             self._by_text[text] = shape
         return shape
 
-    def _intern_new(self, pod: Pod, node_name: str) -> Shape:
-        shape = Shape(self._next, pod, node_name, self._columns, self._non_zero)
+    def _intern_new(self, pod: Pod, node_name: str, claimed: Claimed) -> Shape:
+        shape = Shape(self._next, pod, node_name, self._columns, self._non_zero, claimed)
         meaning = self._encode(
             (
                 [(column.name, amount) for column, amount in shape.requests],

@@ -5,7 +5,11 @@ import json
 from stower.framework.writes import CreateObject, DeleteObject, PatchPodStatus
 from stower.live.requests import request_of
 from stower.model.kinds import ResourceClaim
-from stower.model.kinds.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest
+from stower.model.kinds.pod import (
+    ClaimedResources,
+    ExtendedResourceClaimStatus,
+    ExtendedResourceRequest,
+)
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
@@ -23,6 +27,22 @@ def test_an_object_is_deleted_by_its_uid() -> None:
     method, path, sent, _ = request_of(write, None, 0, "me")
     assert ("DELETE", f"{CLAIMS}/c1") == (method, path)
     assert {"uid": "u"} == json.loads(sent)["preconditions"]
+
+
+def test_a_pod_is_told_what_its_claims_take_of_its_node() -> None:
+    part = ClaimedResources("c1", ("main",), {"cpu": "1500m"})
+    field = "nodeAllocatableResourceClaimStatuses"
+    for claimed, wanted in (
+        (
+            (part,),
+            [{"resourceClaimName": "c1", "containers": ["main"], "resources": part.resources}],
+        ),
+        ((), None),
+    ):
+        write = PatchPodStatus(1, "default", "p1", "u", claimed=claimed)
+        method, path, sent, _ = request_of(write, None, 0, "me")
+        assert ("PATCH", "/api/v1/namespaces/default/pods/p1/status") == (method, path)
+        assert {"metadata": {"uid": "u"}, "status": {field: wanted}} == json.loads(sent)
 
 
 def test_a_pod_is_told_its_claim_for_extended_resources() -> None:

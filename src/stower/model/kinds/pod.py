@@ -11,11 +11,18 @@ from stower.model.taints import Toleration
 ResourceList = dict[str, str | Int64 | float]
 
 
+class ContainerClaim(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """An entry of the pod's claims that a container uses."""
+
+    name: str = ""
+
+
 class ResourceRequirements(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Requests and limits of a container or a whole pod."""
+    """Requests and limits of a container or a whole pod, and the claims that a container uses."""
 
     requests: ResourceList | None = None
     limits: ResourceList | None = None
+    claims: tuple[ContainerClaim, ...] | None = None
 
 
 class ContainerPort(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -271,6 +278,15 @@ class ExtendedResourceClaimStatus(
     resource_claim_name: str = ""
 
 
+class ClaimedResources(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """What the devices of a claim take of their node's own resources, and which containers use the
+    claim (NodeAllocatableResourceClaimStatus; KEP-5517)."""
+
+    resource_claim_name: str = ""
+    containers: tuple[str, ...] = ()
+    resources: ResourceList = {}
+
+
 class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """What has become of the pod."""
 
@@ -284,6 +300,7 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defa
     start_time: str | None = None
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] | None = None
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
+    node_allocatable_resource_claim_statuses: tuple[ClaimedResources, ...] | None = None
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -1,7 +1,8 @@
 """ResourceSlice (resource.k8s.io/v1): devices as a driver publishes them.
 
 Source: KEP-4381; KEP-4815 (counters, node selection per device), KEP-5055 (taints), KEP-5007
-(binding conditions), KEP-5075 (shared devices), KEP-5491 (attributes that are lists).
+(binding conditions), KEP-5075 (shared devices), KEP-5491 (attributes that are lists), KEP-5517
+(devices that stand for a node's own resources).
 """
 
 import msgspec
@@ -76,6 +77,16 @@ class CounterConsumption(msgspec.Struct, frozen=True, gc=False, rename="camel", 
     counters: dict[str, Counter] = {}
 
 
+class NodeResourceMapping(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True
+):
+    """How much of a resource of the node itself a device takes: of a capacity as much as is
+    consumed, or something for each device; times the multiplier."""
+
+    capacity_key: str | None = None
+    allocation_multiplier: QuantityText | None = None
+
+
 class Device(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """One device of a slice."""
 
@@ -91,6 +102,7 @@ class Device(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_default
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] | None = None
     allow_multiple_allocations: bool | None = None
+    node_allocatable_resource_mappings: dict[str, NodeResourceMapping] | None = None
 
 
 class ResourcePool(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

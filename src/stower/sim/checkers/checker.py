@@ -89,7 +89,8 @@ def asked(pods: Iterable[Pod]) -> Amounts:
         total[PODS] += 1
         claim = pod.status.extended_resource_claim_status
         by_devices = {m.resource_name for m in claim.request_mappings} if claim is not None else ()
-        for name, amount in amounts(pod_requests(pod, use_status=True)).items():
+        taken = pod.status.node_allocatable_resource_claim_statuses or ()
+        for name, amount in amounts(pod_requests(pod, use_status=True, claimed=taken)).items():
             if name not in by_devices:
                 total[name] = total.get(name, 0) + amount
     return total
