@@ -11,6 +11,7 @@ from stower.model.quantity import quantity_of
 
 Object = dict[str, Any]
 QOS: Final = ("cpu", "memory")
+CLAIMED: Final = "nodeAllocatableResourceClaimStatuses"
 
 
 def prepare_create(call: Call, item: Object) -> None:
@@ -45,6 +46,8 @@ def prepare_status(call: Call, new: Object, old: Object) -> None:
         if name in old["metadata"]:
             meta[name] = old["metadata"][name]
     status = new["status"]
+    if not (old.get("status") or {}).get(CLAIMED):
+        status.pop(CLAIMED, None)  # behind DRANodeAllocatableResources, which is off by default
     if "qosClass" not in status and "qosClass" in (old.get("status") or {}):
         status["qosClass"] = old["status"]["qosClass"]
 

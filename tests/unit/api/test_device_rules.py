@@ -145,6 +145,22 @@ def test_taints_of_devices_are_dated_and_what_is_behind_gates_is_dropped() -> No
     assert "nodeAllocatableResourceMappings" not in kept
 
 
+def test_what_claims_take_of_a_node_is_dropped_from_the_status_of_a_pod() -> None:
+    client, pods = Client(), "/api/v1/namespaces/default/pods"
+    spec = {"containers": [{"name": "main", "image": "i"}]}
+    client.send("POST", "/api/v1/namespaces", {"metadata": {"name": "default"}})
+    client.send(
+        "POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}}
+    )
+    status, _ = client.send("POST", pods, {"metadata": {"name": "p"}, "spec": spec})
+    assert 201 == status
+    taken = {"resourceClaimName": "c", "containers": ["main"], "resources": {"cpu": "1"}}
+    patch = {"status": {"nodeAllocatableResourceClaimStatuses": [taken]}}
+    status, made = client.send("PATCH", f"{pods}/p/status", patch)
+    assert 200 == status
+    assert "nodeAllocatableResourceClaimStatuses" not in made["status"]
+
+
 @pytest.mark.behaviour("S2.33", "S2.34")
 def test_requests_are_bounded_and_their_selectors_compiled() -> None:
     client = Client()
