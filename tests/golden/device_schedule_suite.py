@@ -67,6 +67,7 @@ def features_of(names: list[str]) -> Features:
         "DRAListTypeAttributes" in names,
         "DRAExtendedResource" in names,
         "DRAWorkloadResourceClaims" in names,
+        "DRANodeAllocatableResources" in names,
     )
     is_on = "DynamicResourceAllocation" in names
     return Features(dynamic_resource_allocation=is_on, devices=gates)
@@ -406,10 +407,14 @@ def _bound(run: Run, by_name: dict[str, Case], before: list[Case]) -> Iterator[s
             yield from differs("preBind.claims", written(run.waited_with), theirs)
         if run.bind is not None or not said or not (reason.endswith(said) or said.endswith(reason)):
             yield f"preBind: ours {said!r}, theirs {reason!r}"
-    told = run.objects[run.pod.metadata.uid].status.extended_resource_claim_status
+    own_status = run.objects[run.pod.metadata.uid].status
+    told = own_status.extended_resource_claim_status
     ours = json.loads(msgspec.json.encode(told)) if told is not None else None
     statuses = dict(expect.get("podStatus") or {})
     status = statuses.pop("extendedResourceClaimStatus", None)
+    taken = own_status.node_allocatable_resource_claim_statuses or ()
+    theirs_taken = statuses.pop("nodeAllocatableResourceClaimStatuses", [])
+    yield from differs("podStatus.claims", json.loads(msgspec.json.encode(taken)), theirs_taken)
     yield from differs("podStatus of others", {}, statuses)
     for data in (ours, status):
         if data is not None:

@@ -1,7 +1,8 @@
 """The inventory: pools as they are published, and as each node reaches them.
 
 Source: dynamic-resource-allocation pools_experimental.go (GatherPools), resourceslice/tracker
-(DeviceTaintRules); KEP-4381 "ResourceSlice pools", KEP-4815 (counters, selection per device).
+(DeviceTaintRules); KEP-4381 "ResourceSlice pools", KEP-4815 (counters, selection per device),
+KEP-5517 (what devices take of their node's own resources).
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from stower.model.kinds.resource_slice import (
     Device,
     DeviceAttribute,
     DeviceTaint,
+    NodeResourceMapping,
     ResourceSlice,
     ResourceSliceSpec,
 )
@@ -48,6 +50,9 @@ class Content:
             for consumption in device.consumes_counters or ()
             for name, counter in consumption.counters.items()
         }
+        self.node_resources: Mapping[str, NodeResourceMapping] = (
+            device.node_allocatable_resource_mappings or {}
+        )
         self.binds_to_node = bool(device.binds_to_node)
         self.binding_conditions = device.binding_conditions
         self.binding_failure_conditions = device.binding_failure_conditions
@@ -169,6 +174,7 @@ class Part:
         self.nodes = Nodes.of(spec)
         self.per_device = bool(spec.per_device_node_selection)
         self.has_counters = bool(spec.shared_counters)
+        self.takes_of_node = any(record.content.node_resources for record in records)
         # Only here, and of one node: nobody else need look at it.
         self.only_node = "" if self.has_counters else self.nodes.name or ""
 
@@ -266,6 +272,7 @@ class PoolView:
         self.fault = "" if self.is_incomplete else self._fault(partitionable)
         self.chooses_nodes = any(record.nodes is not None for record in self.records)
         self.binds = any(r.content.binding_conditions is not None for r in self.records)
+        self.takes_of_node = any(part.takes_of_node for part in known)
 
     def _fault(self, partitionable: bool) -> str:
         """What makes it invalid, or ""."""
@@ -286,6 +293,7 @@ class Inventory:
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
         self._generation = -1
+        self._takes_of_node = False
         self._parts: dict[str, Part] = {}  # by slice name
         self._read: dict[str, tuple[ResourceSlice, object]] = {}
         self._contents: dict[bytes, Content] = {}
@@ -316,6 +324,7 @@ class Inventory:
         for name in self._parts.keys() - parts.keys():
             del self._read[name]
         self._parts = parts
+        self._takes_of_node = any(part.takes_of_node for part in parts.values())
         of_pools: dict[tuple[PoolID, int], list[Part]] = {}
         self._by_node = {}
         self._wide = []
@@ -403,6 +412,18 @@ class Inventory:
         if any(not part.only_node for part in known.parts):
             return None
         return [part.only_node for part in known.parts]
+
+    def takes_of_node(self) -> bool:
+        """Whether any device takes some of its node's own resources."""
+        self.refresh()
+        return self._takes_of_node
+
+    def record(self, pool: PoolID, device: str) -> Record | None:
+        """A device: of the newest generation that has it, where one is being replaced."""
+        self.refresh()
+        older = [old for (id, _), old in self._older.items() if id == pool]
+        known = [self.pools[pool], *reversed(older)] if pool in self.pools else []
+        return next((found for p in known if (found := p.records.get(device)) is not None), None)
 
     def all_records(self) -> Iterator[Record]:
         """Every device, by pool and slice."""

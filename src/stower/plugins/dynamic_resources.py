@@ -11,9 +11,10 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from stower.devices.allocator import STEPS_MAX
+from stower.devices.allocator import STEPS_MAX, GaveUp
 from stower.devices.best_fit import best_fit
 from stower.devices.fits import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, Fits, Rules
+from stower.devices.inventory import Inventory
 from stower.devices.lacking import Lack, lacking
 from stower.devices.overview import Holder
 from stower.devices.random_order import by_chance, drawn
@@ -37,6 +38,7 @@ from stower.model.kinds.resource_claim import (
     AllocationResult,
     ConsumerReference,
 )
+from stower.model.resources import Claimed
 from stower.model.times import SECOND_NS, duration_ns
 from stower.plugins.claim_binding import ClaimBinding, Wanted, binding_fault, due, is_ready
 from stower.plugins.claim_consumers import consumer_of, is_reserved, owner_fault
@@ -52,6 +54,15 @@ from stower.plugins.extended_claims import (
 from stower.plugins.fragmentation import Fragmentation
 from stower.plugins.group_claims import unreserved
 from stower.plugins.node_affinity import match_term
+from stower.plugins.node_allocatable import (
+    EXTENDED,
+    FIRST_CODE,
+    ClaimedRoom,
+    Refusals,
+    claimed_by,
+    refusal,
+    shared_on,
+)
 from stower.plugins.share_ids import share_ids
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
@@ -117,6 +128,10 @@ class DynamicResources(Plugin):
         self._has_own_order = fragmentation is not None
         self._binding_timeout_ns = binding_timeout_ns
         self._is_on = is_on
+        self._refusals = Refusals()
+        if rules.gates.node_allocatable:
+            freed = Change.PLACED_POD_DELETED | Change.PLACED_POD_SCALED_DOWN
+            self.wakes_on = type(self).wakes_on | freed
 
     @classmethod
     def from_args(
@@ -268,7 +283,40 @@ class DynamicResources(Plugin):
         elif open_claims:
             own = self._open_codes(open_claims, state)[:limit]
             codes = np.where(own != FITS, own, codes)
+        if self._takes_of_node(state):
+            for row in np.flatnonzero((codes == FITS) & state.present[:limit]).tolist():
+                codes[row] = self._node_code(pod, shape, state, row)
+            for row, why in shared_on(pod, claims, state).items():
+                if codes[row] != NO_SOURCE:
+                    codes[row] = self._refusals.code_of(why)
         return codes
+
+    def _takes_of_node(self, state: ClusterState) -> bool:
+        """Whether what devices take of their nodes' own resources has to be looked at."""
+        return self._rules.gates.node_allocatable and state.devices.part(Inventory).takes_of_node()
+
+    def _node_code(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> int:
+        """Whether a row with devices has what these take of the node's own resources."""
+        try:
+            why = refusal(pod, self._claimed(pod, shape, state, row), state, row)
+        except GaveUp:
+            return GAVE_UP
+        return FITS if why is None else self._refusals.code_of(why)
+
+    def _claimed(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Claimed:
+        """What the pod's claims would take of the row's node itself (KEP-5517)."""
+        claims = self.claims(pod, state)
+        if isinstance(claims, str) or not self._takes_of_node(state):
+            return ()
+        is_given = any(claim.status.allocation is not None for claim in claims)
+        views = state.devices.part(Fits).views(state, row, self._rules)
+        if not is_given and not any(view.takes_of_node for view in views):
+            return ()
+        found, extended = self._allocations(pod, shape, state, row)
+        allocations = {claim.metadata.name: allocation for claim, allocation in found}
+        if extended is not None:
+            allocations[EXTENDED] = extended[1]
+        return claimed_by(pod, allocations, state.devices.part(Inventory))
 
     def _extended_codes(
         self, pod: Pod, shape: Shape, claims: list[ResourceClaim], state: ClusterState
@@ -307,6 +355,8 @@ class DynamicResources(Plugin):
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """As upstream has it: unresolvable. Who holds devices can still be evicted for them."""
+        if code >= FIRST_CODE:
+            return self._refusals.of(code)
         return Rejection((REASONS[code],), evictable=code in (NO_DEVICES, GAVE_UP))
 
     def dry_runs(
@@ -317,7 +367,8 @@ class DynamicResources(Plugin):
         if isinstance(claims, str):
             return None
         open_claims = [claim for claim in claims if claim.status.allocation is None]
-        if not open_claims and not self._is_extended(shape, state):
+        of_node = self._takes_of_node(state)
+        if not open_claims and not self._is_extended(shape, state) and not of_node:
             return None
         if state.devices.made_for(pod.metadata.uid) is not None:
             return None
@@ -326,12 +377,16 @@ class DynamicResources(Plugin):
         def ask(row: int) -> int:
             more = self._extended(pod, shape, state, row)
             wanted = [*open_claims, more[0]] if more is not None else open_claims
-            if not wanted:
-                return FITS
-            try:
-                return fits.code(fits.plans(wanted, self._rules), state, row, self._rules)
-            except AllocationError:
-                return NO_DEVICES
+            code = FITS
+            if wanted:
+                try:
+                    code = fits.code(fits.plans(wanted, self._rules), state, row, self._rules)
+                except AllocationError:
+                    return NO_DEVICES
+            if code != FITS or not of_node:
+                return code
+            why = shared_on(pod, claims, state).get(row)
+            return self._refusals.code_of(why) if why else self._node_code(pod, shape, state, row)
 
         return lambda row: TrialRun(state, row, ask)
 
@@ -462,6 +517,10 @@ class DynamicResources(Plugin):
             parts.append(ClaimBinding(pod, name, tuple(wanted), timeout_ns, gates, state.now_ns))
         if extended is not None:
             parts.append(ExtendedBinding(pod, name, *extended, timeout_ns, gates))
+        if gates.node_allocatable:
+            taken = self._claimed(pod, shape, state, row)
+            if taken or pod.status.node_allocatable_resource_claim_statuses:
+                parts.append(ClaimedRoom(pod, taken, timeout_ns))
         if len(parts) > 1:
             return Several(parts)
         return parts[0] if parts else None
