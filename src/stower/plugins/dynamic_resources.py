@@ -8,23 +8,20 @@ lower priority are evicted for their devices.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from stower.devices.allocator import STEPS_MAX, GaveUp
 from stower.devices.best_fit import best_fit
 from stower.devices.fits import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, Fits, Rules
 from stower.devices.inventory import Inventory
-from stower.devices.lacking import Lack, lacking
-from stower.devices.overview import Holder
+from stower.devices.lacking import Lack
 from stower.devices.random_order import by_chance, drawn
 from stower.devices.requests import AllocationError
 from stower.devices.results import allocation_of
-from stower.framework import fixes
 from stower.framework.args import Args, convert_args, invalid
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun, TrialRun
-from stower.framework.fixes import NODE, Fix
+from stower.framework.fixes import Fix
 from stower.framework.guard import PluginError
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.post_filter import Failure, Remedy
@@ -42,6 +39,8 @@ from stower.model.resources import Claimed
 from stower.model.times import SECOND_NS, duration_ns
 from stower.plugins.claim_binding import ClaimBinding, Wanted, binding_fault, due, is_ready
 from stower.plugins.claim_consumers import consumer_of, is_reserved, owner_fault
+from stower.plugins.claim_hints import may_help
+from stower.plugins.claim_lacks import departures, lacks_of
 from stower.plugins.extended_binding import ExtendedBinding, deletion
 from stower.plugins.extended_claims import (
     Mappings,
@@ -65,8 +64,8 @@ from stower.plugins.node_allocatable import (
 )
 from stower.plugins.share_ids import share_ids
 from stower.state.arrays import Bools, Ints
-from stower.state.cluster import ClusterState, PodEntry
-from stower.state.devices import claim_refs, extended_owner
+from stower.state.cluster import ClusterState
+from stower.state.devices import claim_refs
 from stower.state.shapes import Shape
 
 # Codes, in the order in which one is told before another.
@@ -400,28 +399,17 @@ class DynamicResources(Plugin):
         more = self._extended(pod, shape, state, row)
         wanted = [claim for claim in claims if claim.status.allocation is None]
         wanted += [more[0]] if more is not None else []
-        fits = state.devices.part(Fits)
-        try:
-            plans = fits.plans(wanted, self._rules)
-        except AllocationError:
-            return  # which the refusal has said
-        views, node = fits.views(state, row, self._rules), state.node_at(row)
-        for lack in lacking(plans, views, node, state.devices, self._rules.gates):
-            yield wanted[lack.claim].metadata.key, lack
+        yield from lacks_of(wanted, state, row, self._rules)
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
         """What is wrong with each device."""
-        for key, lack in self._lacks(pod, shape, state, row):
-            yield from lack.lines(key)
+        return (
+            line for key, lack in self._lacks(pod, shape, state, row) for line in lack.lines(key)
+        )
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Those leave that have a device."""
-        for _, lack in self._lacks(pod, shape, state, row):
-            for device in lack.devices:
-                users = _users(device.holders, state)
-                if users:
-                    text = f"{device.record.key} of {NODE} is held by {fixes.names(users)}"
-                    yield Fix(text, 1.0 + len(users), gone=users)
+        return departures(self._lacks(pod, shape, state, row), state)
 
     # Score
 
@@ -584,40 +572,10 @@ class DynamicResources(Plugin):
     # Hints
 
     def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
-        """Source: isSchedulableAfterClaimChange, isSchedulableAfterPodChange."""
-        old, new = happened.old_object, happened.object
-        if happened.change & Change.OWN_CLAIMS_MADE:
-            return all(ref.name is not None for ref in claim_refs(pod))
-        if happened.change & Change.POD_GROUP_CHANGED:
-            meta = new.metadata if new is not None else None
-            own = (pod.metadata.namespace, pod.group_name)
-            return meta is not None and (meta.namespace, meta.name) == own
-        if isinstance(old, ResourceClaim) and extended_owner(old) == pod.metadata.uid:
-            return new is None  # left over from another attempt: now it is gone
-        if isinstance(old, ResourceClaim) and old.status.allocation is not None:
-            if not isinstance(new, ResourceClaim) or new.status.allocation is None:
-                return True  # its devices are free
-        if isinstance(new, ResourceClaim):
-            if new.metadata.namespace != pod.metadata.namespace:
-                return False
-            if all(ref.name != new.metadata.name for ref in claim_refs(pod)):
-                return False
-            return old is None or msgspec.structs.astuple(old)[2] != new.status
-        return not isinstance(old, ResourceClaim)
+        """Where it may be about the pod's claims, or their devices."""
+        return may_help(pod, happened)
 
 
 def _failed(error: AllocationError, claims: Sequence[ResourceClaim]) -> PluginError:
     keys = tuple(claim.metadata.key for claim in claims)
     return PluginError(f'running "DynamicResources" filter plugin: {error.message(keys)}')
-
-
-def _users(holders: Iterable[Holder], state: ClusterState) -> tuple[PodEntry, ...]:
-    """The placed pods that use the holders' claims."""
-    found: dict[str, PodEntry] = {}
-    for holder in holders:
-        found |= state.devices.users(holder.claim)
-        claim = state.devices.claim(holder.claim)
-        owner = state.pods.get(extended_owner(claim)) if claim is not None else None
-        if owner is not None and owner.row >= 0:
-            found[owner.uid] = owner
-    return tuple(found.values())

@@ -1,0 +1,34 @@
+"""Whether a change may help a pod whose claims could not be met.
+
+Source: kube-scheduler plugins/dynamicresources (isSchedulableAfterClaimChange,
+isSchedulableAfterPodChange).
+"""
+
+import msgspec
+
+from stower.framework.changes import Change, Happened
+from stower.model.kinds import Pod, ResourceClaim
+from stower.state.devices import claim_refs, extended_owner
+
+
+def may_help(pod: Pod, happened: Happened) -> bool:
+    """Claims of its own, claims that others give back, devices, its group."""
+    old, new = happened.old_object, happened.object
+    if happened.change & Change.OWN_CLAIMS_MADE:
+        return all(ref.name is not None for ref in claim_refs(pod))
+    if happened.change & Change.POD_GROUP_CHANGED:
+        meta = new.metadata if new is not None else None
+        own = (pod.metadata.namespace, pod.group_name)
+        return meta is not None and (meta.namespace, meta.name) == own
+    if isinstance(old, ResourceClaim) and extended_owner(old) == pod.metadata.uid:
+        return new is None  # left over from another attempt: now it is gone
+    if isinstance(old, ResourceClaim) and old.status.allocation is not None:
+        if not isinstance(new, ResourceClaim) or new.status.allocation is None:
+            return True  # its devices are free
+    if isinstance(new, ResourceClaim):
+        if new.metadata.namespace != pod.metadata.namespace:
+            return False
+        if all(ref.name != new.metadata.name for ref in claim_refs(pod)):
+            return False
+        return old is None or msgspec.structs.astuple(old)[2] != new.status
+    return not isinstance(old, ResourceClaim)
