@@ -184,7 +184,7 @@ class Agreeing:
             self._inbox.append(WriteFailed(write.id, 409, "conflict"))
             return
         self._version += 1
-        made = msgspec.convert(write.patch, write.view)
+        made = msgspec.convert(write.body, write.view)
         version = str(self._version)
         meta = msgspec.structs.replace(
             made.metadata, uid=f"made-{version}", resource_version=version

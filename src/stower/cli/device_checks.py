@@ -18,7 +18,6 @@ from stower.apiserver.tables import load_registry
 from stower.model.kinds import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from stower.sim.made_claims import ClaimTemplate
 
-GROUP: Final = "resource.k8s.io/"
 RULES: Final[dict[type, Callable[[Any], list[FieldError]]]] = {
     DeviceClass: device_classes.device_class,
     DeviceTaintRule: device_classes.taint_rule,
@@ -28,21 +27,18 @@ RULES: Final[dict[type, Callable[[Any], list[FieldError]]]] = {
 }
 
 
-def device_fault(api_version: str, kind: str, data: bytes, obj: object) -> str:
-    """The first thing that is wrong with an object of whatever kind, or "". `data`: as it came;
-    `obj`: read, and with its defaults."""
-    if not api_version.startswith(GROUP):
-        return ""
-    type_ = _types().get((api_version, kind))
-    if type_ is not None:
-        try:
-            type_.clean(msgspec.json.decode(data), Reading())
-        except BadValue as error:
-            field = ".".join(reversed(error.path))
-            return f"{field}: {error.text or f'got {error.got}, want {error.want}'}"
+def device_fault(api_version: str, kind: str, obj: object) -> str:
+    """The first thing that is wrong with an object of whatever kind, its defaults given, or ""."""
     rule = RULES.get(type(obj))
-    faults = rule(msgspec.to_builtins(obj)) if rule is not None else []
-    return next((f"{fault.field}: {fault.message}" for fault in faults), "")
+    type_ = _types().get((api_version, kind)) if rule is not None else None
+    if rule is None or type_ is None:
+        return ""
+    try:
+        fields = type_.clean(msgspec.json.decode(msgspec.json.encode(obj)), Reading())
+    except BadValue as error:
+        field = ".".join(reversed(error.path))
+        return f"{field}: {error.text or f'got {error.got}, want {error.want}'}"
+    return next((f"{fault.field}: {fault.message}" for fault in rule(fields)), "")
 
 
 @lru_cache

@@ -122,7 +122,7 @@ class _Reader:
             template = decode(data, ClaimTemplate)
             spec = ClaimTemplateSpec(with_claim_spec_defaults(template.spec.spec))
             template = msgspec.structs.replace(template, spec=spec)
-            _check(where, meta, data, template)
+            _check(where, meta, template)
             named = template.metadata
             self.templates[f"{named.namespace or 'default'}/{named.name}"] = template
             self.documents.append(("", data))
@@ -162,7 +162,7 @@ class _Reader:
             named = msgspec.structs.replace(obj.metadata, namespace=namespace, uid=uid)
             if isinstance(obj, ResourceClaim):
                 obj = with_claim_defaults(obj, uid)
-            _check(where, meta, data, obj)
+            _check(where, meta, obj)
             self.related.append(msgspec.structs.replace(obj, metadata=named))
 
     def loaded(self) -> Loaded:
@@ -204,8 +204,8 @@ class _Reader:
         return Loaded(workload, self.documents, self.skipped, None, self.classes, self.templates)
 
 
-def _check(where: str, meta: TypeMeta, data: bytes, obj: object) -> None:
-    fault = device_fault(meta.api_version, meta.kind, data, obj)
+def _check(where: str, meta: TypeMeta, obj: object) -> None:
+    fault = device_fault(meta.api_version, meta.kind, obj)
     if fault:
         raise InputError(f"{where}: {fault}")
 

@@ -16,7 +16,7 @@ from stower.engine.verdicts import Verdicts
 from stower.framework.post_filter import Remedy
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis, Rejection
-from stower.framework.writes import PatchObject
+from stower.framework.writes import DeleteObject, PatchObject
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.ties import pick, pod_hash
@@ -212,7 +212,7 @@ class Cycle:
             return Remedy(nominate="")
         failure = self._preemption.failure(profile, entry, verdict)
         messages = []
-        patches: tuple[PatchObject, ...] = ()
+        patches: tuple[PatchObject | DeleteObject, ...] = ()
         nominate = None
         for plugin in profile.post_filters:
             remedy = plugin.post_filter(failure)

@@ -5,7 +5,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from stower.framework.writes import PatchObject
+from stower.framework.writes import DeleteObject, PatchObject
 from stower.model.kinds import Pod
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState, PodEntry
@@ -63,7 +63,7 @@ class Remedy(msgspec.Struct, frozen=True):
     message: str = ""
     nominate: str | None = None
     victims: tuple[PodEntry, ...] = ()
-    patches: tuple[PatchObject, ...] = ()
+    patches: tuple[PatchObject | DeleteObject, ...] = ()
 
 
 def best(found: Candidates) -> Ints:

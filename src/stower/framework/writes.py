@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from stower.model.kinds import ApiObject
 from stower.model.kinds.pod import ClaimedResources, ExtendedResourceClaimStatus, PodCondition
 
 
@@ -34,27 +35,48 @@ class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
     claimed: tuple[ClaimedResources, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
-class PatchObject(msgspec.Struct, frozen=True, gc=False):
-    """Merge these fields into an object, or into a subresource of it ("status"). Relies on its uid
-    and resourceVersion."""
+class _OfObject(msgspec.Struct, frozen=True, gc=False):
+    """About any object but a pod."""
 
     id: int
     view: type
     namespace: str
     name: str
     uid: str
+
+
+class PatchObject(_OfObject, frozen=True, gc=False):
+    """Merge these fields into an object, or into a subresource of it ("status"). Relies on its uid
+    and resourceVersion."""
+
     resource_version: str
     patch: dict[str, Any]
     subresource: str = ""
 
 
-class CreateObject(PatchObject, frozen=True, gc=False):
-    """The same for an object that is not there yet: `patch` is all of it. Relies on there being
-    none of that name. `uid` is that of the pod that it is made for."""
+class CreateObject(_OfObject, frozen=True, gc=False):
+    """Make an object, of which `body` is all. Relies on there being none of that name. `uid` is
+    that of the pod that it is made for."""
+
+    body: dict[str, Any]
 
 
-class DeleteObject(PatchObject, frozen=True, gc=False):
-    """Delete an object, whatever its version; `patch` is empty. Relies on its uid."""
+class DeleteObject(_OfObject, frozen=True, gc=False):
+    """Delete an object, whatever its version. Relies on its uid."""
+
+
+ObjectWrite = PatchObject | CreateObject | DeleteObject
+
+
+def patch_of(
+    obj: ApiObject, patch: dict[str, Any], subresource: str = "", id: int = 0
+) -> PatchObject:
+    """What merges these fields into the object as it was seen."""
+    meta = obj.metadata
+    return PatchObject(
+        id, type(obj), meta.namespace, meta.name, meta.uid, meta.resource_version, patch,
+        subresource,
+    )  # fmt: skip
 
 
 class CallExtender(msgspec.Struct, frozen=True, gc=False):
@@ -99,5 +121,5 @@ class CreateEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 # What is written to the API server, and all that an engine may want done.
-ApiWrite = Bind | PatchPodStatus | DeletePod | PatchObject | CreateEvent
+ApiWrite = Bind | PatchPodStatus | DeletePod | ObjectWrite | CreateEvent
 Write = ApiWrite | CallExtender

@@ -26,7 +26,7 @@ from stower.framework.writes import (
     Bind,
     CreateEvent,
     DeletePod,
-    PatchObject,
+    ObjectWrite,
     PatchPodStatus,
 )
 from stower.live.client import Answer, Client
@@ -38,7 +38,7 @@ from stower.model.kinds import Pod
 
 EVENTS_MAX: Final = 10_000  # waiting to be told; more are dropped
 
-_Ordered = Bind | PatchPodStatus | DeletePod | PatchObject
+_Ordered = Bind | PatchPodStatus | DeletePod | ObjectWrite
 Answers = Callable[[WriteOk | WriteFailed], None]
 
 
@@ -155,7 +155,7 @@ class _Versioned(msgspec.Struct):
 
 def _version(write: ApiWrite, answer: Answer) -> str:
     """The version of what was written, for those who wait to see it; "" where it is not told."""
-    if not isinstance(write, PatchObject):
+    if not isinstance(write, ObjectWrite):
         return ""
     try:
         return msgspec.json.decode(answer.body, type=_Versioned).metadata.resource_version

@@ -12,6 +12,7 @@ from stower.framework.writes import (
     CreateObject,
     DeleteObject,
     DeletePod,
+    ObjectWrite,
     PatchObject,
     PatchPodStatus,
 )
@@ -40,11 +41,11 @@ def request_of(
     if isinstance(write, PatchPodStatus):
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
         return "PATCH", path, encode(_status_patch(write, known, time_text(wall_ns))), STRATEGIC
-    if isinstance(write, PatchObject):
+    if isinstance(write, ObjectWrite):
         kind = KIND_BY_VIEW[write.view]
         path = collection_path(kind, namespace)
         if isinstance(write, CreateObject):
-            whole = {"apiVersion": kind.api_version, "kind": kind.name, **write.patch}
+            whole = {"apiVersion": kind.api_version, "kind": kind.name, **write.body}
             return "POST", path, encode(whole), JSON
         if isinstance(write, DeleteObject):
             options = _DELETE | {"preconditions": {"uid": write.uid}}

@@ -14,7 +14,7 @@ import msgspec
 
 from stower.framework.device_gates import DeviceGates
 from stower.framework.retries import CONFLICT, UNKNOWN
-from stower.framework.writes import PatchObject, Write
+from stower.framework.writes import Write, patch_of
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.kinds.resource_claim import (
     FINALIZER,
@@ -124,12 +124,7 @@ class ClaimBinding:
             id = next_id()
             self._asked[id] = (one.key, bool(subresource))
             self._used[one.key] = meta.resource_version
-            found.append(
-                PatchObject(
-                    id, ResourceClaim, meta.namespace, meta.name, meta.uid, meta.resource_version,
-                    patch, subresource,
-                )
-            )  # fmt: skip
+            found.append(patch_of(seen, patch, subresource, id))
         return found
 
     def _patch(self, one: Wanted, seen: ResourceClaim, now_ns: int) -> tuple[dict[str, Any], str]:
@@ -266,14 +261,7 @@ class ClaimBinding:
             status: dict[str, Any] = {"reservedFor": others or None}
             if one.key in self._stripped and not others:
                 status["allocation"] = None
-            patch = {"status": status}
-            meta = seen.metadata
-            found.append(
-                PatchObject(
-                    next_id(), ResourceClaim, meta.namespace, meta.name, meta.uid,
-                    meta.resource_version, patch, "status",
-                )
-            )  # fmt: skip
+            found.append(patch_of(seen, {"status": status}, "status", next_id()))
         return found
 
 

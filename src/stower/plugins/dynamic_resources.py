@@ -27,7 +27,7 @@ from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.post_filter import Failure, Remedy
 from stower.framework.reasons import Rejection
 from stower.framework.reserve import Reservation, Several
-from stower.framework.writes import PatchObject
+from stower.framework.writes import patch_of
 from stower.model.kinds import Pod, PodGroup, ResourceClaim
 from stower.model.kinds.resource_claim import (
     FIRST_AVAILABLE_MAX,
@@ -546,11 +546,7 @@ class DynamicResources(Plugin):
             users = {consumer.uid for consumer in claim.status.reserved_for or ()}
             if users <= {pod.metadata.uid}:
                 patch = {"status": {"allocation": None, "reservedFor": None, "devices": None}}
-                meta = claim.metadata
-                write = PatchObject(
-                    0, ResourceClaim, meta.namespace, meta.name, meta.uid, meta.resource_version,
-                    patch, "status",
-                )  # fmt: skip
+                write = patch_of(claim, patch, "status")
                 return Remedy("deallocation of ResourceClaim completed", patches=(write,))
         stale = state.devices.made_for(pod.metadata.uid) if is_extended else None
         if stale is not None:

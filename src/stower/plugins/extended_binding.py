@@ -19,6 +19,7 @@ from stower.framework.writes import (
     PatchObject,
     PatchPodStatus,
     Write,
+    patch_of,
 )
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.kinds.pod import ExtendedResourceClaimStatus
@@ -111,7 +112,7 @@ class ExtendedBinding:
             return [
                 CreateObject(
                     self._creating, ResourceClaim, meta.namespace, meta.name,
-                    self._pod.metadata.uid, "", whole,
+                    self._pod.metadata.uid, whole,
                 )
             ]  # fmt: skip
         assert self._inner is not None
@@ -164,16 +165,12 @@ class ExtendedBinding:
         return [msgspec.structs.replace(write, id=next_id()) for write in deletion(seen)]
 
 
-def deletion(claim: ResourceClaim) -> Iterator[PatchObject]:
+def deletion(claim: ResourceClaim) -> Iterator[PatchObject | DeleteObject]:
     """What deletes a claim that nobody else uses; without ids."""
     meta = claim.metadata
     finalizers = meta.finalizers or ()
     if FINALIZER in finalizers:
-        patch = {"metadata": {"finalizers": [f for f in finalizers if f != FINALIZER] or None}}
-        yield PatchObject(
-            0, ResourceClaim, meta.namespace, meta.name, meta.uid, meta.resource_version, patch
-        )
+        others = [f for f in finalizers if f != FINALIZER]
+        yield patch_of(claim, {"metadata": {"finalizers": others or None}})
     if meta.deletion_timestamp is None:
-        yield DeleteObject(
-            0, ResourceClaim, meta.namespace, meta.name, meta.uid, meta.resource_version, {}
-        )
+        yield DeleteObject(0, ResourceClaim, meta.namespace, meta.name, meta.uid)

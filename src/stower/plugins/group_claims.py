@@ -5,8 +5,8 @@ Source: kube-scheduler plugins/dynamicresources unreservePodGroupClaims.
 
 import msgspec
 
-from stower.framework.writes import PatchObject
-from stower.model.kinds import Pod, PodGroup, ResourceClaim
+from stower.framework.writes import PatchObject, patch_of
+from stower.model.kinds import Pod, PodGroup
 from stower.plugins.claim_consumers import is_made_for_group, is_reserved
 from stower.state.cluster import ClusterState
 from stower.state.devices import group_claim_refs
@@ -28,9 +28,5 @@ def unreserved(pod: Pod, group: PodGroup, state: ClusterState) -> PatchObject | 
             continue
         left = [c for c in claim.status.reserved_for or () if c.uid != meta.uid]
         patch = {"status": {"reservedFor": msgspec.to_builtins(left) or None}}
-        own = claim.metadata
-        return PatchObject(
-            0, ResourceClaim, own.namespace, own.name, own.uid, own.resource_version, patch,
-            "status",
-        )  # fmt: skip
+        return patch_of(claim, patch, "status")
     return None

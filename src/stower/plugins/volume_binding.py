@@ -18,7 +18,7 @@ from stower.framework.fixes import NODE, Fix
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.framework.reserve import Reservation
-from stower.framework.writes import PatchObject, Write
+from stower.framework.writes import Write, patch_of
 from stower.model.kinds import Pod
 from stower.model.kinds.storage import (
     BOUND_BY_CONTROLLER,
@@ -315,7 +315,6 @@ class _Binding:
             reference = volume.spec.claim_ref
             if reference is not None and reference.uid == claim.metadata.uid:
                 continue
-            meta = volume.metadata
             to = claim.metadata
             claim_ref = {
                 "apiVersion": "v1",
@@ -328,22 +327,11 @@ class _Binding:
             patch: dict[str, Any] = {"spec": {"claimRef": claim_ref}}
             if reference is None:
                 patch["metadata"] = {"annotations": {BOUND_BY_CONTROLLER: "yes"}}
-            result.append(
-                PatchObject(
-                    next_id(), PersistentVolume, "", meta.name, meta.uid, meta.resource_version,
-                    patch,
-                )
-            )  # fmt: skip
+            result.append(patch_of(volume, patch, id=next_id()))
         for claim in self._to_make:
             if claim.selected_node is None:
-                meta = claim.metadata
                 patch = {"metadata": {"annotations": {SELECTED_NODE: self._node_name}}}
-                result.append(
-                    PatchObject(
-                        next_id(), PersistentVolumeClaim, meta.namespace, meta.name, meta.uid,
-                        meta.resource_version, patch,
-                    )
-                )  # fmt: skip
+                result.append(patch_of(claim, patch, id=next_id()))
         return result
 
     def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:

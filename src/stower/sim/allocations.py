@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from stower.framework.events import Observed, WatchType
-from stower.framework.writes import CreateObject, DeleteObject, PatchObject
+from stower.framework.writes import CreateObject, DeleteObject, ObjectWrite
 from stower.model.kinds import ApiObject, Pod, ResourceClaim
 from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.sim.changes import created, merged
@@ -29,7 +29,7 @@ class Allocations:
             if isinstance(obj, ResourceClaim):
                 self._claims[obj.metadata.key] = obj
 
-    def written(self, write: PatchObject) -> Observed | None:
+    def written(self, write: ObjectWrite) -> Observed | None:
         """What happens to the claim by the write; None where it is not there."""
         claim = self._claims.get(f"{write.namespace}/{write.name}")
         if isinstance(write, CreateObject):

@@ -39,7 +39,7 @@ def patched(pod: Pod, write: PatchPodStatus) -> Pod:
 
 def created(write: CreateObject, uid: str) -> ApiObject:
     """The object that is made; nobody can give one a status as it is made."""
-    fields = {**write.patch, "status": {}, "metadata": {**write.patch["metadata"], "uid": uid}}
+    fields = {**write.body, "status": {}, "metadata": {**write.body["metadata"], "uid": uid}}
     made: ApiObject = msgspec.convert(fields, write.view)
     return made
 

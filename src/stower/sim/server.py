@@ -21,6 +21,7 @@ from stower.framework.writes import (
     CreateObject,
     DeleteObject,
     DeletePod,
+    ObjectWrite,
     PatchObject,
 )
 from stower.model.kinds import ApiObject, Pod
@@ -121,7 +122,7 @@ class Server:
             status = self._carry_out(write)
         finally:
             self.is_scheduler_writing = False
-        found = self.get(write.view, _key(write)) if isinstance(write, PatchObject) else None
+        found = self.get(write.view, _key(write)) if isinstance(write, ObjectWrite) else None
         return status, found.metadata.resource_version if found is not None and status == OK else ""
 
     def _carry_out(self, write: ApiWrite) -> int:
@@ -208,5 +209,5 @@ class Server:
             tell(change)
 
 
-def _key(write: PatchObject) -> str:
+def _key(write: ObjectWrite) -> str:
     return f"{write.namespace}/{write.name}" if write.namespace else write.name

@@ -27,6 +27,7 @@ from stower.framework.writes import (
     CallExtender,
     CreateEvent,
     DeletePod,
+    ObjectWrite,
     PatchObject,
     Write,
 )
@@ -221,16 +222,16 @@ class World:
             if write.verb != "bind":
                 return
             write = Bind(write.id, write.namespace, write.name, write.uid, write.nodes[0])
-        if isinstance(write, PatchObject):
+        if isinstance(write, ObjectWrite):
             if write.view is ResourceClaim:
                 happened = self._allocations.written(write)
                 if happened is not None:
                     version = happened.object.metadata.resource_version
                     self._inbox[-1] = WriteOk(write.id, version)
                     self._inbox.append(happened)
-                return
-            for obj in self._binder.patched(write):
-                self._inbox.append(Observed(WatchType.MODIFIED, obj))
+            elif isinstance(write, PatchObject):
+                for obj in self._binder.patched(write):
+                    self._inbox.append(Observed(WatchType.MODIFIED, obj))
             return
         pod = self.pods.get(write.uid)
         if isinstance(write, DeletePod):

@@ -78,12 +78,12 @@ def test_the_claim_is_made_then_allocated_then_told_of_then_the_pod_is_bound() -
     order = [
         type(w).__name__
         for w in api.writes
-        if isinstance(w, PatchObject | Bind)
+        if isinstance(w, CreateObject | PatchObject | Bind)
         or (isinstance(w, PatchPodStatus) and w.extended_resource_claim is not None)
     ]
     assert ["CreateObject", "PatchObject", "PatchPodStatus", "Bind"] == order
     create = next(w for w in api.writes if isinstance(w, CreateObject))
-    assert (FINALIZER,) == create.patch["metadata"]["finalizers"]
+    assert (FINALIZER,) == create.body["metadata"]["finalizers"]
 
 
 def test_a_node_that_has_the_resource_itself_gets_no_claim() -> None:

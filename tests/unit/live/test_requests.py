@@ -16,14 +16,14 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 def test_an_object_is_created_with_its_type() -> None:
     body = {"metadata": {"name": "c1"}, "spec": {}}
-    write = CreateObject(1, ResourceClaim, "default", "c1", "u", "", body)
+    write = CreateObject(1, ResourceClaim, "default", "c1", "u", body)
     method, path, sent, kind = request_of(write, None, 0, "me")
     assert ("POST", CLAIMS, "application/json") == (method, path, kind)
     assert {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **body} == json.loads(sent)
 
 
 def test_an_object_is_deleted_by_its_uid() -> None:
-    write = DeleteObject(1, ResourceClaim, "default", "c1", "u", "7", {})
+    write = DeleteObject(1, ResourceClaim, "default", "c1", "u")
     method, path, sent, _ = request_of(write, None, 0, "me")
     assert ("DELETE", f"{CLAIMS}/c1") == (method, path)
     assert {"uid": "u"} == json.loads(sent)["preconditions"]
