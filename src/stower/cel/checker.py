@@ -21,6 +21,7 @@ from stower.cel.syntax import (
     Struct,
 )
 from stower.cel.types import (
+    ANY,
     BOOL,
     DYN,
     ERROR,
@@ -221,10 +222,9 @@ class Checker:
     ) -> Type:
         """Which overloads the arguments fit, and what they give; dyn where they disagree."""
         if name in ("_&&_", "_||_"):
-            for arg, type_ in zip(node.args, args):
-                self.expect(arg.offset, type_, BOOL)
+            fits = [self.expect(arg.offset, type_, BOOL) for arg, type_ in zip(node.args, args)]
             self.overloads[node] = (overloads[0].id,)
-            return BOOL
+            return BOOL if all(fits) else ERROR
         result: Type | None = None
         fitting = []
         for overload in overloads:
@@ -237,7 +237,7 @@ class Checker:
                 given = self.known.apply(self.renew(overload.result, renamed))
                 if result is None:
                     result = given
-                elif result.name != "dyn" and given != result:
+                elif result not in (DYN, ANY) and given != result:
                     result = DYN
         if result is None:
             shown = [str(self.known.apply(arg, True)) for arg in args]
@@ -256,9 +256,12 @@ class Checker:
             return type_
         return Type(type_.name, tuple(self.renew(param, renamed) for param in type_.params))
 
-    def expect(self, offset: int, found: Type, wanted: Type) -> None:
-        if not self.known.assignable([found], [wanted]):
+    def expect(self, offset: int, found: Type, wanted: Type) -> bool:
+        """Whether it is as wanted; complains where it is not."""
+        fits = self.known.assignable([found], [wanted])
+        if not fits:
             self.mismatch(offset, wanted, found)
+        return fits
 
     def mismatch(self, offset: int, wanted: Type, found: Type) -> Type:
         want, have = self.known.apply(wanted), self.known.apply(found)

@@ -4,55 +4,104 @@ Source: cel-go ext/formatting.go (version 1, in the language en_US).
 """
 
 import math
-import re
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from stower.cel.library_standard import Function, go_float, no_overload, span_text, time_text
-from stower.cel.values import CelError, Duration, Timestamp, TypeName, Uint, type_name, value_of
+from stower.cel.library_standard import to_string
+from stower.cel.library_times import Function
+from stower.cel.values import (
+    CelError,
+    Duration,
+    Timestamp,
+    TypeName,
+    Uint,
+    no_overload,
+    type_name,
+    value_of,
+)
 
-_CLAUSE: Final = re.compile(r"(?:\.([0-9]+))?([a-zA-Z%])")
+_WANTED: Final = {
+    "s": "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, "
+    "types, durations, and timestamps",
+    "d": "decimal clause can only be used on integers",
+    "f": "fixed-point clause can only be used on doubles",
+    "e": "scientific clause can only be used on doubles",
+    "b": "only integers and bools can be formatted as binary",
+    "x": "only integers, byte buffers, and strings can be formatted as hex",
+    "X": "only integers, byte buffers, and strings can be formatted as hex",
+    "o": "octal clause can only be used on integers",
+}
 _SUPERSCRIPT: Final = str.maketrans(
     "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
 )
+# The names of these doubles may be formatted as doubles.
+_UNWRITABLE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def clauses(text: str, has_value: Callable[[int], bool]) -> Iterator[str | tuple[str, int | None]]:
+    """What a format string consists of: texts, and clauses (letter, precision), one for each value.
+
+    CelError where it is none, or where there is no value for a clause.
+    """
+    at = used = 0
+    while (percent := text.find("%", at)) >= 0:
+        yield text[at:percent]
+        if text[percent + 1 : percent + 2] == "%":
+            yield "%"
+            at = percent + 2
+            continue
+        if percent + 1 == len(text) and has_value(used):
+            raise CelError("unexpected end of string")
+        if not has_value(used):
+            raise CelError(f"index {used} out of range")
+        letter, precision, at = _clause_at(text, percent + 1)
+        yield letter, precision
+        used += 1
+    yield text[at:]
+
+
+def _clause_at(text: str, at: int) -> tuple[str, int | None, int]:
+    precision = None
+    if text[at] == ".":
+        start = at = at + 1
+        while text[at : at + 1].isdigit() and text[at].isascii():
+            at += 1
+        said = "could not parse formatting clause: error while parsing precision: "
+        if at == len(text):
+            raise CelError(f"{said}could not find end of precision specifier")
+        if at == start:
+            said += "error while converting precision to integer: "
+            raise CelError(f'{said}strconv.Atoi: parsing "": invalid syntax')
+        precision = int(text[start:at])
+    if text[at] not in _WANTED:
+        first = chr(text[at].encode(errors="replace")[0])  # upstream reads bytes
+        raise CelError(
+            f'could not parse formatting clause: unrecognized formatting clause "{first}"'
+        )
+    return text[at], precision, at + 1
 
 
 def _format(text: Any, values: Any) -> str:
     if type(text) is not str or type(values) is not list:
         raise no_overload()
     said: list[str] = []
-    at = used = 0
-    while at < len(text):
-        percent = text.find("%", at)
-        if percent < 0:
-            said.append(text[at:])
-            break
-        said.append(text[at:percent])
-        if percent + 1 == len(text):
-            raise CelError("unexpected end of string")
-        match = _CLAUSE.match(text, percent + 1)
-        if match is None:
-            raise CelError(
-                "could not parse formatting clause: unrecognized formatting clause "
-                f'"{text[percent + 1]}"'
-            )
-        at = match.end()
-        if match[2] == "%":
-            said.append("%")
-            continue
-        if match[2] not in "sdfebxXo":
-            raise CelError(
-                f'could not parse formatting clause: unrecognized formatting clause "{match[2]}"'
-            )
-        if used >= len(values):
-            raise CelError(f"index {used} out of range")
-        precision = int(match[1]) if match[1] else 6
-        said.append(_clause(match[2], values[used], min(precision, 1000)))
-        used += 1
+    used = 0
+    for part in clauses(text, lambda at: at < len(values)):
+        if isinstance(part, tuple):
+            precision = 6 if part[1] is None else min(part[1], 1000)
+            part = _clause(part[0], values[used], precision)
+            used += 1
+        said.append(part)
     return "".join(said)
 
 
-def _wrong(message: str, value: Any) -> CelError:
-    return CelError(f"error during formatting: {message}, was given {type_name(value)}")
+def refused(letter: str, type_: str) -> str:
+    """Why a clause does not take values of this type."""
+    return f"error during formatting: {_WANTED[letter]}, was given {type_}"
+
+
+def _wrong(letter: str, value: Any) -> CelError:
+    return CelError(refused(letter, type_name(value)))
 
 
 def _clause(clause: str, value: Any, precision: int) -> str:
@@ -60,14 +109,11 @@ def _clause(clause: str, value: Any, precision: int) -> str:
     is_whole = kind in (int, Uint)
     if clause == "s":
         return _shown(value, False)
-    if clause == "d":
-        if not is_whole:
-            raise _wrong("decimal clause can only be used on integers", value)
-        return str(int(value))
     if clause in "fe":
-        name = "fixed-point" if clause == "f" else "scientific"
-        if kind is not float:
-            raise _wrong(f"{name} clause can only be used on doubles", value)
+        if kind is str:
+            value = _UNWRITABLE.get(value, value)
+        if type(value) is not float:
+            raise _wrong(clause, value)
         if not math.isfinite(value):
             return "NaN" if math.isnan(value) else "∞" if value > 0 else "-∞"
         if clause == "f":
@@ -75,35 +121,54 @@ def _clause(clause: str, value: Any, precision: int) -> str:
         mantissa, _, exponent = f"{value:.{precision}e}".partition("e")
         power = str(int(exponent)).translate(_SUPERSCRIPT)
         return f"{mantissa}\u202f×\u202f10{power}"
-    if clause == "b":
-        if not is_whole and kind is not bool:
-            raise _wrong("only integers and bools can be formatted as binary", value)
-        return f"{int(value):b}"
-    if clause == "o":
-        if not is_whole:
-            raise _wrong("octal clause can only be used on integers", value)
-        return f"{int(value):o}"
     if is_whole:
         return f"{int(value):{clause}}"
-    if kind is str or kind is bytes:
+    if clause == "b" and kind is bool:
+        return f"{int(value):b}"
+    if clause in "xX" and kind in (str, bytes):
         text: str = (value.encode() if kind is str else value).hex()
         return text.upper() if clause == "X" else text
-    raise _wrong("only integers, byte buffers, and strings can be formatted as hex", value)
+    raise _wrong(clause, value)
+
+
+def _quoted(text: str) -> str:
+    """As Go's %q."""
+    said = []
+    for sign in text:
+        if sign in _ESCAPED:
+            said.append(_ESCAPED[sign])
+        elif sign == " " or sign.isprintable():
+            said.append(sign)
+        elif ord(sign) < 0x80:
+            said.append(f"\\x{ord(sign):02x}")
+        else:
+            said.append(f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}")
+    return f'"{"".join(said)}"'
+
+
+_ESCAPED: Final = {
+    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
+    "\\": "\\\\", '"': '\\"',
+}  # fmt: skip
 
 
 def _shown(value: Any, nested: bool) -> str:
     kind = type(value)
     if kind is str:
-        return f'"{value}"' if nested else value
-    if kind is bool:
-        return "true" if value else "false"
-    if kind in (int, Uint):
-        return str(int(value))
-    if kind is float:
-        return f"{value:.6f}" if nested and math.isfinite(value) else go_float(value)
+        return _quoted(value) if nested else value
+    if kind is float and nested:
+        if math.isfinite(value):
+            return f"{value:.6f}"
+        return '"NaN"' if math.isnan(value) else '"+Inf"' if value > 0 else '"-Inf"'
     if kind is bytes:
-        text = value.decode(errors="replace")
-        return f'b"{text}"' if nested else text
+        try:
+            text = str(value, "utf-8")
+        except UnicodeDecodeError:
+            raise CelError(
+                "error during formatting: could not convert argument "
+                '"invalid UTF-8 in bytes, cannot convert to string" to string'
+            ) from None
+        return f"b{_quoted(text)}" if nested else text
     if value is None:
         return "null"
     if kind is list:
@@ -113,17 +178,13 @@ def _shown(value: Any, nested: bool) -> str:
         return f"{{{', '.join(f'{key}:{item}' for key, item in entries)}}}"
     if kind is TypeName:
         return str(value.name)
-    if kind is Duration:
-        text = span_text(value)
-        return f'duration("{text}")' if nested else text
-    if kind is Timestamp:
-        text = time_text(value)
-        return f'timestamp("{text}")' if nested else text
-    raise _wrong(
-        "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, "
-        "types, durations, and timestamps",
-        value,
-    )
+    if kind in (bool, int, Uint, float, Duration, Timestamp):
+        text = to_string(value)
+        called = {Duration: "duration", Timestamp: "timestamp"}.get(kind)
+        return f'{called}("{text}")' if nested and called else text
+    if nested:
+        raise CelError(f"error during formatting: no formatting function for {type_name(value)}")
+    raise _wrong("s", value)
 
 
 FUNCTIONS: Final[dict[str, Function]] = {"format": _format}

@@ -8,22 +8,18 @@ from datetime import date
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
-from stower.cel.library_standard import (
-    INT_MAX,
-    INT_MIN,
-    Function,
-    no_overload,
-    texts,
-    to_timestamp,
-)
+from stower.cel.library_standard import texts
+from stower.cel.library_times import INT_MAX, INT_MIN, Function, to_timestamp
 from stower.cel.values import (
     NOTHING,
     CelError,
     CidrValue,
+    Computed,
     Maybe,
     NamedFormat,
     Semver,
     Url,
+    no_overload,
     parse_cidr,
     parse_ip,
     parse_semver,
@@ -75,9 +71,17 @@ def _quantity(text: str) -> Quantity:
 def _other_quantity(other: Any) -> Quantity:
     if type(other) is int:
         return Quantity.of(other)
-    if type(other) is not Quantity:
+    if not isinstance(other, Quantity):
         raise no_overload()
     return other
+
+
+def _plus(quantity: Quantity, other: Any) -> Computed:
+    return Computed.from_quantity(quantity.add(_other_quantity(other)))
+
+
+def _minus(quantity: Quantity, other: Any) -> Computed:
+    return Computed.from_quantity(quantity.sub(_other_quantity(other)))
 
 
 def _as_integer(quantity: Quantity) -> int:
@@ -102,7 +106,7 @@ def _float(quantity: Quantity) -> float:
 
 def _compared(target: Any, other: Any) -> int:
     """-1, 0 or 1, of two quantities or two versions."""
-    if type(target) is Quantity and type(other) is Quantity:
+    if isinstance(target, Quantity) and isinstance(other, Quantity):
         return target.cmp(other)
     if type(target) is Semver and type(other) is Semver:
         return (target.key > other.key) - (target.key < other.key)
@@ -335,8 +339,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "isLessThan": lambda a, b: _compared(a, b) < 0,
     "asApproximateFloat": of_type(Quantity, _float), "asInteger": of_type(Quantity, _as_integer),
     "isInteger": of_type(Quantity, lambda q: _exact(q) is not None),
-    "add": of_type(Quantity, lambda q, other: q.add(_other_quantity(other))),
-    "sub": of_type(Quantity, lambda q, other: q.sub(_other_quantity(other))),
+    "add": of_type(Quantity, _plus),
+    "sub": of_type(Quantity, _minus),
     "semver": texts(_semver, bool), "isSemver": texts(_is(_semver), bool),
     "major": of_type(Semver, lambda v: v.numbers[0]),
     "minor": of_type(Semver, lambda v: v.numbers[1]),

@@ -8,14 +8,8 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any, Final
 
-from stower.cel.library_standard import (
-    INDEX_OF,
-    LAST_INDEX_OF,
-    Function,
-    add,
-    contained,
-    no_overload,
-)
+from stower.cel.library_standard import INDEX_OF, LAST_INDEX_OF, add, contained
+from stower.cel.library_times import TIME_MIN, Function
 from stower.cel.values import (
     NOTHING,
     CelError,
@@ -26,8 +20,10 @@ from stower.cel.values import (
     compare,
     is_same,
     key_of,
+    no_overload,
 )
 
+COMPARABLE: Final = frozenset([bool, int, Uint, float, str, bytes, Duration, Timestamp])
 INCLUDES_MAX: Final = 48  # ResourceSliceMaxAttributeValuesPerDevice
 
 
@@ -88,33 +84,54 @@ def _distinct(items: list[Any]) -> list[Any]:
 def _same_types(items: list[Any]) -> None:
     if any(type(item) is not type(items[0]) for item in items):
         raise CelError("list elements must have the same type")
-    if items and not isinstance(items[0], bool | int | float | str | bytes | Duration | Timestamp):
+    if items and type(items[0]) not in COMPARABLE:
         raise CelError("list elements must be comparable")
 
 
 def _sort(items: list[Any]) -> list[Any]:
     _same_types(items)
-    return sorted(items, key=cmp_to_key(compare))
+    return sorted(items, key=cmp_to_key(_order))
 
 
 def _sort_by(items: list[Any], keys: list[Any]) -> list[Any]:
     _same_types(keys)
-    order = sorted(range(len(items)), key=lambda i: cmp_to_key(compare)(keys[i]))
+    order = sorted(range(len(items)), key=lambda i: cmp_to_key(_order)(keys[i]))
     return [items[i] for i in order]
 
 
+def _order(a: Any, b: Any) -> int:
+    """As sorting sees it: what has no order, stays."""
+    return _is_more(a, b) - _is_more(b, a)
+
+
 def _is_sorted(items: list[Any]) -> bool:
-    return all(compare(a, b) in (-1, 0) for a, b in pairwise(items))
-
-
-def _sum(items: list[Any]) -> Any:
-    # The sum of nothing is of the type that the checker knew; 0 stands for all of them.
-    total: Any = items[0] if items else 0
-    for item in items[1:]:
-        total = add(total, item)
-    if type(total) not in (int, Uint, float, Duration):
+    if any(type(item) not in COMPARABLE for item in items):
         raise no_overload()
-    return total
+    return not any(_is_more(a, b) for a, b in pairwise(items))
+
+
+def _is_more(a: Any, b: Any) -> bool:
+    """Whether a is more than b; not where they have no order."""
+    try:
+        return compare(a, b) > 0
+    except CelError:
+        return False
+
+
+def zero(overload: str) -> Any:
+    """What an overload of `sum` begins with."""
+    return _ZEROS[overload.split("_")[1]]
+
+
+_ZEROS: Final = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
+
+
+def _sum(items: Any, start: Any) -> Any:
+    if type(items) is not list:
+        raise no_overload()
+    for item in items:
+        start = add(start, item)
+    return start
 
 
 def _extreme(name: str, wanted: int) -> Function:
@@ -122,8 +139,10 @@ def _extreme(name: str, wanted: int) -> Function:
         if not items:
             raise CelError(f"{name} called on empty list")
         best = items[0]
+        if any(type(item) not in COMPARABLE for item in items):
+            raise no_overload()
         for item in items[1:]:
-            if compare(item, best) == wanted:
+            if _is_more(item, best) if wanted > 0 else _is_more(best, item):
                 best = item
         return best
 
@@ -173,7 +192,7 @@ def _value(maybe: Maybe) -> Any:
     return maybe.value
 
 
-_ZERO: Final = (False, 0, 0.0, "", b"", None, Duration(0))
+_ZERO: Final = (False, 0, 0.0, "", b"", None, Duration(0), Timestamp(TIME_MIN))
 
 
 def _of_non_zero(value: Any) -> Maybe:
@@ -216,7 +235,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "slice": lists(_slice, int, int), "flatten": lists(_flatten, int), "lists.range": _range,
     "reverse": lists(lambda items: items[::-1]), "distinct": lists(_distinct),
     "sort": lists(_sort), "@sortByAssociatedKeys": lists(_sort_by, list),
-    "isSorted": lists(_is_sorted), "sum": lists(_sum), "max": _extreme("max", 1),
+    "isSorted": lists(_is_sorted), "sum": _sum, "max": _extreme("max", 1),
     "min": _extreme("min", -1), "indexOf": _list_index_of, "lastIndexOf": _list_last_index_of,
     "sets.contains": lists(_sets_contains, list), "sets.equivalent": lists(_sets_equivalent, list),
     "sets.intersects": lists(_sets_intersects, list), "optional.of": Maybe,

@@ -7,43 +7,42 @@ that the checker could not know may be anything.
 
 import math
 import re
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 import re2  # type: ignore[import-untyped]
 
+from stower.cel.library_times import (
+    GETTERS,
+    INT_MAX,
+    INT_MIN,
+    SECOND,
+    Function,
+    moment,
+    span,
+    span_text,
+    time_text,
+    to_duration,
+    to_timestamp,
+)
 from stower.cel.values import (
-    NO_OVERLOAD,
     CelError,
     CidrValue,
     Duration,
     Timestamp,
     TypeName,
     Uint,
+    cannot,
     compare,
     equal,
     is_same,
-    key_of,
+    lookup_key,
+    no_overload,
     type_name,
 )
 
-INT_MIN: Final = -(2**63)
-INT_MAX: Final = 2**63 - 1
 UINT_MAX: Final = 2**64 - 1
-_SECOND: Final = 10**9
-_TIME_MIN: Final = -62135596800 * _SECOND  # 0001-01-01T00:00:00Z
-_TIME_MAX: Final = 253402300800 * _SECOND - 1
-
-Function = Callable[..., Any]
-
-
-def no_overload(*_: Any) -> CelError:
-    """The values are of types that the function does not take."""
-    return CelError(NO_OVERLOAD)
 
 
 # ------------------------------------------------------------------------------------ arithmetic
@@ -59,18 +58,6 @@ def _whole(result: int, kind: type) -> Any:
     return result
 
 
-def _span(ns: int) -> Duration:
-    if not INT_MIN <= ns <= INT_MAX:
-        raise CelError("integer overflow")
-    return Duration(ns)
-
-
-def _time(ns: int) -> Timestamp:
-    if not _TIME_MIN <= ns <= _TIME_MAX:
-        raise CelError("timestamp overflow")
-    return Timestamp(ns)
-
-
 def add(a: Any, b: Any) -> Any:
     """`a + b`."""
     kind, other = type(a), type(b)
@@ -80,11 +67,11 @@ def add(a: Any, b: Any) -> Any:
         if kind in (float, str, bytes, list):
             return a + b
         if kind is Duration:
-            return _span(a.ns + b.ns)
+            return span(a.ns + b.ns)
     if kind is Duration and other is Timestamp:
-        return _time(a.ns + b.ns)
+        return moment(a.ns + b.ns, b.offset)
     if kind is Timestamp and other is Duration:
-        return _time(a.ns + b.ns)
+        return moment(a.ns + b.ns, a.offset)
     raise no_overload()
 
 
@@ -97,9 +84,9 @@ def subtract(a: Any, b: Any) -> Any:
         if kind is float:
             return a - b
         if kind is Duration or kind is Timestamp:
-            return _span(a.ns - b.ns)
+            return span(a.ns - b.ns)
     if kind is Timestamp and other is Duration:
-        return _time(a.ns - b.ns)
+        return moment(a.ns - b.ns, a.offset)
     raise no_overload()
 
 
@@ -171,7 +158,7 @@ def ordered(*wanted: int) -> Function:
 def contained(item: Any, container: Any) -> bool:
     """`item in container`."""
     if isinstance(container, dict):
-        return key_of(item) in container
+        return lookup_key(item) in container
     if type(container) is list:
         return any(is_same(item, other) for other in container)
     raise no_overload()
@@ -187,10 +174,6 @@ def size(value: Any) -> int:
 # ----------------------------------------------------------------------------------- conversions
 
 
-def _cannot(value: Any, wanted: str) -> CelError:
-    return CelError(f"type conversion error from '{type_name(value)}' to '{wanted}'")
-
-
 def to_bool(value: Any) -> bool:
     """bool(value)."""
     if type(value) is bool:
@@ -200,7 +183,7 @@ def to_bool(value: Any) -> bool:
             return True
         if value in ("0", "f", "F", "FALSE", "false", "False"):
             return False
-    raise _cannot(value, "bool")
+    raise cannot(value, "bool")
 
 
 def to_bytes(value: Any) -> bytes:
@@ -209,11 +192,18 @@ def to_bytes(value: Any) -> bytes:
         return value
     if type(value) is str:
         return value.encode()
-    raise _cannot(value, "bytes")
+    raise cannot(value, "bytes")
 
 
+# As Go writes them: a single underscore may stand between digits.
+_DIGITS: Final = "(?:[0-9](?:_?[0-9])*)"
+_HEX: Final = "(?:[0-9a-f](?:_?[0-9a-f])*)"
 _FLOAT: Final = re.compile(
-    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)\Z", re.I | re.A
+    rf"(?:[+-]?(?:(?:{_DIGITS}\.?{_DIGITS}?|\.{_DIGITS})(?:e[+-]?{_DIGITS})?|inf|infinity)|nan)\Z",
+    re.I | re.A,
+)
+_HEX_FLOAT: Final = re.compile(
+    rf"[+-]?0x_?(?:{_HEX}\.?{_HEX}?|\.{_HEX})p[+-]?{_DIGITS}\Z", re.I | re.A
 )
 _INT: Final = re.compile(r"[+-]?[0-9]+\Z", re.ASCII)
 
@@ -222,9 +212,21 @@ def to_double(value: Any) -> float:
     """double(value)."""
     if type(value) in (int, Uint, float):
         return float(value)
-    if type(value) is str and _FLOAT.match(value):
-        return float(value)
-    raise _cannot(value, "double")
+    if type(value) is str and (number := _parsed_double(value)) is not None:
+        return number
+    raise cannot(value, "double")
+
+
+def _parsed_double(text: str) -> float | None:
+    """As Go's strconv.ParseFloat: what is too large for a double is none."""
+    plain = text.replace("_", "")
+    if _FLOAT.match(text):
+        number = float(plain)
+        return None if math.isinf(number) and "n" not in plain.lower() else number
+    try:
+        return float.fromhex(plain) if _HEX_FLOAT.match(text) else None
+    except OverflowError:
+        return None
 
 
 def to_int(value: Any) -> int:
@@ -241,10 +243,10 @@ def to_int(value: Any) -> int:
     if kind is str and _INT.match(value) and INT_MIN <= int(value) <= INT_MAX:
         return int(value)
     if kind is Timestamp:
-        return int(value.ns // _SECOND)
+        return int(value.ns // SECOND)
     if kind is Duration:
         return int(value.ns)
-    raise _cannot(value, "int")
+    raise cannot(value, "int")
 
 
 def to_uint(value: Any) -> Uint:
@@ -260,7 +262,7 @@ def to_uint(value: Any) -> Uint:
         return Uint(int(value))
     if kind is str and value.isascii() and value.isdigit() and int(value) <= UINT_MAX:
         return Uint(int(value))
-    raise _cannot(value, "uint")
+    raise cannot(value, "uint")
 
 
 def to_string(value: Any) -> str:
@@ -287,7 +289,7 @@ def to_string(value: Any) -> str:
         return str(value)
     if kind is CidrValue:
         return f"{value.address}/{value.network.prefixlen}"
-    raise _cannot(value, "string")
+    raise cannot(value, "string")
 
 
 def go_float(value: float) -> str:
@@ -318,115 +320,6 @@ def go_float(value: float) -> str:
     return f"{sign}{number[0]}{tail}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
 
 
-def span_text(value: Duration) -> str:
-    """Seconds, in as many digits as it takes."""
-    whole, fraction = divmod(abs(value.ns), _SECOND)
-    tail = f".{fraction:09d}".rstrip("0") if fraction else ""
-    return f"{'-' if value.ns < 0 else ''}{whole}{tail}s"
-
-
-_SPAN: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_UNITS: Final = {
-    "ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": _SECOND,
-    "m": 60 * _SECOND, "h": 3_600 * _SECOND,
-}  # fmt: skip
-
-
-def to_duration(value: Any) -> Duration:
-    """duration(value)."""
-    if type(value) is Duration:
-        return value
-    if type(value) is str:
-        text = value.lstrip("+-") if value[:1] in ("+", "-") else value
-        if len(value) - len(text) <= 1:
-            total, at = 0, 0
-            while text != "0" and (match := _SPAN.match(text, at)):
-                whole, _, fraction = match[1].partition(".")
-                unit = _UNITS[match[2]]
-                total += int(whole or 0) * unit
-                if fraction:
-                    total += int(fraction) * unit // 10 ** len(fraction)
-                at = match.end()
-            if text == "0" or (at == len(text) and at):
-                total = -total if value[0] == "-" else total
-                if INT_MIN <= total <= INT_MAX:
-                    return Duration(total)
-    raise _cannot(value, "google.protobuf.Duration")
-
-
-_TIME: Final = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?"
-    r"(Z|[+-][0-9]{2}:[0-9]{2})\Z",
-    re.ASCII,
-)
-
-
-def to_timestamp(value: Any) -> Timestamp:
-    """timestamp(value): from a text of RFC 3339 or seconds."""
-    if type(value) is Timestamp:
-        return value
-    if type(value) is int:
-        return _time(value * _SECOND)
-    match = _TIME.match(value) if type(value) is str else None
-    if match is not None:
-        fraction = int((match[7] or "0")[:9].ljust(9, "0"))
-        zone = match[8]
-        offset = 0
-        if zone != "Z":
-            offset = (int(zone[1:3]) * 3600 + int(zone[4:6]) * 60) * (1 if zone[0] == "+" else -1)
-        try:
-            moment = datetime(*(int(match[i]) for i in range(1, 7)), tzinfo=UTC)  # type: ignore[arg-type,misc]
-        except ValueError:
-            raise _cannot(value, "google.protobuf.Timestamp") from None
-        seconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1) - offset
-        return _time(seconds * _SECOND + fraction)
-    raise _cannot(value, "google.protobuf.Timestamp")
-
-
-def time_text(value: Timestamp) -> str:
-    """RFC 3339, in UTC."""
-    moment = _moment(value, UTC)
-    fraction = value.ns % _SECOND
-    tail = f".{fraction:09d}".rstrip("0") if fraction else ""
-    return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}{tail}Z"
-
-
-def _moment(value: Timestamp, zone: tzinfo) -> datetime:
-    start = datetime(1970, 1, 1, tzinfo=UTC)
-    return (start + timedelta(seconds=value.ns // _SECOND)).astimezone(zone)
-
-
-_OFFSET: Final = re.compile(r"([+-]?)([0-9]{1,2}):([0-9]{2})\Z", re.ASCII)
-
-
-def _zone(name: str) -> tzinfo:
-    match = _OFFSET.match(name)
-    if match is not None:
-        minutes = int(match[2]) * 60 + int(match[3])
-        return timezone(timedelta(minutes=-minutes if match[1] == "-" else minutes))
-    if name in ("", "UTC"):
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise CelError(f"unknown time zone {name}") from None
-
-
-def part_of_time(of_time: Callable[[datetime], int], unit_ns: int | None = None) -> Function:
-    """A getter of a timestamp, in a zone; of a duration too, in whole units."""
-
-    def getter(value: Any, zone: Any = "UTC") -> int:
-        if type(value) is Timestamp and type(zone) is str:
-            if unit_ns == 1_000_000:
-                return value.ns % _SECOND // 1_000_000
-            return of_time(_moment(value, _zone(zone)))
-        if type(value) is Duration and unit_ns is not None:
-            return value.ns // unit_ns if value.ns >= 0 else -(-value.ns // unit_ns)
-        raise no_overload()
-
-    return getter
-
-
 # ----------------------------------------------------------------------------------------- texts
 
 
@@ -453,7 +346,22 @@ def pattern(text: str) -> Any:
     except re2.error as error:
         said = error.args[0]
         said = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-        raise CelError(f"error parsing regexp: {said}") from None
+        wrong, _, part = said.partition(": ")
+        part = "" if wrong == "trailing \\" else part
+        raise CelError(f"error parsing regexp: {_IN_GO.get(wrong, wrong)}: `{part}`") from None
+
+
+# What RE2 finds wrong with a pattern, in the words of Go's regexp/syntax.
+_IN_GO: Final = {
+    "missing ]": "missing closing ]",
+    "missing )": "missing closing )",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+    "trailing \\": "trailing backslash at end of expression",
+}
 
 
 def _matches(text: str, regex: str) -> bool:
@@ -461,12 +369,19 @@ def _matches(text: str, regex: str) -> bool:
 
 
 def _find(text: str, regex: str) -> str:
-    match = pattern(regex).search(text)
+    match = _sought(regex).search(text)
     return "" if match is None else str(match[0])
 
 
+def _sought(regex: str) -> Any:
+    try:
+        return pattern(regex)
+    except CelError as error:
+        raise CelError(f"Illegal regex: {error}") from None
+
+
 def _find_all(text: str, regex: str, most: int = -1) -> list[str]:
-    found = [str(match[0]) for match in pattern(regex).finditer(text)]
+    found = [str(match[0]) for match in _sought(regex).finditer(text)]
     return found if most < 0 else found[:most]
 
 
@@ -479,7 +394,7 @@ def _char_at(text: str, at: int) -> str:
 def _index_of(text: str, part: str, start: int = 0) -> int:
     if not part:
         return start
-    if not 0 <= start < max(len(text), 1):
+    if start < 0:
         raise CelError(f"index out of range: {start}")
     return text.find(part, start)
 
@@ -489,9 +404,10 @@ def _last_index_of(text: str, part: str, start: int | None = None) -> int:
         return len(text) if start is None else start
     if start is None:
         return text.rfind(part)
-    if not 0 <= start < max(len(text), 1):
+    if start < 0:
         raise CelError(f"index out of range: {start}")
-    return text.rfind(part, 0, start + len(part))
+    # Beyond the end is nowhere, and not the end.
+    return text.rfind(part, 0, start + len(part)) if start < len(text) else -1
 
 
 def _replace(text: str, old: str, new: str, most: int = -1) -> str:
@@ -511,14 +427,11 @@ def _split(text: str, separator: str, most: int = -1) -> list[str]:
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
-    if not 0 <= start <= len(text):
-        raise CelError(f"index out of range: {start}")
-    if end is None:
-        return text[start:]
-    if not 0 <= end <= len(text):
-        raise CelError(f"index out of range: {end}")
-    if start > end:
+    if end is not None and start > end:
         raise CelError(f"invalid substring range. start: {start}, end: {end}")
+    for at in (start, end):
+        if at is not None and not 0 <= at <= len(text):
+            raise CelError(f"index out of range: {at}")
     return text[start:end]
 
 
@@ -567,16 +480,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "startsWith": texts(lambda text, part: text.startswith(part), str),
     "matches": texts(_matches, str), "find": texts(_find, str),
     "findAll": texts(_find_all, str, int),
-    "getFullYear": part_of_time(lambda t: t.year),
-    "getMonth": part_of_time(lambda t: t.month - 1),
-    "getDayOfYear": part_of_time(lambda t: t.timetuple().tm_yday - 1),
-    "getDayOfMonth": part_of_time(lambda t: t.day - 1),
-    "getDate": part_of_time(lambda t: t.day),
-    "getDayOfWeek": part_of_time(lambda t: t.isoweekday() % 7),
-    "getHours": part_of_time(lambda t: t.hour, 3_600 * _SECOND),
-    "getMinutes": part_of_time(lambda t: t.minute, 60 * _SECOND),
-    "getSeconds": part_of_time(lambda t: t.second, _SECOND),
-    "getMilliseconds": part_of_time(lambda t: t.microsecond // 1000, 1_000_000),
+    **GETTERS,
     "charAt": texts(_char_at, int), "lowerAscii": texts(_ascii(True)),
     "upperAscii": texts(_ascii(False)), "trim": texts(lambda text: text.strip(_SPACES)),
     "replace": texts(_replace, str, str, int), "split": texts(_split, str, int),

@@ -1,12 +1,17 @@
-"""What is checked of literals once the types are right: durations, times, patterns, mixed lists.
+"""What is checked of literals once the types are right: durations, times, patterns, mixed lists,
+formats.
 
-Source: cel-go cel/validator.go; which of its validators Kubernetes 1.36 turns on.
+Source: cel-go cel/validator.go, ext/formatting.go: those that Kubernetes 1.36 turns on.
 """
 
 from collections.abc import Iterator
+from itertools import islice
+from typing import Final
 
 from stower.cel.checker import Checked
-from stower.cel.library_standard import pattern, to_duration, to_timestamp
+from stower.cel.library_format import clauses, refused
+from stower.cel.library_standard import pattern
+from stower.cel.library_times import to_duration, to_timestamp
 from stower.cel.syntax import Call, CompileError, Fold, Issue, ListOf, Literal, MapOf, Node, Select
 from stower.cel.types import Type
 from stower.cel.values import CelError
@@ -17,6 +22,7 @@ def check_literals(checked: Checked) -> None:
     issues = [
         *_walk(checked.tree, _call_issues),
         *_walk(checked.tree, lambda node: _mixed(node, checked), stops_at="format"),
+        *_walk(checked.tree, lambda node: _format_issues(node, checked)),
     ]
     if issues:
         raise CompileError(sorted(set(issues)))
@@ -63,16 +69,68 @@ def _call_issues(node: Node) -> Iterator[Issue]:
         yield Issue(literal.offset, f"invalid {node.function} argument")
 
 
+# Which types (by name) a clause of a format string takes.
+_FORMATTED: Final = {
+    "s": frozenset(
+        "list map int uint double bool string timestamp bytes duration type null dyn".split()
+    ),
+    "d": frozenset(["int", "uint", "dyn"]),
+    "f": frozenset(["double", "string", "dyn"]),  # "NaN" is one, too
+    "e": frozenset(["double", "string", "dyn"]),
+    "b": frozenset(["int", "uint", "bool", "dyn"]),
+    "x": frozenset(["int", "uint", "string", "bytes", "dyn"]),
+    "X": frozenset(["int", "uint", "string", "bytes", "dyn"]),
+    "o": frozenset(["int", "uint", "dyn"]),
+}
+
+
+def _format_issues(node: Node, checked: Checked) -> Iterator[Issue]:
+    """What is wrong with a format that is a literal, and with a literal list for it."""
+    if not isinstance(node, Call) or node.function != "format" or len(node.args) != 1:
+        return
+    text, values = node.target, node.args[0]
+    if not isinstance(text, Literal) or text.kind != "string" or not isinstance(values, ListOf):
+        return
+    used = 0
+    try:
+        for part in clauses(text.value, lambda at: at < len(values.items)):
+            if isinstance(part, tuple):
+                bad = _unformatted(part[0], values.items[used], checked)
+                if bad is not None:
+                    yield Issue(bad.offset, refused(part[0], checked.types[bad].runtime))
+                    return
+                used += 1
+    except CelError as error:
+        yield Issue(node.offset, str(error))
+        return
+    if used < len(values.items):
+        yield Issue(
+            node.offset,
+            "too many arguments supplied to string.format "
+            f"(expected {used}, got {len(values.items)})",
+        )
+
+
+def _unformatted(letter: str, node: Node, checked: Checked) -> Node | None:
+    """The part of a value that the clause does not take."""
+    if checked.types[node].name not in _FORMATTED[letter]:
+        return node
+    if letter == "s" and isinstance(node, ListOf | MapOf):
+        bad = (_unformatted(letter, child, checked) for child in children(node))
+        return next((part for part in bad if part is not None), None)
+    return None
+
+
 def _mixed(node: Node, checked: Checked) -> Iterator[Issue]:
     if isinstance(node, ListOf):
-        yield from _first_differs(node.items, node.optional, checked)
+        yield from islice(_different(node.items, node.optional, checked), 1)
     elif isinstance(node, MapOf):
         optional = {i for i, entry in enumerate(node.entries) if entry[2]}
-        yield from _first_differs([entry[0] for entry in node.entries], set(), checked)
-        yield from _first_differs([entry[1] for entry in node.entries], optional, checked)
+        yield from _different([entry[0] for entry in node.entries], set(), checked)
+        yield from _different([entry[1] for entry in node.entries], optional, checked)
 
 
-def _first_differs(items: list[Node], optional: set[int], checked: Checked) -> Iterator[Issue]:
+def _different(items: list[Node], optional: set[int], checked: Checked) -> Iterator[Issue]:
     first: Type | None = None
     for index, item in enumerate(items):
         type_ = checked.types[item]
@@ -82,4 +140,3 @@ def _first_differs(items: list[Node], optional: set[int], checked: Checked) -> I
             first = type_
         elif type_ != first:
             yield Issue(item.offset, f"expected type '{first}' but found '{type_}'")
-            return

@@ -18,10 +18,12 @@ from stower.cel.values import (
     NOTHING,
     CelError,
     Maybe,
+    Overlay,
     TypeName,
     Uint,
     go_type,
     key_of,
+    lookup_key,
     type_name,
     value_of,
 )
@@ -37,6 +39,7 @@ IMPLEMENTED: Final[Mapping[str, Callable[..., Any]]] = {
 }
 COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 # Conversions of constants are done when a program is made, and their errors told then.
+_WITH_PATTERN: Final = frozenset(["matches", "find", "findAll"])
 _FOLDED: Final = frozenset(
     ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
 )
@@ -88,6 +91,7 @@ class _Builder:
         self.slots = len(variables)
         self.steps_max = steps_max
         self.counter = -1
+        self.constants: set[Node] = set()  # conversions of constants
         if steps_max is not None:
             self.counter = self.new_slot()
 
@@ -142,13 +146,29 @@ class _Builder:
         if special is not None:
             return special(*runs)
         function = IMPLEMENTED[name]
-        if name in _FOLDED and isinstance(nodes[0], Literal):
-            try:
-                value = function(runs[0]([]))
-            except CelError as error:
-                raise Instantiation(str(error)) from None
+        if name in _WITH_PATTERN and self.is_constant(nodes[1]):
+            self.prepare(lambda: library_standard.pattern(runs[1]([])))
+        if name in _FOLDED and self.is_constant(nodes[0]):
+            value = self.prepare(lambda: function(runs[0]([])))
+            self.constants.add(node)
             return lambda frame: value
+        if name == "@in" and isinstance(nodes[1], ListOf) and not nodes[1].items:
+            return lambda frame: False  # what is looked for is not even worked out
+        if name == "sum":
+            zero = library_lists.zero(self.checked.overloads[node][0])
+            return _called(name, lambda items: function(items, zero), runs)
         return _called(name, function, runs)
+
+    def is_constant(self, node: Node) -> bool:
+        return isinstance(node, Literal) or node in self.constants
+
+    @staticmethod
+    def prepare(work: Callable[[], Any]) -> Any:
+        """What is done when the program is made."""
+        try:
+            return work()
+        except CelError as error:
+            raise Instantiation(str(error)) from None
 
     def list_of(self, node: ListOf) -> Run:
         runs = [self.visit(item) for item in node.items]
@@ -191,6 +211,7 @@ class _Builder:
                             f"{value}"
                         )
                     if not value.is_some:
+                        result.pop(key_of(key), None)
                         continue
                     value = value.value
                 result[key_of(key)] = value
@@ -305,6 +326,8 @@ def field(value: Any, name: str) -> Any:
         return value.field(name)
     if type(value) is Maybe:
         return select_optional(value, name)
+    if type(value) is list:
+        list_index(name)
     raise CelError(f"no such key: {name}")
 
 
@@ -314,7 +337,9 @@ def _has(value: Any, name: str) -> bool:
     if hasattr(type(value), "field"):
         return True
     if isinstance(value, dict):
-        return name in value or type(value).__name__ == "Overlay"
+        return name in value or type(value) is Overlay
+    if type(value) is list:
+        list_index(name)
     return False
 
 
@@ -322,18 +347,33 @@ def index(value: Any, key: Any) -> Any:
     """`value[key]`."""
     if isinstance(value, dict):
         try:
-            return value[key_of(key)]
+            return value[lookup_key(key)]
         except KeyError:
-            raise CelError(f"no such key: {library_standard.to_string(key)}") from None
+            raise _missing(key) from None
     if type(value) is list:
-        if type(key) not in (int, Uint, float) or key != int(key):
-            raise CelError(f"unsupported index type '{type_name(key)}' in list")
-        if not 0 <= key < len(value):
-            raise CelError(f"index out of bounds: {int(key)}")
-        return value[int(key)]
+        at = list_index(key)
+        if not 0 <= at < len(value):
+            raise CelError(f"index out of bounds: {library_standard.to_string(key)}")
+        return value[at]
     if type(value) is Maybe:
         return index_optional(value, key)
-    raise CelError(f"no such key: {library_standard.to_string(key)}")
+    raise _missing(key)
+
+
+def _missing(key: Any) -> CelError:
+    try:
+        return CelError(f"no such key: {library_standard.to_string(key)}")
+    except CelError:
+        return CelError(f"no such key: {type_name(key)}")
+
+
+def list_index(key: Any) -> int:
+    """The key as an index. CelError for all but whole numbers."""
+    if type(key) not in (int, Uint, float):
+        raise CelError(f"unsupported index type '{type_name(key)}' in list")
+    if type(key) is float and not (key.is_integer() and abs(key) < 2.0**63):
+        raise CelError(f"unsupported index value {library_standard.to_string(key)} in list")
+    return int(key)
 
 
 def select_optional(value: Any, name: str) -> Maybe:
@@ -348,12 +388,12 @@ def index_optional(value: Any, key: Any) -> Maybe:
     if hasattr(type(value), "field"):
         return Maybe(value.field(key))
     if isinstance(value, dict):
-        found = key_of(key)
-        known = found in value or type(value).__name__ == "Overlay"
+        found = lookup_key(key)
+        known = found in value or type(value) is Overlay
         return Maybe(value[found]) if known else NOTHING
     if type(value) is list:
-        is_number = type(key) in (int, Uint, float) and key == int(key)
-        return Maybe(value[int(key)]) if is_number and 0 <= key < len(value) else NOTHING
+        at = list_index(key)
+        return Maybe(value[at]) if 0 <= at < len(value) else NOTHING
     return NOTHING
 
 

@@ -28,6 +28,11 @@ class Type(NamedTuple):
         return _DECLARED.get(self.name, self.name)
 
     @property
+    def runtime(self) -> str:
+        """As the name of the type as a value."""
+        return "google.protobuf.Any" if self == ANY else _DECLARED.get(self.name, self.name)
+
+    @property
     def is_param(self) -> bool:
         return self.name[0] in "ABKNTV" and (len(self.name) == 1 or self.name[1] == "#")
 
@@ -94,7 +99,7 @@ def parse_type(text: str) -> Type:
 
 # Types whose values may be null (opaque and message types, and what wraps a value).
 _PRIMITIVE: Final = frozenset(
-    ["bool", "int", "uint", "double", "string", "bytes", "list", "map", "optional", "type"]
+    ["bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"]
 )
 
 
@@ -128,11 +133,12 @@ class Substitution:
         return False
 
     def _assignable(self, given: Type, wanted: Type) -> bool:
-        given, wanted = self.find(given), self.find(wanted)
         if wanted.is_param:
-            return self._bind(wanted, given, given)
+            fits, is_known = self._stands_for(given, wanted)
+            if fits or is_known:
+                return fits
         if given.is_param:
-            return self._bind(given, wanted, wanted)
+            return self._stands_for(wanted, given)[0]
         if _is_any(given) or _is_any(wanted):
             return True
         if given == wanted:
@@ -147,17 +153,35 @@ class Substitution:
             return False
         return self.assignable(list(given.params), list(wanted.params))
 
-    def _bind(self, param: Type, other: Type, result: Type) -> bool:
-        if other == param:
-            return True
-        if self._occurs(param, other):
-            return False
-        self.found[param] = result
-        return True
+    def _stands_for(self, type_: Type, param: Type) -> tuple[bool, bool]:
+        """Whether a type can be the parameter's, and whether that was known before.
+
+        Of two that fit, the parameter is the more general one from then on.
+        """
+        if type_ == param:
+            return True, True
+        known = self.found.get(param)
+        if known is not None:
+            if type_ == known:
+                return True, True
+            if not self._assignable(type_, known):
+                return False, True
+            general = join(type_, known)
+            if not self._occurs(param, general):
+                self.found[param] = general
+            return True, True
+        if self._occurs(param, type_):
+            return False, False
+        self.found[param] = type_
+        return True, False
 
     def _occurs(self, param: Type, within: Type) -> bool:
-        within = self.find(within)
-        return within == param or any(self._occurs(param, part) for part in within.params)
+        if within == param:
+            return True
+        if within.is_param:
+            known = self.found.get(within)
+            return known is not None and self._occurs(param, known)
+        return any(self._occurs(param, part) for part in within.params)
 
 
 def _is_any(type_: Type) -> bool:
@@ -166,9 +190,7 @@ def _is_any(type_: Type) -> bool:
 
 def join(first: Type, second: Type) -> Type:
     """The more general of two types that can stand for each other."""
-    if is_at_least(first, second):
-        return first
-    return second if is_at_least(second, first) else first
+    return first if is_at_least(first, second) else second
 
 
 def is_at_least(first: Type, second: Type) -> bool:
@@ -177,8 +199,8 @@ def is_at_least(first: Type, second: Type) -> bool:
         return True
     if second.name in ("dyn", "any") or second.is_param:
         return False
-    if first.name == "null":
-        return False
     if first.name != second.name or len(first.params) != len(second.params):
         return False
-    return all(is_at_least(a, b) for a, b in zip(first.params, second.params))
+    return first.name == "type" or all(
+        is_at_least(a, b) for a, b in zip(first.params, second.params)
+    )

@@ -5,7 +5,7 @@ Sources: CEL specification "Values"; cel-go common/types.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import total_ordering
 from ipaddress import (
     AddressValueError,
@@ -28,6 +28,16 @@ class CelError(Exception):
 NO_OVERLOAD: Final = "no such overload"
 
 
+def no_overload() -> CelError:
+    """The values are of types that the function does not take."""
+    return CelError(NO_OVERLOAD)
+
+
+def cannot(value: Any, wanted: str) -> CelError:
+    """The value has no counterpart of the wanted type."""
+    return CelError(f"type conversion error from '{type_name(value)}' to '{wanted}'")
+
+
 class Uint(int):
     """An unsigned integer."""
 
@@ -48,9 +58,10 @@ class Duration:
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A point in time, in ns since 1970-01-01T00:00:00Z."""
+    """A point in time, in ns since 1970-01-01T00:00:00Z; as text, so many seconds east of UTC."""
 
     ns: int
+    offset: int = field(default=0, compare=False)
 
     def __lt__(self, other: "Timestamp") -> bool:
         return self.ns < other.ns
@@ -138,6 +149,16 @@ def parse_semver(text: str) -> Semver | None:
     return Semver(numbers, (*numbers, not parts, tuple(parts)))
 
 
+class Computed(Quantity):
+    """A sum or a difference, which Kubernetes takes for no quantity right of `==`."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def from_quantity(quantity: Quantity) -> "Computed":
+        return Computed(quantity.mantissa, quantity.scale, quantity.format, quantity.big)
+
+
 Ip = IPv4Address | IPv6Address
 
 
@@ -204,15 +225,24 @@ _KEYS: Final = {True: Key(True), False: Key(False)}
 def key_of(value: Any) -> Any:
     """How a map is keyed by the value. CelError where it cannot be."""
     kind = type(value)
-    if kind is str or kind is int:
-        return value
+    if kind is str or kind is int or kind is Uint:
+        return value  # to Python, 1 and 1u are the same key
     if kind is bool:
         return _KEYS[value]
-    if kind is Uint:
-        return int(value)
     if kind is float:
         return int(value) if value.is_integer() else value
     raise CelError("unsupported key type")
+
+
+def lookup_key(value: Any) -> Any:
+    """`key_of`, of what is looked up: a value that is no key is in no map."""
+    try:
+        return key_of(value)
+    except CelError:
+        return _NO_KEY
+
+
+_NO_KEY: Final = object()
 
 
 def value_of(key: Any) -> Any:
@@ -229,11 +259,15 @@ def equal(a: Any, b: Any) -> bool:
     """Whether two values are equal: numbers by amount, other kinds only to their own."""
     kind, other = type(a), type(b)
     if kind in _NUMBERS:
+        if kind is not other and float in (kind, other) and other in _NUMBERS:
+            return float(a) == float(b)  # as doubles, however large
         return other in _NUMBERS and bool(a == b)
     if kind is Overlay:
         kind = dict
     if other is Overlay:
         other = dict
+    if kind is Computed:
+        kind = Quantity
     if kind is not other:
         if kind in _OPAQUE and not (kind in _IPS and other in _IPS):
             # A text is just not equal to a version; a version to a text is a fault.
@@ -268,21 +302,25 @@ _ORDERED: Final = (bool, str, bytes, Timestamp, Duration)
 
 
 def compare(a: Any, b: Any) -> int:
-    """-1, 0 or 1; CelError where the values have no order. NaN is beyond all order: 2."""
+    """-1, 0 or 1; CelError where the values have no order."""
     kind, other = type(a), type(b)
-    if not (kind in _NUMBERS and other in _NUMBERS) and (kind is not other or kind not in _ORDERED):
+    if kind in _NUMBERS and other in _NUMBERS:
+        if float in (kind, other):
+            a, b = float(a), float(b)  # as doubles, however large
+            if a != a or b != b:
+                raise CelError("NaN values cannot be ordered")
+    elif kind is not other or kind not in _ORDERED:
         raise CelError(NO_OVERLOAD)
     if a == b:
         return 0
-    if a < b:
-        return -1
-    return 1 if a > b else 2
+    return -1 if a < b else 1
 
 
 _GO_TYPES: Final[dict[type, str]] = {
     bool: "types.Bool", int: "types.Int", Uint: "types.Uint", float: "types.Double",
     str: "types.String", bytes: "types.Bytes", type(None): "types.Null", Semver: "cel.Semver",
-    Quantity: "cel.Quantity", Duration: "types.Duration", Timestamp: "types.Timestamp",
+    Quantity: "cel.Quantity", Computed: "*cel.Quantity", Duration: "types.Duration",
+    Timestamp: "types.Timestamp",
     Maybe: "*types.Optional", TypeName: "*types.Type", Url: "cel.URL", CidrValue: "cel.CIDR",
     NamedFormat: "*cel.Format", IPv4Address: "cel.IP", IPv6Address: "cel.IP",
 }  # fmt: skip
@@ -291,6 +329,7 @@ _TYPE_NAMES: Final[dict[type, str]] = {
     type(None): "null_type", list: "list", dict: "map", Overlay: "map",
     Duration: "google.protobuf.Duration", Timestamp: "google.protobuf.Timestamp",
     TypeName: "type", Maybe: "optional_type", Quantity: "kubernetes.Quantity",
+    Computed: "kubernetes.Quantity",
     Semver: "kubernetes.Semver", Url: "kubernetes.URL", NamedFormat: "kubernetes.NamedFormat",
     IPv4Address: "net.IP", IPv6Address: "net.IP", CidrValue: "net.CIDR",
 }  # fmt: skip

@@ -107,8 +107,8 @@ def test_what_holds_of_a_device(expression: str) -> None:
         ("optional.none().value() == 1", "optional.none() dereference"),
         ('quantity(device.driver).isInteger()', "quantities must match the regular expression "
          "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"),
-        ('"%d".format([1.5]) == ""', "error during formatting: decimal clause can only be used on "
-         "integers, was given double"),
+        ('"%d".format([dyn(1.5)]) == ""', "error during formatting: decimal clause can only be "
+         "used on integers, was given double"),
     ],
 )  # fmt: skip
 def test_what_has_no_answer(expression: str, said: str) -> None:
