@@ -320,7 +320,9 @@ class _Coster:
             return Estimate(size.factor(2 * _TRAVERSAL), result)
         if name == "split" and target is not None:
             size = self.size_or_unknown(target)
-            most = _int_of(args[1], size.most) if len(args) > 1 else size.most
+            most = size.most
+            if len(args) > 1 and isinstance(args[1], Literal) and args[1].kind == "int":
+                most = args[1].value & MOST  # upstream's conversion: -1 is the most there is
             return Estimate(size.factor(2 * _TRAVERSAL), Range(0, most))
         if name == "join" and target is not None:
             return self.join(target, args)

@@ -15,7 +15,7 @@ from stower.cel.macros import MACROS
 from stower.cel.program import Instantiation, Run, build
 from stower.cel.syntax import CompileError, Parser, explain
 from stower.cel.types import ANY, BOOL, DEVICE, DYN, QUANTITY, STRING, map_of
-from stower.cel.values import CelError, Overlay, parse_semver, type_name
+from stower.cel.values import CelError, Overlay, read_semver, type_name
 from stower.model.kinds.resource_slice import DeviceAttribute
 from stower.model.quantity import Quantity
 
@@ -108,10 +108,10 @@ def attribute_value(attribute: DeviceAttribute, list_attributes: bool) -> Any:
 
 
 def _version(text: str) -> Any:
-    version = parse_semver(text)
-    if version is None:
-        raise CelError(f"parse semantic version: {text!r} is not one")
-    return version
+    try:
+        return read_semver(text)
+    except CelError as error:
+        raise CelError(f"parse semantic version: {error}") from None
 
 
 @lru_cache(maxsize=16)
@@ -203,12 +203,16 @@ _NOT_BOOL: Final = "CEL result of type {} could not be converted to bool: {}"
 def _no_bool(value: Any) -> str:
     kind = type_name(value)
     match kind:
-        case "int":
-            return "unsupported type conversion from 'int' to bool"
+        case "int" | "uint":
+            return f"unsupported type conversion from '{kind}' to bool"
         case "string":
             return "unsupported native conversion from string to 'bool'"
         case "double":
             return "type conversion error from Double to 'bool'"
-        case "kubernetes.Semver":
-            return "type conversion error from 'Semver' to 'bool'"
+        case "bytes":
+            return "type conversion error from Bytes to 'bool'"
+        case "null_type":
+            return "type conversion error from 'null_type' to 'bool'"
+        case "kubernetes.Semver" | "kubernetes.Quantity":
+            return f"type conversion error from '{kind.partition('.')[2]}' to 'bool'"
     return f"type conversion error from {kind} to 'bool'"

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
 from stower.cel.library_standard import texts
-from stower.cel.library_times import INT_MAX, INT_MIN, Function, to_timestamp
+from stower.cel.library_times import INT_MAX, INT_MIN, Function
 from stower.cel.values import (
     NOTHING,
     CelError,
@@ -22,7 +22,7 @@ from stower.cel.values import (
     no_overload,
     parse_cidr,
     parse_ip,
-    parse_semver,
+    read_semver,
 )
 from stower.model.names import (
     label_1035_faults,
@@ -119,10 +119,7 @@ def _compared(target: Any, other: Any) -> int:
 def _semver(text: str, normalizes: Any = False) -> Semver:
     if type(normalizes) is not bool:
         raise no_overload()
-    version = parse_semver(_normalized(text) if normalizes else text)
-    if version is None:
-        raise CelError(f"{_semver_problem(text)}")
-    return version
+    return read_semver(_normalized(text) if normalizes else text)
 
 
 def _normalized(text: str) -> str:
@@ -131,20 +128,20 @@ def _normalized(text: str) -> str:
     parts = text.split(".", 2)
     # A number may be followed by what a version has at its end.
     head = [part.lstrip("0") if len(part) > 1 else part for part in parts]
-    head = [part if part[:1].isdigit() else "0" + part for part in head]
+    head = [
+        part if part[:1] in tuple("0123456789") or len(before) < 2 else f"0{part}"
+        for part, before in zip(head, parts)
+    ]
     if len(head) < 3:
         if any(sign in head[-1] for sign in "+-"):
-            return text
+            raise CelError("short version cannot contain PreRelease/Build meta data")
         head += ["0"] * (3 - len(head))
     return ".".join(head)
 
 
-def _semver_problem(text: str) -> str:
-    if not text:
-        return "Version string empty"
-    if len(text.split(".", 2)) != 3:
-        return "No Major.Minor.Patch elements found"
-    return f"Invalid character(s) found in version {text!r}".replace("'", '"')
+def _part_of_version(at: int) -> Function:
+    """A number of the version, as an int64."""
+    return of_type(Semver, lambda version: (version.numbers[at] + 2**63) % 2**64 - 2**63)
 
 
 # ------------------------------------------------------------------------------------- addresses
@@ -204,7 +201,10 @@ def _masked(cidr: CidrValue) -> CidrValue:
 _SCHEME: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)\Z", re.DOTALL)
 _BYTE: Final = re.compile(r"%([0-9a-fA-F]{2})")
 _ESCAPED: Final = re.compile(r"%(?![0-9a-fA-F]{2})")
-_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(?::([0-9]*))?\Z")
+# What Go leaves in a host; escapes are for what is not ASCII, and for the sign of a zone.
+_OF_HOST: Final = r"(?:[A-Za-z0-9._~!$&'()*+,;=<>\"-]|[^\x00-\x7F]|%[89A-Fa-f][0-9A-Fa-f]|%25)"
+_HOST: Final = re.compile(rf"(\[(?:{_OF_HOST}|:)*\]|{_OF_HOST}*)(?::([0-9]*))?\Z")
+_USER: Final = re.compile(r"(?:[A-Za-z0-9._:~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})*\Z")
 _PATH_KEPT: Final = re.compile(r"[A-Za-z0-9_.~$&+,/:;=@!'()*\[\]-]")
 
 
@@ -215,8 +215,14 @@ def _url(text: str) -> Url:
     )
     if not text or any(ord(c) < 0x20 or ord(c) == 0x7F for c in text):
         raise problem
-    match = _SCHEME.match(text)
-    scheme, rest = (match[1].lower(), match[2]) if match else ("", text)
+    if text == "*":
+        return Url(text, "", "", "", "", "*", ())
+    # Only what is checked has its fragment within the path or the query.
+    plain, _, fragment = text.partition("#")
+    if _ESCAPED.search(fragment):
+        raise problem
+    match = _SCHEME.match(plain)
+    scheme, rest = (match[1].lower(), match[2]) if match else ("", plain)
     rest, _, query = rest.partition("?")
     if not rest.startswith("/"):
         if not scheme:
@@ -227,14 +233,15 @@ def _url(text: str) -> Url:
         return Url(text, scheme, "", "", "", "", _query(query))
     host = port = hostname = ""
     path = rest
-    if rest.startswith("//") and (scheme or not rest.startswith("///")) and scheme:
+    if rest.startswith("//") and (scheme or not rest.startswith("///")):
         authority, slash, path = rest[2:].partition("/")
         path = slash + path
-        host = authority.rpartition("@")[2]
+        user, _, host = authority.rpartition("@")
         parts = _HOST.match(host)
-        if parts is None or " " in host or _ESCAPED.search(host):
+        if parts is None or not _USER.match(user):
             raise problem
-        hostname, port = parts[1].strip("[]"), parts[2] or ""
+        host = _unescaped(host)
+        hostname, port = _unescaped(parts[1]).strip("[]"), parts[2] or ""
     if _ESCAPED.search(path):
         raise problem
     return Url(text, scheme, host, hostname, port, _escaped(path), _query(query))
@@ -288,18 +295,29 @@ def _uri(text: str) -> list[str]:
     return []
 
 
+_DATE: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})\Z", re.ASCII)
+# The sign before a fraction is any, upstream too.
+_TIME: Final = re.compile(
+    r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:.[0-9]+)?(?:z|[+-][0-9]{2}:[0-9]{2})\Z", re.ASCII
+)
+
+
 def _date(text: str) -> list[str]:
+    match = _DATE.match(text)
     try:
-        date.fromisoformat(text) if len(text) == 10 else date.fromisoformat("")
+        if match is not None:
+            # Python has no year 0, which is a leap year.
+            date(int(match[1]) or 4, int(match[2]), int(match[3]))
+            return []
     except ValueError:
-        return ["invalid date"]
-    return []
+        pass
+    return ["invalid date"]
 
 
 def _datetime(text: str) -> list[str]:
-    try:
-        to_timestamp(text)
-    except CelError:
+    day, _, rest = text.lower().partition("t")
+    match = _TIME.match(rest.partition("t")[0])
+    if match is None or _date(day) or match[1] > "23" or match[2] > "59" or match[3] > "59":
         return ["invalid datetime"]
     return []
 
@@ -342,9 +360,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "add": of_type(Quantity, _plus),
     "sub": of_type(Quantity, _minus),
     "semver": texts(_semver, bool), "isSemver": texts(_is(_semver), bool),
-    "major": of_type(Semver, lambda v: v.numbers[0]),
-    "minor": of_type(Semver, lambda v: v.numbers[1]),
-    "patch": of_type(Semver, lambda v: v.numbers[2]),
+    "major": _part_of_version(0), "minor": _part_of_version(1), "patch": _part_of_version(2),
     "ip": _ip, "isIP": texts(_is(parse_ip)), "ip.isCanonical": texts(_is_canonical),
     "family": of_type(_IPS, lambda ip: ip.version),
     "isUnspecified": of_type(_IPS, lambda ip: ip.is_unspecified),

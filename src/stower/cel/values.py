@@ -105,13 +105,6 @@ class Url:
     query: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-_SEMVER: Final = re.compile(
-    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
-    r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?\Z",
-    re.ASCII,
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Semver:
     """A version; what comes after `+` counts for nothing when versions are compared.
@@ -132,21 +125,65 @@ class Semver:
 
 def parse_semver(text: str) -> Semver | None:
     """The version, if the text is one to the letter."""
-    match = _SEMVER.match(text)
-    if match is None:
+    try:
+        return read_semver(text)
+    except CelError:
         return None
-    numbers = (int(match[1]), int(match[2]), int(match[3]))
-    if max(numbers) >= 2**64:
-        return None
-    parts: list[tuple[int, int, str]] = []
-    for part in (match[4] or "").split(".") if match[4] else ():
-        if part.isdigit():
-            if len(part) > 1 and part[0] == "0":
-                return None
-            parts.append((0, int(part), ""))
-        else:
-            parts.append((1, 0, part))
-    return Semver(numbers, (*numbers, not parts, tuple(parts)))
+
+
+def read_semver(text: str) -> Semver:
+    """The version. CelError in the words of blang/semver where the text is none."""
+    if not text:
+        raise CelError("Version string empty")
+    parts = text.split(".", 2)
+    if len(parts) != 3:
+        raise CelError("No Major.Minor.Patch elements found")
+    patch, plus, build = parts[2].partition("+")
+    patch, dash, preview = patch.partition("-")
+    names = ("major", "minor", "patch")
+    major, minor, patch_number = (
+        _number(part, f"{name} number") for name, part in zip(names, (*parts[:2], patch))
+    )
+    previews = [_preview(part) for part in preview.split(".")] if dash else []
+    for part in build.split(".") if plus else ():
+        if not part:
+            raise CelError("Build meta data is empty")
+        if not _WORD.match(part):
+            raise CelError(f'Invalid character(s) found in build meta data "{part}"')
+    numbers = (major, minor, patch_number)
+    return Semver(numbers, (*numbers, not previews, tuple(previews)))
+
+
+_WORD: Final = re.compile(r"[0-9A-Za-z-]+\Z", re.ASCII)
+_DIGITS: Final = re.compile(r"[0-9]*\Z", re.ASCII)
+
+
+def _number(text: str, name: str) -> int:
+    if not _DIGITS.match(text):
+        raise CelError(f'Invalid character(s) found in {name} "{text}"')
+    if len(text) > 1 and text[0] == "0":
+        raise CelError(f'{name.capitalize()} must not contain leading zeroes "{text}"')
+    return _unsigned(text)
+
+
+def _unsigned(text: str) -> int:
+    if not text:
+        raise CelError('strconv.ParseUint: parsing "": invalid syntax')
+    if len(text) > 20 or int(text) >= 2**64:
+        raise CelError(f'strconv.ParseUint: parsing "{text}": value out of range')
+    return int(text)
+
+
+def _preview(text: str) -> tuple[int, int, str]:
+    if not text:
+        raise CelError("Prerelease is empty")
+    if _DIGITS.match(text):
+        if len(text) > 1 and text[0] == "0":
+            raise CelError(f'Numeric PreRelease version must not contain leading zeroes "{text}"')
+        return 0, _unsigned(text), ""
+    if not _WORD.match(text):
+        raise CelError(f'Invalid character(s) found in prerelease "{text}"')
+    return 1, 0, text
 
 
 class Computed(Quantity):

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from stower.cel.cost import MOST
 from stower.cel.device import Device, compile_selector
 from stower.cel.values import CelError
 from stower.model.quantity import parse_quantity
@@ -58,6 +59,22 @@ TRUE = (
     # A sum is a quantity left of ==, and for Kubernetes none right of it.
     f'{ROOM}.add(1) == quantity("42949672961") && {ROOM}.sub(1).isLessThan({ROOM})',
     f"{ROOM} != {ROOM}.add(0) && !({ROOM} in [{ROOM}.add(0)])",
+    # A fragment is no part of a path; two slashes begin a host even without a scheme.
+    'url("https://u:p@a.b:80/p?k=v#f?x").getQuery() == {"k": ["v"]}',
+    'url("https://a.b/p#f").getEscapedPath() == "/p" && url("//a.b/p").getHost() == "a.b"',
+    'url("*").getEscapedPath() == "*"',
+    'url("http://[fe80::1%25en0]:8/").getHostname() == "fe80::1%en0"',
+    '!isURL("http://a\\b/") && !isURL("http://a%20b/") && !isURL("http://a:b/")',
+    # Dates are days of months; times of dates take small letters and any sign before a fraction.
+    'format.date().validate("2024-02-29") == optional.none()',
+    'format.date().validate("2024-W01-1").hasValue()',
+    'format.date().validate("2023-02-29").hasValue()',
+    'format.datetime().validate("2024-01-01t23:59:59,5z") == optional.none()',
+    'format.datetime().validate("2024-01-01T24:00:00Z").hasValue()',
+    # Versions.
+    'semver("v01.2", true).minor() == 2 && isSemver("1.2.3-a.0+b.01") && !isSemver("1.2.3-01")',
+    '!isSemver("v1-a", true) && !isSemver("1.2.3-18446744073709551616")',
+    'semver("18446744073709551615.0.0").major() == -1',
 )
 
 
@@ -94,6 +111,15 @@ def test_what_holds(expression: str) -> None:
          'precision to integer: strconv.Atoi: parsing "": invalid syntax'),
         ('(device.driver + "%.2%").format([1.5]) == ""',
          'could not parse formatting clause: unrecognized formatting clause "%"'),
+        ('semver("").major() == 1', "Version string empty"),
+        ('semver("1.2").major() == 1', "No Major.Minor.Patch elements found"),
+        ('semver("1.x.3").major() == 1', 'Invalid character(s) found in minor number "x"'),
+        ('semver("1.2.03").major() == 1', 'Patch number must not contain leading zeroes "03"'),
+        ('semver("1.2.3-01").major() == 1',
+         'Numeric PreRelease version must not contain leading zeroes "01"'),
+        ('semver("1.2.3+").major() == 1', "Build meta data is empty"),
+        ('semver("1.2-a", true).major() == 1',
+         "short version cannot contain PreRelease/Build meta data"),
         ('(device.driver + "%").format([1.5]) == ""', "unexpected end of string"),
     ],
 )  # fmt: skip
@@ -153,3 +179,10 @@ def test_a_map_shows_every_value_of_another_type() -> None:
 def test_what_can_be_made_no_program(expression: str, message: str) -> None:
     """Constants are converted and patterns compiled beforehand, wherever they stand."""
     assert f"program instantiation failed: {message}" == compile_selector(expression).error
+
+
+def test_a_split_without_a_limit_may_be_of_any_length() -> None:
+    """Upstream takes -1 for the largest size."""
+    cost = compile_selector('device.driver.split("a", -1).exists(p, p == "")').cost
+    assert MOST == cost
+    assert MOST > compile_selector('device.driver.split("a", 2).exists(p, p == "")').cost
