@@ -10,6 +10,7 @@ from typing import Final
 from stower.cel.syntax import Call, Fold, Ident, ListOf, Literal, Macro, MapOf, Node, Parser, Select
 
 ACCU: Final = "@result"
+_TAKEN: Final = (ACCU, "__result__")  # the second was the name of the first in older versions
 UNUSED: Final = "#unused"
 NOT_IDENTIFIER: Final = "argument is not an identifier"
 
@@ -40,7 +41,7 @@ def _fold(variables: int, build: Build, unnamed: str = "argument must be a simpl
         for arg in args[:variables]:
             if not isinstance(arg, Ident) or arg.name.startswith("."):
                 return parser.refuse(arg.offset, unnamed)
-            if arg.name == ACCU:
+            if arg.name in _TAKEN:
                 return parser.refuse(
                     arg.offset, "iteration variable overwrites accumulator variable"
                 )

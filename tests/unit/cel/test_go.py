@@ -150,6 +150,7 @@ def test_what_has_no_answer(expression: str, said: str) -> None:
          'formatting clause "q"'),
         # A logical operator that is wrong already is no cause for more.
         ("(1 && true) == 1", "1:2: expected type 'bool' but found 'int'"),
+        ("[1].all(__result__, true)", "1:9: iteration variable overwrites accumulator variable"),
         ("[dyn(1), 2].size() == 2", "1:10: expected type 'dyn' but found 'int'"),
     ],
 )  # fmt: skip
