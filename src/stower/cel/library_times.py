@@ -19,6 +19,7 @@ INT_MAX: Final = 2**63 - 1
 SECOND: Final = 10**9
 TIME_MIN: Final = -62135596800 * SECOND  # 0001-01-01T00:00:00Z
 _TIME_MAX: Final = 253402300800 * SECOND - 1
+_YEAR: Final = 366 * 86_400 * SECOND
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # After so many years the calendar repeats, weekdays included.
 _CYCLE_YEARS: Final = 400
@@ -148,13 +149,15 @@ def time_text(value: Timestamp) -> str:
 def _at(value: Timestamp, zone: int | ZoneInfo) -> tuple[datetime, int]:
     """The date and time in a zone or so many seconds east; and how many years to add to it.
 
-    There may be no such year in Python: then it is that of another cycle.
+    There may be no such year in Python: then it is that of another cycle. A zone by name has a
+    history, which does not repeat: it is left alone but at both ends of time.
     """
     since = timedelta(seconds=value.ns // SECOND)
     years = 0
-    if value.ns < 0:
+    is_plain = isinstance(zone, int)
+    if value.ns < (0 if is_plain else TIME_MIN + _YEAR):
         since, years = since + _CYCLE, -_CYCLE_YEARS
-    elif value.ns > _TIME_MAX // 2:
+    elif value.ns > (0 if is_plain else _TIME_MAX - _YEAR):
         since, years = since - _CYCLE, _CYCLE_YEARS
     if isinstance(zone, int):
         return _EPOCH + since + timedelta(seconds=zone), years

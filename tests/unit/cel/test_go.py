@@ -26,6 +26,9 @@ TRUE = (
     'timestamp("0001-01-01T00:00:00Z").getFullYear("-08:00") == 0',
     'timestamp(0).getHours("+99:00") == 3 && timestamp(0).getMinutes("-0:30") == 30',
     'timestamp("2024-07-01T12:00:00Z").getHours("Europe/Berlin") == 14',
+    'timestamp("1873-10-05T12:45:00Z").getHours("Europe/Berlin") == 13',  # before there were zones
+    'timestamp("9999-12-31T23:59:59Z").getFullYear("Europe/Berlin") == 10000',
+    'timestamp(0).getFullYear("+1000000:00") == 2084',
     'string(duration("9223372036854775807ns")) == "9223372036.854776s"',
     'string(duration("-1500ms")) == "-1.5s" && string(duration("250ns")) == "0.00000025s"',
     'duration("1.s") == duration("1s") && duration(".5s") == duration("500ms")',
