@@ -44,7 +44,8 @@ class Profile:
         plain = [(p, w) for p, w in own if p.normalize is Normalize.NONE]
         self.node_scores = tuple((p, w) for p, w in plain if p.scope is Scope.NODE)
         self.use_scores = tuple((p, w) for p, w in plain if p.scope is Scope.USE)
-        static = (*self.node_filters, *self.use_filters, *(p for p, _ in self.node_scores))
+        scores = (p for p, _ in (*self.node_scores, *self.use_scores))
+        static = dict.fromkeys((*self.node_filters, *self.use_filters, *scores))
         self.generational = tuple(p for p in static if type(p).generation is not Plugin.generation)
         self.normalized = tuple((p, w) for p, w in own if p.normalize is not Normalize.NONE)
         for plugin, _ in self.normalized:

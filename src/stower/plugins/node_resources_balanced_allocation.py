@@ -9,6 +9,7 @@ from typing import Any
 from stower.framework.args import Args, ResourceSpec, convert_args, duplicate, invalid, raise_faults
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.model.resources import CPU, MEMORY, PODS, is_scalar
+from stower.plugins.device_use import with_devices
 from stower.plugins.resource_scores import Counted, balanced, balanced_row
 from stower.state.arrays import Ints, Rows
 from stower.state.cluster import ClusterState
@@ -27,8 +28,20 @@ class NodeResourcesBalancedAllocation(Plugin):
     name = "NodeResourcesBalancedAllocation"
     scope = Scope.USE
 
-    def __init__(self, resources: tuple[str, ...] = (CPU, MEMORY)) -> None:
+    def __init__(
+        self, resources: tuple[str, ...] = (CPU, MEMORY), by_devices: bool = False
+    ) -> None:
+        """`by_devices` as NodeResourcesFit's."""
         self.resources = resources
+        self.by_devices = by_devices
+
+    def generation(self, shape: Shape, state: ClusterState) -> int:
+        """How devices are used, where that scores."""
+        if not (self.by_devices and shape.extended):
+            return 0
+        resources = state.devices.resources
+        counts = any(c.name in resources and c.name in self.resources for c, _ in shape.extended)
+        return state.devices.generation if counts else 0
 
     @classmethod
     def from_args(
@@ -45,7 +58,8 @@ class NodeResourcesBalancedAllocation(Plugin):
             if resource.weight not in (0, 1):
                 faults.append(invalid(f"{at}.weight", resource.weight, "must be 1"))
         raise_faults(faults)
-        return cls(tuple(names) or (CPU, MEMORY))
+        by_devices = features.dynamic_resource_allocation and features.devices.extended_resources
+        return cls(tuple(names) or (CPU, MEMORY), by_devices)
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """50 to 100, 75 where nothing changes."""
@@ -67,5 +81,7 @@ class NodeResourcesBalancedAllocation(Plugin):
             amount = asked.get(name, 0)
             if name != PODS and (amount or not is_scalar(name)):
                 column = state.column(name)
+                if amount and self.by_devices:
+                    column = with_devices(column, state)
                 result.append(Counted(column, column, amount, 1))
         return tuple(result)

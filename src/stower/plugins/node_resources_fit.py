@@ -41,6 +41,7 @@ from stower.model.resources import (
     pod_requests,
 )
 from stower.plugins import resource_scores as kernels
+from stower.plugins.device_use import with_devices
 from stower.plugins.resource_scores import Counted
 from stower.state.arrays import Bools, Ints, ResourceColumn, Rows
 from stower.state.cluster import ClusterState, PodEntry
@@ -116,6 +117,7 @@ class NodeResourcesFit(Plugin):
         # A weight of 0 stands for one that was not given.
         named = tuple((r.name, r.weight or 1) for r in strategy.resources)
         self.resources = named or ((CPU, 1), (MEMORY, 1))
+        self._by_use = frozenset(name for name, _ in self.resources if is_extended(name))
         ratio = strategy.requested_to_capacity_ratio
         points = [(p.utilization, p.score) for p in ratio.shape] if ratio is not None else []
         self.table = kernels.ratio_table(points) if points else None
@@ -133,8 +135,12 @@ class NodeResourcesFit(Plugin):
         return cls(read, by_devices)
 
     def generation(self, shape: Shape, state: ClusterState) -> int:
-        """Which resources devices may stand in for."""
-        return state.devices.class_generation if shape.extended and self.by_devices else 0
+        """Which resources devices may stand in for; and how they are used, where that scores."""
+        if not (shape.extended and self.by_devices):
+            return 0
+        if self._by_use.isdisjoint(self._delegated(shape, state)):
+            return state.devices.class_generation
+        return state.devices.generation
 
     def _delegated(self, shape: Shape, state: ClusterState) -> frozenset[str]:
         """Those of the shape's resources that are not looked at on nodes that do not have them."""
@@ -306,6 +312,8 @@ class NodeResourcesFit(Plugin):
             amount = shape.fit_amounts.get(name, 0)
             if name != PODS and (amount or not is_scalar(name)):
                 column = state.column(name)
+                if amount and self.by_devices:
+                    column = with_devices(column, state)
                 result.append(Counted(column, non_zero.get(name, column), amount, weight))
         return tuple(result)
 

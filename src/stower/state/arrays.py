@@ -47,6 +47,15 @@ class ResourceColumn:
         self.requested: Ints = zeros(capacity)
         self._look()
 
+    @classmethod
+    def of(cls, name: str, allocatable: Ints, requested: Ints) -> "ResourceColumn":
+        """A column that nobody changes, over these arrays."""
+        column = cls(name, 0)
+        column._is_own = True
+        column.allocatable, column.requested = allocatable, requested
+        column._look()
+        return column
+
     def set_room(self, row: int, amount: int) -> None:
         """What the row's node has to give."""
         if not self._is_own:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from stower.assembly import build_engine
+from stower.framework.configuration import API_VERSION, KIND
 from stower.framework.plugin import read_features
 from stower.framework.writes import (
     Bind,
@@ -296,3 +297,39 @@ def test_pods_are_evicted_for_their_devices() -> None:
     api.remove(claim)
     api.wait(30)
     assert "n1" == api.bound["high"]
+
+
+def scored_by(plugin: str, args: dict[str, Any], *objects: Any) -> Agreeing:
+    """Two nodes and these objects, where only this plugin scores."""
+    score = {"disabled": [{"name": "*"}], "enabled": [{"name": plugin}]}
+    config = [{"name": plugin, "args": args}]
+    profile = {"plugins": {"score": score}, "pluginConfig": config}
+    engine = build_engine({"apiVersion": API_VERSION, "kind": KIND, "profiles": [profile]})
+    nodes = (make_node("n1", cpu="2"), make_node("n2", cpu="2"))
+    return Agreeing(engine, *nodes, device_class(extendedResourceName=NAME), *objects)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "go_to"), [("MostAllocated", ["n2", "n2", "n2"]), ("LeastAllocated", ["n1"])]
+)
+def test_scores_by_use_count_the_devices_that_stand_in(strategy: str, go_to: list[str]) -> None:
+    args = {"scoringStrategy": {"type": strategy, "resources": [{"name": NAME, "weight": 1}]}}
+    slices = [device_slice(node, *(device(f"d{i}") for i in range(4))) for node in ("n1", "n2")]
+    first = asking("first", nodeSelector={"kubernetes.io/hostname": "n2"})
+    api = scored_by("NodeResourcesFit", args, *slices)
+    api.put(make_node("n2", cpu="2", labels={"kubernetes.io/hostname": "n2"}))
+    api.put(first)
+    assert {"first": "n2"} == api.bound
+    more = [f"more-{i}" for i in range(len(go_to))]
+    for name in more:
+        api.put(asking(name))
+    assert go_to == [api.bound[name] for name in more], "what is taken counts for the next"
+
+
+def test_balance_counts_the_devices_that_stand_in() -> None:
+    """On n1 the pod uses half of the CPU and half of the devices, on n2 all devices."""
+    slices = [device_slice("n1", device("a"), device("b")), device_slice("n2", device("c"))]
+    args = {"resources": [{"name": "cpu"}, {"name": NAME}]}
+    pods = [make_pod(f"p{i}", requests={NAME: "1", "cpu": "1"}) for i in range(1)]
+    api = scored_by("NodeResourcesBalancedAllocation", args, *slices, *pods)
+    assert {"p0": "n1"} == api.bound
