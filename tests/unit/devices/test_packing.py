@@ -237,6 +237,19 @@ def test_nodes_for_whole_requests_are_kept_while_they_are_few() -> None:
     assert found.set_aside(Request(1, ((0, 4),))) is None
 
 
+@pytest.mark.parametrize(("nodes", "are_kept"), [(1, True), (2, False)])
+def test_of_few_nodes_more_are_kept_than_the_mean(nodes: int, are_kept: bool) -> None:
+    """A quarter of the devices goes to pods that need a whole node: of one such node that is one
+    too many in the mean, but one may well come."""
+    found = Packer("dgf", [[1000]])
+    for row in range(nodes):
+        found.set_node(row, 16, 16, [(0, 1000)] * 4)
+    for _ in range(100):
+        found.arrived(Request(1, ((0, 4),)), *[Request(1, ((0, 1),))] * 10)
+    found.weigh()
+    assert are_kept == (found.set_aside(Request(1, ((0, 1),))) is not None)
+
+
 def test_weights_are_new_after_the_first_few_and_each_hundred() -> None:
     """By the number of arrivals alone."""
     mix, due = Mix(), []

@@ -9,7 +9,7 @@ scarce kinds of devices are spent on pods that could go anywhere.
 """
 
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, sqrt
 from typing import Final
 
 import numpy as np
@@ -33,8 +33,10 @@ FILL_STEPS: Final = 16
 WEIGHT_STEPS: Final = 1 << 16
 
 # The guard: nodes that could take a pod for a whole node are kept for such pods, while there are
-# not more than so many times those that will be asked for.
-ROOM: Final = 1.2
+# not many more than will be asked for. How many come before the devices run out is a matter of
+# chance, and matters most when few are left: their mean, and so many times the mean's root, the
+# deviation if they come independently (20 % more of all kept no node for the last ones).
+DEVIATIONS: Final = 2.0
 CPU_QUANTILE: Final = 0.9
 # Such pods are rare, and once the first comes it is too late: one is taken for granted, with most
 # of a node's CPU, until so many have come that they speak for themselves.
@@ -130,7 +132,7 @@ class Dgf:
 
 
 class Guard:
-    """Which nodes are kept for pods that need a whole one."""
+    """Which nodes are kept for pods that need a whole one, and while how many there are."""
 
     def __init__(self) -> None:
         self._devices = 0
@@ -157,8 +159,8 @@ class Guard:
             return None
         cpu, full, free = supply.rows
         ready: Bools = (full >= self._devices) & (cpu >= self._cpu)
-        wanted = self._share * int(free.sum()) / (FULL * self._devices)
-        if int(np.count_nonzero(ready)) > ROOM * wanted:
+        mean = self._share * int(free.sum()) / (FULL * self._devices)
+        if int(np.count_nonzero(ready)) > mean + DEVIATIONS * sqrt(mean):
             return None
         return ready
 
