@@ -16,14 +16,14 @@ from stower.devices.allocator import Candidate
 from stower.devices.capacity import Amount
 from stower.devices.fits import Fits, Rules
 from stower.devices.inventory import Content, Inventory, Views
-from stower.devices.packing.mix import Request
+from stower.devices.packing.mix import Request, Room
 from stower.devices.packing.packer import Packer
 from stower.devices.packing.shares import Kinds, free_share
 from stower.devices.requests import AllocationError, Alternative
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import Pod
 from stower.model.kinds.resource_claim import ResourceClaim
-from stower.model.resources import CPU
+from stower.model.resources import CPU, MEMORY
 from stower.state.arrays import Bools, Floats, Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.devices import UNUSED, Devices, PoolID, Use, claim_refs
@@ -102,7 +102,7 @@ class Book:
         """How the allocator should rank the devices of a row for a pod of this shape: by what is
         scored by taking each of them."""
         self._follow(state)
-        cpu = cpu_of(shape)
+        room = self._room(shape)
         gates = self._rules.gates
         ranks: dict[tuple[int, int, int], float] = {}
 
@@ -117,7 +117,7 @@ class Book:
             key = (kind, free, self._kinds.shares[kind][ask])
             if key not in ranks:
                 # What nothing is known of comes last.
-                ranks[key] = -self._packer.gain(row, cpu, *key)
+                ranks[key] = -self._packer.gain(row, room, *key)
             return ranks[key]
 
         return rank
@@ -155,9 +155,9 @@ class Book:
     def _request(self, pod: Pod, shape: Shape, may_be_new: bool = True) -> Request | None:
         """What the pod asks for, None while that is not known, or where nobody has asked for it
         before and it is must not."""
-        cpu = cpu_of(shape)
+        room = self._room(shape)
         if not shape.claims:
-            return Request(cpu, ())
+            return Request(room, ())
         claims = self._claims(pod)
         if claims is None:
             return None
@@ -179,7 +179,13 @@ class Book:
                     self._own.clear()
                     self._seen = ()
                 counts[number] = counts.get(number, 0) + first.number
-        return Request(cpu, tuple(sorted(counts.items())))
+        return Request(room, tuple(sorted(counts.items())))
+
+    def _room(self, shape: Shape) -> Room:
+        """The room that the pod asks for."""
+        asked = {column.name: amount for column, amount in shape.requests}
+        memory = asked.get(MEMORY, 0) if self._packer.counts_memory else 0
+        return Room(asked.get(CPU, 0), memory)
 
     def _claims(self, pod: Pod) -> list[ResourceClaim] | None:
         found = []
@@ -217,14 +223,17 @@ class Book:
         self._log_position = self._devices.log_position
         self._use_position = state.use_log.position
         self._node_position = state.node_log.position
-        column = state.column(CPU)
+        cpu = state.column(CPU)
+        memory = state.column(MEMORY) if self._packer.counts_memory else None
         for row in rows:
             if row < 0:
                 continue
             devices = [*self._devices_of(row, state)] if state.present[row] else []
             if devices:
-                most = column.alloc[row]
-                self._packer.set_node(row, most - column.used[row], most, devices)
+                most = Room(cpu.alloc[row], memory.alloc[row] if memory else 0)
+                used = Room(cpu.used[row], memory.used[row] if memory else 0)
+                free = Room(*(a - b for a, b in zip(most, used)))
+                self._packer.set_node(row, free, most, devices)
             else:
                 self._packer.drop_node(row)
         if self._weighed != self._kinds.version:
@@ -256,8 +265,3 @@ class Book:
                         for record in view.records
                     ),
                 )
-
-
-def cpu_of(shape: Shape) -> int:
-    """The CPU that a pod asks for, in milli."""
-    return next((amount for column, amount in shape.requests if column.name == CPU), 0)

@@ -10,7 +10,7 @@ scarce kinds of devices are spent on pods that could go anywhere.
 
 from collections.abc import Mapping
 from math import ceil, sqrt
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -37,10 +37,10 @@ WEIGHT_STEPS: Final = 1 << 16
 # chance, and matters most when few are left: their mean, and so many times the mean's root, the
 # deviation if they come independently (20 % more of all kept no node for the last ones).
 DEVIATIONS: Final = 2.0
-CPU_QUANTILE: Final = 0.9
+QUANTILE: Final = 0.9  # of such pods, by CPU and by memory
 # Such pods are rare, and once the first comes it is too late: one is taken for granted, with most
-# of a node's CPU, until so many have come that they speak for themselves.
-PRIOR_CPU: Final = 0.9
+# of a node's CPU and memory, until so many have come that they speak for themselves.
+PRIOR_PART: Final = 0.9
 PRIOR_UNTIL: Final = 50
 PRIOR_WEIGHT: Final = 200 * FULL  # what is asked for by all others at the least
 
@@ -48,18 +48,20 @@ PRIOR_WEIGHT: Final = 200 * FULL  # what is asked for by all others at the least
 class Dgf:
     """The worth of a state by fills and free shares."""
 
+    counts_memory: ClassVar[bool] = True
+
     def __init__(self) -> None:
         self.weights: Weights = ()
         self._device_worth: list[Floats] = []
         self._guard = Guard()
 
-    def column(self, cpu: int, count: int, shares: tuple[int, ...]) -> Column | None:
+    def column(self, demand: Demand, shares: tuple[int, ...]) -> Column | None:
         """Classes that no device is for fill nothing."""
-        return Column(cpu, count, shares) if any(shares) else None
+        return Column(*demand.room, demand.number, shares) if any(shares) else None
 
-    def features(self, cpu: Ints, free: Ints, columns: Columns) -> Features:
+    def features(self, cpu: Ints, memory: Ints, free: Ints, columns: Columns) -> Features:
         """What the fills are worth."""
-        filled = fills(cpu, free, columns) / FULL
+        filled = fills(cpu, memory, free, columns) / FULL
         return np.rint(FILL_STEPS * FULL * filled**FILL_POWER).astype(np.float32)
 
     def device_worth(self, kind: int) -> Floats:
@@ -136,29 +138,33 @@ class Guard:
 
     def __init__(self) -> None:
         self._devices = 0
-        self._cpu = 0
+        self._cpu = self._memory = 0
         self._share = 0.0
 
     def look(self, mix: Mix, largest: list[int], supply: Supply) -> None:
         """See from the mix what such pods ask for, and how much of all."""
-        self._devices, cpu = supply.largest
-        total, wholes = 0, {int(PRIOR_CPU * cpu): 1}
+        self._devices, most = supply.largest
+        total = 0
+        cpus = {int(PRIOR_PART * most.cpu_milli): 1}
+        memories = {int(PRIOR_PART * most.memory_bytes): 1}
         for demand, count in mix.counts.items():
             if demand.ask >= 0:
                 total += count * demand.number * largest[demand.ask]
                 if demand.number == self._devices and largest[demand.ask] == FULL:
-                    wholes[demand.cpu] = wholes.get(demand.cpu, 0) + count
-        pods = sum(wholes.values())
-        point = ceil(CPU_QUANTILE * pods) if pods > PRIOR_UNTIL else pods
-        self._cpu = _point(wholes, point)
+                    for counts, asked in zip((cpus, memories), demand.room):
+                        counts[asked] = counts.get(asked, 0) + count
+        pods = sum(cpus.values())
+        point = ceil(QUANTILE * pods) if pods > PRIOR_UNTIL else pods
+        self._cpu, self._memory = _point(cpus, point), _point(memories, point)
         self._share = pods * self._devices * FULL / (total + PRIOR_WEIGHT)
 
     def rows(self, request: Request, supply: Supply) -> Bools | None:
         """bool[rows]: those that this pod should leave alone."""
         if self._devices < 2 or request.devices >= self._devices:
             return None
-        cpu, full, free = supply.rows
-        ready: Bools = (full >= self._devices) & (cpu >= self._cpu)
+        cpu, memory, full, free = supply.rows
+        ready: Bools = full >= self._devices
+        ready &= (cpu >= self._cpu) & (memory >= self._memory)
         mean = self._share * int(free.sum()) / (FULL * self._devices)
         if int(np.count_nonzero(ready)) > mean + DEVIATIONS * sqrt(mean):
             return None

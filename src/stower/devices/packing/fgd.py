@@ -6,12 +6,12 @@ typical pods are the most frequent classes that make up 95 % of all, those witho
 them; a score is a whole number of 0 to 100; of equal scores the lowest node and device is taken.
 """
 
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from stower.devices.packing.fill import Column, Columns, fragments
-from stower.devices.packing.mix import Mix, Request
+from stower.devices.packing.mix import Demand, Mix, Request
 from stower.devices.packing.modes import NO_WORTH, Features, Supply, Weights
 from stower.state.arrays import Bools, Floats, Ints
 
@@ -23,15 +23,19 @@ SPREAD: Final = 1000
 class Fgd:
     """A state is worth what is lost to fragments, times -1: pods x thousandths of a device."""
 
+    counts_memory: ClassVar[bool] = False  # as published
+
     def __init__(self) -> None:
         self.weights: Weights = ()
         self._pods = 1
 
-    def column(self, cpu: int, count: int, shares: tuple[int, ...]) -> Column | None:
+    def column(self, demand: Demand, shares: tuple[int, ...]) -> Column | None:
         """Classes that no device is for lose all that is free, whatever CPU they ask for."""
-        return Column(cpu, count, shares) if any(shares) else Column(0, 0, shares)
+        if not any(shares):
+            return Column(0, 0, 0, shares)
+        return Column(*demand.room, demand.number, shares)
 
-    def features(self, cpu: Ints, free: Ints, columns: Columns) -> Features:
+    def features(self, cpu: Ints, memory: Ints, free: Ints, columns: Columns) -> Features:
         """The fragments."""
         return fragments(cpu, free, columns).astype(np.float32)
 

@@ -10,14 +10,21 @@ from typing import Final, NamedTuple
 # that could be measured, but for the time in between.
 REFRESH_FIRST: Final = (0, 1, 3, 10, 30)
 REFRESH_EVERY: Final = 100
-# Classes that count, the most frequent ones: the OpenB trace has 91, with models of GPUs 320.
+# Classes that count, the most frequent ones: the OpenB trace has 151, with models of GPUs 447.
 CLASSES_MAX: Final = 512
 
 
-class Request(NamedTuple):
-    """A pod: its CPU in milli, and how many devices of each ask, by the ask's number."""
+class Room(NamedTuple):
+    """What a pod takes, or what a node has or has left. Memory is 0 where it does not count."""
 
-    cpu: int
+    cpu_milli: int
+    memory_bytes: int
+
+
+class Request(NamedTuple):
+    """A pod: its room, and how many devices of each ask, by the ask's number."""
+
+    room: Room
     asks: tuple[tuple[int, int], ...]
 
     @property
@@ -29,7 +36,7 @@ class Request(NamedTuple):
 class Demand(NamedTuple):
     """A class of requests: one ask of a pod, -1 for none. A pod with several counts for each."""
 
-    cpu: int
+    room: Room
     ask: int
     number: int
 
@@ -46,7 +53,7 @@ class Mix:
         """One more pod has arrived."""
         self.arrivals += 1
         for ask, count in request.asks or ((-1, 0),):
-            demand = Demand(request.cpu, ask, count)
+            demand = Demand(request.room, ask, count)
             self.counts[demand] = self.counts.get(demand, 0) + 1
 
     def is_due(self) -> bool:

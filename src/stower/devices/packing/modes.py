@@ -1,13 +1,13 @@
 """What a mode of packing is: how states are worth something, and what a change of worth scores."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stower.devices.packing.fill import Column, Columns
-from stower.devices.packing.mix import Demand, Mix, Request
+from stower.devices.packing.mix import Demand, Mix, Request, Room
 from stower.state.arrays import Bools, Floats, Ints
 
 # Whole numbers up to 2**24, which 32 bits hold exactly: there is one for every state and column.
@@ -17,11 +17,20 @@ NO_WORTH: Final[Floats] = np.zeros(1001)
 
 
 class Rows(NamedTuple):
-    """The nodes, by row: free CPU, devices of which nothing is taken, free thousandths of all."""
+    """The nodes, by row: free CPU and memory, devices of which nothing is taken, free thousandths
+    of all."""
 
     cpu: Ints
+    memory: Ints
     full: Ints
     free: Ints
+
+
+class Size(NamedTuple):
+    """A node, whatever of it is free; compared by devices first."""
+
+    devices: int
+    room: Room
 
 
 class Supply(Protocol):
@@ -36,8 +45,8 @@ class Supply(Protocol):
         """The nodes as they are."""
 
     @property
-    def largest(self) -> tuple[int, int]:
-        """Devices and CPU of the largest node, whatever of them is free."""
+    def largest(self) -> Size:
+        """The largest node's."""
 
     def available(self, demands: Sequence[Demand]) -> Ints:
         """int64[demands]: thousandths that copies of each alone could take of the cluster."""
@@ -50,13 +59,15 @@ class Mode(Protocol):
     added, so that equal states are worth the same everywhere.
     """
 
+    counts_memory: ClassVar[bool]
     weights: Weights
 
-    def column(self, cpu: int, count: int, shares: tuple[int, ...]) -> Column | None:
+    def column(self, demand: Demand, shares: tuple[int, ...]) -> Column | None:
         """The column of a class; classes with equal columns share one. None: it does not count."""
 
-    def features(self, cpu: Ints, free: Ints, columns: Columns) -> Features:
-        """float32[states, columns], of states that are int64[states], int64[states, devices]."""
+    def features(self, cpu: Ints, memory: Ints, free: Ints, columns: Columns) -> Features:
+        """float32[states, columns], of states that are int64[states] of CPU and of memory, and
+        int64[states, devices]."""
 
     def device_worth(self, kind: int) -> Floats:
         """float64[1001]: the worth of a free share of a device of that kind."""

@@ -5,6 +5,7 @@ that a decision costs as much on a full cluster as on an empty one.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 
 from stower.devices.packing.dgf import Dgf
 from stower.devices.packing.fgd import Fgd
-from stower.devices.packing.mix import Demand, Mix, Request
-from stower.devices.packing.modes import Mode, Rows
+from stower.devices.packing.mix import Demand, Mix, Request, Room
+from stower.devices.packing.modes import Mode, Rows, Size
 from stower.devices.packing.phi import FULL
-from stower.devices.packing.states import KIND_SHIFT, SHARE_MASK, States
+from stower.devices.packing.states import KIND_SHIFT, SHARE_MASK, State, States
 from stower.state.arrays import Bools, Floats, Ints, grown
 
 MODES: Final[dict[str, type[Mode]]] = {"dgf": Dgf, "fgd": Fgd}
@@ -26,17 +27,35 @@ REQUESTS_MAX: Final = 256
 STATES_MIN: Final = 40_000
 STATES_PER_NODE: Final = 50
 OPTIONS_FIRST: Final = 8
+# Free memory is rounded down to so many binary digits, by a thirty-second at most, as machines of
+# one type differ by some MiB and are one state nevertheless.
+MEMORY_BITS: Final = 6
+NOTHING: Final = Room(0, 0)
 NEVER: Final = -1
 
 
 class Options:
-    """What one request would leave of each row: states by number, -1 for none."""
+    """What one request would leave of each row: states by number, -1 for none; and the version of
+    the row of which that is true."""
 
     __slots__ = ("after", "seen")
 
     def __init__(self, capacity: int) -> None:
         self.seen: Ints = np.full(capacity, NEVER)
         self.after: NDArray[np.int32] = np.full((capacity, OPTIONS_FIRST), NEVER, np.int32)
+
+    def put(self, rows: Ints, versions: Ints, found: Sequence[Sequence[int]]) -> None:
+        """What is left of these rows, with as many options as each has."""
+        counts = np.array([len(states) for states in found])
+        capacity, room = self.after.shape
+        if counts.max() > room:
+            more = np.full((capacity, counts.max()), NEVER, np.int32)
+            more[:, :room] = self.after
+            self.after = more
+        self.seen[rows] = versions
+        self.after[rows] = NEVER
+        places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        self.after[np.repeat(rows, counts), places] = [*chain.from_iterable(found)]
 
 
 class Packer:
@@ -56,52 +75,60 @@ class Packer:
         self._states.clear()
         self._options: dict[Request, Options] = {}
         self._codes: dict[int, tuple[int, ...]] = {}
-        self._sizes: dict[int, tuple[int, int]] = {}
+        self._sizes: dict[int, Size] = {}
+        self._rooms: dict[int, Room] = {}  # what is free; _cpu and _memory are the same as arrays
         self._version: Ints = np.zeros(self._capacity, np.int64)
         self._current: Ints = np.zeros(self._capacity, np.int64)
         self._current_seen: Ints = np.full(self._capacity, NEVER)
         self._cpu: Ints = np.zeros(self._capacity, np.int64)
+        self._memory: Ints = np.zeros(self._capacity, np.int64)
         self._full: Ints = np.zeros(self._capacity, np.int64)
         self._free: Ints = np.zeros(self._capacity, np.int64)
 
     # Nodes
 
     def set_node(
-        self, row: int, cpu: int, cpu_most: int, devices: Sequence[tuple[int, int]]
+        self, row: int, free: Room, most: Room, devices: Sequence[tuple[int, int]]
     ) -> None:
-        """A node as it is: free CPU of so much, and its devices, each a kind and a free share."""
+        """A node as it is: free room of so much, and its devices, each a kind and a free share."""
         if row >= self._capacity:
             self._grow(max(2 * self._capacity, row + 1))
         codes = tuple(sorted((kind << KIND_SHIFT) | free for kind, free in devices))
-        if codes == self._codes.get(row) and cpu == int(self._cpu[row]):
+        self._sizes[row] = Size(len(codes), most)
+        if codes == self._codes.get(row) and free == self._rooms[row]:
             return
         self._codes[row] = codes
-        self._sizes[row] = (len(codes), cpu_most)
+        self._rooms[row] = free
         self._version[row] += 1
-        self._cpu[row] = cpu
+        self._cpu[row], self._memory[row] = free
         self._full[row] = sum(code & SHARE_MASK == FULL for code in codes)
         self._free[row] = sum(code & SHARE_MASK for code in codes)
 
     def drop_node(self, row: int) -> None:
         """The row has no node, or one without devices of its own."""
         if self._codes.pop(row, None) is not None:
-            del self._sizes[row]
+            del self._sizes[row], self._rooms[row]
             self._version[row] += 1
-            self._cpu[row] = self._full[row] = self._free[row] = 0
+            self._cpu[row] = self._memory[row] = self._full[row] = self._free[row] = 0
 
     def devices(self, row: int) -> list[tuple[int, int]]:
         """The row's devices: kind and free share, in order of these."""
         return [(code >> KIND_SHIFT, code & SHARE_MASK) for code in self._codes.get(row, ())]
 
     @property
-    def rows(self) -> Rows:
-        """The nodes as they are."""
-        return Rows(self._cpu, self._full, self._free)
+    def counts_memory(self) -> bool:
+        """Whether memory is more than a filter; what has any then is told apart by it."""
+        return self._mode.counts_memory
 
     @property
-    def largest(self) -> tuple[int, int]:
-        """Devices and CPU of the largest node."""
-        return max(self._sizes.values(), default=(0, 0))
+    def rows(self) -> Rows:
+        """The nodes as they are."""
+        return Rows(self._cpu, self._memory, self._full, self._free)
+
+    @property
+    def largest(self) -> Size:
+        """The largest node's."""
+        return max(self._sizes.values(), default=Size(0, NOTHING))
 
     def _grow(self, capacity: int) -> None:
         self._capacity = capacity
@@ -111,6 +138,7 @@ class Packer:
             (self._current_seen, np.full(capacity - len(self._current_seen), NEVER))
         )
         self._cpu = grown(self._cpu, capacity)
+        self._memory = grown(self._memory, capacity)
         self._full = grown(self._full, capacity)
         self._free = grown(self._free, capacity)
         self._options.clear()
@@ -136,9 +164,9 @@ class Packer:
 
     def available(self, demands: Sequence[Demand]) -> Ints:
         """int64[demands]: thousandths that copies of each alone could take of the cluster."""
-        counts: dict[tuple[int, tuple[int, ...]], int] = {}
+        counts: dict[State, int] = {}
         for row, codes in self._codes.items():
-            state = (int(self._cpu[row]), codes)
+            state = self._state(row, NOTHING, codes)
             counts[state] = counts.get(state, 0) + 1
         return self._states.available(demands, counts.items())
 
@@ -158,16 +186,16 @@ class Packer:
         best: Floats = gains.max(1)
         return best
 
-    def gain(self, row: int, cpu: int, kind: int, free: int, share: int) -> float:
-        """What it scores to take a share, and so much CPU, of a device of the row with that much
-        free; -inf where it has no such device."""
+    def gain(self, row: int, taken: Room, kind: int, free: int, share: int) -> float:
+        """What it scores to take a share of a device of the row with that much free, and room;
+        -inf where it has no such device."""
         codes = [*self._codes.get(row, ())]
         code = (kind << KIND_SHIFT) | free
         if code not in codes or share > free:
             return -np.inf
         self._see(row)
         codes[codes.index(code)] = code - share
-        number = self._states.number((int(self._cpu[row]) - cpu, tuple(sorted(codes))))
+        number = self._states.number(self._state(row, taken, tuple(sorted(codes))))
         worth = self._states.worth()
         difference = worth[number : number + 1] - worth[self._current[row]]
         return float(self._mode.gain(difference)[0])
@@ -184,30 +212,32 @@ class Packer:
             options = self._options[request] = Options(self._capacity)
         for row in rows[self._current_seen[rows] != self._version[rows]].tolist():
             self._see(row)
-        for row in rows[options.seen[rows] != self._version[rows]].tolist():
-            self._look(options, request, row)
+        stale = rows[options.seen[rows] != self._version[rows]]
+        if len(stale):
+            found = [self._look(request, row) for row in stale.tolist()]
+            options.put(stale, self._version[stale], found)
         return options
 
     def _see(self, row: int) -> None:
         version = int(self._version[row])
         if int(self._current_seen[row]) != version:
             self._current_seen[row] = version
-            state = (int(self._cpu[row]), self._codes.get(row, ()))
+            state = self._state(row, NOTHING, self._codes.get(row, ()))
             self._current[row] = self._states.number(state)
 
-    def _look(self, options: Options, request: Request, row: int) -> None:
-        options.seen[row] = self._version[row]
-        cpu = int(self._cpu[row]) - request.cpu
+    def _state(self, row: int, taken: Room, codes: tuple[int, ...]) -> State:
+        """The row's, were so much taken and these its devices."""
+        free = self._rooms.get(row, NOTHING)
+        memory = max(free.memory_bytes - taken.memory_bytes, 0)
+        fine = max(memory.bit_length() - MEMORY_BITS, 0)
+        return max(free.cpu_milli - taken.cpu_milli, 0), memory >> fine << fine, codes
+
+    def _look(self, request: Request, row: int) -> list[int]:
+        """The states that the request may leave of the row."""
         codes = self._codes.get(row, ())
+        cpu, memory, _ = self._state(row, request.room, codes)
         number = self._states.number
-        found = [number((cpu, left)) for left in self._left(request, codes)]
-        room = options.after.shape[1]
-        if len(found) > room:
-            more = np.full((self._capacity, len(found)), NEVER, np.int32)
-            more[:, :room] = options.after
-            options.after = more
-        options.after[row] = NEVER
-        options.after[row, : len(found)] = found
+        return [number((cpu, memory, left)) for left in self._left(request, codes)]
 
     def _left(self, request: Request, codes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         """The codes that each way leaves: one for each kind and free share of which a single device

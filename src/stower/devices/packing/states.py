@@ -1,8 +1,8 @@
 """States of nodes, each kept once, and what each is worth by the present weights.
 
-A state is a node's free CPU and the codes of its devices (kind and free share), sorted. States of
-one layout, that is with the same kinds of devices, share a table: their features, for the classes
-of the mix as those kinds see them.
+A state is a node's free CPU and memory and the codes of its devices (kind and free share), sorted.
+States of one layout, that is with the same kinds of devices, share a table: their features, for the
+classes of the mix as those kinds see them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from stower.devices.packing.mix import Demand
 from stower.devices.packing.modes import Features, Mode
 from stower.state.arrays import Floats, Ints, grown
 
-State = tuple[int, tuple[int, ...]]  # free CPU, codes
+State = tuple[int, int, tuple[int, ...]]  # free CPU and memory, not below 0, and codes
 # A device of a kind with a free share, as one number: kind << KIND_SHIFT | share.
 KIND_SHIFT: Final = 10
 SHARE_MASK: Final = (1 << KIND_SHIFT) - 1
@@ -67,17 +67,17 @@ class States:
         each state."""
         by_layout: dict[tuple[int, ...], list[tuple[State, int]]] = {}
         for state, count in states:
-            by_layout.setdefault(_layout(state[1]), []).append((state, count))
+            by_layout.setdefault(_layout(state[-1]), []).append((state, count))
         total = np.zeros(len(demands), np.int64)
         for layout, members in by_layout.items():
             columns: dict[Column, int] = {}
             at = np.zeros(len(demands), np.int64)
             for i, demand in enumerate(demands):
                 shares = _shares_of(demand, layout, self._shares)
-                column = Column(demand.cpu, demand.number, shares)
+                column = Column(*demand.room, demand.number, shares)
                 at[i] = columns.setdefault(column, len(columns))
-            cpu, free = _arrays([state for state, _ in members], len(layout))
-            filled = fills(cpu, free, columns_of([*columns], len(layout)))
+            arrays = _arrays([state for state, _ in members], len(layout))
+            filled = fills(*arrays, columns_of([*columns], len(layout)))
             counts = np.array([count for _, count in members])
             total += (filled * counts[:, None]).sum(0)[at]
         return total
@@ -89,8 +89,8 @@ class States:
             self._worth = grown(self._worth, 2 * count)
         first = count - len(self._waiting)
         by_layout: dict[tuple[int, ...], list[int]] = {}
-        for i, (_, codes) in enumerate(self._waiting):
-            by_layout.setdefault(_layout(codes), []).append(i)
+        for i, state in enumerate(self._waiting):
+            by_layout.setdefault(_layout(state[-1]), []).append(i)
         for layout, places in by_layout.items():
             table = self._tables.get(layout)
             if table is None:
@@ -111,6 +111,7 @@ class Table:
         self.size = 0
         self._numbers: Ints = np.zeros(FIRST, np.int64)
         self._cpu: Ints = np.zeros(FIRST, np.int64)
+        self._memory: Ints = np.zeros(FIRST, np.int64)
         self._free: Ints = np.zeros((FIRST, len(layout)), np.int64)
         self._columns: dict[Column, int] = {}
         self._arrays = columns_of((), len(layout))
@@ -124,19 +125,20 @@ class Table:
             room = 2 * self.size
             self._numbers = grown(self._numbers, room)
             self._cpu = grown(self._cpu, room)
+            self._memory = grown(self._memory, room)
             self._free = _longer(self._free, room)
             self._features = _longer(self._features, room)
         here = slice(start, self.size)
-        cpu, free = _arrays(states, len(self._layout))
-        self._numbers[here], self._cpu[here], self._free[here] = numbers, cpu, free
-        self._features[here] = self._mode.features(cpu, free, self._arrays)
+        cpu, memory, free = _arrays(states, len(self._layout))
+        self._numbers[here], self._free[here] = numbers, free
+        self._cpu[here], self._memory[here] = cpu, memory
+        self._features[here] = self._mode.features(cpu, memory, free, self._arrays)
 
     def weigh(self, weights: Sequence[tuple[Demand, int]], shares: Sequence[Sequence[int]]) -> None:
         """Take these weights; columns of classes that are new are filled in for all states."""
         by_column: dict[Column, int] = {}
         for demand, weight in weights:
-            here = _shares_of(demand, self._layout, shares)
-            column = self._mode.column(demand.cpu, demand.number, here)
+            column = self._mode.column(demand, _shares_of(demand, self._layout, shares))
             if column is not None:
                 by_column[column] = by_column.get(column, 0) + weight
         new = [column for column in by_column if column not in self._columns]
@@ -144,9 +146,11 @@ class Table:
             for column in new:
                 self._columns[column] = len(self._columns)
             added = np.zeros((len(self._cpu), len(new)), np.float32)
-            here_ = slice(0, self.size)
-            columns = columns_of(new, len(self._layout))
-            added[here_] = self._mode.features(self._cpu[here_], self._free[here_], columns)
+            here = slice(0, self.size)
+            added[here] = self._mode.features(
+                self._cpu[here], self._memory[here], self._free[here],
+                columns_of(new, len(self._layout)),
+            )  # fmt: skip
             self._features = np.concatenate((self._features, added), axis=1)
             self._arrays = columns_of([*self._columns], len(self._layout))
         self._weights = np.array([by_column.get(c, 0) for c in self._columns], np.float64)
@@ -173,11 +177,12 @@ def _shares_of(
     return tuple(shares[kind][demand.ask] for kind in layout)
 
 
-def _arrays(states: Sequence[State], devices: int) -> tuple[Ints, Ints]:
-    """int64[states] and int64[states, devices]: free CPU, not below 0, and free shares."""
-    cpu = np.array([max(cpu, 0) for cpu, _ in states], np.int64)
-    codes = np.array([codes for _, codes in states], np.int64).reshape(len(states), devices)
-    return cpu, codes & SHARE_MASK
+def _arrays(states: Sequence[State], devices: int) -> tuple[Ints, Ints, Ints]:
+    """int64[states] twice and int64[states, devices]: free CPU and memory, and free shares."""
+    cpu = np.array([state[0] for state in states], np.int64)
+    memory = np.array([state[1] for state in states], np.int64)
+    codes = np.array([state[-1] for state in states], np.int64).reshape(len(states), devices)
+    return cpu, memory, codes & SHARE_MASK
 
 
 def _longer(array: "np.ndarray[tuple[int, int], np.dtype[np.generic]]", room: int) -> "np.ndarray":
