@@ -8,9 +8,11 @@ from stower.state.devices import Devices
 class ChangedRows:
     """One reader's place in what has happened to nodes and devices."""
 
-    __slots__ = ("_devices", "_inventory", "_log_position", "_node_position", "_seen")
+    __slots__ = ("_devices", "_inventory", "_log_position", "_node_position", "_own", "_seen")
 
-    def __init__(self, devices: Devices) -> None:
+    def __init__(self, devices: Devices, own: bool = False) -> None:
+        """`own`: of pools, those alone count that nodes are named to reach."""
+        self._own = own
         self._devices = devices
         self._inventory = devices.part(Inventory)
         self._seen = (-1, -1)
@@ -32,7 +34,7 @@ class ChangedRows:
         found = dict.fromkeys(nodes.cells(start))
         for pool in dict.fromkeys(pools):
             names = self._inventory.nodes_of(pool)
-            if names is None:
+            if names is None and not self._own:
                 return None
-            found |= dict.fromkeys(map(state.row_of, names))
+            found |= dict.fromkeys(map(state.row_of, names or ()))
         return [row for row in found if row >= 0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stower.devices.packing.dgf import Dgf
 from stower.devices.packing.fgd import Fgd
 from stower.devices.packing.fill import Column, columns_of, fills, fragments
-from stower.devices.packing.mix import Demand, Mix, Request, Room
+from stower.devices.packing.mix import COUNTED_MAX, Demand, Mix, Request, Room
 from stower.devices.packing.packer import Packer
 from stower.devices.packing.phi import knapsack, phi
 
@@ -310,3 +310,13 @@ def test_weights_are_new_after_the_first_few_and_each_hundred() -> None:
         if mix.is_due():
             due.append(i)
     assert [1, 2, 4, 11, 31, 101, 201, 301] == due
+
+
+def test_a_mix_of_ever_new_classes_stays_small() -> None:
+    """The frequent ones are remembered."""
+    mix = Mix()
+    for i in range(3 * COUNTED_MAX):
+        mix.add(Request(Room(i + 1, 0), ()))
+        mix.add(Request(Room(0, 0), ((0, 1),)))
+    assert len(mix.counts) <= COUNTED_MAX
+    assert (Demand(Room(0, 0), 0, 1), 3 * COUNTED_MAX) == mix.most_frequent()[0]

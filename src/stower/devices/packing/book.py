@@ -6,7 +6,7 @@ changes all these nodes, and speaks for none.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from stower.devices.allocator import Candidate
 from stower.devices.capacity import Amount
+from stower.devices.changed_rows import ChangedRows
 from stower.devices.fits import Fits, Rules
 from stower.devices.inventory import Content, Inventory, Views
 from stower.devices.packing.mix import Request, Room
@@ -74,9 +75,13 @@ class Book:
         self._kinds = Kinds(self._rules.gates)
         self._packer = Packer(self._mode, self._kinds.shares)
         self._own: dict[int, Own] = {}
-        self._seen: tuple[int, ...] = ()
         self._weighed = self._kinds.version
-        self._use_position = self._node_position = self._log_position = 0
+        self._all_rows()
+
+    def _all_rows(self) -> None:
+        """Look at all of them again."""
+        self._changed = ChangedRows(self._devices, own=True)
+        self._use_position = 0
 
     # What is asked
 
@@ -177,7 +182,7 @@ class Book:
                 if told_apart:
                     self._packer.clear()
                     self._own.clear()
-                    self._seen = ()
+                    self._all_rows()
                 counts[number] = counts.get(number, 0) + first.number
         return Request(room, tuple(sorted(counts.items())))
 
@@ -204,30 +209,15 @@ class Book:
 
     def _follow(self, state: ClusterState) -> None:
         """Look at the nodes on which something has changed."""
-        generation = self._inventory.refresh()
-        pools = self._devices.log_since(self._log_position)
-        seen = (generation, state.layout)
-        if (
-            self._seen != seen
-            or pools is None
-            or state.use_log.overrun(self._use_position)
-            or state.node_log.overrun(self._node_position)
-        ):
+        changed = self._changed.since_last(state)
+        if changed is None or state.use_log.overrun(self._use_position):
             rows = dict.fromkeys(range(state.row_limit))
         else:
-            rows = dict.fromkeys(state.use_log.cells(self._use_position))
-            rows |= dict.fromkeys(state.node_log.cells(self._node_position))
-            for pool in dict.fromkeys(pools):
-                rows |= dict.fromkeys(self._rows_of(pool, state))
-        self._seen = seen
-        self._log_position = self._devices.log_position
+            rows = dict.fromkeys((*state.use_log.cells(self._use_position), *changed))
         self._use_position = state.use_log.position
-        self._node_position = state.node_log.position
         cpu = state.column(CPU)
         memory = state.column(MEMORY) if self._packer.counts_memory else None
         for row in rows:
-            if row < 0:
-                continue
             devices = [*self._devices_of(row, state)] if state.present[row] else []
             if devices:
                 most = Room(cpu.alloc[row], memory.alloc[row] if memory else 0)
@@ -239,9 +229,6 @@ class Book:
         if self._weighed != self._kinds.version:
             self._weighed = self._kinds.version
             self._packer.weigh()  # nobody has said yet what such devices are worth
-
-    def _rows_of(self, pool: PoolID, state: ClusterState) -> Sequence[int]:
-        return [state.row_of(name) for name in self._inventory.nodes_of(pool) or ()]
 
     def _devices_of(self, row: int, state: ClusterState) -> Iterator[tuple[int, int]]:
         """Kind and free share of each."""

@@ -12,6 +12,8 @@ REFRESH_FIRST: Final = (0, 1, 3, 10, 30)
 REFRESH_EVERY: Final = 100
 # Classes that count, the most frequent ones: the OpenB trace has 151, with models of GPUs 447.
 CLASSES_MAX: Final = 512
+# Classes that are counted: beyond it, the rarer half is forgotten.
+COUNTED_MAX: Final = 16 * CLASSES_MAX
 
 
 class Room(NamedTuple):
@@ -55,6 +57,8 @@ class Mix:
         for ask, count in request.asks or ((-1, 0),):
             demand = Demand(request.room, ask, count)
             self.counts[demand] = self.counts.get(demand, 0) + 1
+        if len(self.counts) > COUNTED_MAX:
+            self.counts = dict(self._ranked()[: COUNTED_MAX // 2])
 
     def is_due(self) -> bool:
         """Whether enough have arrived since the last time that this was true."""
@@ -64,8 +68,10 @@ class Mix:
 
     def most_frequent(self) -> list[tuple[Demand, int]]:
         """The classes that count, most frequent first."""
-        ranked = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
-        return ranked[:CLASSES_MAX]
+        return self._ranked()[:CLASSES_MAX]
+
+    def _ranked(self) -> list[tuple[Demand, int]]:
+        return sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _mark(arrivals: int) -> int:
