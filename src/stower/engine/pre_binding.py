@@ -122,10 +122,9 @@ class PreBinding:
             if part.again_ns is not None:
                 heappush(self._deadlines, (part.again_ns, self._next_id(), waiting, AGAIN))
             self._look(waiting)
-        elif not waiting.failed and waiting.queued.entry.uid not in self._being_bound:
+        elif code == UNKNOWN:
             # Nobody waits for it any more; but what may have been written must be known.
-            if code == UNKNOWN:
-                self._write(waiting, part)
+            self._write(waiting, part)
         return True
 
     def look(self, obj: ApiObject) -> None:
@@ -152,6 +151,7 @@ class PreBinding:
         if waiting is not None:
             for _, part in waiting.parts:
                 part.release(self._state)
+                self._write(waiting, part)
 
     def undo(self, uid: str) -> None:
         """The pod's binding has failed: take back what was written for it."""

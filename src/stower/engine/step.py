@@ -453,6 +453,8 @@ class Engine:
 
     def _run_cycles(self) -> None:
         for _ in range(self.limits.cycles_per_step_max):
+            if self.state.devices.given_back:
+                self._stores.given_back(self.now_ns)
             is_shut = self._is_held or self.extended.is_busy
             queued = None if is_shut else self.queue.pop(self.now_ns)
             if queued is None:

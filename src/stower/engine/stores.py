@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from stower.engine.pre_binding import PreBinding
 from stower.engine.queue import Queue
-from stower.framework.changes import STORE_CHANGES, Happened
+from stower.framework.changes import STORE_CHANGES, Change, Happened
 from stower.model.kinds import DEVICES, STORAGE, ApiObject
 from stower.state.cluster import ClusterState
 
@@ -47,6 +47,15 @@ class StoreEvents:
         if change and self._queue.is_waiting:
             happened = Happened(change, old_object=old, object=None if gone else obj)
             self._queue.wake(happened, now_ns)
+
+    def given_back(self, now_ns: int) -> None:
+        """Devices are free of which the API never knew that they were not: no event will say so."""
+        devices = self._state.devices
+        given_back, devices.given_back = devices.given_back, []
+        for old in given_back if self._queue.is_waiting else ():
+            seen = devices.seen_claim(old.metadata.key)
+            change = Change.RESOURCE_CLAIM_UPDATED
+            self._queue.wake(Happened(change, old_object=old, object=seen), now_ns)
 
     def listed(self, objects: Iterable[ApiObject], now_ns: int) -> None:
         """These are all there are."""

@@ -26,7 +26,8 @@ class Reservation(Protocol):
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """What has to be written for it now; asked again whenever one of its objects has changed
-        or one of its writes was answered."""
+        or one of its writes was answered. Once it is released: what tells whether a write of which
+        no answer came was carried out, and nothing else."""
 
     def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
         """A write was answered: `code` 0 is done (the object has that version since), else the HTTP

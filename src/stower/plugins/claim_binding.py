@@ -109,6 +109,8 @@ class ClaimBinding:
         asked = {key for key, _ in self._asked.values()}
         for one in self._wanted:
             seen = state.devices.seen_claim(one.key)
+            if self._released and not self._is_doubtful(one, seen, state):
+                continue
             if seen is None or one.key in asked or self._is_settled(one, seen, state):
                 continue
             meta = seen.metadata
@@ -126,6 +128,18 @@ class ClaimBinding:
             self._used[one.key] = meta.resource_version
             found.append(patch_of(seen, patch, subresource, id))
         return found
+
+    def _is_doubtful(self, one: Wanted, seen: ResourceClaim | None, state: ClusterState) -> bool:
+        """Whether nobody can say if the claim's status was written: the same write tells it."""
+        lost = self._unknown.get(one.key)
+        if lost is None:
+            return False
+        if seen is not None and not is_as_new(seen.metadata.resource_version, _after(lost)):
+            return True
+        # What was seen since is later than the write.
+        del self._unknown[one.key]
+        self._let_go(state, one.key)
+        return False
 
     def _patch(self, one: Wanted, seen: ResourceClaim, now_ns: int) -> tuple[dict[str, Any], str]:
         allocates = one.allocation is not None and seen.status.allocation is None
@@ -162,6 +176,7 @@ class ClaimBinding:
         key, is_status = self._asked.pop(id, ("", False))
         if code == 0:
             if is_status:
+                self._unknown.pop(key, None)
                 self._written[key] = version
                 if self._released:
                     state.devices.expect(key, version)
@@ -171,12 +186,14 @@ class ClaimBinding:
             self._refused_ns[key] = state.now_ns
             if self._released and key in self._unknown:
                 # The one that was lost may have been carried out: what comes next will show it.
-                state.devices.expect(key, _after(self._unknown[key]))
+                state.devices.expect(key, _after(self._unknown.pop(key)))
             elif self._released:
                 self._let_go(state, key)
             return self._conflicts < CONFLICTS_MAX
         if code == UNKNOWN:
-            self._unknown.setdefault(key, self._used.pop(key, ""))
+            used = self._used.pop(key, "")
+            if is_status:
+                self._unknown.setdefault(key, used)
             return True
         if self._released:
             self._let_go(state, key)
@@ -239,7 +256,7 @@ class ClaimBinding:
         for one in self._wanted:
             if one.key in self._written:
                 state.devices.expect(one.key, self._written[one.key])
-            elif one.key not in asked:
+            elif one.key not in asked and one.key not in self._unknown:
                 self._let_go(state, one.key)
 
     def _let_go(self, state: ClusterState, key: str) -> None:

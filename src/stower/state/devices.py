@@ -97,6 +97,8 @@ class Devices:
         self.classes: dict[str, DeviceClass] = {}
         self.rules: dict[str, DeviceTaintRule] = {}
         self.groups: dict[str, PodGroup] = {}
+        # What was decided and is not to be after all, for whoever waits for devices.
+        self.given_back: list[ResourceClaim] = []
         self._claims: dict[str, ResourceClaim] = {}
         self._assumed: dict[str, ResourceClaim] = {}
         # The version from which on the API shows what was assumed, where that was written.
@@ -280,8 +282,11 @@ class Devices:
     def restore(self, key: str) -> None:
         """Take back what was decided about the claim, as far as the API does not have it."""
         self._expected.pop(key, None)
-        if key in self._assumed:
+        claim = self._assumed.get(key)
+        if claim is not None:
             self._assume_logged(key, None)
+            if not self._journal.recording:
+                self.given_back.append(claim)
 
     @property
     def has_assumptions(self) -> bool:

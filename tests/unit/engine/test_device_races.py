@@ -1,0 +1,79 @@
+"""Devices of which somebody lets go while something is under way: none twice, nobody forgotten."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stower.assembly import build_engine
+from stower.engine.limits import SECOND_NS as S
+from stower.engine.step import Engine
+from stower.framework.events import Listed, Observed, WatchType, WriteFailed, WriteOk
+from stower.framework.writes import Bind, PatchObject, Write
+from stower.model.kinds import ResourceClaim
+from stower.model.kinds.resource_claim import FINALIZER
+from tests.builders import make_node
+from tests.device_builders import claiming, device, device_class, device_slice, resource_claim
+
+C0, C1 = resource_claim("c0"), resource_claim("c1")
+
+
+def engine_with(*objects: Any) -> tuple[Engine, list[Write]]:
+    """One device, both claims and these objects."""
+    engine = build_engine()
+    one = device_slice("n1", device("gpu-0"))
+    return engine, engine.step(Listed((make_node("n1"), device_class(), one, C0, C1, *objects)), 0)
+
+
+def patches(writes: list[Write], name: str = "") -> list[PatchObject]:
+    """What is written of claims."""
+    return [w for w in writes if isinstance(w, PatchObject) and name in ("", w.name)]
+
+
+def with_finalizer(claim: ResourceClaim, version: str) -> Observed:
+    """The claim as the API shows it after the first write."""
+    meta = claim.metadata
+    meta = msgspec.structs.replace(meta, resource_version=version, finalizers=(FINALIZER,))
+    return Observed(WatchType.MODIFIED, msgspec.structs.replace(claim, metadata=meta))
+
+
+@pytest.mark.behaviour("S2.26")
+def test_a_write_without_an_answer_is_not_gone_on_with_for_a_pod_that_is_gone() -> None:
+    first = claiming("p0", "c0")
+    engine, writes = engine_with(first)
+    (finalizer,) = patches(writes)
+    engine.step(Observed(WatchType.DELETED, first), S)
+    engine.step(with_finalizer(C0, "2"), S)
+    writes = engine.step(Observed(WatchType.ADDED, claiming("p1", "c1")), 2 * S)
+    (other,) = patches(writes, "c1")
+    assert [] == patches(engine.step(WriteFailed(finalizer.id, 504, ""), 3 * S), "c0")
+    writes = engine.step(WriteOk(other.id, "3"), 4 * S)
+    writes += engine.step(with_finalizer(C1, "3"), 4 * S)
+    assert ["status"] == [write.subresource for write in patches(writes, "c1")]
+
+
+@pytest.mark.parametrize("other", ["c0", "c1"])
+def test_whoever_waits_for_devices_that_were_never_written_is_tried_again(other: str) -> None:
+    """No event of the API tells that they are free."""
+    first = claiming("p0", "c0")
+    engine, writes = engine_with(first)
+    (finalizer,) = patches(writes)
+    assert [] == patches(engine.step(Observed(WatchType.ADDED, claiming("p1", other)), S))
+    writes = engine.step(Observed(WatchType.DELETED, first), 5 * S)
+    writes += engine.step(WriteOk(finalizer.id, "2"), 5 * S)
+    writes += engine.step(with_finalizer(C0, "2"), 5 * S)
+    assert [other] == [write.name for write in patches(writes)]
+
+
+def test_a_preemptor_gets_the_device_of_a_victim_that_was_not_bound_yet() -> None:
+    engine, writes = engine_with(claiming("p0", "c0"))
+    assert ["c0"] == [write.name for write in patches(writes)]
+    writes = engine.step(Observed(WatchType.ADDED, claiming("p1", "c1", priority=100)), S)
+    for seconds in range(2, 20):
+        for write in writes:
+            engine.step(WriteOk(write.id, "2"), seconds * S)
+        if patches(writes, "c1"):
+            break
+        writes = engine.step(with_finalizer(C0, "2"), seconds * S)
+    assert ["c1"] == [write.name for write in patches(writes)]
+    assert not [write for write in writes if isinstance(write, Bind)]
