@@ -118,6 +118,8 @@ class _Search:
         self.overdrawn = any(n < 0 for free in self.free.values() for n in free.values())
         self.results: list[list[Given]] = [[] for _ in plans]
         self.states: list[list[State]] = [[()] * len(plan.constraints) for plan in plans]
+        # Upstream ends with the first; here it is told where there is no way round it.
+        self.fault: AllocationError | None = None
         self.touched: dict[int, None] = {}
         self.dead: set[Any] = set()
         self.everything: dict[tuple[int, int, int], list[Candidate]] = {}
@@ -144,6 +146,8 @@ class _Search:
             self._look_at(claim, plan)
         if self._request(0, 0):
             return tuple(tuple(given) for given in self.results)
+        if self.fault is not None:
+            raise self.fault
         if any(view.fault for view in self.views):
             raise AllocationError("invalid resource pools were encountered", on_node_only=True)
         return None
@@ -177,6 +181,7 @@ class _Search:
                     f", request {alternative.name}: asks for all devices, but resource pool "
                     f"{view.pool.key} is {during} {fault}",
                     claim,
+                    here=True,
                 )
             for candidate in self._of(view):
                 if not self._selects(claim, alternative, candidate, key):
@@ -421,10 +426,11 @@ class _Search:
             if grown is None:
                 states[:] = before
                 if must:
-                    raise AllocationError(
+                    self.fault = self.fault or AllocationError(
                         f", request {alternative.name}: cannot add device {candidate.record.key} "
                         "because a claim constraint would not be satisfied",
                         claim,
+                        here=True,
                     )
                 return None
             states[number] = grown

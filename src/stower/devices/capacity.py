@@ -87,6 +87,8 @@ def _rounded(least: Amount, step: int | None, wanted: Amount) -> Amount:
 
 
 def _allowed(capacity: Capacity, wanted: Amount) -> Amount | None:
+    if wanted.nano < 0:
+        return None  # which no API server refuses: it would give others more than there is
     if capacity.default is not None and wanted.nano == capacity.default.nano:
         return wanted
     if capacity.values:

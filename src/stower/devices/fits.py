@@ -40,14 +40,14 @@ class Rules(NamedTuple):
 
 
 class Column:
-    """One set of claims: a code for each row, and an error that concerns all of them."""
+    """One set of claims: a code for each row, and what is wrong with some of them."""
 
-    __slots__ = ("changed", "codes", "error", "plans")
+    __slots__ = ("changed", "codes", "errors", "plans")
 
     def __init__(self, plans: tuple[ClaimPlan, ...], state: ClusterState) -> None:
         self.plans = plans
         self.codes: Ints = np.full(state.capacity, NO_DEVICES)
-        self.error: AllocationError | None = None
+        self.errors: dict[int, AllocationError] = {}
         self.changed = ChangedRows(state.devices)
 
 
@@ -76,7 +76,8 @@ class Fits:
         return tuple(found)
 
     def column(self, claims: Sequence[ResourceClaim], state: ClusterState, rules: Rules) -> Column:
-        """The column of these claims, up to date. Raises AllocationError."""
+        """The column of these claims, up to date. Raises AllocationError; one that is about a
+        row alone only where the claims can be met on no other."""
         plans = self.plans(claims, rules)
         key = (tuple(map(id, plans)), rules.gates, rules.steps_max, rules.prefer)
         column = self._columns.get(key)
@@ -85,27 +86,32 @@ class Fits:
                 self._columns.clear()
             column = self._columns[key] = Column(plans, state)
         self._refresh(column, state, rules)
-        if column.error is not None:
-            raise column.error
+        if column.errors:
+            fits = (column.codes == FITS).any()
+            for _, error in sorted(column.errors.items()):
+                if not (fits and error.here):
+                    raise error
         return column
 
     def _refresh(self, column: Column, state: ClusterState, rules: Rules) -> None:
         changed = column.changed.since_last(state)
-        if changed is None or column.error is not None:
+        if changed is None:
+            column.errors.clear()
             rows = state.present_rows()
             column.codes = grown(column.codes, state.capacity)
             column.codes[:] = NO_DEVICES
         else:
             rows = [row for row in changed if state.present[row]]
-        column.error = None
+            for row in changed:
+                column.errors.pop(row, None)
         # Nodes that reach the same pools, and these alone, have the same answer.
         known: dict[Views, int] = {}
         for row in rows:
             try:
                 column.codes[row] = self.code(column.plans, state, row, rules, known)
             except AllocationError as error:
-                column.error = error
-                return
+                column.codes[row] = NO_DEVICES
+                column.errors[row] = error
 
     def views(self, state: ClusterState, row: int, rules: Rules) -> Views:
         """The pools that the row's node reaches."""

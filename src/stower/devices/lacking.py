@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from stower.devices.capacity import taken
-from stower.devices.inventory import PoolView, Record, Views
+from stower.devices.inventory import Counters, PoolView, Record, Views
 from stower.devices.overview import Holder, amount_like, holders
 from stower.devices.requests import Alternative, ClaimPlan
 from stower.framework.device_gates import DeviceGates
@@ -42,10 +42,11 @@ class Lack(NamedTuple):
         """In words, of the claim of that key: how many devices would do, the others by reason."""
         wanted, good = self.alternative, sum(not device.why for device in self.devices)
         count = "all" if wanted.takes_all else f"{wanted.number}"
-        yield (
-            f"claim {key}, request {wanted.full_name}: {count} of class {wanted.class_name} asked "
-            f"for, {good} of {len(self.devices)} would do"
-        )
+        asked = f"claim {key}, request {wanted.full_name}: {count} of class {wanted.class_name}"
+        if not self.devices:
+            yield f"{asked} asked for, and the node reaches none"
+            return
+        yield f"{asked} asked for, {good} of {len(self.devices)} would do"
         names_by_why: dict[str, list[str]] = {}
         for device in self.devices:
             if device.why:
@@ -180,12 +181,16 @@ class _Look:
                     holder
                     for other, users in self.held.items()
                     for holder in users
-                    if not holder.admin
-                    and (counter_set, name) in self.pool.records[other].content.counters
+                    if not holder.admin and (counter_set, name) in self._counters_of(other)
                 )
                 text = f"other devices leave too little of {name} in {counter_set}"
                 return Obstacle(record, text, tuple(others))
         return Obstacle(record, "")
+
+    def _counters_of(self, device: str) -> Counters:
+        """What a device draws; nothing where it is not published any more."""
+        record = self.pool.records.get(device)
+        return record.content.counters if record is not None else {}
 
 
 def _names(users: Sequence[Holder]) -> str:

@@ -24,14 +24,18 @@ class AllocationError(Exception):
     """Something is wrong with a claim, its class or a pool, whatever devices are free.
 
     `claim` is the index of the claim that `text` is about, -1 where it stands for itself.
-    `on_node_only`: other nodes may still do.
+    `on_node_only`: the node is refused, and no more is said. `here`: it is told where no node will
+    do; any other ends the attempt, whatever other nodes have.
     """
 
-    def __init__(self, text: str, claim: int = -1, on_node_only: bool = False) -> None:
+    def __init__(
+        self, text: str, claim: int = -1, on_node_only: bool = False, here: bool = False
+    ) -> None:
         super().__init__(text)
         self.text = text
         self.claim = claim
         self.on_node_only = on_node_only
+        self.here = here
 
     def message(self, keys: tuple[str, ...]) -> str:
         """The text, with the claim's key (namespace/name) before it."""

@@ -361,11 +361,14 @@ class DynamicResources(Plugin):
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
-        """What claims of pods that leave have held is free."""
+        """What claims of pods that leave have held is free. Nobody leaves for one who only looks
+        (admin access)."""
         claims = self.claims(pod, state)
         if isinstance(claims, str):
             return None
         open_claims = [claim for claim in claims if claim.status.allocation is None]
+        if open_claims and all(claim.spec.is_admin for claim in open_claims):
+            return None
         of_node = self._takes_of_node(state)
         if not open_claims and not self._is_extended(shape, state) and not of_node:
             return None

@@ -400,7 +400,7 @@ class Devices:
             else:
                 taken = dict(use.taken)
                 for name, text in (result.consumed_capacity or {}).items():
-                    taken[name] = taken.get(name, 0) + sign * nano(text)
+                    taken[name] = taken.get(name, 0) + sign * max(nano(text), 0)
                 left = tuple(sorted((name, n) for name, n in taken.items() if n))
                 use = Use(use.alone, use.shares + sign, left)
             if use == UNUSED:

@@ -101,3 +101,21 @@ def test_the_pod_that_has_the_device_is_the_smallest_change() -> None:
     (change,) = found.changes
     assert (f"{GPU}/n1/gpu-0 of n1 is held by default/u1",) == change.what
     assert (("default/u1",), "n1") == (change.gone, change.node)
+
+
+def test_a_device_that_is_not_published_any_more_is_no_obstacle_to_telling() -> None:
+    """Its claim stays, and what it draws is not known any more."""
+    counters = [{"name": "gpu", "counters": {"cores": {"value": "4"}}}]
+    draws = [{"counterSet": "gpu", "counters": {"cores": {"value": "8"}}}]
+    large = device("large", consumesCounters=draws)
+    result = {"request": "r", "driver": GPU, "pool": "n1", "device": "gone"}
+    held = resource_claim("held", status={"allocation": {"devices": {"results": [result]}}})
+    pool = device_slice("n1", large)
+    two = msgspec.structs.replace(pool.spec.pool, resource_slice_count=2)
+    pool = msgspec.structs.replace(pool, spec=msgspec.structs.replace(pool.spec, pool=two))
+    sets = device_slice("n1", sharedCounters=counters)
+    meta = msgspec.structs.replace(sets.metadata, name="counters", uid="counters")
+    spec = msgspec.structs.replace(sets.spec, pool=two, devices=None)
+    sets = msgspec.structs.replace(sets, metadata=meta, spec=spec)
+    found = details(claiming("p1", "c1"), pool, sets, held, resource_claim())
+    assert f"  {GPU}/n1/large: other devices leave too little of cores in gpu" == found[1]

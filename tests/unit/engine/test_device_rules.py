@@ -8,7 +8,7 @@ import pytest
 from stower.assembly import build_engine
 from stower.engine.step import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
-from stower.framework.writes import Bind, PatchObject
+from stower.framework.writes import Bind, DeletePod, PatchObject
 from stower.model.kinds import ResourceClaim
 from stower.model.kinds.resource_claim import DeviceResult
 from stower.model.times import SECOND_NS
@@ -271,3 +271,62 @@ def test_an_api_server_that_drops_shares_is_found_out() -> None:
     (waits,) = (name for name in ("p0", "p1") if name not in api.bound)
     assert "it needs the feature DRAConsumableCapacity" in api.messages[waits]
     assert () == results(api, claim(f"c{waits[1]}")), "it keeps nobody from the device"
+
+
+def test_an_amount_below_zero_gives_nobody_more() -> None:
+    """The API lets it through; five claims must not have ten times what there is."""
+    shared = device_slice("n1", device("gpu-0", "10Gi", shared=True))
+    less = [claim("less", request(memory="-90Gi")), claiming("p-less", "less")]
+    api = cluster(shared, *less, *taking(3, memory="10Gi"))
+    assert {"p0": "n1"} == api.bound
+
+
+def matched(requests: list[Any], *devices: list[int]) -> Agreeing:
+    """A claim whose devices are of one x, where these nodes have devices of these."""
+    slices = [
+        device_slice(
+            f"n{i}", *(device(f"d{j}", attributes={"x": {"int": x}}) for j, x in enumerate(values))
+        )
+        for i, values in enumerate(devices, 1)
+    ]
+    alike = [{"matchAttribute": f"{GPU}/x"}]
+    return cluster(*slices, claim("c1", *requests, constraints=alike), claiming())
+
+
+ALL = {"deviceClassName": "gpu", "allocationMode": "All"}
+
+
+def test_what_all_devices_of_one_node_cannot_be_those_of_another_may() -> None:
+    api = matched([{"name": "r", "exactly": ALL}], [1, 2], [1, 1])
+    assert {"p1": "n2"} == api.bound
+
+
+def test_where_all_do_not_fit_together_another_alternative_may_do() -> None:
+    one = {"name": "one", "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    choice = {"name": "r", "firstAvailable": [{"name": "all", **ALL}, one]}
+    assert {"p1": "n1"} == matched([choice], [1, 2]).bound
+
+
+def test_that_all_do_not_fit_together_is_told_where_nothing_will_do() -> None:
+    api = matched([{"name": "r", "exactly": ALL}], [1, 2])
+    assert "because a claim constraint would not be satisfied" in api.messages["p1"]
+
+
+def test_a_node_whose_pool_is_not_all_there_keeps_nobody_from_another() -> None:
+    half = device_slice("n1", device("d0"))
+    two = msgspec.structs.replace(half.spec.pool, resource_slice_count=2)
+    half = msgspec.structs.replace(half, spec=msgspec.structs.replace(half.spec, pool=two))
+    wanted = claim("c1", {"name": "r", "exactly": ALL})
+    api = cluster(half, device_slice("n2", device("d0")), wanted, claiming())
+    assert {"p1": "n2"} == api.bound
+
+
+@pytest.mark.behaviour("S2.37")
+def test_nobody_is_evicted_for_one_who_only_looks() -> None:
+    shared = device_slice("n1", device("gpu-0", "10Gi", shared=True))
+    look = claim("look", request(adminAccess=True, memory="1Gi"))
+    api = cluster(shared, *taking(1, memory="10Gi"), nodes=("n1",))
+    api.put(look)
+    api.put(claiming("admin", "look", priority=1000))
+    assert ["p0"] == [*api.bound]
+    assert not [write for write in api.writes if isinstance(write, DeletePod)]

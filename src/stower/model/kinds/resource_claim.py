@@ -86,6 +86,12 @@ class ResourceClaimSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=Tru
 
     devices: DeviceClaim = DeviceClaim()
 
+    @property
+    def is_admin(self) -> bool:
+        """Whether nothing but admin access is asked for."""
+        asked = [request.exactly for request in self.devices.requests or ()]
+        return all(exactly is not None and exactly.admin_access for exactly in asked)
+
 
 class DeviceResult(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """One device that was given, or a share of one."""

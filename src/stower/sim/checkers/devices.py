@@ -69,20 +69,21 @@ class DevicesKept(Checker):
     def _look(self, id: Id, key: str) -> None:
         device = self._devices.get(id)
         if device is None:
-            return
-        holders = self._holders[id]
+            raise self.broken(f"{key} has {'/'.join(id)}, which was never published")
+        holders = self._holders.get(id, {})
         shares = [result for results in holders.values() for result in results]
         if not device.allow_multiple_allocations:
             if len(shares) > 1:
                 raise self.broken(f"{'/'.join(id)} is not shared, and {sorted(holders)} have it")
         else:
             ids = [share.share_id for share in shares]
+            if None in ids and len(ids) > 1:
+                raise self.broken(f"{'/'.join(id)}: one of {sorted(holders)} has all of it")
             if len(set(ids)) != len(ids):
                 raise self.broken(f"{'/'.join(id)}: a share id twice among {ids}")
             for name, capacity in (device.capacity or {}).items():
-                taken = sum(
-                    (exact((s.consumed_capacity or {}).get(name, 0)) for s in shares), Fraction(0)
-                )
+                amounts = (exact((s.consumed_capacity or {}).get(name, 0)) for s in shares)
+                taken = sum((max(amount, Fraction(0)) for amount in amounts), Fraction(0))
                 if taken > exact(capacity.value):
                     what = f"{taken} of {exact(capacity.value)} {name} is taken of {'/'.join(id)}"
                     raise self.broken(f"with {key}, {what}")
