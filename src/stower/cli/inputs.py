@@ -30,7 +30,15 @@ from stower.model.defaults import (
     with_pod_defaults,
 )
 from stower.model.errors import InvalidObject
-from stower.model.kinds import KIND_BY_NAME, Background, Node, Pod, PriorityClass, ResourceClaim
+from stower.model.kinds import (
+    KIND_BY_NAME,
+    KINDS,
+    Background,
+    Node,
+    Pod,
+    PriorityClass,
+    ResourceClaim,
+)
 from stower.model.kinds.pod import ResourceList
 from stower.model.meta import ObjectMeta
 from stower.model.raw import TypeMeta, decode, edit
@@ -251,10 +259,11 @@ def load(
     inputs: Sequence[str],
     at_end: bool = False,
     beside: Loaded | None = None,
+    nodeless: bool = False,
 ) -> Loaded:
     """Read manifests, traces, a cluster through its kubeconfig, or a recording; `at_end`: that as
     it stood at its end, and not from its beginning. `beside`: the cluster to which
-    the objects come, which may be of any kind then. Raises InputError."""
+    the objects come. Then, and with `nodeless`, they may be of any kind. Raises InputError."""
     recordings = [name for name in inputs if _is_recording(name)]
     if recordings:
         if len(inputs) > 1:
@@ -267,7 +276,7 @@ def load(
     reader = _Reader(beside)
     for found in raw_objects(inputs):
         reader.take(found.where, found.data, found.created_s, found.deleted_s)
-    is_anything = beside is not None and (reader.related or reader.classes)
+    is_anything = (beside is not None or nodeless) and (reader.related or reader.classes)
     if not reader.nodes and not reader.pods and not is_anything:
         what = f" ({_listed(reader.skipped)} left out)" if reader.skipped else ""
         raise InputError(f"{', '.join(inputs)}: no nodes and no pods{what}")
@@ -489,3 +498,20 @@ def _reason(error: Exception) -> str:
 
 def _listed(skipped: dict[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(skipped.items()))
+
+
+def left_out(skipped: dict[str, int]) -> list[str]:
+    """What to tell of objects that were not read, by kind and version."""
+    read = {(kind.name, kind.api_version.partition("/")[0]): kind.api_version for kind in KINDS}
+    other: dict[str, int] = {}
+    found = []
+    for name, count in skipped.items():
+        kind, _, version = name.partition(" ")
+        wanted = read.get((kind, version.strip("()").partition("/")[0]))
+        if wanted is None:
+            other[name] = count
+        else:
+            found.append(f"left out, want {wanted}: {count} {name}")
+    if other:
+        found.append(f"left out, as no decision depends on them yet: {_listed(other)}")
+    return found

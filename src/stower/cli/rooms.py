@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from stower.assembly import build_engine
-from stower.cli.inputs import InputError, Loaded, load, load_cluster, read_yaml_document
+from stower.cli.inputs import InputError, Loaded, left_out, load, load_cluster, read_yaml_document
 from stower.cli.kube import KubeError, kubeconfig_of
 from stower.cli.output import bad_input, note, progress
 from stower.cli.plugins import plugins_of
@@ -41,22 +41,26 @@ Context = Annotated[str, typer.Option(help="Without INPUT: a context of the kube
 
 
 def cluster_of(
-    inputs: list[str] | None, kubeconfig: Path | None, context: str, at_end: bool = True
+    inputs: list[str] | None,
+    kubeconfig: Path | None,
+    context: str,
+    at_end: bool = True,
+    nodeless: bool = False,
 ) -> Loaded:
-    """The cluster that is asked about. Ends the program where there is none."""
+    """The cluster that is asked about; `nodeless`: a part of one will do. Ends the program where
+    there is none."""
     if inputs and (kubeconfig is not None or context):
         raise bad_input("--kubeconfig and --context: want no INPUT beside them")
     try:
         with progress("reading"):
             if inputs:
-                loaded = load(inputs, at_end)
+                loaded = load(inputs, at_end, nodeless=nodeless)
             else:
                 loaded = load_cluster(kubeconfig_of(kubeconfig, STATE), context)
     except (InputError, KubeError) as error:
         raise bad_input(str(error)) from None
-    if loaded.skipped:
-        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(loaded.skipped.items()))
-        note(f"left out, as no decision depends on them yet: {kinds}")
+    for text in left_out(loaded.skipped):
+        note(text)
     return loaded
 
 

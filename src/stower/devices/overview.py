@@ -17,6 +17,7 @@ from stower.model.quantity import Quantity, quantity_of
 from stower.state.devices import Devices, PoolID
 
 NANO: Final = -9
+GONE: Final = "not published any more"
 
 
 class Holder(msgspec.Struct, frozen=True, rename="camel"):
@@ -87,7 +88,15 @@ def overview(devices: Devices, nodes: Iterable[Node], only: str = "") -> Overvie
         state = _pool(pool, devices)
         pools.append(state)
         found += (_device(r, pool, state, held.get(id, {}).get(r.name, ())) for r in records)
-    if only and not pools and node is None:
+    for id, by_name in sorted(held.items()):
+        if only in ("", id[1], "/".join(id)):
+            known = inventory.pools[id].records if id in inventory.pools else {}
+            gone = (name for name in by_name if name not in known)
+            found += (
+                DeviceState(*id, name, "", False, tuple(by_name[name]), blocked=GONE)
+                for name in gone
+            )
+    if only and not pools and not found and node is None:
         return None
     return Overview(tuple(pools), tuple(found))
 
@@ -120,7 +129,11 @@ def _holder(claim: ResourceClaim, result: DeviceResult) -> Holder:
 
 
 def _pool(pool: Pool, devices: Devices) -> PoolState:
-    fault = pool.counter_fault if pool.is_complete else "not all of its slices are there"
+    fault = pool.counter_fault
+    if not pool.is_complete:
+        is_more = len(pool.parts) > pool.count
+        what = "more slices than it says" if is_more else "not all of its slices"
+        fault = f"{what} are there"
     left = pool.free_counters(devices)
     counters = {
         f"{counter_set.name}/{name}": Room(
@@ -147,7 +160,7 @@ def _device(record: Record, pool: Pool, state: PoolState, holders: Iterable[Hold
         left = total
         for holder in users:
             left = left.sub(quantity_of(holder.amounts.get(name, "0")))
-        if users and not content.is_shared:
+        if any(not holder.share for holder in users):  # who has no share has all of it
             left = Quantity.of(0)
         capacity[name] = Room(str(total), left.canonical())
     return DeviceState(

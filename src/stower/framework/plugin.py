@@ -199,6 +199,10 @@ class Plugin:
         """Filter, for scope PODS: int64[row_limit] as `filter`; None where it may go anywhere."""
         raise NotImplementedError
 
+    def learn(self, state: ClusterState) -> None:
+        """Take note of the pods that have come, where scores depend on that. Attempts do it by
+        themselves; in a trial nothing is learned: who asks what would be must not change it."""
+
     def speaks(self, pod: Pod, state: ClusterState) -> bool:
         """Whether `score_pod` may have something to say; worth overriding where that is cheap."""
         return True

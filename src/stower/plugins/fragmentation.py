@@ -56,6 +56,10 @@ class Fragmentation(Plugin):
     def _book(self, state: ClusterState) -> Book:
         return state.devices.part(Books).book(self._mode, self._gates)
 
+    def learn(self, state: ClusterState) -> None:
+        """What pods ask for."""
+        self._book(state).learn(state)
+
     def speaks(self, pod: Pod, state: ClusterState) -> bool:
         """Where there are devices: pods without claims leave more or less of a node too."""
         return bool(state.devices.slices)

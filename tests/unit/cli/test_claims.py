@@ -155,3 +155,22 @@ def test_what_no_api_server_would_take_is_refused(
     run = CliRunner().invoke(app, ["simulate", str(path)])
     assert (2, True) == (run.exit_code, f"{path}: " in run.stderr), run.stderr
     assert said in run.stderr
+
+
+@pytest.mark.parametrize("mode", ["fgd", "dgf"])
+def test_explain_tells_the_node_that_packing_would_take(tmp_path: Path, mode: str) -> None:
+    """What pods ask for is learned before it is told."""
+    config = tmp_path / "scheduler.yaml"
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles: [{plugins: {multiPoint: {enabled: [{name: Fragmentation, weight: 1000}]}},"
+        f" pluginConfig: [{{name: Fragmentation, args: {{mode: {mode}}}}}]}}]\n"
+    )
+    nodes = [slice_of(f"n{i}") for i in range(1, 4)]
+    for i, each in enumerate(nodes):
+        each["spec"]["devices"] = [{"name": f"gpu-{j}"} for j in range(i + 1)]
+    cluster = [*(node(f"n{i}") for i in range(1, 4)), *nodes, CLASS, TEMPLATE, claiming("p")]
+    placed = ask("simulate", tmp_path, cluster, "--config", str(config))
+    told = ask("explain pod p", tmp_path, cluster, "--config", str(config))
+    assert {"default/p": told["node"]} == placed["reports"][0]["assignments"]
+    assert all("Fragmentation" in score["parts"] for score in told["scores"])

@@ -77,3 +77,44 @@ def test_tables_are_for_people(cluster: str) -> None:
 def test_what_is_not_there_is_an_error(cluster: str) -> None:
     run = CliRunner().invoke(app, ["devices", "node-7", cluster])
     assert (1, True) == (run.exit_code, "'node-7', want a node or a pool" in run.stderr)
+
+
+SLICE = {
+    "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"},
+    "spec": {
+        "driver": "parted.example.com", "nodeName": "node-1",
+        "pool": {"name": "node-1", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0", "allowMultipleAllocations": True,
+                     "capacity": {"memory": {"value": "8Gi"}}}],
+    },
+}  # fmt: skip
+
+
+def dump(tmp_path: Path, *objects: Any) -> str:
+    path = tmp_path / "dump.yaml"
+    path.write_text(yaml.safe_dump_all(objects))
+    return str(path)
+
+
+def test_slices_and_claims_alone_will_do(tmp_path: Path) -> None:
+    """As kubectl dumps them. What a claim holds without a share is all of a shared device."""
+    told = shown("all", dump(tmp_path, SLICE, held("a", "gpu-0", ("p1",))))
+    (device,) = told["devices"]
+    assert ("default/a", "0") == (
+        device["holders"][0]["claim"], device["capacity"]["memory"]["left"],
+    )  # fmt: skip
+
+
+def test_who_holds_what_is_not_published_any_more_is_told(tmp_path: Path) -> None:
+    told = shown("all", dump(tmp_path, SLICE, held("a", "gone", ())))
+    assert [("gone", "not published any more")] == [
+        (device["device"], device["blocked"]) for device in told["devices"] if device["holders"]
+    ]
+
+
+def test_other_versions_and_a_path_for_a_name_are_told(tmp_path: Path) -> None:
+    path = dump(tmp_path, {**SLICE, "apiVersion": "resource.k8s.io/v1beta2"}, NODE)
+    run = CliRunner().invoke(app, ["devices", "all", path])
+    assert "left out, want resource.k8s.io/v1: 1 ResourceSlice" in run.stderr
+    run = CliRunner().invoke(app, ["devices", path])
+    assert (2, True) == (run.exit_code, f"want stower devices all {path}" in run.stderr)

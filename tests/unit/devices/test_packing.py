@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stower.devices.packing.dgf import Dgf
 from stower.devices.packing.fgd import Fgd
 from stower.devices.packing.fill import Column, columns_of, fills, fragments
-from stower.devices.packing.mix import COUNTED_MAX, Demand, Mix, Request, Room
+from stower.devices.packing.mix import COUNTED_MAX, HALVED_EVERY, Demand, Mix, Request, Room
 from stower.devices.packing.packer import Packer
 from stower.devices.packing.phi import knapsack, phi
 
@@ -319,4 +319,17 @@ def test_a_mix_of_ever_new_classes_stays_small() -> None:
         mix.add(Request(Room(i + 1, 0), ()))
         mix.add(Request(Room(0, 0), ((0, 1),)))
     assert len(mix.counts) <= COUNTED_MAX
-    assert (Demand(Room(0, 0), 0, 1), 3 * COUNTED_MAX) == mix.most_frequent()[0]
+    assert Demand(Room(0, 0), 0, 1) == mix.most_frequent()[0][0]
+
+
+def test_what_came_long_ago_counts_for_less_and_is_not_forgotten() -> None:
+    mix = Mix()
+    old, new, rare = (Request(Room(i, 0), ()) for i in range(3))
+    mix.add(rare)
+    for _ in range(3 * HALVED_EVERY):
+        mix.add(old)
+    for _ in range(2 * HALVED_EVERY):
+        mix.add(new)
+    ranked = [demand.room.cpu_milli for demand, _ in mix.most_frequent()]
+    assert [1, 0, 2] == ranked
+    assert 1 == mix.most_frequent()[-1][1]

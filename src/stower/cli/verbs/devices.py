@@ -1,10 +1,11 @@
 """stower devices: each device, who holds how much of it, and what is left."""
 
+import os
 from typing import Annotated, get_args
 
 import typer
 
-from stower.cli.output import Output, console, emit, failed, lines, table
+from stower.cli.output import Output, bad_input, console, emit, failed, lines, table
 from stower.cli.rooms import Context, Inputs, Kubeconfig, cluster_of
 from stower.devices.overview import DeviceState, Holder, Overview, PoolState, overview
 from stower.model.kinds import DeviceObject
@@ -41,7 +42,9 @@ def run(
     ] = Output.TABLE,
 ) -> None:
     """Show devices, the claims that hold them, and what is left of each."""
-    workload = cluster_of(inputs, kubeconfig, context).workload
+    if inputs is None and os.path.exists(which):
+        raise bad_input(f"{which} is a file or folder: want stower devices {ALL} {which}")
+    workload = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
     devices = Devices(Journal())
     for obj in workload.related:
         if isinstance(obj, get_args(DeviceObject)):

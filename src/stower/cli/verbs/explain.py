@@ -107,6 +107,9 @@ def run(
         pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
         engine.step(Hold(True), 0)
         engine.step(Listed((*work.related, *work.nodes, *pods)), 0)
+        for profile in engine.profiles.values():
+            for plugin in profile.plugins.values():
+                plugin.learn(engine.state)
     pod = next((pod for pod in pods if pod.key == key), None)
     if pod is None:
         raise failed(f"there is no pod {key}, or it has ended")

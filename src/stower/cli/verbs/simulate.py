@@ -9,7 +9,7 @@ import typer
 
 from stower.cli.fault_runs import check_seeds, read_order, run_order, run_script
 from stower.cli.gates import FeatureGates, features_of
-from stower.cli.inputs import InputError, Loaded, load, read_yaml_document
+from stower.cli.inputs import InputError, Loaded, left_out, load, read_yaml_document
 from stower.cli.output import (
     Output,
     amount,
@@ -348,9 +348,8 @@ def _write_objects(loaded: Loaded, report: Report, path: Path) -> None:
 
 
 def _tell(loaded: Loaded, reports: list[Report]) -> None:
-    if loaded.skipped:
-        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(loaded.skipped.items()))
-        note(f"left out, as no decision depends on them yet: {kinds}")
+    for text in left_out(loaded.skipped):
+        note(text)
     missing = sorted({name for report in reports for name in report.missing_plugins})
     if missing:
         note(f"plugins of kube-scheduler that do nothing here yet: {', '.join(missing)}")

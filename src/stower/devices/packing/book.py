@@ -90,7 +90,7 @@ class Book:
     ) -> tuple[Ints, Floats, Bools] | None:
         """The feasible rows, what the pod scores there (-inf: nobody knows), and whether to use
         them only where there is no other. None for a pod of which nobody knows what it asks for."""
-        self._learn(state)
+        self.learn(state)
         request = self._request(pod, shape, not state.journal.in_trial)
         if request is None:
             return None
@@ -129,9 +129,8 @@ class Book:
 
     # Pods
 
-    def _learn(self, state: ClusterState) -> None:
-        """Count the pods that have come since. Not in a trial: who asks what would be if must not
-        change what will be."""
+    def learn(self, state: ClusterState) -> None:
+        """Count the pods that have come since, unless in a trial (see Plugin.learn)."""
         if state.journal.in_trial:
             return
         late = [self._late.popleft() for _ in range(min(LATE_TRIES, len(self._late)))]

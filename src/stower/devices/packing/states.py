@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from stower.devices.packing.fill import Column, columns_of, fills
-from stower.devices.packing.mix import Demand
+from stower.devices.packing.mix import CLASSES_MAX, Demand
 from stower.devices.packing.modes import Features, Mode
 from stower.state.arrays import Floats, Ints, grown
 
@@ -22,6 +22,8 @@ SHARE_MASK: Final = (1 << KIND_SHIFT) - 1
 # Rows of features that are turned into numbers of 64 bits at a time.
 CHUNK: Final = 4_096
 FIRST: Final = 64
+# Columns of a table, those of classes that count no more included; then they are made anew.
+COLUMNS_MAX: Final = 2 * CLASSES_MAX
 
 
 class States:
@@ -141,6 +143,9 @@ class Table:
             column = self._mode.column(demand, _shares_of(demand, self._layout, shares))
             if column is not None:
                 by_column[column] = by_column.get(column, 0) + weight
+        if len(self._columns) > COLUMNS_MAX:
+            self._columns = {}
+            self._features = np.zeros((len(self._cpu), 0), np.float32)
         new = [column for column in by_column if column not in self._columns]
         if new:
             for column in new:
