@@ -123,14 +123,6 @@ class Semver:
         return hash(self.key)
 
 
-def parse_semver(text: str) -> Semver | None:
-    """The version, if the text is one to the letter."""
-    try:
-        return read_semver(text)
-    except CelError:
-        return None
-
-
 def read_semver(text: str) -> Semver:
     """The version. CelError in the words of blang/semver where the text is none."""
     if not text:

@@ -18,7 +18,7 @@ from stower.devices.lacking import Lack
 from stower.devices.random_order import by_chance, drawn
 from stower.devices.requests import AllocationError
 from stower.devices.results import allocation_of
-from stower.framework.args import Args, convert_args, invalid
+from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun, TrialRun
 from stower.framework.fixes import Fix
@@ -120,11 +120,13 @@ class DynamicResources(Plugin):
         rules: Rules,
         binding_timeout_ns: int = 600 * SECOND_NS,
         is_on: bool = True,
+        has_order: bool = True,
         fragmentation: Fragmentation | None = None,
     ) -> None:
+        """`has_order`: it was said in which order devices are tried."""
         self._rules = rules
+        self._has_order = has_order
         self._fragmentation = fragmentation
-        self._has_own_order = fragmentation is not None
         self._binding_timeout_ns = binding_timeout_ns
         self._is_on = is_on
         self._refusals = Refusals()
@@ -138,32 +140,34 @@ class DynamicResources(Plugin):
     ) -> "DynamicResources":
         """DynamicResourcesArgs: filterTimeout, bindingTimeout and deviceOrder."""
         read = convert_args(args, DynamicResourcesArgs, path)
-        lasts = []
+        lasts, faults = [], []
         for field, text, least_ns, must in (
             ("filterTimeout", read.filter_timeout, 0, "must be zero or positive"),
             ("bindingTimeout", read.binding_timeout, SECOND_NS, "must be at least 1 second"),
         ):
             lasts_ns = duration_ns(text)
-            if lasts_ns is None or lasts_ns < least_ns:
-                raise invalid(f"{path}.{field}", text, must)
-            lasts.append(lasts_ns)
+            if lasts_ns is None:
+                faults.append(invalid(f"{path}.{field}", text, 'must be a duration such as "10s"'))
+            elif lasts_ns < least_ns:
+                faults.append(invalid(f"{path}.{field}", text, must))
+            lasts.append(lasts_ns or 0)
         order = read.device_order or DEFAULT_ORDER
         if order not in DEVICE_ORDERS:
             must = f"must be one of {', '.join(DEVICE_ORDERS)}"
-            raise invalid(f"{path}.deviceOrder", order, must)
+            faults.append(invalid(f"{path}.deviceOrder", order, must))
+        raise_faults(faults)
         # No timeout is no limit: as many steps as nobody waits for.
         steps = STEPS_PER_SECOND * lasts[0] // SECOND_NS if lasts[0] else 1 << 62
         rules = Rules(features.devices, max(steps, 1), DEVICE_ORDERS[order])
-        found = cls(rules, lasts[1], features.dynamic_resource_allocation)
-        found._has_own_order = bool(read.device_order)
-        return found
+        is_on = features.dynamic_resource_allocation
+        return cls(rules, lasts[1], is_on, bool(read.device_order))
 
     def beside(self, others: Mapping[str, Plugin]) -> "DynamicResources":
         """Fragmentation knows better which of several devices to take."""
         other = others.get(Fragmentation.name)
-        if self._has_own_order or not isinstance(other, Fragmentation):
+        if self._has_order or not isinstance(other, Fragmentation):
             return self
-        return DynamicResources(self._rules, self._binding_timeout_ns, self._is_on, other)
+        return DynamicResources(self._rules, self._binding_timeout_ns, self._is_on, False, other)
 
     # The pod's claims
 
@@ -537,7 +541,7 @@ class DynamicResources(Plugin):
         claims = self.claims(pod, state)
         is_extended = self._is_extended(failure.shape, state)
         nothing = isinstance(claims, list) and not claims and not is_extended
-        if nothing or isinstance(claims, str) or self.pre_filter_fault(pod, state):
+        if nothing or isinstance(claims, str) or self._has_fault(pod, state):
             return Remedy("no new claims to deallocate")
         for claim in claims:
             allocation = claim.status.allocation
@@ -561,7 +565,7 @@ class DynamicResources(Plugin):
                 return Remedy("ResourceClaim unreserved for PodGroup", patches=(freed,))
         return Remedy("still not schedulable")
 
-    def pre_filter_fault(self, pod: Pod, state: ClusterState) -> bool:
+    def _has_fault(self, pod: Pod, state: ClusterState) -> bool:
         """Whether the pod did not get as far as the nodes."""
         claims = self.claims(pod, state)
         if isinstance(claims, str) or isinstance(self._group(pod, state), str):

@@ -28,7 +28,6 @@ class Claims:
         self._server = server
         self._seed = seed
         self._is_up = True
-        self._users: dict[str, dict[str, None]] = {}  # claims by the uid of a pod that uses them
         server.tell.append(self._happened)
 
     def make(self, pod: Pod, spec: dict[str, Any]) -> None:

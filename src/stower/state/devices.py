@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 PoolID = tuple[str, str]  # driver, pool
 NANO: Final = -9
-NOT_CREATED: Final = 'pod "{}": ResourceClaim not created yet'
 Part = TypeVar("Part")
 
 
@@ -245,10 +244,6 @@ class Devices:
             if key not in self._claims:
                 yield claim
 
-    def is_assumed(self, key: str) -> bool:
-        """Whether a decision about the claim is not in the API yet."""
-        return key in self._assumed
-
     def assume_status(self, key: str, status: ResourceClaimStatus) -> None:
         """Decided, and not in the API yet: what the claim's status will be."""
         claim = self.claim(key)
@@ -326,10 +321,6 @@ class Devices:
     def used(self, pool: PoolID) -> dict[str, Use]:
         """How the devices of a pool are used, by name; those that are not are left out."""
         return self._used.get(pool, {})
-
-    def held_by(self, key: str) -> AllocationResult | None:
-        """What is counted as the claim's."""
-        return self._held.get(key)
 
     def users(self, key: str) -> dict[str, "PodEntry"]:
         """The placed pods that use a claim."""

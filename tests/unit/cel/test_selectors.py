@@ -5,16 +5,10 @@ from typing import Any
 import pytest
 
 from stower.cel.device import COST_MAX, Device, Gates, compile_selector
-from stower.cel.values import CelError, Semver, parse_semver
+from stower.cel.values import CelError, read_semver
 from stower.model.quantity import parse_quantity
 
 LISTS = Gates(list_attributes=True)
-
-
-def version(text: str) -> Semver:
-    found = parse_semver(text)
-    assert found is not None
-    return found
 
 
 GPU = Device(
@@ -23,7 +17,7 @@ GPU = Device(
         "model": "a100",
         "numa": 1,
         "healthy": True,
-        "driverVersion": version("1.2.3"),
+        "driverVersion": read_semver("1.2.3"),
         "resource.kubernetes.io/pcieRoot": "pci0000:00",
     },
     {"memory": parse_quantity("40Gi"), "cores": parse_quantity("500m")},
