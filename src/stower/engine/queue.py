@@ -30,6 +30,7 @@ from stower.model.errors import InvariantError
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodCondition
 from stower.state.cluster import PodEntry
+from stower.state.devices import claim_keys
 from stower.state.shapes import uses_storage
 
 
@@ -438,6 +439,7 @@ def _about_others(pod: Pod) -> bytes:
             pod.spec.volumes if uses_storage(pod) else None,
             # Claims that are made for a pod have its name.
             pod.metadata.name if any(v.ephemeral for v in pod.spec.volumes or ()) else None,
+            (claim_keys(pod), pod.group_name) if pod.spec.resource_claims else None,
         )
     )
 

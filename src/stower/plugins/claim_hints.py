@@ -20,8 +20,8 @@ def may_help(pod: Pod, happened: Happened) -> bool:
         meta = new.metadata if new is not None else None
         own = (pod.metadata.namespace, pod.group_name)
         return meta is not None and (meta.namespace, meta.name) == own
-    if isinstance(old, ResourceClaim) and extended_owner(old) == pod.metadata.uid:
-        return new is None  # left over from another attempt: now it is gone
+    if isinstance(old, ResourceClaim) and extended_owner(old) and new is None:
+        return True  # its devices are free, or its pod may have another one
     if isinstance(old, ResourceClaim) and old.status.allocation is not None:
         if not isinstance(new, ResourceClaim) or new.status.allocation is None:
             return True  # its devices are free

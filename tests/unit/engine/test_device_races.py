@@ -77,3 +77,14 @@ def test_a_preemptor_gets_the_device_of_a_victim_that_was_not_bound_yet() -> Non
         writes = engine.step(with_finalizer(C0, "2"), seconds * S)
     assert ["c1"] == [write.name for write in patches(writes)]
     assert not [write for write in writes if isinstance(write, Bind)]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_of_pods_that_are_alike_each_waits_for_its_own_claim(number: int) -> None:
+    """What is no help to one may be what another waits for."""
+    engine, writes = engine_with(*(claiming(f"p{i}", f"d{i}") for i in range(3)))
+    assert [] == patches(writes)
+    own = resource_claim(f"d{number}")
+    assert [own.metadata.name] == [
+        write.name for write in patches(engine.step(Observed(WatchType.ADDED, own), 30 * S))
+    ]
