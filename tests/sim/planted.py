@@ -220,12 +220,23 @@ def anybodys() -> AbstractContextManager[Any]:
     return patch.object(ClaimBinding, "_is_reserved", lambda *_: True)
 
 
+def one_asked_for_all() -> AbstractContextManager[Any]:
+    """Whether a change helps is asked of one of all pods, whatever they ask for."""
+    return patch.object(Queue, "_group_of", lambda *_: ("", 0, frozenset(), b""))
+
+
+def deaf_to_room() -> AbstractContextManager[Any]:
+    """No pod is tried again because another has gone."""
+    return patch.object(NodeResourcesFit, "hint", lambda *_: False)
+
+
 # By law: at least two bugs that break it. Some break several; any of those named will do.
 PLANTED: Final[dict[str, tuple[Plant, ...]]] = {
     "room": (wanted_less, ports_shared),
     "bindings": (confirmation_missed, moved),
     "forgotten": (unheard, dropped_after_an_error),
     "assumptions": (never_sent_again, never_confirmed),
+    "overlooked": (one_asked_for_all, deaf_to_room),
     "priorities": (never_woken, important_ones_sleep),
     "promises": (promises_broken, promises_unknown),
     "quiescence": (said_again, promised_again),

@@ -11,7 +11,7 @@ from typing import Final
 from stower.engine.queue import QueuedPod
 from stower.framework.plugin import Plugin
 from stower.framework.reserve import Reservation
-from stower.framework.retries import UNKNOWN
+from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import Write
 from stower.model.kinds import ApiObject
 from stower.state.cluster import ClusterState
@@ -122,7 +122,7 @@ class PreBinding:
             if part.again_ns is not None:
                 heappush(self._deadlines, (part.again_ns, self._next_id(), waiting, AGAIN))
             self._look(waiting)
-        elif code == UNKNOWN:
+        elif code in (UNKNOWN, CONFLICT):
             # Nobody waits for it any more; but what may have been written must be known.
             self._write(waiting, part)
         return True

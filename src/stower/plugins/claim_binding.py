@@ -85,6 +85,7 @@ class ClaimBinding:
         self._conflicts = 0
         self._refused_ns: dict[str, int] = {}  # by key: when the last write met a conflict
         self._released = False
+        self.decided: dict[str, ResourceClaimStatus] = {}  # by key: what is counted on
         self._stripped: dict[str, None] = {}  # claims of which the API server drops a part
 
     @property
@@ -101,6 +102,7 @@ class ClaimBinding:
             reserved = (*(status.reserved_for or ()), one.consumer)
             allocation = one.allocation or status.allocation
             held = ResourceClaimStatus(allocation, reserved, status.devices)
+            self.decided[one.key] = held
             state.devices.assume_status(one.key, held)
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
@@ -179,14 +181,17 @@ class ClaimBinding:
                 self._unknown.pop(key, None)
                 self._written[key] = version
                 if self._released:
-                    state.devices.expect(key, version)
+                    self._expect(state, key, version)
             return True
         if code == CONFLICT:
             self._conflicts += 1
             self._refused_ns[key] = state.now_ns
             if self._released and key in self._unknown:
                 # The one that was lost may have been carried out: what comes next will show it.
-                state.devices.expect(key, _after(self._unknown.pop(key)))
+                # Until then it is asked again, as there are conflicts with nothing.
+                self._used.pop(key, None)
+                if self._conflicts >= CONFLICTS_MAX:
+                    self._expect(state, key, _after(self._unknown.pop(key)))
             elif self._released:
                 self._let_go(state, key)
             return self._conflicts < CONFLICTS_MAX
@@ -195,6 +200,7 @@ class ClaimBinding:
             if is_status:
                 self._unknown.setdefault(key, used)
             return True
+        self._unknown.pop(key, None)
         if self._released:
             self._let_go(state, key)
         return False
@@ -255,14 +261,23 @@ class ClaimBinding:
         asked = {key for key, is_status in self._asked.values() if is_status}
         for one in self._wanted:
             if one.key in self._written:
-                state.devices.expect(one.key, self._written[one.key])
+                self._expect(state, one.key, self._written[one.key])
             elif one.key not in asked and one.key not in self._unknown:
                 self._let_go(state, one.key)
 
     def _let_go(self, state: ClusterState, key: str) -> None:
-        claim = state.devices.claim(key)
-        if claim is not None and self._may_use(claim):
+        if self._is_held(state, key):
             state.devices.restore(key)
+
+    def _expect(self, state: ClusterState, key: str, version: str) -> None:
+        if self._is_held(state, key):
+            state.devices.expect(key, version)
+
+    def _is_held(self, state: ClusterState, key: str) -> bool:
+        """Whether what is counted on is what was decided here: by now there may be another claim of
+        that name, or another decision, be it for the same pod."""
+        claim = state.devices.claim(key)
+        return claim is not None and claim.status is self.decided.get(key)
 
     def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """The pod's reservations; an allocation stays, for the next attempt or whoever is next, and

@@ -146,9 +146,9 @@ class DynamicResources(Plugin):
             ("bindingTimeout", read.binding_timeout, SECOND_NS, "must be at least 1 second"),
         ):
             lasts_ns = duration_ns(text)
-            if lasts_ns is None:
+            if lasts_ns is None and not text.startswith("-"):
                 faults.append(invalid(f"{path}.{field}", text, 'must be a duration such as "10s"'))
-            elif lasts_ns < least_ns:
+            elif lasts_ns is None or lasts_ns < least_ns:
                 faults.append(invalid(f"{path}.{field}", text, must))
             lasts.append(lasts_ns or 0)
         order = read.device_order or DEFAULT_ORDER

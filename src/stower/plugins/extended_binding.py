@@ -55,6 +55,7 @@ class ExtendedBinding:
         self._pod = pod
         self._claim = claim
         self._wanted = Wanted(claim, allocation, pod_consumer(pod))
+        self._status = ResourceClaimStatus(allocation, (self._wanted.consumer,))
         self._node_name = node_name
         self._gates = gates
         self._note = self._binding(claim, 0).note()
@@ -78,8 +79,7 @@ class ExtendedBinding:
 
     def hold(self, state: ClusterState) -> None:
         """The devices are taken, for a claim that there will be."""
-        status = ResourceClaimStatus(self._wanted.allocation, (self._wanted.consumer,))
-        state.devices.assume_made(msgspec.structs.replace(self._claim, status=status))
+        state.devices.assume_made(msgspec.structs.replace(self._claim, status=self._status))
 
     def _seen(self, state: ClusterState) -> ResourceClaim | None:
         """The claim, where the API has it; looked after from then on."""
@@ -88,6 +88,7 @@ class ExtendedBinding:
             return None
         if self._inner is None:
             self._inner = self._binding(found, state.now_ns)
+            self._inner.decided[self._wanted.key] = self._status
         return found
 
     def _binding(self, claim: ResourceClaim, now_ns: int) -> ClaimBinding:

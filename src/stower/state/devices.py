@@ -140,8 +140,8 @@ class Devices:
             assumed = self._assumed.get(key)
             if assumed is not None:
                 if self._overrules(obj, assumed):
-                    del self._assumed[key]
                     self._expected.pop(key, None)
+                    self._give_back(key, obj.status.allocation)
                 else:
                     # Something else about it has changed: what was decided still stands.
                     self._assumed[key] = msgspec.structs.replace(obj, status=assumed.status)
@@ -172,7 +172,7 @@ class Devices:
         name = obj.metadata.name
         if isinstance(obj, ResourceClaim):
             self._claims.pop(obj.metadata.key, None)
-            self._assumed.pop(obj.metadata.key, None)
+            self._give_back(obj.metadata.key)
             self._expected.pop(obj.metadata.key, None)
             self._revoked.pop(obj.metadata.key, None)
             owner = extended_owner(obj)
@@ -277,11 +277,20 @@ class Devices:
     def restore(self, key: str) -> None:
         """Take back what was decided about the claim, as far as the API does not have it."""
         self._expected.pop(key, None)
-        claim = self._assumed.get(key)
-        if claim is not None:
-            self._assume_logged(key, None)
-            if not self._journal.recording:
-                self.given_back.append(claim)
+        if key in self._assumed:
+            if self._journal.recording:
+                self._journal.log(self._assume, key, self._assumed[key])
+            self._give_back(key)
+            self.generation += 1
+            self._recount(key)
+
+    def _give_back(self, key: str, instead: AllocationResult | None = None) -> None:
+        """What was decided is not counted on any more; the API has this instead."""
+        claim = self._assumed.pop(key, None)
+        allocation = claim.status.allocation if claim is not None else None
+        is_other = instead is None or (allocation and allocation.devices != instead.devices)
+        if claim is not None and is_other and not self._journal.recording:
+            self.given_back.append(claim)
 
     @property
     def has_assumptions(self) -> bool:

@@ -88,3 +88,23 @@ def test_of_pods_that_are_alike_each_waits_for_its_own_claim(number: int) -> Non
     assert [own.metadata.name] == [
         write.name for write in patches(engine.step(Observed(WatchType.ADDED, own), 30 * S))
     ]
+
+
+def test_a_late_answer_is_about_its_own_attempt_alone() -> None:
+    """The claim was deleted and made again, and decided about anew, before it came."""
+    first = claiming("p0", "c0")
+    engine, writes = engine_with(first)
+    (finalizer,) = patches(writes)
+    shown = with_finalizer(C0, "2")
+    (status,) = patches(engine.step(WriteOk(finalizer.id, "2"), S) + engine.step(shown, S), "c0")
+    engine.step(Observed(WatchType.DELETED, first), 2 * S)
+    (again,) = patches(engine.step(WriteFailed(status.id, 504, ""), 2 * S))
+    assert ("status", status.resource_version) == (again.subresource, again.resource_version)
+    engine.step(Observed(WatchType.DELETED, shown.object), 3 * S)
+    other = resource_claim("c0", meta={"uid": "another", "resourceVersion": "9"})
+    writes = engine.step(Observed(WatchType.ADDED, other), 3 * S)
+    writes += engine.step(Observed(WatchType.ADDED, claiming("p2", "c0")), 3 * S)
+    assert ["another"] == [write.uid for write in patches(writes)]
+    writes = engine.step(WriteFailed(again.id, 409, "conflict"), 4 * S)
+    writes += engine.step(Observed(WatchType.ADDED, claiming("p1", "c1")), 4 * S)
+    assert [] == patches(writes, "c1"), "the device is decided for the new claim"

@@ -1,0 +1,35 @@
+"""No pod waits for room that is there: whatever made it has woken the pod."""
+
+from stower.engine.queue import Place
+from stower.framework.guard import PluginError
+from stower.model.kinds import Pod
+from stower.sim.checkers.checker import Checker
+
+
+class Overlooked(Checker):
+    """Asks the engine that leads, of pods that only an event would have tried again."""
+
+    law = "overlooked"
+
+    def looked(self) -> None:
+        """By what the engine itself knows. Pods that are leaving do not count for the spread of
+        others, and wake them once they are gone, as upstream."""
+        pods = self.court.server.all(Pod).values()
+        if any(pod.metadata.deletion_timestamp is not None for pod in pods):
+            return
+        for process in self.court.schedulers:
+            engine = process.engine
+            if engine is None or not engine.is_settled:
+                continue
+            for pod in self.court.server.pods_on("").values():
+                queued = engine.queue.get(pod.metadata.uid)
+                if queued is None or queued.place is not Place.UNSCHEDULABLE or queued.victims:
+                    continue
+                with engine.state.trial():
+                    try:
+                        row = engine.cycle.choose(queued.profile, queued.entry)
+                    except PluginError:
+                        continue
+                if row >= 0:
+                    where = engine.state.names[row]
+                    raise self.broken(f"{pod.key} would fit on {where}, and is not tried again")
