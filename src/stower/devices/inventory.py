@@ -5,7 +5,7 @@ Source: dynamic-resource-allocation pools_experimental.go (GatherPools), resourc
 KEP-5517 (what devices take of their node's own resources).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -175,13 +175,12 @@ class Part:
         self.per_device = bool(spec.per_device_node_selection)
         self.has_counters = bool(spec.shared_counters)
         self.takes_of_node = any(record.content.node_resources for record in records)
-        # Only here, and of one node: nobody else need look at it.
-        self.only_node = "" if self.has_counters else self.nodes.name or ""
+        # Of one node: nobody else need look at it.
+        self.only_node = self.nodes.name or ""
 
     def reaches(self, node: Node) -> bool:
-        """Whether a node reaches any of it. Counters belong to whoever reaches the pool."""
-        if self.has_counters:
-            return True
+        """Whether a node reaches any of its devices. Not asked of counters: they belong to whoever
+        reaches the pool."""
         if self.nodes.is_given:
             return self.nodes.include(node)
         if self.per_device:
@@ -287,6 +286,58 @@ class PoolView:
 Views = tuple[PoolView, ...]
 
 
+class Published:
+    """All that is published of a pool, and what it is to nodes: the newest generation, and older
+    ones that it replaces."""
+
+    def __init__(self, id: PoolID, parts: Iterable[Part]) -> None:
+        generations: dict[int, list[Part]] = {}
+        for part in parts:
+            generations.setdefault(part.slice.spec.pool.generation, []).append(part)
+        self.pools = [Pool(id, generations[number]) for number in sorted(generations, reverse=True)]
+        members = [part for pool in self.pools for part in pool.parts]
+        self.counters = [part for part in members if part.has_counters]
+        devices = [part for part in members if not part.has_counters]
+        self.of_nodes = [part for part in devices if part.only_node]
+        self.wide = [part for part in devices if not part.only_node]
+        # The names of those nodes that have parts of their own.
+        self.names = tuple(dict.fromkeys(part.only_node for part in self.of_nodes))
+        self._views: dict[tuple[tuple[str, ...], bool], PoolView] = {}
+        # What it is to nodes that reach none of its devices: nothing, unless something is wrong.
+        self.for_others = self._view(self.counters, True) if self.counters else None
+
+    @property
+    def newest(self) -> Pool:
+        return self.pools[0]
+
+    @property
+    def users(self) -> tuple[str, ...] | None:
+        """The names of the nodes to which it matters who uses its devices; None for any."""
+        is_wide = self.wide or (self.for_others is not None and self.for_others.records)
+        return None if is_wide else self.names
+
+    def view(self, reached: list[Part], partitionable: bool) -> PoolView | None:
+        """What it is to a node that reaches these parts, and the counters with them."""
+        return self._view([*reached, *self.counters] if partitionable else reached, partitionable)
+
+    def _view(self, parts: list[Part], partitionable: bool) -> PoolView | None:
+        """The newest generation of which there is something for the node; None where that is being
+        replaced by one of which there is not, or where there are counters alone."""
+        generation = max(part.slice.spec.pool.generation for part in parts)
+        parts = [part for part in parts if part.slice.spec.pool.generation == generation]
+        pool = next(pool for pool in self.pools if pool.generation == generation)
+        if pool is not self.newest and len(parts) != pool.count:
+            return None
+        if pool.is_sound and all(part.has_counters for part in parts):
+            return None
+        parts.sort(key=lambda part: part.slice.metadata.name)
+        key = (tuple(part.slice.metadata.name for part in parts), partitionable)
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = PoolView(pool, tuple(parts), partitionable)
+        return view
+
+
 class Inventory:
     """All pools, kept up to date with the slices and taint rules of the state."""
 
@@ -298,10 +349,10 @@ class Inventory:
         self._read: dict[str, tuple[ResourceSlice, object]] = {}
         self._contents: dict[bytes, Content] = {}
         self.pools: dict[PoolID, Pool] = {}  # the newest generation of each
-        self._older: dict[tuple[PoolID, int], Pool] = {}
+        self._published: dict[PoolID, Published] = {}
         self._by_node: dict[str, list[Part]] = {}
         self._wide: list[Part] = []
-        self._views: dict[tuple[PoolID, tuple[str, ...], bool], PoolView] = {}
+        self._for_others: dict[PoolID, PoolView] = {}
 
     def refresh(self) -> int:
         """Read what has changed. Returns the generation of what there is."""
@@ -325,25 +376,21 @@ class Inventory:
             del self._read[name]
         self._parts = parts
         self._takes_of_node = any(part.takes_of_node for part in parts.values())
-        of_pools: dict[tuple[PoolID, int], list[Part]] = {}
+        of_pools: dict[PoolID, list[Part]] = {}
+        for part in parts.values():
+            spec = part.slice.spec
+            of_pools.setdefault((spec.driver, spec.pool.name), []).append(part)
+        self._published = {id: Published(id, members) for id, members in of_pools.items()}
+        self.pools = {id: published.newest for id, published in self._published.items()}
         self._by_node = {}
         self._wide = []
-        for _, part in sorted(parts.items()):
-            spec = part.slice.spec
-            id = (spec.driver, spec.pool.name)
-            of_pools.setdefault((id, spec.pool.generation), []).append(part)
-            if part.only_node:
+        self._for_others = {}
+        for id, published in self._published.items():
+            for part in published.of_nodes:
                 self._by_node.setdefault(part.only_node, []).append(part)
-            else:
-                self._wide.append(part)
-        self.pools = {}
-        self._older = {}
-        self._views.clear()
-        for (id, _), members in sorted(of_pools.items(), key=lambda item: item[0]):
-            if id in self.pools:
-                old = self.pools[id]
-                self._older[id, old.generation] = old
-            self.pools[id] = Pool(id, members)
+            self._wide += published.wide
+            if published.for_others is not None:
+                self._for_others[id] = published.for_others
 
     def _part(self, slice_: ResourceSlice, rules: tuple[Any, ...]) -> Part:
         spec = slice_.spec
@@ -374,44 +421,22 @@ class Inventory:
     def views(self, node: Node, partitionable: bool = True) -> Views:
         """The pools that a node reaches, in the order in which they are tried: by driver and pool,
         those with devices that must be bound last."""
-        found: dict[PoolID, list[Part]] = {}
+        reached: dict[PoolID, list[Part]] = {}
         wide = (part for part in self._wide if part.reaches(node))
         for part in (*self._by_node.get(node.metadata.name, ()), *wide):
-            if not partitionable and (part.per_device or part.has_counters):
-                continue
-            spec = part.slice.spec
-            found.setdefault((spec.driver, spec.pool.name), []).append(part)
-        views = (self._view(id, parts, partitionable) for id, parts in found.items())
-        known = (view for view in views if view is not None)
+            if partitionable or not part.per_device:
+                spec = part.slice.spec
+                reached.setdefault((spec.driver, spec.pool.name), []).append(part)
+        found = [self._published[id].view(parts, partitionable) for id, parts in reached.items()]
+        if partitionable:
+            found += [view for id, view in self._for_others.items() if id not in reached]
+        known = (view for view in found if view is not None)
         return tuple(sorted(known, key=lambda view: (view.binds, view.pool.id)))
 
-    def _view(self, id: PoolID, parts: list[Part], partitionable: bool) -> PoolView | None:
-        """The newest generation of which there is something for the node; None where that is being
-        replaced by one of which there is not, or where there are counters alone."""
-        generation = max(part.slice.spec.pool.generation for part in parts)
-        parts = [part for part in parts if part.slice.spec.pool.generation == generation]
-        pool = self.pools[id]
-        if pool.generation != generation:
-            pool = self._older[id, generation]
-            if len(parts) != pool.count:
-                return None
-        if pool.is_sound and all(part.has_counters for part in parts):
-            return None
-        parts.sort(key=lambda part: part.slice.metadata.name)
-        key = (id, tuple(part.slice.metadata.name for part in parts), partitionable)
-        view = self._views.get(key)
-        if view is None:
-            view = self._views[key] = PoolView(pool, tuple(parts), partitionable)
-        return view
-
-    def nodes_of(self, pool: PoolID) -> list[str] | None:
+    def nodes_of(self, pool: PoolID) -> Sequence[str] | None:
         """The names of the nodes that reach a pool, where only those that are named can."""
-        known = self.pools.get(pool)
-        if known is None:
-            return []
-        if any(not part.only_node for part in known.parts):
-            return None
-        return [part.only_node for part in known.parts]
+        known = self._published.get(pool)
+        return known.users if known is not None else ()
 
     def takes_of_node(self) -> bool:
         """Whether any device takes some of its node's own resources."""
@@ -421,8 +446,8 @@ class Inventory:
     def record(self, pool: PoolID, device: str) -> Record | None:
         """A device: of the newest generation that has it, where one is being replaced."""
         self.refresh()
-        older = [old for (id, _), old in self._older.items() if id == pool]
-        known = [self.pools[pool], *reversed(older)] if pool in self.pools else []
+        published = self._published.get(pool)
+        known = published.pools if published is not None else ()
         return next((found for p in known if (found := p.records.get(device)) is not None), None)
 
     def all_records(self) -> Iterator[Record]:

@@ -243,7 +243,8 @@ class Book:
 
     def _pools(self, views: Views) -> Iterator[tuple[PoolID, tuple[tuple[str, Content, int], ...]]]:
         for view in views:
-            if self._inventory.nodes_of(view.pool.id) is not None:
+            # Nor is it known of partitions what is left of them: that depends on the others.
+            if self._inventory.nodes_of(view.pool.id) is not None and not view.pool.counters:
                 yield (
                     view.pool.id,
                     tuple(
