@@ -1,7 +1,8 @@
 """Which nodes have devices for a set of claims, kept up to date row by row.
 
 Equal claims share one column, as equal pods share one evaluation. A row is looked at again when its
-node has changed, or something was taken or given back in a pool that it reaches.
+node has changed, or something was taken or given back in a pool that it reaches; of rows that are
+alike, one is searched.
 """
 
 from collections.abc import Sequence
@@ -10,12 +11,12 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
+from stower.devices.alike import OWN, Alike
 from stower.devices.allocator import GaveUp, Given_, Prefer, allocate
 from stower.devices.changed_rows import ChangedRows
-from stower.devices.inventory import Inventory, Views
+from stower.devices.inventory import Views
 from stower.devices.requests import AllocationError, ClaimPlan, plan_of
 from stower.framework.device_gates import DeviceGates
-from stower.model.kinds import Node
 from stower.model.kinds.resource_claim import ResourceClaim
 from stower.state.arrays import Ints, grown
 from stower.state.cluster import ClusterState
@@ -28,6 +29,7 @@ GAVE_UP: Final = 3
 
 COLUMNS_MAX: Final = 256  # distinct sets of claims that are remembered
 PLANS_MAX: Final = 4096
+ANSWERS_MAX: Final = 4096  # of one column, 100 bytes each
 _encode = msgspec.json.Encoder().encode
 
 
@@ -42,13 +44,14 @@ class Rules(NamedTuple):
 class Column:
     """One set of claims: a code for each row, and what is wrong with some of them."""
 
-    __slots__ = ("changed", "codes", "errors", "plans")
+    __slots__ = ("answers", "changed", "codes", "errors", "plans")
 
     def __init__(self, plans: tuple[ClaimPlan, ...], state: ClusterState) -> None:
         self.plans = plans
         self.codes: Ints = np.full(state.capacity, NO_DEVICES)
         self.errors: dict[int, AllocationError] = {}
         self.changed = ChangedRows(state.devices)
+        self.answers: dict[int, int] = {}  # codes by what rows are alike in, see Alike
 
 
 class Fits:
@@ -56,22 +59,21 @@ class Fits:
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
-        self._inventory = devices.part(Inventory)
+        self._alike = {gate: Alike(devices, gate) for gate in (False, True)}  # by `partitionable`
         self._columns: dict[tuple[object, ...], Column] = {}
         self._plans: dict[tuple[object, ...], ClaimPlan] = {}
-        self._views: dict[int, tuple[int, Node, Views]] = {}
 
     def plans(self, claims: Sequence[ResourceClaim], rules: Rules) -> tuple[ClaimPlan, ...]:
         """What the claims ask for. Raises AllocationError."""
         found = []
         for index, claim in enumerate(claims):
             key = (_encode(claim.spec.devices), index, self._devices.class_generation, rules.gates)
-            plan = self._plans.get(key)
+            plan = self._plans.pop(key, None)
             if plan is None:
                 plan = plan_of(claim, index, self._devices.classes, rules.gates)
                 if len(self._plans) >= PLANS_MAX:
-                    self._plans.clear()
-                self._plans[key] = plan
+                    del self._plans[next(iter(self._plans))]  # the least recently used
+            self._plans[key] = plan
             found.append(plan)
         return tuple(found)
 
@@ -80,11 +82,12 @@ class Fits:
         row alone only where the claims can be met on no other."""
         plans = self.plans(claims, rules)
         key = (tuple(map(id, plans)), rules.gates, rules.steps_max, rules.prefer)
-        column = self._columns.get(key)
+        column = self._columns.pop(key, None)
         if column is None:
+            column = Column(plans, state)
             if len(self._columns) >= COLUMNS_MAX:
-                self._columns.clear()
-            column = self._columns[key] = Column(plans, state)
+                del self._columns[next(iter(self._columns))]  # the least recently used
+        self._columns[key] = column
         self._refresh(column, state, rules)
         if column.errors:
             fits = (column.codes == FITS).any()
@@ -104,38 +107,32 @@ class Fits:
             rows = [row for row in changed if state.present[row]]
             for row in changed:
                 column.errors.pop(row, None)
-        # Nodes that reach the same pools, and these alone, have the same answer.
-        known: dict[Views, int] = {}
+        alike = self._alike[rules.gates.partitionable].numbers(state)
+        answers = column.answers
         for row in rows:
-            try:
-                column.codes[row] = self.code(column.plans, state, row, rules, known)
-            except AllocationError as error:
-                column.codes[row] = NO_DEVICES
-                column.errors[row] = error
+            number = alike[row]
+            code = answers.get(number)
+            if code is None:
+                try:
+                    code = self.code(column.plans, state, row, rules)
+                except AllocationError as error:  # not for others: it may name the devices
+                    column.codes[row] = NO_DEVICES
+                    column.errors[row] = error
+                    continue
+                if number != OWN:
+                    if len(answers) >= ANSWERS_MAX:
+                        answers.clear()
+                    answers[number] = code
+            column.codes[row] = code
 
     def views(self, state: ClusterState, row: int, rules: Rules) -> Views:
         """The pools that the row's node reaches."""
-        node = state.node_at(row)
-        generation = self._inventory.refresh()
-        known = self._views.get(row)
-        if known is None or known[0] != generation or known[1] is not node:
-            views = self._inventory.views(node, rules.gates.partitionable)
-            known = self._views[row] = (generation, node, views)
-        return known[2]
+        return self._alike[rules.gates.partitionable].views(state, row)
 
     def code(
-        self,
-        plans: tuple[ClaimPlan, ...],
-        state: ClusterState,
-        row: int,
-        rules: Rules,
-        known: dict[Views, int] | None = None,
+        self, plans: tuple[ClaimPlan, ...], state: ClusterState, row: int, rules: Rules
     ) -> int:
         """Whether the row has devices. Raises AllocationError where something is wrong."""
-        views = self.views(state, row, rules)
-        is_own = any(view.chooses_nodes for view in views)
-        if known is not None and not is_own and views in known:
-            return known[views]
         code = FITS
         try:
             if self.given(plans, state, row, rules) is None:
@@ -146,8 +143,6 @@ class Fits:
             if not error.on_node_only:
                 raise
             code = INVALID_POOLS
-        if known is not None and not is_own:
-            known[views] = code
         return code
 
     def given(

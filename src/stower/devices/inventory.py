@@ -272,6 +272,12 @@ class PoolView:
         self.chooses_nodes = any(record.nodes is not None for record in self.records)
         self.binds = any(r.content.binding_conditions is not None for r in self.records)
         self.takes_of_node = any(part.takes_of_node for part in known)
+        self.likeness = (-1, -1, -1)  # what Alike has found last, and when
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Where in `records` each device is."""
+        return {record.name: place for place, record in enumerate(self.records)}
 
     def _fault(self, partitionable: bool) -> str:
         """What makes it invalid, or ""."""

@@ -113,6 +113,7 @@ class Devices:
         self.slice_generation = 0
         self.class_generation = 0
         self._used: dict[PoolID, dict[str, Use]] = {}
+        self._used_since: dict[PoolID, int] = {}
         self._held: dict[str, AllocationResult] = {}  # by claim key: what is counted for it
         self._users: dict[str, dict[str, PodEntry]] = {}  # placed pods, by claim key and uid
         # Pools in which something was taken or given back, in order; for caches to follow.
@@ -331,6 +332,10 @@ class Devices:
         """How the devices of a pool are used, by name; those that are not are left out."""
         return self._used.get(pool, {})
 
+    def use_version(self, pool: PoolID) -> int:
+        """Another one whenever that has changed; 0 where nothing is used."""
+        return self._used_since.get(pool, 0)
+
     def users(self, key: str) -> dict[str, "PodEntry"]:
         """The placed pods that use a claim."""
         return self._users.get(key, {})
@@ -404,12 +409,13 @@ class Devices:
                 left = tuple(sorted((name, n) for name, n in taken.items() if n))
                 use = Use(use.alone, use.shares + sign, left)
             if use == UNUSED:
-                del used[result.device]
-                if not used:
-                    del self._used[pool]
+                used.pop(result.device, None)
             else:
                 used[result.device] = use
             self.log.append(pool)
+            self._used_since[pool] = self.log_position
+            if not used:
+                del self._used[pool], self._used_since[pool]
         if len(self.log) > LOG_MAX:
             dropped = len(self.log) // 2
             del self.log[:dropped]
