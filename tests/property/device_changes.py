@@ -26,8 +26,9 @@ class ChangingDevices:
             self.set_node(name)
         for name in ("gpu", "any"):
             self.set_class(name)
-        for _ in range(8):
+        for _ in range(6):
             self.put_slice()
+        self.put_twins()
 
     def change(self) -> None:
         """One, or some that are only tried."""
@@ -49,7 +50,9 @@ class ChangingDevices:
     def change_objects(self) -> None:
         """One thing about devices."""
         chance = self.chance.random()
-        if chance < 0.3:
+        if chance < 0.08:
+            self.put_twins()
+        elif chance < 0.3:
             self.put_slice()
         elif chance < 0.7:
             self.put_claim()
@@ -85,7 +88,9 @@ class ChangingDevices:
 
     def rule(self) -> Json:
         """One that taints a pool or a device."""
-        what = self.chance.choice([{"pool": "a"}, {"device": "d0"}, {"driver": DRIVERS[1]}])
+        what = self.chance.choice(
+            [{"pool": "a"}, {"pool": "twin-n1"}, {"device": "d0"}, {"driver": DRIVERS[1]}]
+        )
         taint = {"key": "ill", "effect": self.chance.choice(EFFECTS)}
         name = f"rule-{self.chance.randint(0, 1)}"
         return {"metadata": {"name": name}, "spec": {"deviceSelector": what, "taint": taint}}
@@ -125,6 +130,33 @@ class ChangingDevices:
             ]
         name = f"{driver}-{pool}-{number}"
         self.put("slice", {"metadata": {"name": name}, "spec": spec}, ResourceSlice)
+
+    def put_twins(self) -> None:
+        """Pools of two nodes each that are alike, or almost: one reaches a device more, or the
+        counters of one are fewer."""
+        chance = self.chance
+        has_counters = chance.random() < 0.7
+        devices = [self.device(f"d{i}", False) for i in range(chance.randint(1, 3))]
+        for device in devices if not has_counters else ():
+            device.pop("consumesCounters", None)
+        other = {**devices[0], "name": "other"}
+        for name, beside in (("n1", "n2"), ("n3", "n4")):
+            pool = {"name": f"twin-{name}", "generation": 1, "resourceSliceCount": 2 + has_counters}
+            specs: list[Json] = [
+                {"nodeName": name, "devices": devices},
+                {"nodeName": beside, "devices": [other] if chance.random() < 0.8 else []},
+            ]
+            if has_counters:
+                units = {"units": {"value": str(chance.choice([2, 2, 1]))}}
+                specs.append({"sharedCounters": [{"name": "set", "counters": units}]})
+                specs[-1]["nodeName"] = name
+            for number in range(3):
+                meta = {"name": f"{DRIVERS[0]}-twin-{name}-{number}"}
+                if number < len(specs):
+                    spec = {"driver": DRIVERS[0], "pool": pool, **specs[number]}
+                    self.put("slice", {"metadata": meta, "spec": spec}, ResourceSlice)
+                elif f"slice/{meta['name']}" in self.known:
+                    self.state.devices.drop(self.known.pop(f"slice/{meta['name']}"))
 
     def device(self, name: str, says_where: bool) -> Json:
         """Of few kinds, so that many are alike."""

@@ -26,21 +26,22 @@ class Alike:
         self._inventory = devices.part(Inventory)
         self._partitionable = partitionable
         self._changed = ChangedRows(devices)
-        self._views: dict[int, tuple[int, Node, Views]] = {}
+        self._views: dict[int, tuple[tuple[int, int], Node, Views]] = {}
         self._rows: list[int] = []
         self._numbers: dict[object, int] = {}
         self._next = 0
-        self._numbers_max = 0
+        self._numbers_max = SPARE
         self._begun = 0  # how often all numbers were forgotten
 
     def views(self, state: ClusterState, row: int) -> Views:
         """The pools that the row's node reaches."""
         node = state.node_at(row)
-        generation = self._inventory.refresh()
+        self._inventory.refresh()
+        version = self._inventory.version_for(node)
         known = self._views.get(row)
-        if known is None or known[0] != generation or known[1] is not node:
+        if known is None or known[0] != version or known[1] is not node:
             views = self._inventory.views(node, self._partitionable)
-            known = self._views[row] = (generation, node, views)
+            known = self._views[row] = (version, node, views)
         return known[2]
 
     def numbers(self, state: ClusterState) -> list[int]:

@@ -8,7 +8,10 @@ from stower.state.devices import Devices
 class ChangedRows:
     """One reader's place in what has happened to nodes and devices."""
 
-    __slots__ = ("_devices", "_inventory", "_log_position", "_node_position", "_own", "_seen")
+    __slots__ = (
+        "_devices", "_inventory", "_log_position", "_node_position", "_own", "_reach_position",
+        "_seen",
+    )  # fmt: skip
 
     def __init__(self, devices: Devices, own: bool = False) -> None:
         """`own`: of pools, those alone count that nodes are named to reach."""
@@ -17,24 +20,29 @@ class ChangedRows:
         self._inventory = devices.part(Inventory)
         self._seen = (-1, -1)
         self._log_position = 0
+        self._reach_position = 0
         self._node_position = 0
 
     def since_last(self, state: ClusterState) -> list[int] | None:
         """The rows, each once, also those that have no node any more; None for all there are."""
-        devices, nodes = self._devices, state.node_log
-        seen = (self._inventory.refresh(), state.layout)
-        pools = devices.log_since(self._log_position)
+        devices, inventory, nodes = self._devices, self._inventory, state.node_log
+        inventory.refresh()
+        seen = (inventory.wide_version, state.layout)
+        pools = devices.log.since(self._log_position)
+        names = inventory.log.since(self._reach_position)
         start = self._node_position
-        self._log_position, self._node_position = devices.log_position, nodes.position
-        if seen != self._seen or pools is None or nodes.overrun(start):
+        self._log_position, self._reach_position = devices.log.position, inventory.log.position
+        self._node_position = nodes.position
+        if seen != self._seen or pools is None or names is None or nodes.overrun(start):
             self._seen = seen
             return None
-        if not pools and start == nodes.position:
+        if not (pools or names) and start == nodes.position:
             return []
         found = dict.fromkeys(nodes.cells(start))
+        found |= dict.fromkeys(map(state.row_of, names))
         for pool in dict.fromkeys(pools):
-            names = self._inventory.nodes_of(pool)
-            if names is None and not self._own:
+            users = inventory.nodes_of(pool)
+            if users is None and not self._own:
                 return None
-            found |= dict.fromkeys(map(state.row_of, names or ()))
+            found |= dict.fromkeys(map(state.row_of, users or ()))
         return [row for row in found if row >= 0]

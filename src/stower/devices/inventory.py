@@ -26,6 +26,7 @@ from stower.model.kinds.resource_slice import (
 )
 from stower.model.quantity import quantity_of
 from stower.model.selectors import NodeSelector, node_selector_matches
+from stower.state.change_log import ChangeLog
 from stower.state.devices import Devices, PoolID
 
 Counters = Mapping[tuple[str, str], int]  # (counter set, counter): nano-units
@@ -171,6 +172,9 @@ class Part:
         self.slice = slice_
         self.records = records
         spec = slice_.spec
+        self.name = slice_.metadata.name
+        self.pool: PoolID = (spec.driver, spec.pool.name)
+        self.generation = spec.pool.generation
         self.nodes = Nodes.of(spec)
         self.per_device = bool(spec.per_device_node_selection)
         self.has_counters = bool(spec.shared_counters)
@@ -193,8 +197,8 @@ class Pool:
 
     def __init__(self, id: PoolID, parts: list[Part]) -> None:
         self.id = id
-        self.generation = parts[0].slice.spec.pool.generation
-        self.parts = sorted(parts, key=lambda part: part.slice.metadata.name)
+        self.generation = parts[0].generation
+        self.parts = sorted(parts, key=lambda part: part.name)
         self.count = self.parts[0].slice.spec.pool.resource_slice_count
         self.is_complete = len(parts) == self.count
 
@@ -299,14 +303,14 @@ class Published:
     def __init__(self, id: PoolID, parts: Iterable[Part]) -> None:
         generations: dict[int, list[Part]] = {}
         for part in parts:
-            generations.setdefault(part.slice.spec.pool.generation, []).append(part)
+            generations.setdefault(part.generation, []).append(part)
         self.pools = [Pool(id, generations[number]) for number in sorted(generations, reverse=True)]
         members = [part for pool in self.pools for part in pool.parts]
         self.counters = [part for part in members if part.has_counters]
         devices = [part for part in members if not part.has_counters]
         self.of_nodes = [part for part in devices if part.only_node]
         self.wide = [part for part in devices if not part.only_node]
-        # The names of those nodes that have parts of their own.
+        # The names of the nodes that have parts of their own.
         self.names = tuple(dict.fromkeys(part.only_node for part in self.of_nodes))
         self._views: dict[tuple[tuple[str, ...], bool], PoolView] = {}
         # What it is to nodes that reach none of its devices: nothing, unless something is wrong.
@@ -315,6 +319,11 @@ class Published:
     @property
     def newest(self) -> Pool:
         return self.pools[0]
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it may be something to any node."""
+        return bool(self.wide) or self.for_others is not None
 
     @property
     def users(self) -> tuple[str, ...] | None:
@@ -329,15 +338,15 @@ class Published:
     def _view(self, parts: list[Part], partitionable: bool) -> PoolView | None:
         """The newest generation of which there is something for the node; None where that is being
         replaced by one of which there is not, or where there are counters alone."""
-        generation = max(part.slice.spec.pool.generation for part in parts)
-        parts = [part for part in parts if part.slice.spec.pool.generation == generation]
+        generation = max(part.generation for part in parts)
+        parts = [part for part in parts if part.generation == generation]
         pool = next(pool for pool in self.pools if pool.generation == generation)
         if pool is not self.newest and len(parts) != pool.count:
             return None
         if pool.is_sound and all(part.has_counters for part in parts):
             return None
-        parts.sort(key=lambda part: part.slice.metadata.name)
-        key = (tuple(part.slice.metadata.name for part in parts), partitionable)
+        parts.sort(key=lambda part: part.name)
+        key = (tuple(part.name for part in parts), partitionable)
         view = self._views.get(key)
         if view is None:
             view = self._views[key] = PoolView(pool, tuple(parts), partitionable)
@@ -349,54 +358,93 @@ class Inventory:
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
-        self._generation = -1
-        self._takes_of_node = False
+        self._seen = (-1, -1)  # generations: of slices and rules, of rules
+        self._position = 0  # in the log of slices
         self._parts: dict[str, Part] = {}  # by slice name
-        self._read: dict[str, tuple[ResourceSlice, object]] = {}
+        self._of_pools: dict[PoolID, dict[str, Part]] = {}  # the same by pool
+        self._taking = 0  # parts with devices that take of their node's own resources
         self._contents: dict[bytes, Content] = {}
         self.pools: dict[PoolID, Pool] = {}  # the newest generation of each
         self._published: dict[PoolID, Published] = {}
-        self._by_node: dict[str, list[Part]] = {}
-        self._wide: list[Part] = []
+        self._by_node: dict[str, dict[str, Part]] = {}
+        self._wide: dict[str, Part] = {}
         self._for_others: dict[PoolID, PoolView] = {}
+        # Versions of what nodes reach: the count of changes at the last one, of what is wide, and
+        # of what is for one node. The log has the names of these.
+        self._changes = 0
+        self.wide_version = 0
+        self._versions: dict[str, int] = {}
+        self.log: ChangeLog[str] = ChangeLog()
 
-    def refresh(self) -> int:
-        """Read what has changed. Returns the generation of what there is."""
+    def refresh(self) -> None:
+        """Read what has changed."""
         devices = self._devices
-        if self._generation != devices.slice_generation:
-            self._generation = devices.slice_generation
-            self._rebuild()
-        return self._generation
+        seen = (devices.slice_generation, devices.rule_generation)
+        if seen == self._seen:
+            return
+        names = devices.slice_log.since(self._position)
+        is_all = names is None or seen[1] != self._seen[1]
+        self._position = devices.slice_log.position
+        pools: dict[PoolID, None] = {}
+        rules = tuple(rule for _, rule in sorted(devices.rules.items()))
+        for name in dict.fromkeys([*self._parts, *devices.slices] if is_all else names or ()):
+            pools |= dict.fromkeys(self._read(name, rules, seen[1] != self._seen[1]))
+        self._seen = seen
+        for pool in pools:
+            self._publish(pool)
 
-    def _rebuild(self) -> None:
-        rules = tuple(rule for _, rule in sorted(self._devices.rules.items()))
-        parts: dict[str, Part] = {}
-        for name, slice_ in self._devices.slices.items():
-            known = self._parts.get(name)
-            read = self._read.get(name)
-            if known is None or read is None or read[0] is not slice_ or read[1] != rules:
-                known = self._part(slice_, rules)
-                self._read[name] = (slice_, rules)
-            parts[name] = known
-        for name in self._parts.keys() - parts.keys():
-            del self._read[name]
-        self._parts = parts
-        self._takes_of_node = any(part.takes_of_node for part in parts.values())
-        of_pools: dict[PoolID, list[Part]] = {}
-        for part in parts.values():
-            spec = part.slice.spec
-            of_pools.setdefault((spec.driver, spec.pool.name), []).append(part)
-        self._published = {id: Published(id, members) for id, members in of_pools.items()}
-        self.pools = {id: published.newest for id, published in self._published.items()}
-        self._by_node = {}
-        self._wide = []
-        self._for_others = {}
-        for id, published in self._published.items():
-            for part in published.of_nodes:
-                self._by_node.setdefault(part.only_node, []).append(part)
-            self._wide += published.wide
-            if published.for_others is not None:
-                self._for_others[id] = published.for_others
+    def _read(self, name: str, rules: tuple[Any, ...], again: bool) -> list[PoolID]:
+        """A slice that may have changed. Returns the pools that it was in and is in, if it has."""
+        old, slice_ = self._parts.get(name), self._devices.slices.get(name)
+        if not again and old is not None and old.slice is slice_:
+            return []
+        new = None if slice_ is None else self._part(slice_, rules)
+        changed = []
+        if old is not None:
+            changed.append(old.pool)
+            del self._parts[name], self._of_pools[old.pool][name]
+            self._taking -= old.takes_of_node
+        if new is not None:
+            changed.append(new.pool)
+            self._parts[name] = new
+            self._of_pools.setdefault(new.pool, {})[name] = new
+            self._taking += new.takes_of_node
+        return changed
+
+    def _publish(self, id: PoolID) -> None:
+        """A pool some of whose slices have changed."""
+        old, new = self._published.pop(id, None), None
+        if old is not None:
+            for part in old.of_nodes:
+                del self._by_node[part.only_node][part.name]
+            for part in old.wide:
+                del self._wide[part.name]
+            self._for_others.pop(id, None)
+            del self.pools[id]
+        if self._of_pools[id]:
+            new = self._published[id] = Published(id, self._of_pools[id].values())
+            for part in new.of_nodes:
+                self._by_node.setdefault(part.only_node, {})[part.name] = part
+            for part in new.wide:
+                self._wide[part.name] = part
+            if new.for_others is not None:
+                self._for_others[id] = new.for_others
+            self.pools[id] = new.newest
+        else:
+            del self._of_pools[id]
+        self._changes += 1
+        both = [published for published in (old, new) if published is not None]
+        if any(published.is_wide for published in both):
+            self.wide_version = self._changes
+        for name in dict.fromkeys(name for published in both for name in published.names):
+            self.log.add(name)
+            self._versions[name] = self._changes
+            if not self._by_node[name]:
+                del self._by_node[name], self._versions[name]
+
+    def version_for(self, node: Node) -> tuple[int, int]:
+        """Another one when what the node reaches may be another."""
+        return self.wide_version, self._versions.get(node.metadata.name, 0)
 
     def _part(self, slice_: ResourceSlice, rules: tuple[Any, ...]) -> Part:
         spec = slice_.spec
@@ -428,11 +476,10 @@ class Inventory:
         """The pools that a node reaches, in the order in which they are tried: by driver and pool,
         those with devices that must be bound last."""
         reached: dict[PoolID, list[Part]] = {}
-        wide = (part for part in self._wide if part.reaches(node))
-        for part in (*self._by_node.get(node.metadata.name, ()), *wide):
+        wide = (part for part in self._wide.values() if part.reaches(node))
+        for part in (*self._by_node.get(node.metadata.name, {}).values(), *wide):
             if partitionable or not part.per_device:
-                spec = part.slice.spec
-                reached.setdefault((spec.driver, spec.pool.name), []).append(part)
+                reached.setdefault(part.pool, []).append(part)
         found = [self._published[id].view(parts, partitionable) for id, parts in reached.items()]
         if partitionable:
             found += [view for id, view in self._for_others.items() if id not in reached]
@@ -447,7 +494,7 @@ class Inventory:
     def takes_of_node(self) -> bool:
         """Whether any device takes some of its node's own resources."""
         self.refresh()
-        return self._takes_of_node
+        return self._taking > 0
 
     def record(self, pool: PoolID, device: str) -> Record | None:
         """A device: of the newest generation that has it, where one is being replaced."""

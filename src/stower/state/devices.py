@@ -27,6 +27,7 @@ from stower.model.kinds.resource_claim import (
 )
 from stower.model.kinds.resource_slice import QuantityText, ResourceSlice
 from stower.model.quantity import quantity_of
+from stower.state.change_log import ChangeLog
 from stower.state.class_resources import classes_by_resource
 from stower.state.journal import Journal
 
@@ -111,14 +112,15 @@ class Devices:
         self.generation = 0
         # Grow with a change of what there is, or of what may be chosen.
         self.slice_generation = 0
+        self.rule_generation = 0
         self.class_generation = 0
         self._used: dict[PoolID, dict[str, Use]] = {}
         self._used_since: dict[PoolID, int] = {}
         self._held: dict[str, AllocationResult] = {}  # by claim key: what is counted for it
         self._users: dict[str, dict[str, PodEntry]] = {}  # placed pods, by claim key and uid
-        # Pools in which something was taken or given back, in order; for caches to follow.
-        self.log: list[PoolID] = []
-        self._log_start = 0
+        # Pools in which something was taken or given back, and the names of slices that changed.
+        self.log: ChangeLog[PoolID] = ChangeLog()
+        self.slice_log: ChangeLog[str] = ChangeLog()
         self._parts: dict[type, object] = {}
 
     def part(self, kind: type[Part]) -> Part:
@@ -157,12 +159,14 @@ class Devices:
             self.groups[obj.metadata.key] = obj
         elif isinstance(obj, ResourceSlice):
             self.slices[name] = obj
+            self.slice_log.add(name)
             self.slice_generation += 1
         elif isinstance(obj, DeviceClass):
             self.classes[name] = obj
             self.class_generation += 1
         else:
             self.rules[name] = obj
+            self.rule_generation += 1
             self.slice_generation += 1
 
     def drop(self, obj: DeviceObject) -> None:
@@ -184,12 +188,14 @@ class Devices:
             self.groups.pop(obj.metadata.key, None)
         elif isinstance(obj, ResourceSlice):
             self.slices.pop(name, None)
+            self.slice_log.add(name)
             self.slice_generation += 1
         elif isinstance(obj, DeviceClass):
             self.classes.pop(name, None)
             self.class_generation += 1
         else:
             self.rules.pop(name, None)
+            self.rule_generation += 1
             self.slice_generation += 1
 
     def _overrules(self, obj: ResourceClaim, assumed: ResourceClaim) -> bool:
@@ -342,12 +348,11 @@ class Devices:
 
     def log_since(self, position: int) -> list[PoolID] | None:
         """The pools that have changed since; None where that is not remembered any more."""
-        start = position - self._log_start
-        return self.log[start:] if start >= 0 else None
+        return self.log.since(position)
 
     @property
     def log_position(self) -> int:
-        return self._log_start + len(self.log)
+        return self.log.position
 
     def come(self, entry: "PodEntry") -> None:
         """A pod with claims was placed."""
@@ -412,17 +417,10 @@ class Devices:
                 used.pop(result.device, None)
             else:
                 used[result.device] = use
-            self.log.append(pool)
-            self._used_since[pool] = self.log_position
+            self.log.add(pool)
+            self._used_since[pool] = self.log.position
             if not used:
                 del self._used[pool], self._used_since[pool]
-        if len(self.log) > LOG_MAX:
-            dropped = len(self.log) // 2
-            del self.log[:dropped]
-            self._log_start += dropped
-
-
-LOG_MAX: Final = 65536
 
 
 def extended_owner(claim: ResourceClaim) -> str:

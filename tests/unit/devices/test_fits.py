@@ -11,7 +11,15 @@ from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import ResourceClaim, ResourceSlice
 from stower.state.cluster import ClusterState
 from tests.builders import make_node
-from tests.device_builders import GPU, device, device_class, device_slice, request, resource_claim
+from tests.device_builders import (
+    GPU,
+    device,
+    device_class,
+    device_slice,
+    request,
+    resource_claim,
+    taint_rule,
+)
 
 RULES = Rules(DeviceGates(), 10_000, None)
 NODES = tuple(f"n{i}" for i in range(10))
@@ -107,6 +115,43 @@ def test_what_others_draw_from_the_counters_of_a_pool_is_looked_at() -> None:
     status = {"allocation": {"devices": {"results": [result]}}}
     state.devices.put(resource_claim("other", status=status))
     assert {"n0": NO_DEVICES, "n1": NO_DEVICES} == fits.asked(resource_claim(), state)[0]
+
+
+def test_what_others_have_drawn_tells_nodes_apart_whose_own_devices_are_free() -> None:
+    state = ClusterState()
+    state.devices.put(device_class())
+    for name, others in (("n0", "n1"), ("n2", "n3")):
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 3}
+        counters = [{"name": "set", "counters": {"units": {"value": "2"}}}]
+        put_part(state, f"c-{name}", sharedCounters=counters, pool=pool, allNodes=True)
+        for of, units in ((name, "1"), (others, "2" if name == "n0" else "1")):
+            state.set_node(make_node(of))
+            takes = [{"counterSet": "set", "counters": {"units": {"value": units}}}]
+            own = [device(of, consumesCounters=takes)]
+            put_part(state, of, devices=own, pool=pool, nodeName=of)
+        result = {"request": "r", "driver": GPU, "pool": name, "device": others}
+        status = {"allocation": {"devices": {"results": [result]}}}
+        state.devices.put(resource_claim(f"of-{others}", status=status))
+    codes = Searches(state.devices).asked(resource_claim(), state)[0]
+    assert {"n0": NO_DEVICES, "n1": NO_DEVICES, "n2": FITS, "n3": NO_DEVICES} == codes
+
+
+def test_counters_and_taints_tell_nodes_apart() -> None:
+    """Each of three nodes has a device for all its counters; one has fewer, one is tainted."""
+    state = ClusterState()
+    state.devices.put(device_class())
+    for name, units in (("n0", "2"), ("n1", "1"), ("n2", "2")):
+        state.set_node(make_node(name))
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 2}
+        counters = [{"name": "set", "counters": {"units": {"value": units}}}]
+        put_part(state, f"c-{name}", sharedCounters=counters, pool=pool, nodeName=name)
+        takes = [{"counterSet": "set", "counters": {"units": {"value": "2"}}}]
+        own = [device("d", consumesCounters=takes)]
+        put_part(state, name, devices=own, pool=pool, nodeName=name)
+    state.devices.put(taint_rule("ill", "NoSchedule", pool="n2"))
+    codes, searched = Searches(state.devices).asked(resource_claim(), state)
+    assert {"n0": FITS, "n1": NO_DEVICES, "n2": NO_DEVICES} == codes
+    assert ["n0", "n1", "n2"] == searched
 
 
 def put_part(state: ClusterState, name: str, **spec: Any) -> None:
