@@ -7,7 +7,8 @@ KEP-5517 (what devices take of their node's own resources).
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -29,6 +30,7 @@ from stower.model.selectors import NodeSelector, node_selector_matches
 from stower.state.change_log import ChangeLog
 from stower.state.devices import Devices, PoolID
 
+MATCHES_MAX: Final = 1_024  # answers of one device to selectors; more than are in use at a time
 Counters = Mapping[tuple[str, str], int]  # (counter set, counter): nano-units
 
 
@@ -66,6 +68,8 @@ class Content:
         key = (expression, list_attributes)
         found = self._matches.get(key)
         if found is None:
+            if len(self._matches) >= MATCHES_MAX:
+                self._matches.clear()
             found = self._matches[key] = self._match(expression, list_attributes)
         return found
 
@@ -363,7 +367,9 @@ class Inventory:
         self._parts: dict[str, Part] = {}  # by slice name
         self._of_pools: dict[PoolID, dict[str, Part]] = {}  # the same by pool
         self._taking = 0  # parts with devices that take of their node's own resources
-        self._contents: dict[bytes, Content] = {}
+        # Those that are in use: a device may have another one each time that it is published.
+        self._contents: WeakValueDictionary[bytes, Content] = WeakValueDictionary()
+        self._serial = 0  # never one twice: others know contents by it
         self.pools: dict[PoolID, Pool] = {}  # the newest generation of each
         self._published: dict[PoolID, Published] = {}
         self._by_node: dict[str, dict[str, Part]] = {}
@@ -469,7 +475,8 @@ class Inventory:
         key = driver.encode() + b"\0" + msgspec.json.encode(common, order="sorted")
         content = self._contents.get(key)
         if content is None:
-            content = self._contents[key] = Content(len(self._contents), driver, device)
+            content = self._contents[key] = Content(self._serial, driver, device)
+            self._serial += 1
         return content
 
     def views(self, node: Node, partitionable: bool = True) -> Views:
