@@ -1,93 +1,82 @@
-"""The inventory: what it remembers of devices, and for how long."""
+"""Pools as nodes reach them while they change, and rules that taint devices."""
 
-import gc
 from typing import Any
 
 import pytest
 
-from stower.devices import inventory as inventory_module
-from stower.devices.fits import Fits, Rules
-from stower.devices.inventory import Content, Inventory
-from stower.framework.device_gates import DeviceGates
-from stower.state.cluster import ClusterState
 from tests.builders import make_node
-from tests.device_builders import device, device_class, device_slice, resource_claim
+from tests.device_builders import (
+    GPU,
+    claiming,
+    device,
+    device_slice,
+    request,
+    resource_claim,
+    taint_rule,
+)
+from tests.device_search import counted, found, part
+from tests.unit.engine.test_devices import cluster
 
-RULES = Rules(DeviceGates(), 10_000, None)
-
-
-def serials(state: ClusterState) -> list[int]:
-    """Of the contents of all devices, in order."""
-    inventory = state.devices.part(Inventory)
-    inventory.refresh()
-    return [record.content.serial for record in inventory.all_records()]
-
-
-def count(kind: type[Any]) -> int:
-    """How many objects of a kind there are."""
-    gc.collect()
-    return sum(isinstance(obj, kind) for obj in gc.get_objects())
+NEEDS: Any = {"bindingConditions": ["a.b/attached"], "bindingFailureConditions": ["a.b/failed"]}
 
 
-def warm(degrees: int) -> dict[str, Any]:
-    """A device that says how warm it is."""
-    return device("d", attributes={"degrees": {"int": degrees}})
+def on(node: str, name: str, *devices: str, **more: Any) -> Any:
+    """A slice on a node, of a pool that has slices on other nodes too."""
+    return part(device_slice(node, *map(device, devices), pool="p"), name, **more)
 
 
-def test_what_devices_have_been_is_forgotten() -> None:
-    """A driver may write some measurement into a slice again and again."""
-    before = count(Content)
-    state = ClusterState()
-    state.set_node(make_node("n1"))
-    state.devices.put(device_class())
-    for degrees in range(50):
-        state.devices.put(device_slice("n1", warm(degrees)))
-        state.devices.part(Fits).column([resource_claim()], state, RULES)
-    assert before + 1 == count(Content)
+@pytest.mark.behaviour("S2.38")
+@pytest.mark.parametrize(("count", "expected"), [(1, ["a"]), (2, ["a"]), (3, None)])
+def test_a_pool_is_all_there_where_a_node_or_everybody_has_all_its_slices(
+    count: int, expected: list[str] | None
+) -> None:
+    slices = on("n1", "s1", "a", count=count), on("n2", "s2", "b", count=count)
+    assert expected == found(*slices, resource_claim())
 
 
-def test_a_serial_number_stands_for_one_content_for_ever() -> None:
-    state = ClusterState()
-    seen = []
-    for degrees in (1, 2, 1, 3):
-        state.devices.put(device_slice("n1", warm(degrees)))
-        seen += serials(state)
-    assert len(seen) == len({*seen})
+@pytest.mark.behaviour("S2.38")
+@pytest.mark.parametrize(("count", "expected"), [(1, ["a"]), (2, None)])
+def test_an_older_generation_is_used_where_a_node_has_all_of_it(
+    count: int, expected: list[str] | None
+) -> None:
+    """Half of it may have been replaced by the newer one, which has arrived elsewhere."""
+    old = on("n1", "s1", "a", count=count), on("n2", "s2", "b", count=count)
+    new = on("n2", "s3", "c", count=1, generation=2)
+    assert expected == found(*old, new, resource_claim())
+    assert ["c"] == found(*old, new, resource_claim(), node=make_node("n2"))
 
 
-def test_equal_devices_keep_their_content_while_one_is_left() -> None:
-    state = ClusterState()
-    state.devices.put(device_slice("n1", warm(1)))
-    state.devices.put(device_slice("n2", warm(1)))
-    (first, second) = serials(state)
-    state.devices.put(device_slice("n1", warm(2)))
-    assert [first + 1, second] == serials(state)
-    state.devices.put(device_slice("n1", warm(1)))
-    assert [first, second] == serials(state)
+@pytest.mark.parametrize(
+    ("counter", "reason"),
+    [
+        ("memory", "1 cannot allocate all claims"),
+        ("cores", "1 invalid resource pools were encountered"),
+    ],
+)
+def test_counters_that_do_not_fit_together_are_told_on_nodes_without_devices(
+    counter: str, reason: str
+) -> None:
+    """The device on n2 takes of a counter that there is, or is not."""
+    has = [{"name": "set", "counters": {"memory": {"value": "8Gi"}}}]
+    pool = (
+        part(device_slice("n2", counted("a", "1", counter), pool="p"), "devices"),
+        part(device_slice("n2", pool="p", sharedCounters=has), "counters"),
+    )
+    api = cluster(*pool, resource_claim(), claiming(), nodes=("n1",))
+    assert api.messages["p1"].startswith(f"0/1 nodes are available: {reason}.")
 
 
-def test_a_device_forgets_old_selectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory_module, "MATCHES_MAX", 3)
-    state = ClusterState()
-    state.devices.put(device_slice("n1", warm(5)))
-    serials(state)
-    (record,) = state.devices.part(Inventory).all_records()
-    of = 'device.attributes["gpu.example.com"].degrees'
-    for degrees in (4, 5, 6, 7, 5):
-        assert (degrees == 5) == record.content.match(f"{of} == {degrees}", True)
-    assert len(record.content._matches) <= 3
+@pytest.mark.behaviour("S2.35")
+def test_a_rule_taints_the_devices_of_the_pool_that_it_names() -> None:
+    slices = device_slice("n1", device("a"), pool="p"), device_slice("n1", device("b"), pool="q")
+    rule = taint_rule("sick", "NoSchedule", driver=GPU, pool="p")
+    assert ["b"] == found(*slices, rule, resource_claim())
+    assert ["a"] == found(*slices, resource_claim())
 
 
-def test_nodes_that_are_gone_are_forgotten() -> None:
-    state = ClusterState()
-    state.devices.put(device_class())
-    state.devices.put(device_slice("n1", warm(1)))
-    for number in range(20):
-        state.set_node(make_node(f"n{number}"))
-    fits = state.devices.part(Fits)
-    fits.column([resource_claim()], state, RULES)
-    for number in range(20):
-        if number != 7:
-            state.remove_node(f"n{number}")
-    fits.column([resource_claim()], state, RULES)
-    assert [state.row_of("n7")] == [*fits._alike[True]._views]
+@pytest.mark.behaviour("S2.36")
+def test_pools_with_devices_that_must_be_bound_come_last() -> None:
+    needy = device_slice("n1", device("a", **NEEDS), pool="p")
+    free = device_slice("n1", device("b"), pool="q")
+    assert ["b"] == found(needy, free, resource_claim())
+    assert ["b", "a"] == found(needy, free, resource_claim("c1", request(count=2)))
