@@ -1,0 +1,129 @@
+"""Writing a pod's claims, through the engine's one entry: what others do meanwhile."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stower.assembly import build_engine
+from stower.engine.limits import SECOND_NS as S
+from stower.engine.step import Engine
+from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
+from stower.framework.writes import PatchObject, PatchPodStatus, Write
+from stower.model.kinds import ResourceClaim
+from stower.model.kinds.resource_claim import FINALIZER
+from stower.plugins.claim_binding import CONFLICTS_MAX
+from tests.builders import make_node
+from tests.device_builders import (
+    claiming,
+    device,
+    device_class,
+    device_slice,
+    request,
+    resource_claim,
+)
+from tests.unit.engine.test_devices import cluster, given
+
+READY = {"finalizers": [FINALIZER]}  # nothing but the status has to be written
+
+
+def engine_with(*objects: Any) -> tuple[Engine, list[PatchObject]]:
+    """Two devices on n1, and these objects."""
+    engine = build_engine()
+    two = device_slice("n1", device("gpu-0"), device("gpu-1"))
+    writes = engine.step(Listed((make_node("n1"), device_class(), two, *objects)), 0)
+    return engine, patches(writes)
+
+
+def patches(writes: list[Write]) -> list[PatchObject]:
+    """What is written of claims."""
+    return [write for write in writes if isinstance(write, PatchObject)]
+
+
+def messages(writes: list[Write]) -> list[str]:
+    """What pods are told."""
+    told = [w.condition for w in writes if isinstance(w, PatchPodStatus)]
+    return [condition.message for condition in told if condition is not None]
+
+
+def seen(claim: ResourceClaim, version: str, meta: Any = None, **fields: Any) -> Observed:
+    """The claim as the API shows it from some version on."""
+    whole = msgspec.to_builtins(claim) | fields
+    whole["metadata"] |= {"resourceVersion": version, **(meta or {})}
+    return Observed(WatchType.MODIFIED, msgspec.convert(whole, ResourceClaim))
+
+
+def test_a_claim_that_is_reserved_already_is_not_held_for_longer_than_it_is_allocated() -> None:
+    """Somebody else has allocated it and reserved it for the pod."""
+    first, wanted = claiming("p0", "c0"), resource_claim("c1")
+    results = [{"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}]
+    user = {"resource": "pods", "name": "p0", "uid": first.metadata.uid}
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": [user]}
+    held = resource_claim("c0", status=status, meta=READY)
+    api = cluster(device_slice("n1", device("gpu-0")), held, first, nodes=("n1",))
+    assert ({"p0": "n1"}, []) == (api.bound, patches(api.writes))
+    assert api.engine.is_settled
+    api.remove(first)
+    api.put(resource_claim("c0", meta=READY))
+    api.put(wanted)
+    api.put(claiming("p1", "c1"))
+    assert ["n1/gpu-0"] == given(api.get(wanted))
+
+
+def test_nothing_is_written_of_a_claim_that_is_being_deleted() -> None:
+    """Nor while the answer about another claim of the pod is still to come."""
+    claims = [resource_claim(f"c{i}") for i in range(2)]
+    engine, writes = engine_with(*claims, claiming("p0", "c0", "c1"))
+    assert ["c0", "c1"] == [write.name for write in writes]
+    deleted = {**READY, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    told = engine.step(WriteOk(writes[1].id, "2"), S)
+    told += engine.step(seen(claims[1], "3", deleted), S)
+    assert [] == patches(told)
+    told = engine.step(WriteOk(writes[0].id, "2"), S)
+    assert ([], True) == (patches(told), "claim default/c1 got deleted" in messages(told)[0])
+
+
+def test_another_share_of_the_same_device_is_no_proof_that_shares_are_dropped() -> None:
+    """Another scheduler was faster; ours was not written."""
+    shared = device_slice("n1", device("gpu-0", "8Gi", shared=True))
+    claim = resource_claim("c0", request(memory="1Gi"), meta=READY)
+    engine = build_engine()
+    objects = (make_node("n1"), device_class(), shared, claim, claiming("p0", "c0"))
+    (write,) = patches(engine.step(Listed(objects), 0))
+    status = msgspec.convert(write.patch["status"], type(claim.status))
+    body: Any = msgspec.to_builtins(status)
+    body["allocation"]["devices"]["results"][0]["shareID"] = "1b4e28ba-2fa1-41d2-883f-0016d3cca427"
+    engine.step(seen(claim, "2", status=body | {"reservedFor": []}), S)
+    told = engine.step(WriteFailed(write.id, 409, "conflict"), S)
+    (message,) = messages(told)
+    assert message.endswith("claim default/c0 got allocated elsewhere in the meantime")
+
+
+def test_endless_conflicts_end_the_attempt() -> None:
+    api = cluster(device_slice("n1", device("gpu-0")), resource_claim(meta=READY), nodes=("n1",))
+    api.refuses = lambda write: 409 if isinstance(write, PatchObject) else 0
+    api.put(claiming())
+    for tries in range(1, CONFLICTS_MAX):
+        assert (tries, {}) == (len(patches(api.writes)), api.messages)
+        api.wait(4)
+    assert CONFLICTS_MAX == len(patches(api.writes))
+    assert 'running PreBind plugin "DynamicResources": refused' == api.messages["p1"]
+
+
+@pytest.mark.behaviour("S2.26")
+def test_a_lost_write_may_be_what_the_next_one_is_in_conflict_with() -> None:
+    """The pod is gone; until the claim is seen, its device is not given to anybody."""
+    first, claims = claiming("p0", "c0"), [resource_claim(f"c{i}", meta=READY) for i in range(3)]
+    others = claiming("p1", "c1"), claiming("p2", "c2")
+    engine, (write,) = engine_with(*claims, first)
+    told = engine.step(Observed(WatchType.ADDED, others[0]), S)
+    assert ["c1"] == [w.name for w in patches(told)]
+    engine.step(Observed(WatchType.DELETED, first), S)
+    engine.step(Observed(WatchType.ADDED, others[1]), S)
+    (again,) = patches(engine.step(WriteFailed(write.id, 504, ""), 2 * S))
+    assert ("c0", "1") == (again.name, again.resource_version)
+    told = engine.step(WriteFailed(again.id, 409, "conflict"), 3 * S)
+    assert [] == patches(told + engine.step(Tick(), 30 * S))
+    # It was not carried out: something else has changed.
+    told = engine.step(seen(claims[0], "2", {"labels": {"new": "label"}}), 31 * S)
+    assert ["c2"] == [w.name for w in patches(told + engine.step(Tick(), 400 * S))]
