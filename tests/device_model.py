@@ -76,6 +76,7 @@ class World:
         self.consumable, self.lists, self.taints = consumable, lists, taints
         self.devices: dict[tuple[str, str, str], tuple[Json, Json]] = {}
         self.everywhere: dict[tuple[str, str, str], Json] = {}
+        self._selected: dict[Any, bool] = {}
         for slice_ in slices:
             spec = slice_["spec"]
             for device in spec.get("devices") or ():
@@ -101,8 +102,18 @@ class World:
 
     def selects(self, id: tuple[str, str, str], request: Json) -> bool:
         """Class and selectors; a device for which one has no answer is not selected."""
+        selectors = [
+            *(self.classes[request["deviceClassName"]]["spec"].get("selectors") or ()),
+            *(request.get("selectors") or ()),
+        ]
+        key = (id, *(selector["cel"]["expression"] for selector in selectors))
+        if key not in self._selected:
+            self._selected[key] = self.matches(id, key[1:])
+        return self._selected[key]
+
+    def matches(self, id: tuple[str, str, str], expressions: tuple[str, ...]) -> bool:
+        """Whether all expressions choose it."""
         device = self.devices[id][1]
-        own_class = self.classes[request["deviceClassName"]]["spec"]
         seen = Device(
             id[0],
             {
@@ -112,8 +123,7 @@ class World:
             {n: parse_quantity(str(c["value"])) for n, c in (device.get("capacity") or {}).items()},
             bool(device.get("allowMultipleAllocations")),
         )
-        for selector in [*(own_class.get("selectors") or ()), *(request.get("selectors") or ())]:
-            expression = selector["cel"]["expression"]
+        for expression in expressions:
             try:
                 if not compile_selector(expression, Gates(self.lists)).matches(seen):
                     return False
@@ -280,8 +290,13 @@ class World:
 
     def exists(self, claims: list[Json]) -> bool:
         """Whether there is any way to give all claims what they ask for, by trying all."""
+        return self.first(claims) is not None
+
+    def first(self, claims: list[Json]) -> list[Gift] | None:
+        """The first of all ways: earlier requests, alternatives and devices count for more."""
         slots = [(n, r) for n, c in enumerate(claims) for r in c["spec"]["devices"]["requests"]]
-        return any(not self.fault(claims, gifts) for gifts in self.ways(slots, set()))
+        ways = self.ways(slots, set())
+        return next((gifts for gifts in ways if not self.fault(claims, gifts)), None)
 
     def ways(
         self, slots: list[tuple[int, Json]], held: set[tuple[str, str, str]]
