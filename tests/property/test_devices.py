@@ -142,14 +142,11 @@ def obstacles_told(world: DeviceWorld, devices: Devices, claim: Any, node: Any) 
     on = msgspec.convert(node, Node)
     views = devices.part(Inventory).views(on)
     model = model_of(world, node)
-    overdrawn = any(n < 0 for v in views for n in v.pool.free_counters(devices).values())
     (lack,) = lacking([plan], views, on, devices, gates)
     told = {(*found.record.pool, found.record.name): found.why for found in lack.devices}
     for record in (record for view in views for record in view.records):
         id = (*record.pool, record.name)
         fault = model.fault([claim], [(0, lack.alternative.name, "", id)])
-        if fault.startswith("counter") and overdrawn:
-            continue  # that another counter is overdrawn is not told
         assert bool(fault) == bool(told.get(id, "of another class")), (id, fault, told)
     return {*told.values()}
 

@@ -173,7 +173,10 @@ class _Look:
         return ""
 
     def _withdrawn(self, record: Record) -> Obstacle:
-        """The counter of which other devices have left too little."""
+        """The counter of which other devices have left too little. A pool of which more is drawn
+        than there is gives no device that draws."""
+        if record.content.counters and any(nano < 0 for nano in self.free.values()):
+            return Obstacle(record, "more is drawn of its pool's counters than there is")
         for (counter_set, name), nano in record.content.counters.items():
             left = self.free.get((counter_set, name), 0)
             if nano > left:
