@@ -1,9 +1,10 @@
-"""Driver of claims for devices: halves of GPUs, chosen by a selector, until all are given.
+"""Drivers of claims for devices, chosen by a selector: halves of GPUs, or partitions of one.
 
 Timed is everything that the engine does for a pod: its claim and itself seen, the three writes
 answered, the claim and the pod seen as they were written. What the API server does is not.
 """
 
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -22,18 +23,45 @@ from stower.model.raw import decode
 
 DRIVER: Final = "gpu.example.com"
 PER_NODE: Final = 8
+HALF: Final = {"milli": "500", "memory": "40Gi"}
 
 
-def _slice(number: int, name: str) -> ResourceSlice:
+def _shared(node: str) -> list[ResourceSlice]:
+    """GPUs of which several claims may have a part."""
     device = {
         "allowMultipleAllocations": True,
         "attributes": {"model": {"string": "a100"}},
         "capacity": {"milli": {"value": "1000"}, "memory": {"value": "80Gi"}},
     }
-    devices = [{"name": f"gpu-{i}", **device} for i in range(PER_NODE)]
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}
-    meta = {"name": f"gpu-{name}", "uid": f"slice-{number}", "resourceVersion": "1"}
+    return [_slice(node, "gpu", 1, devices=_devices(device))]
+
+
+def _partitions(node: str) -> list[ResourceSlice]:
+    """A GPU's partitions, which draw on its counters (KEP-4815): these are in a slice of their
+    own."""
+    units = {"slices": {"value": "1"}, "memory": {"value": "10Gi"}}
+    device = {
+        "attributes": {"model": {"string": "a100"}},
+        "consumesCounters": [{"counterSet": "gpu", "counters": units}],
+    }
+    whole = {"slices": {"value": f"{PER_NODE}"}, "memory": {"value": f"{10 * PER_NODE}Gi"}}
+    counters = [{"name": "gpu", "counters": whole}]
+    return [
+        _slice(node, "counters", 2, sharedCounters=counters),
+        _slice(node, "gpu", 2, devices=_devices(device)),
+    ]
+
+
+def _devices(device: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": f"gpu-{i}", **device} for i in range(PER_NODE)]
+
+
+def _slice(node: str, part: str, count: int, **what: Any) -> ResourceSlice:
+    """One of so many slices of a node's pool."""
+    name = f"{part}-{node}"
+    pool = {"name": node, "generation": 1, "resourceSliceCount": count}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, **what}
+    meta = {"name": name, "uid": name, "resourceVersion": "1"}
     return msgspec.convert({"metadata": meta, "spec": spec}, ResourceSlice)
 
 
@@ -43,11 +71,11 @@ def _class() -> DeviceClass:
     return msgspec.convert({"metadata": {"name": "gpu", "uid": "class"}, "spec": spec}, DeviceClass)
 
 
-def _claim(number: int) -> ResourceClaim:
+def _claim(number: int, **more: Any) -> ResourceClaim:
     model = {"cel": {"expression": f'device.attributes["{DRIVER}"].model == "a100"'}}
     exactly = {
         "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, "selectors": [model],
-        "capacity": {"requests": {"milli": "500", "memory": "40Gi"}},
+        **more,
     }  # fmt: skip
     meta = {
         "name": f"claim-{number}", "namespace": "default", "uid": f"claim-{number}",
@@ -66,12 +94,24 @@ def _pod(number: int) -> Pod:
 
 
 def devices(workload: BenchWorkload) -> Times:
-    """Pods with a claim each come one after another, until no device is left."""
+    """Pods with a claim each come one after another, for half of a GPU."""
+    return _placed(workload, _shared, {"capacity": {"requests": HALF}})
+
+
+def partitions(workload: BenchWorkload) -> Times:
+    """The same for partitions."""
+    return _placed(workload, _partitions, {})
+
+
+def _placed(
+    workload: BenchWorkload, slices_of: Callable[[str], list[ResourceSlice]], wanted: dict[str, Any]
+) -> Times:
     engine = build_engine()
     nodes = [decode(node_bytes(i, workload), Node) for i in range(workload.nodes)]
-    slices = [_slice(i, node.metadata.name) for i, node in enumerate(nodes)]
+    slices = [part for node in nodes for part in slices_of(node.metadata.name)]
     engine.step(Listed((_class(), *nodes, *slices)), 0)
-    todo = [(_claim(i), _pod(i)) for i in range(workload.existing + workload.arriving)]
+    count = workload.existing + workload.arriving
+    todo = [(_claim(i, **wanted), _pod(i)) for i in range(count)]
     for claim, pod in todo[: workload.existing]:
         _place(engine, claim, pod)
     settle_memory()

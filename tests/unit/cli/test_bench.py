@@ -194,6 +194,8 @@ def test_every_driver_is_known_to_the_workloads() -> None:
         ("hold", 6, 6),
         ("wake", 0, 5),
         ("churn", 4, 5),
+        ("devices", 2, 5),
+        ("partitions", 2, 5),
     ],
 )
 def test_every_driver_runs_a_tiny_workload(
