@@ -125,7 +125,10 @@ def check(seed: int, changes: int) -> dict[int, int]:
             if actual == ERROR:
                 assert ERROR in expected.values(), (seed, number, claim.metadata.name)
             else:
-                assert expected == actual, (seed, number, claim.metadata.name)
+                # Where another node will do, what is wrong with one is not told.
+                plain = {n: NO_DEVICES if c == ERROR else c for n, c in expected.items()}
+                assert plain == actual, (seed, number, claim.metadata.name)
+                assert FITS in actual.values() or ERROR not in expected.values()
             for code in expected.values():
                 seen[code] = seen.get(code, 0) + 1
     return seen
