@@ -20,6 +20,7 @@ from stower.sim.packing_policies import POLICIES
 TRACES: Final = ("openb",)
 SEEDS: Final = 10
 LOADS: Final = (90, 100, LOAD_MAX)  # % that has arrived, in the table
+LOOK_SECONDS: Final = 0.5  # between two looks at how far other processes are
 # The lists of a folder that are taken: nodes without GPUs are left out, so that either will do.
 NODE_LISTS: Final = ("openb_node_list_all_node.csv", "openb_node_list_gpu_node.csv")
 POD_LISTS: Final = ("openb_pod_list_default.csv",)
@@ -123,15 +124,35 @@ def _runs(order: Order, trace: Trace, update: OnProgress | None) -> Iterator[Run
 
             yield run_policy(trace, policy, seed, on_load)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        for number, run in enumerate(pool.imap_unordered(_one, tasks), 1):
-            if update is not None:
-                update(LOAD_MAX * number, total)
-            yield run
+    context = multiprocessing.get_context("spawn")
+    arrived = context.Value("q", 0)
+    with context.Pool(jobs, _share, (arrived,)) as pool:
+        found = pool.imap_unordered(_one, tasks)
+        for _ in tasks:
+            while True:
+                try:
+                    yield found.next(LOOK_SECONDS)
+                    break
+                except multiprocessing.TimeoutError:
+                    if update is not None:
+                        update(arrived.value, total)
+
+
+# Percents of load that have arrived in all processes together.
+_arrived: Any = None
+
+
+def _share(arrived: Any) -> None:
+    global _arrived
+    _arrived = arrived
 
 
 def _one(task: tuple[Trace, str, int]) -> Run:
-    return run_policy(*task)
+    def on_load(load: int) -> None:
+        with _arrived.get_lock():
+            _arrived.value += load > 0
+
+    return run_policy(*task, on_load)
 
 
 def _print(results: list[Result], trace: Trace, seeds: int) -> None:

@@ -169,7 +169,7 @@ class _Look:
             left = capacity.whole.nano - in_use.get(name, 0)
             if part is not None and part.nano > left:
                 text = capacity.whole.text
-                return f"{amount_like(left, text)} of {text} {name} is left for {part.text}"
+                return f"{amount_like(max(left, 0), text)} of {text} {name} is left for {part.text}"
         return ""
 
     def _withdrawn(self, record: Record) -> Obstacle:
