@@ -107,6 +107,7 @@ class Fits:
             rows = [row for row in changed if state.present[row]]
             for row in changed:
                 column.errors.pop(row, None)
+                column.codes[row] = NO_DEVICES  # also where there is no node any more
         alike = self._alike[rules.gates.partitionable].numbers(state)
         answers = column.answers
         for row in rows:

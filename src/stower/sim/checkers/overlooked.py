@@ -1,8 +1,9 @@
 """No pod waits for room that is there: whatever made it has woken the pod."""
 
 from stower.engine.queue import Place
+from stower.engine.step import Engine
 from stower.framework.guard import PluginError
-from stower.model.kinds import Pod
+from stower.plugins.inter_pod_affinity import InterPodAffinity
 from stower.sim.checkers.checker import Checker
 
 
@@ -12,18 +13,18 @@ class Overlooked(Checker):
     law = "overlooked"
 
     def looked(self) -> None:
-        """By what the engine itself knows. Pods that are leaving do not count for the spread of
-        others, and wake them once they are gone, as upstream."""
-        pods = self.court.server.all(Pod).values()
-        if any(pod.metadata.deletion_timestamp is not None for pod in pods):
-            return
+        """By what the engine itself knows."""
         for process in self.court.schedulers:
             engine = process.engine
-            if engine is None or not engine.is_settled:
+            if engine is None or not engine.is_settled or _is_anyone_leaving(engine):
                 continue
             for pod in self.court.server.pods_on("").values():
                 queued = engine.queue.get(pod.metadata.uid)
                 if queued is None or queued.place is not Place.UNSCHEDULABLE or queued.victims:
+                    continue
+                if InterPodAffinity.name in queued.refused_by:
+                    # Who has lost his last companion is the first again, and may go anywhere; that
+                    # an end may help so is no hint of upstream's, and he waits for the flush.
                     continue
                 with engine.state.trial():
                     try:
@@ -33,3 +34,10 @@ class Overlooked(Checker):
                 if row >= 0:
                     where = engine.state.names[row]
                     raise self.broken(f"{pod.key} would fit on {where}, and is not tried again")
+
+
+def _is_anyone_leaving(engine: Engine) -> bool:
+    """Pods that are being deleted do not count for the spread of others, and wake them once they
+    are gone, as upstream."""
+    pods = (entry.pod for entry in engine.state.pods.values())
+    return any(pod.metadata.deletion_timestamp is not None for pod in pods)
