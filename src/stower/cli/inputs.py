@@ -47,7 +47,6 @@ from stower.model.taints import TOLERATION_OPERATORS
 from stower.record.lines import Engine as Built
 from stower.record.reader import is_recording
 from stower.sim.made_claims import (
-    API_VERSION,
     TEMPLATE,
     ClaimTemplate,
     ClaimTemplateSpec,
@@ -69,6 +68,7 @@ _KUBECONFIG: Final = re.compile(
 )
 TABLES: Final = (".csv", ".csv.gz", ".parquet")
 SECONDS_MAX: Final = 1e9  # some thirty years
+KINDS_READ: Final = {**KIND_BY_NAME, (TEMPLATE.api_version, TEMPLATE.name): TEMPLATE}
 
 
 class Loaded(msgspec.Struct):
@@ -125,16 +125,7 @@ class _Reader:
         self, where: str, data: bytes, created_s: float | None, deleted_s: float | None
     ) -> None:
         meta = decode(data, TypeMeta)
-        kind = KIND_BY_NAME.get((meta.api_version, meta.kind))
-        if (meta.api_version, meta.kind) == (API_VERSION, TEMPLATE):
-            template = decode(data, ClaimTemplate)
-            spec = ClaimTemplateSpec(with_claim_spec_defaults(template.spec.spec))
-            template = msgspec.structs.replace(template, spec=spec)
-            _check(where, meta, template)
-            named = template.metadata
-            self.templates[f"{named.namespace or 'default'}/{named.name}"] = template
-            self.documents.append(("", data))
-            return
+        kind = KINDS_READ.get((meta.api_version, meta.kind))
         if kind is None:
             name = f"{meta.kind} ({meta.api_version})"
             self.skipped[name] = self.skipped.get(name, 0) + 1
@@ -165,6 +156,10 @@ class _Reader:
             self.pods.append((obj, created_s, deleted_s, where))
         elif isinstance(obj, PriorityClass):
             self.classes[name] = obj
+        elif isinstance(obj, ClaimTemplate):
+            spec = ClaimTemplateSpec(with_claim_spec_defaults(obj.spec.spec))
+            self.templates[key[1]] = msgspec.structs.replace(obj, spec=spec)
+            _check(where, meta, self.templates[key[1]])
         else:
             uid = obj.metadata.uid or f"{kind.name}/{key[1]}"
             named = msgspec.structs.replace(obj.metadata, namespace=namespace, uid=uid)

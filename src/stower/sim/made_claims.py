@@ -10,14 +10,11 @@ from typing import Final
 import msgspec
 
 from stower.model.defaults import with_claim_defaults
-from stower.model.kinds import Pod, ResourceClaim, ResourceSlice
+from stower.model.kinds import Kind, Pod, ResourceClaim, ResourceSlice
 from stower.model.kinds.pod import PodResourceClaimStatus
 from stower.model.kinds.resource_claim import ResourceClaimSpec, ResourceClaimStatus
 from stower.model.meta import ObjectMeta, OwnerReference
 from stower.state.devices import extended_owner
-
-API_VERSION: Final = "resource.k8s.io/v1"
-TEMPLATE: Final = "ResourceClaimTemplate"
 
 
 class ClaimTemplateSpec(msgspec.Struct, frozen=True):
@@ -31,6 +28,12 @@ class ClaimTemplate(msgspec.Struct, frozen=True):
 
     metadata: ObjectMeta
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
+
+
+# No scheduler reads it: it is for those alone who make claims.
+TEMPLATE: Final = Kind(
+    "resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates", True, ClaimTemplate
+)
 
 
 def made_claim(pod: Pod, entry: str, spec: ResourceClaimSpec) -> ResourceClaim:

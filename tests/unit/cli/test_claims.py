@@ -145,6 +145,7 @@ def changed(obj: dict[str, Any], **spec: Any) -> dict[str, Any]:
             changed(TEMPLATE, spec={"devices": {"requests": [{"name": "r"}]}}),
             "spec.spec.devices.requests[0]: Required value",
         ),
+        ({**TEMPLATE, "metadata": {}}, 'metadata.name: got "", want a name'),
     ],
 )
 def test_what_no_api_server_would_take_is_refused(
@@ -155,6 +156,13 @@ def test_what_no_api_server_would_take_is_refused(
     run = CliRunner().invoke(app, ["simulate", str(path)])
     assert (2, True) == (run.exit_code, f"{path}: " in run.stderr), run.stderr
     assert said in run.stderr
+
+
+def test_a_template_is_given_once(tmp_path: Path) -> None:
+    path = tmp_path / "twice.json"
+    path.write_text("\n".join(json.dumps(each) for each in (TEMPLATE, TEMPLATE, node("n1"))))
+    run = CliRunner().invoke(app, ["simulate", str(path)])
+    assert (2, True) == (run.exit_code, "want a name that is not in" in run.stderr)
 
 
 @pytest.mark.parametrize("mode", ["fgd", "dgf"])
