@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from stower.devices.allocator import GaveUp
 from stower.devices.best_fit import best_fit
-from stower.devices.fits import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, Fits, Rules
+from stower.devices.fits import FITS, INVALID_POOLS, NO_DEVICES, Fits, Rules
 from stower.devices.inventory import Inventory, Part
 from stower.devices.requests import AllocationError
 from stower.framework.device_gates import DeviceGates
@@ -45,15 +44,10 @@ def searched(state: ClusterState, claim: ResourceClaim) -> dict[str, int]:
     plans = fits.plans([claim], RULES)
     found = {}
     for row in state.present_rows():
-        code = FITS
         try:
-            if fits.given(plans, state, row, RULES) is None:
-                code = NO_DEVICES
-        except GaveUp:
-            code = GAVE_UP
-        except AllocationError as error:
-            code = INVALID_POOLS if error.on_node_only else ERROR
-        found[state.names[row]] = code
+            found[state.names[row]] = fits.code(plans, state, row, RULES)
+        except AllocationError:
+            found[state.names[row]] = ERROR
     return found
 
 

@@ -97,9 +97,9 @@ class _Look:
         """The devices of the class that the node reaches, those of incomplete pools too."""
         for record in (record for part in self.pool.parts for record in part.records):
             if record.reached_by.include(node):
-                others = self._not_chosen(record, self.alternative.class_selectors)
-                if others != OTHER:
-                    yield self._obstacle(record, others)
+                fault = self._not_chosen(record, self.alternative.class_selectors)
+                if fault != OTHER:
+                    yield self._obstacle(record, fault)
 
     def _obstacle(self, record: Record, fault: str) -> Obstacle:
         fault = fault or self.fault or self._not_chosen(record, self.alternative.selectors)

@@ -81,7 +81,7 @@ class ClaimBinding:
         self._asked: dict[int, tuple[str, bool]] = {}  # writes not answered: key, is it the status
         self._used: dict[str, str] = {}  # by key: the version that was written on, or refused
         self._written: dict[str, str] = {}  # by key: the version that has the status, "" unknown
-        self._unknown: dict[str, str] = {}  # by key: the version on which a write was lost
+        self._unknown: dict[str, str] = {}  # by key: the version on which the status was lost
         self._conflicts = 0
         self._refused_ns: dict[str, int] = {}  # by key: when the last write met a conflict
         self._released = False

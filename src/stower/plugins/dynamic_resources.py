@@ -381,8 +381,7 @@ class DynamicResources(Plugin):
         fits = state.devices.part(Fits)
 
         def ask(row: int) -> int:
-            more = self._extended(pod, shape, state, row)
-            wanted = [*open_claims, more[0]] if more is not None else open_claims
+            wanted, _ = self._wanted(claims, pod, shape, state, row)
             code = FITS
             if wanted:
                 try:
@@ -401,12 +400,9 @@ class DynamicResources(Plugin):
     ) -> Iterator[tuple[str, Lack]]:
         """Each request that is not met yet, with the key of its claim."""
         claims = self.claims(pod, state)
-        if isinstance(claims, str):
-            return
-        more = self._extended(pod, shape, state, row)
-        wanted = [claim for claim in claims if claim.status.allocation is None]
-        wanted += [more[0]] if more is not None else []
-        yield from lacks_of(wanted, state, row, self._rules)
+        if not isinstance(claims, str):
+            wanted, _ = self._wanted(claims, pod, shape, state, row)
+            yield from lacks_of(wanted, state, row, self._rules)
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
         """What is wrong with each device."""
@@ -458,6 +454,15 @@ class DynamicResources(Plugin):
         names = names_at(shape, state, row) if gate else ()
         return claim_for(pod, names, state.devices.resources) if names else None
 
+    def _wanted(
+        self, claims: list[ResourceClaim], pod: Pod, shape: Shape, state: ClusterState, row: int
+    ) -> tuple[list[ResourceClaim], tuple[ResourceClaim, Mappings] | None]:
+        """Of the pod's claims, those that are to be allocated on the row, the one for its extended
+        resources last; and that one with its mappings, or None."""
+        more = self._extended(pod, shape, state, row)
+        wanted = [claim for claim in claims if claim.status.allocation is None]
+        return (wanted if more is None else [*wanted, more[0]]), more
+
     def _allocations(
         self, pod: Pod, shape: Shape, state: ClusterState, row: int
     ) -> tuple[list[tuple[ResourceClaim, AllocationResult]], _Extended | None]:
@@ -466,9 +471,7 @@ class DynamicResources(Plugin):
         claims = self.claims(pod, state)
         if isinstance(claims, str):
             return [], None
-        more = self._extended(pod, shape, state, row)
-        open_claims = [claim for claim in claims if claim.status.allocation is None]
-        wanted = [*open_claims, more[0]] if more is not None else open_claims
+        wanted, more = self._wanted(claims, pod, shape, state, row)
         given = iter(self._given(wanted, shape, state, row))
         found = [(claim, claim.status.allocation or next(given)) for claim in claims]
         return found, None if more is None else (more[0], next(given), more[1])

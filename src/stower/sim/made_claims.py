@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from stower.model.defaults import with_claim_defaults
-from stower.model.kinds import Kind, Pod, ResourceClaim, ResourceSlice
+from stower.model.kinds import Kind, Pod, ResourceClaim
 from stower.model.kinds.pod import PodResourceClaimStatus
 from stower.model.kinds.resource_claim import ResourceClaimSpec, ResourceClaimStatus
 from stower.model.meta import ObjectMeta, OwnerReference
@@ -99,14 +99,3 @@ def given_back(claim: ResourceClaim, leaving: Container[str]) -> ResourceClaim |
     if left:
         status = msgspec.structs.replace(claim.status, reserved_for=left)
     return msgspec.structs.replace(claim, status=status)
-
-
-def slice_on(slice_: ResourceSlice, name: str) -> ResourceSlice:
-    """The same devices on another node."""
-    spec, old = slice_.spec, slice_.spec.node_name
-    pool = name if spec.pool.name == old else f"{spec.pool.name}-on-{name}"
-    pool_ = msgspec.structs.replace(spec.pool, name=pool)
-    meta_name = f"{slice_.metadata.name}-on-{name}"
-    meta = msgspec.structs.replace(slice_.metadata, name=meta_name, uid=meta_name)
-    spec = msgspec.structs.replace(spec, node_name=name, pool=pool_)
-    return msgspec.structs.replace(slice_, metadata=meta, spec=spec)

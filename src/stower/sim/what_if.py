@@ -23,7 +23,7 @@ from stower.model.kinds import (
 )
 from stower.model.kinds.pod import PodStatus
 from stower.sim.changes import belongs_to_node
-from stower.sim.made_claims import given_back, slice_on
+from stower.sim.made_claims import given_back
 from stower.sim.simulate import Use, run_timed, use_of
 from stower.sim.workload import Arrival, Workload
 from stower.sim.world import AGAIN, World
@@ -307,8 +307,19 @@ def _copies(
             made.append(msgspec.structs.replace(model, metadata=meta, spec=spec))
             for obj in workload.related:
                 if isinstance(obj, ResourceSlice) and obj.spec.node_name == model.metadata.name:
-                    slices.append(slice_on(obj, name))
+                    slices.append(_slice_on(obj, name))
     return made, slices
+
+
+def _slice_on(slice_: ResourceSlice, name: str) -> ResourceSlice:
+    """The same devices on another node."""
+    spec, old = slice_.spec, slice_.spec.node_name
+    pool = name if spec.pool.name == old else f"{spec.pool.name}-on-{name}"
+    pool_ = msgspec.structs.replace(spec.pool, name=pool)
+    meta_name = f"{slice_.metadata.name}-on-{name}"
+    meta = msgspec.structs.replace(slice_.metadata, name=meta_name, uid=meta_name)
+    spec = msgspec.structs.replace(spec, node_name=name, pool=pool_)
+    return msgspec.structs.replace(slice_, metadata=meta, spec=spec)
 
 
 def _commonest(nodes: Sequence[Node]) -> Node:
