@@ -39,12 +39,14 @@ from stower.live.reflect import Changes, Reflector, Views
 from stower.live.renewal import Renewal
 from stower.live.shell import Clock, ShellError, run_until, sleep_until
 from stower.live.window import IN_FLIGHT
-from stower.model.kinds import BACKGROUND, DEVICES, KINDS, Node, Pod, PodGroup
+from stower.model.kinds import BACKGROUND, DEVICES, KINDS, NEGOTIATING, Node, Pod, PodGroup
 
 log = logging.getLogger(__name__)
 
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
+# Kinds that not every server has.
+OPTIONAL: Final = (*DEVICES, *NEGOTIATING)
 # Pods that have ended hold no room.
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 # Decide for so long, then let the loop read and send.
@@ -118,7 +120,9 @@ class Scheduler:
         self.pods = reflect(PODS, Pod, LIVE_PODS)
         # Whatever else decisions depend on.
         self.related = [
-            reflect(collection_path(kind), kind.view, optional=kind.view in DEVICES)
+            reflect(
+                collection_path(kind), kind.view, optional=kind.view in (*DEVICES, *NEGOTIATING)
+            )
             for kind in KINDS
             if kind.view in BACKGROUND and (options.groups or kind.view is not PodGroup)
         ]

@@ -12,8 +12,10 @@ from stower.model.kinds.node import Node
 from stower.model.kinds.pod import Pod
 from stower.model.kinds.pod_disruption_budget import PodDisruptionBudget
 from stower.model.kinds.pod_group import PodGroup
+from stower.model.kinds.pod_scheduling import PodScheduling
 from stower.model.kinds.priority_class import PriorityClass
 from stower.model.kinds.resource_claim import ResourceClaim
+from stower.model.kinds.resource_class import ResourceClass
 from stower.model.kinds.resource_slice import ResourceSlice
 from stower.model.kinds.service import Service
 from stower.model.kinds.storage import (
@@ -60,6 +62,8 @@ KINDS: Final = (
     Kind("resource.k8s.io/v1", "DeviceClass", "deviceclasses", False, DeviceClass),
     Kind("resource.k8s.io/v1beta2", "DeviceTaintRule", "devicetaintrules", False, DeviceTaintRule),
     Kind("scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups", True, PodGroup),
+    Kind("stower.dev/v1", "ResourceClass", "resourceclasses", False, ResourceClass),
+    Kind("stower.dev/v1", "PodScheduling", "podschedulings", True, PodScheduling),
     Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", True, PodDisruptionBudget),
 )
 
@@ -78,8 +82,11 @@ STORAGE: Final = get_args(Storage)
 # What devices there are, who has them, and which groups of pods share them.
 DeviceObject = ResourceSlice | ResourceClaim | DeviceClass | DeviceTaintRule | PodGroup
 DEVICES: Final = get_args(DeviceObject)
+# What is said about devices that nobody lists.
+Negotiating = ResourceClass | PodScheduling
+NEGOTIATING: Final = get_args(Negotiating)
 # All that the scheduler listens to beside nodes and pods.
-Background = Selecting | PodDisruptionBudget | Storage | DeviceObject
+Background = Selecting | PodDisruptionBudget | Storage | DeviceObject | Negotiating
 BACKGROUND: Final = get_args(Background)
 ApiObject = Node | Pod | PriorityClass | Background
 
@@ -89,6 +96,7 @@ __all__ = [
     "KINDS",
     "KIND_BY_NAME",
     "KIND_BY_VIEW",
+    "NEGOTIATING",
     "SELECTING",
     "STORAGE",
     "ApiObject",
@@ -101,16 +109,19 @@ __all__ = [
     "DeviceTaintRule",
     "Kind",
     "Namespace",
+    "Negotiating",
     "Node",
     "PersistentVolume",
     "PersistentVolumeClaim",
     "Pod",
     "PodDisruptionBudget",
     "PodGroup",
+    "PodScheduling",
     "PriorityClass",
     "ReplicaSet",
     "ReplicationController",
     "ResourceClaim",
+    "ResourceClass",
     "ResourceSlice",
     "Selecting",
     "Service",
