@@ -30,11 +30,11 @@ PURE: Final = {
     "engine": "model state framework devices groups vms warm",
     "assembly": "model state framework devices groups vms warm plugins engine",
     "actors": "model state framework api",
+    "driver": "model state framework devices",
 }
-CORE: Final = PURE["assembly"] + " assembly actors"
+CORE: Final = PURE["assembly"] + " assembly actors driver"
 SHELLS: Final = {
     "__init__": "",
-    "driver": "model framework",
     "live": CORE,
     "apiserver": CORE + " api",
     "sim": CORE + " api",

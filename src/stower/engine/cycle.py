@@ -13,13 +13,15 @@ from stower.engine import plain
 from stower.engine.evaluation import INFEASIBLE, Evaluation, Evaluations
 from stower.engine.preemption import Preemption, Search
 from stower.engine.verdicts import Verdicts
+from stower.framework.plugin import Plugin
 from stower.framework.post_filter import Remedy
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis, Rejection
+from stower.framework.settle import Wait
 from stower.framework.writes import DeleteObject, PatchObject
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
-from stower.state.ties import pick, pod_hash
+from stower.state.ties import pick, pod_hash, tie_ranks
 
 FEW: Final = 4
 
@@ -201,6 +203,18 @@ class Cycle:
             self._failures[key] = (position, diagnosis, remedy)
         return diagnosis, remedy
 
+    def settle(self, profile: Profile, entry: PodEntry, row: int) -> tuple[Plugin, Wait] | None:
+        """What others have to agree with before the pod is bound to the row that was chosen last,
+        -1 for none; None where there is nothing."""
+        for plugin in profile.settlers:
+            if plugin.concerns(entry.shape):
+                best = self._last if row >= 0 else None
+                found = _Found(best, row, self._state, pod_hash(self._seed, entry.uid))
+                wait = plugin.settle(entry.pod, entry.shape, self._state, found)
+                if wait is not None:
+                    return plugin, wait
+        return None
+
     def candidates(self, profile: Profile, entry: PodEntry) -> "Search":
         """Where evictions would make the pod fit."""
         verdict = plain.judge(profile, self._state, entry.shape, entry.pod)
@@ -222,6 +236,29 @@ class Cycle:
             messages.append(remedy.message)
             nominate = nominate if remedy.nominate is None else remedy.nominate
         return Remedy(", ".join(messages), nominate, patches=patches)
+
+
+class _Found:
+    """What an attempt has found; see framework.settle.Found."""
+
+    def __init__(self, best: Ints | None, row: int, state: ClusterState, pod: np.uint64) -> None:
+        self._best = best
+        self._row = row
+        self._state = state
+        self._pod = pod
+
+    def ranked(self) -> list[int]:
+        """The rows that would do, the best first, equal ones as ties are broken."""
+        best = self._best
+        if best is None:
+            return []
+        rows = np.flatnonzero(best >= 0)
+        ties = tie_ranks(self._state.name_hashes[rows], self._pod)
+        ordered: list[int] = rows[np.lexsort((ties, -best[rows]))].tolist()
+        if ordered and ordered[0] != self._row:
+            ordered.remove(self._row)  # chosen for what was promised to it, or to others
+            ordered.insert(0, self._row)
+        return ordered
 
 
 _FailureKey = tuple[str, int, int, str | None]

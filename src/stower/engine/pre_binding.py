@@ -10,7 +10,7 @@ from typing import Final
 
 from stower.engine.queue import QueuedPod
 from stower.framework.plugin import Plugin
-from stower.framework.reserve import Reservation
+from stower.framework.reserve import Pinned, Reservation
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import Write
 from stower.model.kinds import ApiObject
@@ -152,6 +152,35 @@ class PreBinding:
             for _, part in waiting.parts:
                 part.release(self._state)
                 self._write(waiting, part)
+
+    def relies_on(self, uid: str) -> str:
+        """The version of the pod that its binding relies on, "" for any."""
+        waiting = self._being_bound.get(uid)
+        parts = waiting.parts if waiting is not None else ()
+        return next((p.relies_on for _, p in parts if isinstance(p, Pinned)), "")
+
+    def renew(self, uid: str) -> bool:
+        """The pod had changed when it was to be bound: what relied on it begins anew. Whether
+        there is such a part, and it does."""
+        waiting = self._being_bound.get(uid)
+        pinned = [p for _, p in waiting.parts if isinstance(p, Pinned)] if waiting else []
+        if waiting is None or not pinned or not all(part.renew(self._state) for part in pinned):
+            return False
+        del self._being_bound[uid]
+        self._waiting[uid] = waiting
+        for i, (_, part) in enumerate(waiting.parts):
+            for key in part.awaits:
+                self._by_object.setdefault(key, {})[uid] = waiting
+            due_ns = self._state.now_ns + part.timeout_ns
+            heappush(self._deadlines, (due_ns, self._next_id(), waiting, i))
+        self._look(waiting)
+        return True
+
+    def pod_changed(self, uid: str) -> None:
+        """The pod itself is known in another version."""
+        waiting = self._waiting.get(uid)
+        if waiting is not None:
+            self._look(waiting)
 
     def undo(self, uid: str) -> None:
         """The pod's binding has failed: take back what was written for it."""

@@ -170,6 +170,29 @@ class Queue:
         self._next_turn(pod)
         self._flush.push(now_ns + self._limits.unschedulable_max_ns, pod)
 
+    def wait(
+        self, pod: QueuedPod, refused_by: frozenset[str], now_ns: int, again_ns: int | None
+    ) -> None:
+        """A pod that was tried, and waits for others to agree: as `park`, but it counts as no
+        failure, and is tried again at `again_ns` at the latest."""
+        count = pod.unschedulable_count
+        self.park(pod, refused_by, now_ns)
+        pod.unschedulable_count = count
+        if again_ns is not None:
+            self.again(pod, again_ns)
+
+    def again(self, pod: QueuedPod, again_ns: int) -> None:
+        """Try an unschedulable pod again then, at the latest."""
+        self._next_turn(pod)
+        self._flush.withdraw()
+        self._flush.push(min(again_ns, pod.tried_ns + self._limits.unschedulable_max_ns), pod)
+
+    def nudge(self, pod: QueuedPod, now_ns: int) -> None:
+        """What an unschedulable pod waited for has happened: it is tried at once."""
+        if pod.place is Place.UNSCHEDULABLE and not pod.is_preempting:
+            self._leave(pod)
+            self._to_active(pod, now_ns)
+
     def _missed(self, pod: QueuedPod) -> bool:
         priority = pod.entry.pod.priority
         return len(self._meanwhile) >= MEANWHILE_MAX or any(

@@ -6,19 +6,20 @@ to send a Tick.
 """
 
 from collections.abc import Callable, Mapping
-from heapq import heappop, heappush
 from typing import Final
 
 import msgspec
 
+from stower.engine.binds import Binds
 from stower.engine.cycle import Cycle
 from stower.engine.decisions import Decision, Outcome
 from stower.engine.evictions import Evictions, told
 from stower.engine.extended_cycle import ExtendedCycle
-from stower.engine.extending import Extending, bind_error
+from stower.engine.extending import Extending
 from stower.engine.limits import Limits
 from stower.engine.pre_binding import DONE, PreBinding
 from stower.engine.queue import Queue, QueuedPod
+from stower.engine.settling import Settling
 from stower.engine.stores import StoreEvents, each
 from stower.engine.telling import POD_SCHEDULED, Telling
 from stower.framework.changes import (
@@ -47,10 +48,11 @@ from stower.framework.post_filter import Remedy
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis, Rejection
 from stower.framework.reserve import Reservation
-from stower.framework.retries import CONFLICT, UNKNOWN
-from stower.framework.writes import Bind, CallExtender, Write
+from stower.framework.retries import UNKNOWN
+from stower.framework.settle import Wait
+from stower.framework.writes import Write
 from stower.model.errors import InvalidObject, InvariantError
-from stower.model.kinds import SELECTING, Node, Pod, PodDisruptionBudget
+from stower.model.kinds import SELECTING, Node, Pod, PodDisruptionBudget, ResourceClaim
 from stower.state.cluster import ClusterState, PodEntry
 
 # No answer, or a gateway's time-out: the write may have been carried out.
@@ -77,31 +79,22 @@ class Engine:
         self.cycle = Cycle(self.state, seed)
         self.now_ns = 0
         self._next_id = 1
-        self._waiting: dict[int, tuple[QueuedPod, str]] = {}  # unanswered binds, with their node
-        self._resend: list[tuple[int, int, QueuedPod, str]] = []  # binds to send again, by time
-        # Assumed pods of which nobody knows whether they were bound, until when they are believed.
-        self._doubts: dict[str, int] = {}
         # Pods that are gone, oldest first: a late event must not bring one back.
         self._gone: dict[str, None] = {}
         self._is_held = False
         self._writes: list[Write] = []
-        self._tell = Telling(
-            self.state, self.limits, lambda write: self._writes.append(write), self._id
-        )
-        self._evictions = Evictions(
-            lambda write: self._writes.append(write), self._id, self._preempted, self._preempted_all
-        )
-        self._pre_binding = PreBinding(
-            self.state, self._id, lambda write: self._writes.append(write), self._bind,
-            self._give_up,
+        state, queue, send = self.state, self.queue, self._send
+        self._tell = Telling(state, self.limits, send, self._id)
+        self._evictions = Evictions(send, self._id, self._preempted, self._preempted_all)
+        self._pre_binding = PreBinding(state, self._id, send, self._bind, self._give_up)
+        self._binds = Binds(
+            state, queue, self.limits, self._tell, self._pre_binding, self._evictions, self._id,
+            send, self._give_up, self._take_back,
         )  # fmt: skip
-        self.extended = ExtendedCycle(
-            Extending(extenders, self.state, lambda write: self._writes.append(write), self._id),
-            self.cycle,
-            self.queue,
-            self,
-        )
-        self._stores = StoreEvents(self.state, self.queue, self._pre_binding)
+        self._settling = Settling(self._id, send, self._version, self._settled)
+        extending = Extending(extenders, state, send, self._id)
+        self.extended = ExtendedCycle(extending, self.cycle, queue, self)
+        self._stores = StoreEvents(state, queue, self._pre_binding, self._settling)
 
     def step(self, event: Event, now_ns: int) -> list[Write]:
         """Apply one event, run the cycles that it allows, return the writes in sending order.
@@ -114,10 +107,11 @@ class Engine:
         self.now_ns = self.state.now_ns = self._tell.now_ns = now_ns
         self._writes = []
         HANDLERS[type(event)](self, event)
-        self._send_again()
-        self._take_back_doubtful()
+        self._binds.send_again(self.extended)
+        self._binds.take_back_doubtful()
         if self._pre_binding:
             self._pre_binding.expire(now_ns)
+        self._settling.expire(now_ns)
         self._run_cycles()
         return self._writes
 
@@ -127,17 +121,16 @@ class Engine:
         # While an extender is asked, no other pod is tried.
         is_shut = self._is_held or self.extended.is_busy
         next_pod = None if is_shut else self.queue.next_wake_ns
-        wakes = (next_pod, self._pre_binding.next_wake_ns)
-        due = [d for d in wakes if d is not None]
-        due += [d for d, _, _, _ in self._resend[:1]]
-        due += [*self._doubts.values()][:1]
+        wakes = (next_pod, self._pre_binding.next_wake_ns, self._settling.next_wake_ns)
+        due = [d for d in wakes if d is not None] + self._binds.dues()
         return max(min(due), self.now_ns) if due else None
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing is under way: all that was decided is in the objects that were shown."""
-        open = (self._waiting, self._resend, self._doubts, self._evictions)
-        if any(open) or self._pre_binding.is_writing or self.extended.is_busy:
+        if self._binds.is_open or self._evictions or self._pre_binding.is_writing:
+            return False
+        if self._settling.is_writing or self.extended.is_busy:
             return False
         if self.state.devices.has_assumptions:
             return False
@@ -194,126 +187,56 @@ class Engine:
         each(event.objects, Node, self._node)
         each(event.objects, Pod, self._pod)
         # A list that shows a pod without the node that it was given may be older than its bind.
-        awaited = self._awaited()
+        awaited = self._binds.awaited()
         for entry in self.state.pods.values():
             if entry.assumed and entry.uid not in awaited:
-                self._doubt(entry)
+                self._binds.doubt(entry)
 
     def _on_hold(self, event: Hold) -> None:
         self._is_held = event.is_on
 
-    def _awaited(self) -> set[str]:
-        """Pods that somebody answers for still."""
-        awaited = {queued.entry.uid for queued, _ in self._waiting.values()}
-        awaited |= {queued.entry.uid for _, _, queued, _ in self._resend}
-        return awaited | {*self._pre_binding.uids()}
-
-    def _doubt(self, entry: PodEntry) -> None:
-        """Its bind may have been lost: it keeps its room for as long as a watch may need."""
-        self._doubts.setdefault(entry.uid, self.now_ns + self.limits.doubt_ns)
-
-    def _take_back_doubtful(self) -> None:
-        """Pods that no watch has shown on their node, and that nobody answers for, wait again.
-
-        Otherwise their room would stay taken for ever.
-        """
-        while self._doubts:
-            uid, due_ns = next(iter(self._doubts.items()))
-            if due_ns > self.now_ns:
-                return
-            del self._doubts[uid]
-            entry = self.state.pods.get(uid)
-            if entry is not None and entry.assumed and uid not in self._awaited():
-                self.state.forget(entry)
-                self.queue.remove(uid)
-                self._freed(entry.pod)
-                profile = self.profiles[entry.pod.spec.scheduler_name]
-                self.queue.add(QueuedPod(entry, profile, self.now_ns))
-
     def _on_tick(self, event: Tick) -> None:
         """Time alone: what is due is found by the queue."""
 
+    def _take_back(self, entry: PodEntry) -> None:
+        """No watch has shown the pod on its node: it waits again."""
+        self.state.forget(entry)
+        self.queue.remove(entry.uid)
+        self._freed(entry.pod)
+        profile = self.profiles[entry.pod.spec.scheduler_name]
+        self.queue.add(QueuedPod(entry, profile, self.now_ns))
+
     def _on_write_ok(self, event: WriteOk) -> None:
         self._tell.answered(event.id, False)
-        queued, node_name = self._waiting.pop(event.id, (None, ""))
-        if queued is None:
-            if not self._evictions.answered(event.id, 0):
-                self._pre_binding.answered(event.id, DONE, "", event.resource_version)
+        id, version = event.id, event.resource_version
+        if self._binds.done(id) or self._evictions.answered(id, 0):
             return
-        # Bound, even where it is gone by now. The entry stays assumed until the watch says so too.
-        entry = queued.entry
-        if entry.row >= 0 and self.queue.get(entry.uid) is queued:
-            self.queue.remove(entry.uid)
-        note = f"Successfully assigned {entry.pod.key} to {node_name}"
-        self._tell.event(entry.pod, "Normal", "Scheduled", "Binding", note)
+        if not self._pre_binding.answered(id, DONE, "", version):
+            self._settling.answered(id, DONE, version, self.now_ns)
 
     def _on_write_failed(self, event: WriteFailed) -> None:
         self._tell.answered(event.id, True)
-        if self._evictions.answered(event.id, event.code or UNKNOWN_OUTCOME[1]):
+        code, why = event.code or UNKNOWN, event.message or f"status {event.code}"
+        if self._evictions.answered(event.id, code):
             return
-        code = event.code or UNKNOWN
-        if self._pre_binding.answered(event.id, code, event.message or f"status {event.code}"):
+        if self._pre_binding.answered(event.id, code, why):
             return
-        queued, node_name = self._waiting.pop(event.id, (None, ""))
-        if queued is None or self.queue.get(queued.entry.uid) is not queued:
-            return
-        entry = queued.entry
-        if not entry.assumed:
-            return  # taken back meanwhile: it waits in the queue again
-        message = f'running Bind plugin "DefaultBinder": {event.message}'
-        if event.code in UNKNOWN_OUTCOME:
-            queued.bind_tries += 1
-            due_ns = self.now_ns + self.queue.delay_ns(queued.bind_tries)
-            heappush(self._resend, (due_ns, event.id, queued, node_name))
-            if queued.bind_tries == self.limits.bind_tries_silent:
-                self._tell.decide(queued, Outcome.ERROR, message=message)
-                self._tell.report(queued, "SchedulerError", message)
-            return
-        if event.code == CONFLICT and queued.bind_tries:
-            # An earlier try may have bound it: the watch will show where the pod is, or that it is
-            # gone. Until then its room stays taken.
-            self._doubt(entry)
-            return
-        self._give_up(queued, message)
+        if not self._settling.answered(event.id, code, "", self.now_ns):
+            self._binds.failed(event)
+
+    def _on_extender_answered(self, event: ExtenderAnswered) -> None:
+        if not self.extended.answered(event):
+            if self._binds.extender_answered(event, self.extended):
+                self._on_write_ok(WriteOk(event.id))
 
     def _give_up(self, queued: QueuedPod, message: str) -> None:
         """A node was found, and then something failed."""
         entry = queued.entry
-        self._doubts.pop(entry.uid, None)
+        self._binds.believe(entry.uid)
         self._pre_binding.undo(entry.uid)
         self.state.forget(entry)
         self._freed(entry.pod)
         self.fail(queued, message)
-
-    def _on_extender_answered(self, event: ExtenderAnswered) -> None:
-        if self.extended.answered(event):
-            return
-        queued, node_name = self._waiting.get(event.id, (None, ""))
-        if queued is None:
-            return
-        error = event.error or bind_error(event.body)
-        if not error:
-            self._on_write_ok(WriteOk(event.id))
-            return
-        del self._waiting[event.id]
-        if self.queue.get(queued.entry.uid) is not queued or not queued.entry.assumed:
-            return
-        if self.extended.binder_is_ignorable(queued.entry.pod):
-            self._bind(queued, node_name, extended=False)
-        else:
-            self._give_up(queued, error)
-
-    def _send_again(self) -> None:
-        """Binds of which nobody knows whether they were carried out: the same once more."""
-        while self._resend and self._resend[0][0] <= self.now_ns:
-            _, _, queued, node_name = heappop(self._resend)
-            entry = queued.entry
-            if self.queue.get(entry.uid) is not queued or not entry.assumed:
-                continue
-            if entry.is_leaving or entry in self._evictions:
-                self._doubt(entry)  # it was evicted meanwhile: the watch will say that it is gone
-            else:
-                self._bind(queued, node_name)
 
     # Objects
 
@@ -357,6 +280,7 @@ class Engine:
         except InvalidObject:
             # The API server would not have stored it: it takes no room and gets none.
             self._pod_gone(pod.metadata.uid)
+        self._settling.seen(pod, False)
 
     def _new_pod(self, pod: Pod) -> None:
         profile = self.profiles.get(pod.spec.scheduler_name)
@@ -369,15 +293,18 @@ class Engine:
 
     def _pod_on_node(self, entry: PodEntry | None, pod: Pod) -> None:
         if entry is None:
+            self._tidy(pod)
             self.state.add_placed(pod)
             if self.queue.is_waiting:
                 self._came(pod)
             return
         old, was_on = entry.pod, entry.row
+        self._tidy(pod)
         self.state.confirm(entry, pod)
         self._pre_binding.drop(entry.uid)
         self.queue.remove(entry.uid)
         self.state.nominate(entry, "")
+        self._settling.drop(entry.uid)
         if was_on >= 0 and was_on != entry.row:
             self._freed(old)  # it was assumed elsewhere
             if self.queue.is_waiting:
@@ -393,6 +320,13 @@ class Engine:
         if was_on < 0 and self.queue.is_waiting:
             self._came(pod)
 
+    def _tidy(self, pod: Pod) -> None:
+        """It has its node: what is not needed any more."""
+        profile = self.profiles.get(pod.spec.scheduler_name)
+        for plugin in profile.post_binders if profile is not None else ():
+            for write in plugin.post_bind(pod, self.state):
+                self._send(msgspec.structs.replace(write, id=self._id()))
+
     def _came(self, pod: Pod) -> None:
         """A pod holds room that did not before: others may wait for its company."""
         self.queue.wake(Happened(Change.PLACED_POD_ADDED, pod=pod), self.now_ns)
@@ -405,6 +339,7 @@ class Engine:
             return
         queued = self.queue.get(entry.uid)
         self.state.update_pending(entry, pod)
+        self._pre_binding.pod_changed(entry.uid)
         if entry.assumed and pod.metadata.deletion_timestamp is not None:
             # Its room is free; should the bind win all the same, the watch will say so.
             self.state.forget(entry)
@@ -436,6 +371,7 @@ class Engine:
             return
         held_room, promised = entry.row >= 0, entry.nominated_to
         self._pre_binding.drop(uid)
+        self._settling.drop(uid)
         self.state.remove_pod(entry)
         self.queue.remove(uid)
         if held_room:
@@ -462,6 +398,9 @@ class Engine:
             if queued.entry.pod.metadata.deletion_timestamp is not None:
                 self._skip_deleted(queued)
                 continue
+            if queued.entry.uid in self._settling:
+                self.queue.wait(queued, queued.refused_by, self.now_ns, None)
+                continue
             try:
                 if self.extended.asks(queued):
                     continue
@@ -484,6 +423,9 @@ class Engine:
 
     def assume(self, queued: QueuedPod, row: int) -> None:
         entry = queued.entry
+        if queued.profile.settlers and (found := self.cycle.settle(queued.profile, entry, row)):
+            self._settle(queued, *found)
+            return
         for plugin in queued.profile.binders:
             if plugin.bind(entry.pod):
                 break
@@ -512,6 +454,28 @@ class Engine:
         if parts:
             self._pre_binding.begun(entry.uid)
 
+    def _settle(self, queued: QueuedPod, plugin: Plugin, wait: Wait) -> None:
+        """There is a node, but others have to agree with it."""
+        self.queue.wait(queued, frozenset((plugin.name,)), self.now_ns, wait.again_ns)
+        self._settling.begin(queued.entry.uid, wait.writes)
+        self._tell.decide(queued, Outcome.UNSCHEDULABLE, message=wait.message)
+        self._tell.report(queued, "Unschedulable", wait.message, wait.nominate)
+
+    def _settled(self, uid: str) -> None:
+        queued = self.queue.get(uid)
+        if queued is not None:
+            self.queue.nudge(queued, self.now_ns)
+
+    def _version(self, view: type, namespace: str, name: str) -> str:
+        """In which an object is known that pods settle by."""
+        key = f"{namespace}/{name}"
+        if view is Pod:
+            entry = self.state.pods.get(self.state.uid_by_key.get(key, ""))
+            return entry.pod.metadata.resource_version if entry is not None else ""
+        claim = view is ResourceClaim
+        found = self.state.devices.seen_claim(key) if claim else self.state.negotiations.of(key)
+        return found.metadata.resource_version if found is not None else ""
+
     def _pre_bind(
         self, queued: QueuedPod, node_name: str, parts: list[tuple[Plugin, Reservation]]
     ) -> None:
@@ -522,24 +486,36 @@ class Engine:
         for reason, note in self._pre_binding.begin(queued, node_name, parts, self.now_ns):
             self._tell.event(queued.entry.pod, "Normal", reason, "Scheduling", note)
 
-    def _bind(self, queued: QueuedPod, node_name: str, extended: bool = True) -> None:
-        pod = queued.entry.pod
-        meta = pod.metadata
-        id = self._id()
-        self._waiting[id] = (queued, node_name)
-        binder = self.extended.binder(pod) if extended else -1
-        if binder >= 0:
-            self._writes.append(
-                CallExtender(id, binder, "bind", meta.namespace, meta.name, meta.uid, (node_name,))
-            )
-            return
-        self._writes.append(Bind(id, meta.namespace, meta.name, meta.uid, node_name))
+    def _bind(self, queued: QueuedPod, node_name: str) -> None:
+        self._binds.bind(queued, node_name, self.extended)
 
     def refuse(self, queued: QueuedPod, extended: Mapping[str, Rejection] | None = None) -> None:
         """No node will do. `extended`: those that only extenders have refused."""
         diagnosis, remedy = self.cycle.fail(queued.profile, queued.entry, extended)
+        if not remedy.victims and queued.profile.settlers:
+            found = self.cycle.settle(queued.profile, queued.entry, -1)
+            if found is not None:
+                self._settle_refused(queued, diagnosis, remedy, found[1])
+                return
         if not (remedy.victims and self.extended.asks_whom_to_spare(queued, diagnosis)):
             self.refused(queued, diagnosis, remedy)
+
+    def _settle_refused(
+        self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy, wait: Wait
+    ) -> None:
+        """No node will do, and others are told of it."""
+        remedy = msgspec.structs.replace(
+            remedy,
+            message=wait.message if wait.message not in diagnosis.message() else "",
+            nominate=wait.nominate if remedy.nominate is None else remedy.nominate,
+        )
+        count = queued.unschedulable_count
+        self.refused(queued, diagnosis, remedy)
+        self._settling.begin(queued.entry.uid, wait.writes)
+        if wait.writes:
+            queued.unschedulable_count = count  # something is being done about it
+        if wait.again_ns is not None:
+            self.queue.again(queued, wait.again_ns)
 
     def refused(self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy) -> None:
         message = diagnosis.message(remedy.message)
@@ -581,6 +557,9 @@ class Engine:
         self.queue.remove(queued.entry.uid)
         note = f"skip schedule deleting pod: {pod.key}"
         self._tell.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
+
+    def _send(self, write: Write) -> None:
+        self._writes.append(write)
 
     def _id(self) -> int:
         id = self._next_id

@@ -5,11 +5,12 @@ from typing import Any, Final
 
 from stower.engine.pre_binding import PreBinding
 from stower.engine.queue import Queue
+from stower.engine.settling import Settling
 from stower.framework.changes import STORE_CHANGES, Change, Happened
-from stower.model.kinds import DEVICES, STORAGE, ApiObject
+from stower.model.kinds import DEVICES, NEGOTIATING, STORAGE, ApiObject
 from stower.state.cluster import ClusterState
 
-STORED: Final = (*STORAGE, *DEVICES)
+STORED: Final = (*STORAGE, *DEVICES, *NEGOTIATING)
 
 
 def each(
@@ -26,10 +27,13 @@ def each(
 class StoreEvents:
     """What the engine is told of claims, and of what claims are met with."""
 
-    def __init__(self, state: ClusterState, queue: Queue, pre_binding: PreBinding) -> None:
+    def __init__(
+        self, state: ClusterState, queue: Queue, pre_binding: PreBinding, settling: Settling
+    ) -> None:
         self._state = state
         self._queue = queue
         self._pre_binding = pre_binding
+        self._settling = settling
 
     def observed(self, obj: ApiObject, gone: bool, now_ns: int) -> None:
         """One has changed. What is neither is nobody's concern."""
@@ -42,6 +46,7 @@ class StoreEvents:
         else:
             store.put(obj)
         self._pre_binding.look(obj)
+        self._settling.seen(obj, gone)
         added, updated, deleted = STORE_CHANGES[type(obj)]
         change = deleted if gone else added if old is None else updated
         if change and self._queue.is_waiting:
@@ -61,7 +66,10 @@ class StoreEvents:
         """These are all there are."""
         found = [obj for obj in objects if isinstance(obj, STORED)]
         names = {(type(o), o.metadata.namespace, o.metadata.name) for o in found}
-        for known in [*self._state.volumes.known(), *self._state.devices.known()]:
+        stores: tuple[Any, ...] = (
+            self._state.volumes, self._state.devices, self._state.negotiations
+        )  # fmt: skip
+        for known in [obj for store in stores for obj in store.known()]:
             if (type(known), known.metadata.namespace, known.metadata.name) not in names:
                 self.observed(known, True, now_ns)
         for obj in found:
@@ -73,4 +81,6 @@ class StoreEvents:
         """Where objects of the kind are kept."""
         if isinstance(obj, STORAGE):
             return self._state.volumes
+        if isinstance(obj, NEGOTIATING):
+            return self._state.negotiations
         return self._state.devices if isinstance(obj, DEVICES) else None

@@ -58,7 +58,10 @@ class Telling:
         nominated = None
         if nominate is not None:
             known = {entry.nominated_to, pod.status.nominated_node_name}
-            if known != {nominate} or queued.is_promised:
+            # Written already, and not shown yet.
+            is_told = queued.condition is not None and entry.nominated_to == nominate
+            is_told &= queued.condition == PodCondition(POD_SCHEDULED, "False", reason, message)
+            if (known != {nominate} and not is_told) or queued.is_promised:
                 nominated = nominate
             queued.is_promised = False
             self._state.nominate(entry, nominate)

@@ -21,7 +21,9 @@ from stower.model.kinds import (
     PersistentVolumeClaim,
     Pod,
     PodGroup,
+    PodScheduling,
     ResourceClaim,
+    ResourceClass,
     ResourceSlice,
     StorageClass,
     VolumeAttachment,
@@ -61,6 +63,7 @@ class Change(Flag):
     DEVICE_CLASS_CHANGED = auto()
     DEVICES_CHANGED = auto()
     POD_GROUP_CHANGED = auto()
+    NEGOTIATION_CHANGED = auto()
     OWN_TOLERATIONS = auto()
     OWN_LABELS = auto()
     OWN_SCALED_DOWN = auto()
@@ -130,6 +133,8 @@ STORE_CHANGES: Final[Mapping[type, tuple[Change, Change, Change]]] = {
     # A slice that is gone may have held others up; a rule that is gone has tainted devices.
     ResourceSlice: (Change.DEVICES_CHANGED, Change.DEVICES_CHANGED, Change.DEVICES_CHANGED),
     DeviceTaintRule: (Change.NONE, Change.DEVICES_CHANGED, Change.DEVICES_CHANGED),
+    ResourceClass: (Change.NEGOTIATION_CHANGED,) * 3,
+    PodScheduling: (Change.NEGOTIATION_CHANGED,) * 3,
     PodGroup: (Change.POD_GROUP_CHANGED, Change.POD_GROUP_CHANGED, Change.NONE),
 }
 

@@ -35,7 +35,7 @@ WAS_REMOVED: Final = (
     f'(KubeSchedulerConfiguration is version "{API_VERSION}")'
 )
 
-# kube-scheduler 1.36's default multiPoint plugins, in order, with their weights.
+# kube-scheduler 1.36's default multiPoint plugins, in order, with their weights; and one more.
 DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("SchedulingGates", 0),
     ("PrioritySort", 0),
@@ -52,6 +52,7 @@ DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),
     ("DynamicResources", 2),
+    ("NegotiatedResources", 0),  # Stower's own; without a ResourceClass it does nothing
     ("DefaultPreemption", 0),
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),

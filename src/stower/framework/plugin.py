@@ -13,7 +13,7 @@ changed). It answers with a small integer per row: 0 passes, anything else is a 
 A method that a plugin does not override is not one of its extension points.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, Final
 
@@ -26,6 +26,8 @@ from stower.framework.fixes import Fix
 from stower.framework.post_filter import Failure, Remedy
 from stower.framework.reasons import Rejection
 from stower.framework.reserve import Reservation
+from stower.framework.settle import Found, Wait
+from stower.framework.writes import DeleteObject
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints, Rows
 from stower.state.cluster import ClusterState
@@ -256,6 +258,15 @@ class Plugin:
         row; None where nothing is."""
         raise NotImplementedError
 
+    def settle(self, pod: Pod, shape: Shape, state: ClusterState, found: Found) -> Wait | None:
+        """After each attempt: what others have to agree with before the pod is bound. None where
+        nothing is in the way of that, as far as this plugin knows."""
+        raise NotImplementedError
+
+    def post_bind(self, pod: Pod, state: ClusterState) -> Sequence[DeleteObject]:
+        """PostBind: what is not needed any more, now that the pod was seen on its node."""
+        raise NotImplementedError
+
     def bind(self, pod: Pod) -> bool:
         """Bind: whether this plugin binds the pod."""
         raise NotImplementedError
@@ -280,6 +291,7 @@ class Point(Enum):
     SCORE = "score"
     RESERVE = "reserve"
     BIND = "bind"
+    POST_BIND = "postBind"
 
 
 _METHODS: Final = {
@@ -291,6 +303,7 @@ _METHODS: Final = {
     Point.SCORE: "score",
     Point.RESERVE: "reserve",
     Point.BIND: "bind",
+    Point.POST_BIND: "post_bind",
 }
 _POD_METHODS: Final = {
     Point.PRE_FILTER: "pre_filter_pod",

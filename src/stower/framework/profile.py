@@ -34,7 +34,9 @@ class Profile:
         self.filters = points[Point.FILTER]
         self.post_filters = points[Point.POST_FILTER]
         self.scores = tuple((p, self.weights[p.name]) for p in points[Point.SCORE])
+        self.settlers = tuple(p for p in self.reservers if type(p).settle is not Plugin.settle)
         self.binders = points[Point.BIND]
+        self.post_binders = points[Point.POST_BIND]
         self.plugins = {p.name: p for plugins in points.values() for p in plugins}
         self.node_filters = tuple(p for p in self.filters if p.scope is Scope.NODE)
         self.use_filters = tuple(p for p in self.filters if p.scope is Scope.USE)

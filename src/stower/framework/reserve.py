@@ -1,7 +1,7 @@
 """Reserve and PreBind: what has to come true for a chosen node before the pod is bound to it."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from stower.framework.writes import Write
 from stower.state.cluster import ClusterState
@@ -47,6 +47,16 @@ class Reservation(Protocol):
 
     def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """The pod is not bound after all: what to write to take back what was written for it."""
+
+
+@runtime_checkable
+class Pinned(Protocol):
+    """A reservation that holds only for the pod as it was."""
+
+    relies_on: str  # the pod's resourceVersion, with which it is to be bound
+
+    def renew(self, state: ClusterState) -> bool:
+        """The pod was no longer so: begin anew. False where that has been too often."""
 
 
 class Several:

@@ -11,19 +11,21 @@ from stower.model.kinds.pod import ClaimedResources, ExtendedResourceClaimStatus
 
 
 class Bind(msgspec.Struct, frozen=True, gc=False):
-    """Create the pod's binding to a node. Relies on the pod's uid."""
+    """Create the pod's binding to a node. Relies on the pod's uid, and on its resourceVersion where
+    one is given."""
 
     id: int
     namespace: str
     name: str
     uid: str
     node_name: str
+    resource_version: str = ""
 
 
 class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
     """Set a condition of the pod and, unless None, its nominated node name, and which claim its
     extended resources are met by; unless UNSET, what its claims take of its node's own resources.
-    Relies on its uid."""
+    Relies on its uid, and on its resourceVersion where one is given."""
 
     id: int
     namespace: str
@@ -33,6 +35,7 @@ class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
     nominated_node_name: str | None = None
     extended_resource_claim: ExtendedResourceClaimStatus | None = None
     claimed: tuple[ClaimedResources, ...] | msgspec.UnsetType = msgspec.UNSET
+    resource_version: str = ""
 
 
 class _OfObject(msgspec.Struct, frozen=True, gc=False):
@@ -79,6 +82,11 @@ def patch_of(
     )  # fmt: skip
 
 
+def still(obj: ApiObject, subresource: str = "", id: int = 0) -> PatchObject:
+    """Changes nothing: where it is carried out, the object is still as it was seen."""
+    return patch_of(obj, {}, subresource, id)
+
+
 class CallExtender(msgspec.Struct, frozen=True, gc=False):
     """Ask an extender about a pod; answered by ExtenderAnswered, and only by that.
 
@@ -107,7 +115,8 @@ class DeletePod(msgspec.Struct, frozen=True, gc=False):
 
 
 class CreateEvent(msgspec.Struct, frozen=True, gc=False):
-    """An Event (events.k8s.io/v1) about a pod; losing one does no harm."""
+    """An Event (events.k8s.io/v1) about an object of the apiVersion and kind in `about`; losing one
+    does no harm. `reporter`: who tells, where it is not the scheduler."""
 
     id: int
     namespace: str
@@ -118,6 +127,8 @@ class CreateEvent(msgspec.Struct, frozen=True, gc=False):
     action: str
     note: str
     at_ns: int
+    about: tuple[str, str] = ("v1", "Pod")
+    reporter: str = ""
 
 
 # What is written to the API server, and all that an engine may want done.

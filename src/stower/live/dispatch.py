@@ -155,7 +155,7 @@ class _Versioned(msgspec.Struct):
 
 def _version(write: ApiWrite, answer: Answer) -> str:
     """The version of what was written, for those who wait to see it; "" where it is not told."""
-    if not isinstance(write, ObjectWrite):
+    if not isinstance(write, ObjectWrite | PatchPodStatus):
         return ""
     try:
         return msgspec.json.decode(answer.body, type=_Versioned).metadata.resource_version

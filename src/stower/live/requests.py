@@ -71,7 +71,12 @@ def _binding(write: Bind) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"name": write.name, "namespace": write.namespace, "uid": write.uid},
+        "metadata": {
+            "name": write.name,
+            "namespace": write.namespace,
+            "uid": write.uid,
+            **_version(write),
+        },
         "target": {"apiVersion": "v1", "kind": "Node", "name": write.node_name},
     }
 
@@ -90,7 +95,12 @@ def _status_patch(write: PatchPodStatus, known: Pod | None, now: str) -> dict[st
         status["extendedResourceClaimStatus"] = write.extended_resource_claim
     if write.claimed is not msgspec.UNSET:
         status["nodeAllocatableResourceClaimStatuses"] = write.claimed or None
-    return {"metadata": {"uid": write.uid}, "status": status}
+    return {"metadata": {"uid": write.uid, **_version(write)}, "status": status}
+
+
+def _version(write: Bind | PatchPodStatus) -> dict[str, str]:
+    """The version that it relies on, where it does."""
+    return {"resourceVersion": write.resource_version} if write.resource_version else {}
 
 
 def _event(write: CreateEvent, instance: str) -> dict[str, Any]:
@@ -102,13 +112,13 @@ def _event(write: CreateEvent, instance: str) -> dict[str, Any]:
             "namespace": write.namespace,
         },
         "eventTime": micro_time_text(write.at_ns),
-        "reportingController": CONTROLLER,
+        "reportingController": write.reporter or CONTROLLER,
         "reportingInstance": instance,
         "action": write.action,
         "reason": write.reason,
         "regarding": {
-            "apiVersion": "v1",
-            "kind": "Pod",
+            "apiVersion": write.about[0],
+            "kind": write.about[1],
             "namespace": write.namespace,
             "name": write.name,
             "uid": write.uid,

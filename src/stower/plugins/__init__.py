@@ -9,6 +9,7 @@ from stower.plugins.dynamic_resources import DynamicResources
 from stower.plugins.fragmentation import Fragmentation
 from stower.plugins.image_locality import ImageLocality
 from stower.plugins.inter_pod_affinity import InterPodAffinity
+from stower.plugins.negotiated_resources import NegotiatedResources
 from stower.plugins.node_affinity import NodeAffinity
 from stower.plugins.node_declared_features import NodeDeclaredFeatures
 from stower.plugins.node_name import NodeName
@@ -41,6 +42,7 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     PodTopologySpread,
     InterPodAffinity,
     DynamicResources,
+    NegotiatedResources,
     DefaultPreemption,
     NodeResourcesBalancedAllocation,
     ImageLocality,

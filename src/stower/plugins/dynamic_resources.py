@@ -15,6 +15,7 @@ from stower.devices.best_fit import best_fit
 from stower.devices.fits import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, Fits, Rules
 from stower.devices.inventory import Inventory
 from stower.devices.lacking import Lack
+from stower.devices.negotiation.claims import driver_of
 from stower.devices.random_order import by_chance, drawn
 from stower.devices.requests import AllocationError
 from stower.devices.results import allocation_of
@@ -52,6 +53,7 @@ from stower.plugins.extended_claims import (
 )
 from stower.plugins.fragmentation import Fragmentation
 from stower.plugins.group_claims import unreserved
+from stower.plugins.negotiated_resources import NegotiatedResources
 from stower.plugins.node_affinity import match_term
 from stower.plugins.node_allocatable import (
     EXTENDED,
@@ -122,8 +124,11 @@ class DynamicResources(Plugin):
         is_on: bool = True,
         has_order: bool = True,
         fragmentation: Fragmentation | None = None,
+        negotiates: bool = False,
     ) -> None:
-        """`has_order`: it was said in which order devices are tried."""
+        """`has_order`: it was said in which order devices are tried. `negotiates`: whether
+        NegotiatedResources is there for claims that drivers allocate."""
+        self._negotiates = negotiates
         self._rules = rules
         self._has_order = has_order
         self._fragmentation = fragmentation
@@ -165,9 +170,11 @@ class DynamicResources(Plugin):
     def beside(self, others: Mapping[str, Plugin]) -> "DynamicResources":
         """Fragmentation knows better which of several devices to take."""
         other = others.get(Fragmentation.name)
-        if self._has_order or not isinstance(other, Fragmentation):
-            return self
-        return DynamicResources(self._rules, self._binding_timeout_ns, self._is_on, False, other)
+        known = other if isinstance(other, Fragmentation) and not self._has_order else None
+        timeout_ns, negotiates = self._binding_timeout_ns, NegotiatedResources.name in others
+        return DynamicResources(
+            self._rules, timeout_ns, self._is_on, self._has_order, known, negotiates
+        )
 
     # The pod's claims
 
@@ -200,6 +207,8 @@ class DynamicResources(Plugin):
             claim = state.devices.seen_claim(f"{namespace}/{ref.name}")
             if claim is None:
                 return f'resourceclaim "{ref.name}" not found'
+            if self._negotiates and driver_of(claim, state.negotiations.classes):
+                continue  # NegotiatedResources has its say
             if claim.metadata.deletion_timestamp is not None:
                 return f'resourceclaim "{ref.name}" is being deleted'
             if ref.made_for_pod:
@@ -229,6 +238,10 @@ class DynamicResources(Plugin):
 
     def _claim_fault(self, claim: ResourceClaim, pod: Pod, state: ClusterState) -> str:
         key = claim.metadata.key
+        driver = driver_of(claim, state.negotiations.classes)
+        if driver:
+            text = "which the plugin NegotiatedResources has to agree with, and it is disabled"
+            return f"resource claim {key} is allocated by {driver}, {text}"
         reserved = claim.status.reserved_for or ()
         if claim.status.allocation is not None:
             is_full = len(reserved) >= RESERVED_FOR_MAX

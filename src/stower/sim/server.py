@@ -23,6 +23,7 @@ from stower.framework.writes import (
     DeletePod,
     ObjectWrite,
     PatchObject,
+    PatchPodStatus,
 )
 from stower.model.kinds import ApiObject, Pod
 from stower.model.times import time_text
@@ -122,7 +123,11 @@ class Server:
             status = self._carry_out(write)
         finally:
             self.is_scheduler_writing = False
-        found = self.get(write.view, _key(write)) if isinstance(write, ObjectWrite) else None
+        found = None
+        if isinstance(write, ObjectWrite):
+            found = self.get(write.view, _key(write))
+        elif isinstance(write, PatchPodStatus):
+            found = self.get(Pod, _key(write))
         return status, found.metadata.resource_version if found is not None and status == OK else ""
 
     def _carry_out(self, write: ApiWrite) -> int:
@@ -144,10 +149,19 @@ class Server:
         elif isinstance(write, Bind):
             if pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
                 return CONFLICT
+            if write.resource_version not in ("", pod.metadata.resource_version):
+                return CONFLICT
             self.put(bound(pod, write))
+        elif write.resource_version not in ("", pod.metadata.resource_version):
+            return CONFLICT
         else:
-            self.put(patched(pod, write))
+            self._put_changed(pod, patched(pod, write))
         return OK
+
+    def _put_changed(self, old: ApiObject, new: ApiObject) -> None:
+        """A patch that changes nothing makes no new version."""
+        if new != old:
+            self.put(new)
 
     def _patch(self, write: PatchObject) -> int:
         found = self.get(write.view, _key(write))
@@ -160,7 +174,7 @@ class Server:
         if changed.metadata.deletion_timestamp is not None and not changed.metadata.finalizers:
             self.remove(changed)
         else:
-            self.put(changed)
+            self._put_changed(found, changed)
         return OK
 
     def _create(self, write: CreateObject) -> int:
@@ -209,5 +223,5 @@ class Server:
             tell(change)
 
 
-def _key(write: ObjectWrite) -> str:
+def _key(write: ObjectWrite | PatchPodStatus) -> str:
     return f"{write.namespace}/{write.name}" if write.namespace else write.name

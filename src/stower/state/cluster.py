@@ -27,6 +27,7 @@ from stower.state.devices import Devices
 from stower.state.images import Images
 from stower.state.journal import Journal, Trial
 from stower.state.labels import CodeColumn, LabelColumns
+from stower.state.negotiations import Negotiations
 from stower.state.pod_table import PodTable
 from stower.state.ports import HostPorts
 from stower.state.related import Related
@@ -115,6 +116,7 @@ class ClusterState:
         self.budgets = Budgets(self.tally)
         self.volumes = Volumes(self.journal, self.capacity)
         self.devices = Devices(self.journal)
+        self.negotiations = Negotiations(self.journal)
         self.shapes = ShapeTable(self.column, (self.non_zero_cpu, self.non_zero_memory))
         self.pods: dict[str, PodEntry] = {}
         self.table = PodTable()

@@ -29,6 +29,11 @@ def pod_hash(seed: bytes, uid: str) -> np.uint64:
     return np.uint64(int.from_bytes(digest, "little") | 1)
 
 
+def tie_ranks(hashes: NDArray[np.uint64], pod: np.uint64) -> NDArray[np.uint64]:
+    """For rows with these name hashes: the lower, the earlier a row wins a tie."""
+    return ~(hashes * pod)
+
+
 def pick(tied: Bools, hashes: NDArray[np.uint64], pod: np.uint64) -> int:
     """The row that wins among the tied ones: bool[rows], with the rows' name hashes.
 

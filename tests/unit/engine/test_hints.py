@@ -230,7 +230,8 @@ CASES: dict[str, list[Case]] = {
 # NodeName's pods go to no queue (they have a node), and the others refuse nobody.
 WITHOUT = {
     "PrioritySort", "NodeName", "NodeResourcesBalancedAllocation", "ImageLocality",
-    "DynamicResources", "DefaultPreemption", "DefaultBinder", "Fragmentation",
+    "DynamicResources", "NegotiatedResources", "DefaultPreemption", "DefaultBinder",
+    "Fragmentation",
 }  # fmt: skip
 
 

@@ -36,6 +36,7 @@ FILTERS = [
     "PodTopologySpread",
     "InterPodAffinity",
     "DynamicResources",
+    "NegotiatedResources",  # Stower's own
     "NodeDeclaredFeatures",
 ]
 SCORES = [

@@ -1,0 +1,157 @@
+"""All claims of a pod are allocated: reserve them, and see that nothing has changed when the pod is
+bound: rules S6 and S7.
+
+The pod's version is read first, then each claim is written or asked about on the version that is
+known; the binding relies on the version of the pod. Whoever takes a claim away from the pod touches
+the pod before that. So a binding that is carried out finds all claims reserved for the pod.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from stower.devices.negotiation.claims import Party, Talk, is_leaving
+from stower.framework.retries import CONFLICT, UNKNOWN
+from stower.framework.writes import PatchObject, Write, patch_of, still
+from stower.model.kinds import Pod, ResourceClaim
+from stower.model.kinds.resource_claim import RESERVED_FOR_MAX, ConsumerReference
+from stower.model.times import SECOND_NS
+from stower.state.cluster import ClusterState
+
+# A conflict means that something newer is there; where it does not come, the same is tried again.
+NEWS_NS: Final = 3 * SECOND_NS
+CONFLICTS_MAX: Final = 20
+RENEWALS_MAX: Final = 5
+
+
+def reserved(claim: ResourceClaim, pod: Pod) -> PatchObject:
+    """The claim, reserved for the pod as well (S6)."""
+    meta = pod.metadata
+    consumer = ConsumerReference("", "pods", meta.name, meta.uid)
+    users = [*(claim.status.reserved_for or ()), consumer]
+    return patch_of(claim, {"status": {"reservedFor": msgspec.to_builtins(users)}}, "status")
+
+
+def unusable(party: Party, claim: ResourceClaim | None, reaches: bool) -> str:
+    """Why the pod cannot be bound with the claim as it is by now, "" where it can."""
+    if claim is None or claim.metadata.uid != party.claim.metadata.uid:
+        return f'resourceclaim "{party.claim.metadata.name}" not found'
+    if is_leaving(claim):
+        return f"claim {party.key} is to be deallocated"
+    if claim.status.allocation is None:
+        return f"claim {party.key} got deallocated in the meantime"
+    return "" if reaches else f"claim {party.key} got allocated elsewhere in the meantime"
+
+
+class NegotiatedBinding:
+    """The negotiated claims of one pod; see framework.reserve.Reservation."""
+
+    expired = "negotiated claims: context deadline exceeded"
+
+    def __init__(
+        self,
+        talk: Talk,
+        reaches: Callable[[ResourceClaim], bool],
+        timeout_ns: int,
+    ) -> None:
+        """`reaches`: whether a claim as it is by now can be used on the chosen node."""
+        self.timeout_ns = timeout_ns
+        self.awaits: tuple[tuple[type, str, str], ...] = tuple(
+            (ResourceClaim, p.claim.metadata.namespace, p.claim.metadata.name) for p in talk.parties
+        )
+        self.relies_on = ""  # the pod's version
+        self._talk = talk
+        self._reaches = reaches
+        self._asked: dict[int, str] = {}
+        self._sure: dict[str, None] = {}  # claims that were seen to be ours, after the pod was read
+        self._used: dict[str, tuple[str, int]] = {}  # by key: a version that was refused, and when
+        self._conflicts = 0
+        self._renewals = 0
+
+    @property
+    def again_ns(self) -> int | None:
+        """When to look for what did not come."""
+        return min((ns for _, ns in self._used.values()), default=None)
+
+    def hold(self, state: ClusterState) -> None:
+        """Nothing is taken that the API does not show."""
+
+    def renew(self, state: ClusterState) -> bool:
+        """The pod is not as it was: read it again, and its claims after it."""
+        self._renewals += 1
+        self._sure.clear()
+        return self._renewals <= RENEWALS_MAX
+
+    def _read_pod(self, state: ClusterState) -> bool:
+        """Whether the pod's version is known on which the binding will rely."""
+        entry = state.pods.get(self._talk.pod.metadata.uid)
+        if entry is None:
+            return False
+        version = entry.pod.metadata.resource_version
+        if not self._sure and not self._asked:
+            if self._renewals and version == self.relies_on:
+                return False  # the newer one is on its way
+            self.relies_on = version
+        return True
+
+    def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+        """Reservations, and for claims that are reserved, whether they still are."""
+        found: list[Write] = []
+        if not self._read_pod(state):
+            return found
+        pod, asked = self._talk.pod, {*self._asked.values()}
+        for party in self._talk.parties:
+            key = party.key
+            claim = state.devices.seen_claim(key)
+            if claim is None or key in asked or key in self._sure or self._fault(state, party):
+                continue
+            version, due_ns = self._used.get(key, ("", 0))
+            if version == claim.metadata.resource_version and state.now_ns < due_ns:
+                continue
+            self._used.pop(key, None)
+            if claim.is_reserved_for(pod.metadata.uid):
+                write = still(claim, "status")
+            elif len(claim.status.reserved_for or ()) < RESERVED_FOR_MAX:
+                write = reserved(claim, pod)
+            else:
+                continue
+            id = next_id()
+            self._asked[id] = key
+            self._used[key] = (claim.metadata.resource_version, state.now_ns + NEWS_NS)
+            found.append(msgspec.structs.replace(write, id=id))
+        return found
+
+    def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
+        """What was refused because something newer is there is tried on that."""
+        key = self._asked.pop(id)
+        if code == 0:
+            self._sure[key] = None
+            self._used.pop(key, None)
+            return True
+        self._conflicts += 1
+        return code in (CONFLICT, UNKNOWN) and self._conflicts < CONFLICTS_MAX
+
+    def _fault(self, state: ClusterState, party: Party) -> str:
+        claim = state.devices.seen_claim(party.key)
+        return unusable(party, claim, claim is not None and self._reaches(claim))
+
+    def fault(self, state: ClusterState) -> str:
+        """Why the pod cannot have its claims after all."""
+        faults = (self._fault(state, party) for party in self._talk.parties)
+        return next((fault for fault in faults if fault), "")
+
+    def is_done(self, state: ClusterState) -> bool:
+        """All are reserved for the pod, and were so after its version was read."""
+        return all(party.key in self._sure for party in self._talk.parties)
+
+    def note(self) -> tuple[str, str]:
+        """Nothing to tell."""
+        return "", ""
+
+    def release(self, state: ClusterState) -> None:
+        """Nothing was taken."""
+
+    def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+        """Reservations stay for the next attempt: to take one back, the pod is touched first."""
+        return []

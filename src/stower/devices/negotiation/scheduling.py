@@ -1,0 +1,345 @@
+"""What the scheduler does next about a pod's negotiated claims: rules S1 to S6 and S8.
+
+`next_step` is asked at each attempt, with what is known then. It says at most one write, on the
+version that the decision was made on; when that one is seen, it is asked again. So a restart, a
+lost write or another scheduler change nothing: what comes next follows from the objects.
+
+Source: KEP-3063; seed 000. Each rule has a failure that it prevents, and that a test shows:
+tests/property/test_negotiation_model.py.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from stower.devices.negotiation.claims import (
+    Party,
+    Talk,
+    flag_of,
+    is_delayed,
+    is_leaving,
+    named,
+)
+from stower.framework.writes import CreateObject, PatchObject, PatchPodStatus, patch_of
+from stower.model.kinds import PodScheduling, ResourceClaim
+from stower.model.kinds.pod import PodCondition
+from stower.model.kinds.pod_scheduling import NODES_MAX
+from stower.model.kinds.resource_claim import DEALLOCATION_REASON_MAX, DEALLOCATION_REQUESTED
+from stower.model.times import SECOND_NS
+
+WAITS_FOR_INFORMATION: Final = "waiting for resource driver to provide information"
+WAITS_FOR_ALLOCATION: Final = "waiting for resource driver to allocate resource"
+WAITS_FOR_DEALLOCATION: Final = "waiting for resource driver to deallocate resource"
+# The condition by which a pod is touched before a claim is taken from it: a binding that is on its
+# way to the API server relies on the pod as it was before, and so cannot be carried out any more.
+TOUCHED: Final = "stower.dev/ClaimGivenBack"
+PATIENCE_NS_MAX: Final = 600 * SECOND_NS
+JITTER_PARTS: Final = 1_000
+AskedNs = dict[tuple[str, str], tuple[object, int]]
+
+StepWrite = CreateObject | PatchObject | PatchPodStatus
+
+
+class Rules(NamedTuple):
+    """How long to wait; and rules that can be left out, to show what they are good for."""
+
+    answer_ns: int = 30 * SECOND_NS  # for the answers of drivers where there are several claims
+    selection_ns: int = 30 * SECOND_NS  # for drivers to allocate; doubles with each attempt
+    refresh_ns: int = 30 * SECOND_NS  # between rounds, once all nodes were asked about
+    nodes_max: int = NODES_MAX
+    without: frozenset[str] = frozenset()
+
+
+class Surroundings(Protocol):
+    """What there is around a negotiation."""
+
+    now_ns: int
+
+    def reaches(self, claim: ResourceClaim, node_name: str) -> bool:
+        """Whether an allocated claim can be used on the node."""
+
+    def meet(self, claims: Sequence[ResourceClaim]) -> bool:
+        """Whether there is a node on which all of these allocated claims can be used."""
+
+    def is_there(self, node_name: str) -> bool:
+        """Whether there is a node of that name."""
+
+    def is_unbound(self, uid: str) -> bool:
+        """Whether the pod of that uid is there and has no node: what is not known has one."""
+
+    def is_turn(self, talk: Talk) -> bool:
+        """Whether no other pod goes first (S5)."""
+
+    def since_ns(self, what: str, state: object) -> int:
+        """When `what` of this negotiation was first seen to be like that."""
+
+    def spread(self, names: Sequence[str]) -> list[str]:
+        """The nodes, in an order in which each beginning has some of each sort of node."""
+
+
+class Step(NamedTuple):
+    """What is done. `nominate`: the node that is promised to the pod; "" takes a promise back, None
+    leaves it. `again_ns`: when to ask again though nothing has happened."""
+
+    message: str
+    write: StepWrite | None = None
+    nominate: str | None = None
+    again_ns: int | None = None
+
+
+def next_step(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules) -> Step | None:
+    """What to do now; None: all claims are allocated and the pod may be bound.
+
+    `ranked`: the nodes that would do for the pod, the best first; where its allocated claims can be
+    used, and that no driver has refused.
+    """
+    seen = talk.scheduling
+    if seen is not None and not talk.is_ours:
+        return Step(f"waiting for podscheduling {seen.metadata.key} of another pod to be deleted")
+    leaving = [party for party in talk.parties if is_leaving(party.claim)]
+    if leaving:
+        return _let_go(talk, around, leaving, rules)
+    if talk.missing:
+        return _cleared(talk, "a resource claim is missing") or Step("")
+    immediate = [p for p in talk.parties if not p.is_allocated and not is_delayed(p.claim)]
+    if immediate:
+        return Step(f"{WAITS_FOR_ALLOCATION}: {named(immediate)}")
+    if not talk.pending:
+        return None if ranked else _give_back(talk, around, rules)
+    if seen is not None and seen.spec.selected_node:
+        return _selected(talk, around, seen, rules)
+    return _unselected(talk, around, ranked, rules)
+
+
+# With a node selected
+
+
+def _selected(talk: Talk, around: Surroundings, seen: PodScheduling, rules: Rules) -> Step:
+    """Drivers allocate there, or the selection is taken back (S4)."""
+    name, pending = seen.spec.selected_node, talk.pending
+    refusing = talk.refused_by().get(name)
+    allocated = [party for party in talk.parties if party.is_allocated]
+    elsewhere = next((p for p in allocated if not around.reaches(p.claim, name)), None)
+    if refusing is not None:
+        return _clear(talk, seen, f"{refusing.driver} cannot allocate {refusing.key} on {name}")
+    if elsewhere is not None:
+        return _clear(talk, seen, f"{elsewhere.key} was allocated elsewhere than on {name}")
+    if not around.is_there(name):
+        return _clear(talk, seen, f"node {name} is gone")
+    since_ns = around.since_ns("selected", (name, seen.spec.attempt))
+    due_ns = since_ns + _patience_ns(talk, seen.spec.attempt, rules)
+    of = f"{named(pending)} on {name}"
+    if around.now_ns >= due_ns:
+        return _clear(talk, seen, f"no answer from {of}", late=True)
+    return Step(f"{WAITS_FOR_ALLOCATION}: {of}", None, name, due_ns)
+
+
+def _patience_ns(talk: Talk, attempt: int, rules: Rules) -> int:
+    """Doubles, up to a fourth longer, not the same for all pods."""
+    longest = min(rules.selection_ns << min(attempt, 40), PATIENCE_NS_MAX)
+    part = sum(talk.pod.metadata.uid.encode()) * 31 % JITTER_PARTS
+    return longest + longest * part // (4 * JITTER_PARTS)
+
+
+def _clear(talk: Talk, seen: PodScheduling, why: str, late: bool = False) -> Step:
+    """Take the selection back. Where several drivers have to agree, it counts as a failed attempt
+    (S5); so does one that was waited for in vain, for which the next is waited for longer."""
+    spec: dict[str, Any] = {"selectedNode": ""}
+    if late or len(talk.drivers) > 1:
+        spec["attempt"] = seen.spec.attempt + 1
+    return Step(f"selection taken back: {why}", patch_of(seen, {"spec": spec}), "")
+
+
+def _cleared(talk: Talk, why: str) -> Step | None:
+    """The same, where something is selected."""
+    seen = talk.scheduling
+    return _clear(talk, seen, why) if seen is not None and seen.spec.selected_node else None
+
+
+# With none selected
+
+
+def _unselected(
+    talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules
+) -> Step | None:
+    seen, pending = talk.scheduling, talk.pending
+    if seen is None:
+        return _asked(talk, around, ranked, rules) if ranked else _give_back(talk, around, rules)
+    asked = set(seen.spec.potential_nodes or ())
+    known = [name for name in ranked if name in asked]
+    silent = talk.silent() if "S2" not in rules.without else []
+    since_ns = around.since_ns("asked", seen.spec.round)
+    due_ns = since_ns + rules.answer_ns
+    if known and (len(pending) == 1 or not silent or around.now_ns >= due_ns):
+        if seen.spec.attempt and "S5" not in rules.without and not around.is_turn(talk):
+            return Step(f"{WAITS_FOR_ALLOCATION}: another pod goes first", None, "")
+        patch = {"spec": {"selectedNode": known[0]}}
+        message = f"{WAITS_FOR_ALLOCATION}: {named(pending)} on {known[0]}"
+        return Step(message, patch_of(seen, patch), known[0])
+    if known:
+        return Step(_asks(talk, around, silent, due_ns), None, None, due_ns)
+    if len(known) < len(ranked):
+        first_rounds = -(-(len(ranked) + len(asked)) // rules.nodes_max)
+        again_ns = since_ns + rules.refresh_ns
+        if seen.spec.round >= first_rounds and around.now_ns < again_ns:
+            return Step(_refused(talk), None, "", again_ns)
+        return _asked(talk, around, ranked, rules)
+    allocated = [party.claim for party in talk.parties if party.is_allocated]
+    if silent and asked and (not allocated or around.meet(allocated)):
+        return Step(_asks(talk, around, silent, due_ns), None, None)
+    return _give_back(talk, around, rules)
+
+
+def _asks(talk: Talk, around: Surroundings, silent: list[Party], due_ns: int) -> str:
+    """Whom the pod waits for: all that were asked; those who keep silent, once that is too long."""
+    late = around.now_ns >= due_ns
+    return f"{WAITS_FOR_INFORMATION}: {named(silent if late else talk.pending)}"
+
+
+def _asked(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules) -> Step:
+    """Ask about nodes (S1), others than those of the last round where there was one; where it is
+    about one claim only, its driver may begin with the best at once (S3)."""
+    seen, pending = talk.scheduling, talk.pending
+    nodes = _candidates(talk, around, ranked, rules)
+    spec: dict[str, Any] = {"potentialNodes": nodes}
+    first = seen.spec.attempt == 0 if seen is not None else True
+    select = len(pending) == 1 and (first or "S5" in rules.without or around.is_turn(talk))
+    if select:
+        spec["selectedNode"] = nodes[0]
+    spec["round"] = seen.spec.round + 1 if seen is not None else 1
+    message = f"{WAITS_FOR_INFORMATION}: {named(pending)}"
+    if select:
+        message = f"{WAITS_FOR_ALLOCATION}: {named(pending)} on {nodes[0]}"
+    nominate = nodes[0] if select else None
+    if seen is not None:
+        return Step(message, patch_of(seen, {"spec": spec}), nominate)
+    meta = talk.pod.metadata
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid,
+             "controller": True, "blockOwnerDeletion": True}  # fmt: skip
+    names = {"namespace": meta.namespace, "name": meta.name}
+    body = {"metadata": {**names, "ownerReferences": [owner]}, "spec": spec}
+    write = CreateObject(0, PodScheduling, meta.namespace, meta.name, meta.uid, body)
+    return Step(message, write, nominate)
+
+
+def _candidates(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules) -> list[str]:
+    """At most `nodes_max`, the best first: all, or those that come next when each round goes on
+    where the last one has ended, in an order that has some of each sort of node early."""
+    seen = talk.scheduling
+    asked = set(seen.spec.potential_nodes or ()) if seen is not None else set()
+    fresh = {name for name in ranked if name not in asked}
+    if len(ranked) <= rules.nodes_max and (len(fresh) + len(asked) <= rules.nodes_max):
+        return list(ranked)
+    whole = around.spread([*ranked, *(n for n in sorted(asked) if around.is_there(n))])
+    whole = list(dict.fromkeys(whole))
+    start = (seen.spec.round if seen is not None else 0) * rules.nodes_max % len(whole)
+    order = [*whole[start:], *whole[:start]]
+    chosen = {*[name for name in order if name in fresh][: rules.nodes_max]}
+    return [name for name in ranked if name in chosen]
+
+
+def _refused(talk: Talk) -> str:
+    """Who has refused what there was."""
+    parties = list(dict.fromkeys(talk.refused_by().values()))
+    return f"no node left for {named(parties or talk.pending)}"
+
+
+# Giving claims back (S8)
+
+
+def _let_go(talk: Talk, around: Surroundings, leaving: list[Party], rules: Rules) -> Step:
+    """Claims are flagged or being deleted: the pod gives up those that it has reserved. First the
+    selection, so that nobody allocates once more; then the pod is touched, so that it cannot be
+    bound any more; then the reservation."""
+    uid = talk.pod.metadata.uid
+    if "S8a" not in rules.without:
+        cleared = _cleared(talk, f"{named(leaving)} is to be deallocated")
+        if cleared is not None:
+            return cleared
+    for party in leaving:
+        if party.claim.is_reserved_for(uid):
+            return _unreserved(talk, party, rules)
+    held = [
+        party
+        for party in leaving
+        if any(not around.is_unbound(c.uid) for c in party.claim.status.reserved_for or ())
+    ]
+    waits = f"{WAITS_FOR_DEALLOCATION}: {named(leaving)}"
+    if held and "S8held" not in rules.without:
+        # Whoever uses it may do so for long: meanwhile the pod does not keep others' devices.
+        found = _releasable(talk, around, rules)
+        if found is not None and len(held) == len(leaving):
+            return _flagged(found, f"{held[0].key} is in use by another pod")
+    return Step(waits, None, "")
+
+
+def _unreserved(talk: Talk, party: Party, rules: Rules) -> Step:
+    """Touch the pod, then take it out of reservedFor."""
+    pod, claim, why = talk.pod, party.claim, f"{named([party])} is given back"
+    mark = _mark(claim)
+    touched = pod.condition(TOUCHED)
+    if "S8c" not in rules.without and (touched is None or touched.message != mark):
+        condition = PodCondition(TOUCHED, "True", "DeallocationRequested", mark)
+        meta = pod.metadata
+        write = PatchPodStatus(
+            0,
+            meta.namespace,
+            meta.name,
+            meta.uid,
+            condition,
+            resource_version=meta.resource_version,
+        )
+        return Step(why, write, "")
+    left = [c for c in claim.status.reserved_for or () if c.uid != pod.metadata.uid]
+    patch = {"status": {"reservedFor": left or None}}
+    return Step(why, patch_of(claim, patch, "status"), "")
+
+
+def _mark(claim: ResourceClaim) -> str:
+    """What only a touch says that was made after this flag, or this deletion, was seen."""
+    meta = claim.metadata
+    why = flag_of(claim)
+    if why is None:
+        why = f"deleted {meta.deletion_timestamp}"
+    elif not why.endswith("]"):
+        why = f"{why} [{meta.resource_version}]"  # somebody else's: each version is one of its own
+    return f"{meta.key} {meta.uid}: {why}"
+
+
+def _give_back(talk: Talk, around: Surroundings, rules: Rules) -> Step:
+    """No node is left: an allocation that may be in the way goes. One at a time, those on nodes
+    that are gone first."""
+    found = _releasable(talk, around, rules)
+    waits = Step(_refused(talk) if talk.pending else "", None, "")
+    if found is None:
+        return waits
+    cleared = _cleared(talk, "no node is left") if "S8a" not in rules.without else None
+    return cleared or _flagged(found, "no node is left for the pod")
+
+
+def _releasable(talk: Talk, around: Surroundings, rules: Rules) -> Party | None:
+    """A claim that may be given back for the pod: that waited for its first consumer, is not
+    flagged, and is reserved for nobody else; on a node that is gone, for nobody who is bound."""
+    uid = talk.pod.metadata.uid
+    allocated = [p for p in talk.parties if p.is_allocated and is_delayed(p.claim)]
+    lost, others = [], []
+    for party in allocated:
+        if is_leaving(party.claim):
+            continue
+        users = {consumer.uid for consumer in party.claim.status.reserved_for or ()}
+        unbound = all(user == uid or around.is_unbound(user) for user in users)
+        if not around.meet([party.claim]) and "S8lost" not in rules.without:
+            if unbound:
+                lost.append(party)
+        elif users <= {uid} or (unbound and "S8own" in rules.without):
+            others.append(party)
+    return next(iter([*lost, *others]), None)
+
+
+def _flagged(party: Party, why: str) -> Step:
+    """Ask for its deallocation. The text ends with the version that the claim had: no two flags of
+    a claim are the same."""
+    version = f" [{party.claim.metadata.resource_version}]"
+    room = DEALLOCATION_REASON_MAX - len(version.encode())
+    text = why.encode()[:room].decode(errors="ignore") + version
+    patch = {"metadata": {"annotations": {DEALLOCATION_REQUESTED: text}}}
+    return Step(f"{named([party])} is given back: {why}", patch_of(party.claim, patch), "")

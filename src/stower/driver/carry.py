@@ -1,0 +1,73 @@
+"""Carry out what a controller says: the driver's methods and its ledger, in the order that a crash
+at any point can stand."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from stower.driver.author import Driver, Refused
+from stower.driver.controller import (
+    Event,
+    Examination,
+    Examined,
+    Freed,
+    Freeing,
+    Output,
+    Taken,
+    Taking,
+)
+from stower.driver.ledger import Ledger
+
+
+def carry_out(
+    output: Output, driver: Driver, ledger: Ledger, write: Callable[[Any], Event]
+) -> Event:
+    """Do it; the answer. `write`: how to write to the API."""
+    if isinstance(output, Examination | Taking | Freeing):
+        return call(output, driver, ledger)
+    return write(output)
+
+
+def call(output: Examination | Taking | Freeing, driver: Driver, ledger: Ledger) -> Event:
+    """Call the driver. What goes wrong within it is an answer, too."""
+    try:
+        if isinstance(output, Examination):
+            return _examined(output, driver)
+        if isinstance(output, Taking):
+            return _taken(output, driver, ledger)
+        driver.deallocate(output.entry)
+        ledger.drop([output.entry.uid])
+        return Freed(output.id)
+    except Exception as error:
+        text = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+        text = text or type(error).__name__
+        if isinstance(output, Examination):
+            return Examined(output.id, error=text)
+        return (
+            Taken(output.id, error=text) if isinstance(output, Taking) else Freed(output.id, text)
+        )
+
+
+def _examined(output: Examination, driver: Driver) -> Examined:
+    found = driver.unsuitable_nodes(output.pod, output.claims, output.nodes)
+    return Examined(output.id, frozenset(found).intersection(output.nodes))
+
+
+def _taken(output: Taking, driver: Driver, ledger: Ledger) -> Taken:
+    """First it is noted that devices may be taken; a refusal takes the note back."""
+    fresh = [entry for entry in output.entries if entry.uid not in ledger.entries]
+    ledger.put(fresh)
+    try:
+        given = driver.allocate(output.claims, output.node)
+    except Refused:
+        ledger.drop([entry.uid for entry in fresh])
+        raise
+    if len(given) != len(output.claims):
+        raise ValueError(f"got {len(given)} allocations, want {len(output.claims)}")
+    entries = [
+        msgspec.structs.replace(entry, allocation=allocation.status(driver.name))
+        for entry, allocation in zip(output.entries, given, strict=True)
+    ]
+    ledger.put(entries)
+    return Taken(output.id, tuple(entries))

@@ -1,0 +1,576 @@
+"""The controller: a driver on the API's objects, sans I/O. Events go in, writes and calls of the
+driver come out, each answered by its id.
+
+One thing at a time for each claim and each pod; what comes next is decided on what was seen to come
+of the last (driver/rules.py). Nothing is remembered but the ledger.
+"""
+
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+import msgspec
+
+from stower.driver.ledger import Entry
+from stower.driver.rules import (
+    NOTHING,
+    Action,
+    Free,
+    Rules,
+    Seen,
+    Take,
+    Write,
+    abandoned,
+    allocated,
+    claim_actions,
+    pod_actions,
+)
+from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
+from stower.framework.retries import CONFLICT
+from stower.framework.writes import CreateEvent, PatchObject, still
+from stower.model.kinds import ApiObject, Pod, PodScheduling, ResourceClaim, ResourceClass
+from stower.model.times import SECOND_NS
+from stower.state.devices import claim_keys, is_as_new
+
+VIEWS: Final = (Pod, ResourceClaim, ResourceClass, PodScheduling)
+REFRESH_NS: Final = 30 * SECOND_NS  # between looks at what could be allocated where
+ECHO_NS: Final = 30 * SECOND_NS
+NEWS_NS: Final = 3 * SECOND_NS
+PAUSE_NS: Final = SECOND_NS
+PAUSE_NS_MAX: Final = 60 * SECOND_NS
+COALESCED_NS: Final = SECOND_NS  # after a change of the ledger, before all is asked anew
+REFRESH: Final[tuple[type, str]] = (object, "refresh")
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """Call Driver.unsuitable_nodes; answered by Examined."""
+
+    id: int
+    pod: Pod
+    claims: tuple[ResourceClaim, ...]
+    nodes: tuple[str, ...]
+
+
+class Taking(msgspec.Struct, frozen=True):
+    """Note `entries` in the ledger, call Driver.allocate, note what it gave; answered by Taken."""
+
+    id: int
+    claims: tuple[ResourceClaim, ...]
+    node: str
+    entries: tuple[Entry, ...]
+
+
+class Freeing(msgspec.Struct, frozen=True):
+    """Call Driver.deallocate, forget the entry; answered by Freed."""
+
+    id: int
+    entry: Entry
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """The nodes that will not do, or why that is not known."""
+
+    id: int
+    refused: frozenset[str] = NOTHING
+    error: str = ""
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """The entries as they are in the ledger now, or why nothing was taken."""
+
+    id: int
+    entries: tuple[Entry, ...] = ()
+    error: str = ""
+
+
+class Freed(msgspec.Struct, frozen=True):
+    """It was given back, or why not."""
+
+    id: int
+    error: str = ""
+
+
+Event = Observed | Listed | WriteOk | WriteFailed | Tick | Examined | Taken | Freed
+Output = PatchObject | CreateEvent | Examination | Taking | Freeing
+_Key = tuple[type, str]  # view, and namespace/name
+
+
+class _Objects:
+    """See rules.Seen."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[_Key, ApiObject] = {}
+        self.classes: dict[str, ResourceClass] = {}
+        self._users: dict[str, dict[str, None]] = {}
+
+    def put(self, obj: ApiObject) -> None:
+        key = (type(obj), obj.metadata.key)
+        old = self.by_key.get(key)
+        if isinstance(old, Pod):
+            self._use(old, False)
+        self.by_key[key] = obj
+        if isinstance(obj, ResourceClass):
+            self.classes[obj.metadata.name] = obj
+        elif isinstance(obj, Pod):
+            self._use(obj, True)
+
+    def drop(self, obj: ApiObject) -> None:
+        old = self.by_key.pop((type(obj), obj.metadata.key), None)
+        if isinstance(old, Pod):
+            self._use(old, False)
+        elif isinstance(old, ResourceClass):
+            del self.classes[old.metadata.name]
+
+    def _use(self, pod: Pod, uses: bool) -> None:
+        for claim in claim_keys(pod):
+            users = self._users.setdefault(claim, {})
+            if uses:
+                users[pod.metadata.key] = None
+            else:
+                users.pop(pod.metadata.key, None)
+                if not users:
+                    del self._users[claim]
+
+    def pod(self, key: str) -> Pod | None:
+        found = self.by_key.get((Pod, key))
+        return found if isinstance(found, Pod) else None
+
+    def claim(self, key: str) -> ResourceClaim | None:
+        found = self.by_key.get((ResourceClaim, key))
+        return found if isinstance(found, ResourceClaim) else None
+
+    def scheduling(self, key: str) -> PodScheduling | None:
+        found = self.by_key.get((PodScheduling, key))
+        return found if isinstance(found, PodScheduling) else None
+
+    def pods_of(self, claim_key: str) -> Sequence[str]:
+        return [*self._users.get(claim_key, ())]
+
+
+class _Work:
+    """Something under way for some objects: until the end of it, nothing else is done for them."""
+
+    def __init__(self, keys: tuple[_Key, ...]) -> None:
+        self.keys = keys
+        self.take: Take | None = None  # what is to be taken, once it is seen that it is asked for
+        self.open = 0  # outputs that are not answered
+        self.failed = False
+
+
+class _Known(NamedTuple):
+    """What the driver has said of nodes."""
+
+    what: object
+    nodes: frozenset[str]
+    refused: frozenset[str]
+    serial: int
+
+
+class Counts(msgspec.Struct):
+    """What was done so far."""
+
+    answers: int = 0
+    allocations: int = 0
+    refusals: int = 0
+    deallocations: int = 0
+    conflicts: int = 0
+    errors: int = 0
+
+
+class Controller:
+    """One driver."""
+
+    def __init__(
+        self, driver: str, entries: Mapping[str, Entry], rules: Rules | None = None
+    ) -> None:
+        """`entries`: of its ledger, kept up to date by whoever carries out what is said here."""
+        self.driver = driver
+        self.counts = Counts()
+        self.seen: Seen = (objects := _Objects())
+        self._objects = objects
+        self._entries = entries
+        self._rules = rules or Rules()
+        self._now_ns = 0
+        self._next_id = 1
+        self._is_listed = False
+        self._out: list[Output] = []
+        self._due: dict[_Key, None] = {}  # pods and claims to look at
+        # By id of what is not answered; with the object and its version that was relied on.
+        self._work: dict[int, tuple[_Work, _Key | None, str]] = {}
+        self._busy: dict[_Key, _Work] = {}
+        self._awaited: dict[_Key, tuple[str, int]] = {}  # versions that have to be seen, until when
+        self._timers: list[tuple[int, int, _Key]] = []
+        self._tries: dict[_Key, int] = {}
+        self._turn = 0
+        # What the driver said of nodes, by pod: of all that it is asked about, or of the selected.
+        self._examined: dict[tuple[str, bool], _Known] = {}
+        self._asking: dict[tuple[str, bool], int] = {}
+        self._asked: dict[int, tuple[_Known, tuple[str, bool]]] = {}
+        self._serial = 0  # grows with the ledger's changes
+        self._valid = 0  # since when what was said can be used
+        self._refresh_ns = 1 << 62  # when all is asked anew
+        self._failed: dict[tuple[str, str], int] = {}  # pod's uid and node, until when
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When to send a Tick if nothing happens before."""
+        return self._timers[0][0] if self._timers else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not (self._work or self._asked or self._due)
+
+    def step(self, event: Event, now_ns: int) -> list[Output]:
+        """Take in one event; what is to be done now."""
+        self._now_ns = max(self._now_ns, now_ns)
+        self._out = []
+        if isinstance(event, Observed):
+            self._observed(event.object, event.type is WatchType.DELETED)
+        elif isinstance(event, Listed):
+            self._listed(event)
+        elif isinstance(event, Examined):
+            self._was_examined(event)
+        elif isinstance(event, Taken):
+            self._was_taken(event)
+        elif isinstance(event, Freed):
+            self._was_freed(event)
+        elif isinstance(event, WriteOk | WriteFailed):
+            self._answered(event)
+        self._wake()
+        self._look()
+        return self._out
+
+    # What is seen
+
+    def _listed(self, event: Listed) -> None:
+        keys = {(type(obj), obj.metadata.key) for obj in event.objects}
+        for key, obj in [*self._objects.by_key.items()]:
+            if key not in keys:
+                self._observed(obj, True)
+        for obj in event.objects:
+            if isinstance(obj, VIEWS):
+                self._observed(obj, False)
+        if not self._is_listed:
+            self._is_listed = True
+            self._changed()
+        for entry in self._entries.values():
+            self._due[ResourceClaim, f"{entry.namespace}/{entry.name}"] = None
+
+    def _observed(self, obj: ApiObject, gone: bool) -> None:
+        key = (type(obj), obj.metadata.key)
+        if isinstance(obj, Pod) and not obj.spec.resource_claims:
+            return
+        if gone:
+            self._objects.drop(obj)
+            self._awaited.pop(key, None)
+        else:
+            self._objects.put(obj)
+            version, _ = self._awaited.get(key, ("", 0))
+            if version and is_as_new(obj.metadata.resource_version, version):
+                del self._awaited[key]
+        if isinstance(obj, ResourceClaim):
+            self._due[key] = None
+            for pod_key in self._objects.pods_of(obj.metadata.key):
+                self._due[Pod, pod_key] = None
+        elif isinstance(obj, Pod | PodScheduling):
+            pod_key = obj.metadata.key
+            self._due[Pod, pod_key] = None
+            if gone and isinstance(obj, Pod):
+                self._examined.pop((pod_key, True), None)
+                self._examined.pop((pod_key, False), None)
+            pod = obj if isinstance(obj, Pod) else self._objects.pod(pod_key)
+            for claim_key in claim_keys(pod) if pod is not None else ():
+                self._due[ResourceClaim, claim_key] = None
+        elif isinstance(obj, ResourceClass):
+            self._all_due()
+
+    def _all_due(self) -> None:
+        for key in self._objects.by_key:
+            if key[0] in (Pod, ResourceClaim):
+                self._due[key] = None
+
+    # What is to be done
+
+    def _look(self) -> None:
+        if not self._is_listed:
+            return
+        while self._due:
+            key = next(iter(self._due))
+            del self._due[key]
+            if key in self._busy or self._is_awaited(key):
+                continue  # it is looked at again when that is over
+            view, name = key
+            if view is ResourceClaim:
+                actions = self._for_claim(name)
+            else:
+                actions = pod_actions(
+                    self.seen, self.driver, name, self._entries, self._examine, self._rules
+                )
+            self._begin(key, actions)
+
+    def _for_claim(self, name: str) -> list[Action]:
+        found = claim_actions(self.seen, self.driver, name, self._entries, self._rules)
+        lost: list[Action] = [
+            free for free in abandoned(self.seen, self._entries_of(name)) if free not in found
+        ]
+        return found or lost
+
+    def _entries_of(self, name: str) -> dict[str, Entry]:
+        """Of claims that have or had the name."""
+        return {
+            uid: entry
+            for uid, entry in self._entries.items()
+            if f"{entry.namespace}/{entry.name}" == name
+        }
+
+    def _is_awaited(self, key: _Key) -> bool:
+        """Whether a change is still to be seen: of the object, or of what is said about the pod."""
+        if key in self._awaited:
+            return True
+        return key[0] is Pod and (PodScheduling, key[1]) in self._awaited
+
+    def _begin(self, key: _Key, actions: Sequence[Action]) -> None:
+        if not actions:
+            return
+        keys = [key]
+        for action in actions:
+            if isinstance(action, Write):
+                patch = action.patch
+                keys.append((patch.view, f"{patch.namespace}/{patch.name}"))
+            elif isinstance(action, Take):
+                keys += [(ResourceClaim, claim.metadata.key) for claim in action.claims]
+        if any(one in self._busy or self._is_awaited(one) for one in keys):
+            self._again(key, NEWS_NS)  # whoever has it will be done by then
+            return
+        work = _Work(tuple(dict.fromkeys(keys)))
+        for one in work.keys:
+            self._busy[one] = work
+        for action in actions:
+            if isinstance(action, Write):
+                self.counts.answers += action.patch.view is PodScheduling
+                self._write(work, action.patch)
+            elif isinstance(action, Free):
+                self._do(work, Freeing(self._id(work), action.entry))
+            else:
+                work.take = action
+                if action.on is not None:
+                    self._write(work, still(action.on, "status"))
+                else:
+                    self._take(work, action)
+
+    def _take(self, work: _Work, take: Take) -> None:
+        """All of them in one transaction."""
+        known = [self._entries.get(claim.metadata.uid) for claim in take.claims]
+        if all(entry is not None and entry.allocation is not None for entry in known):
+            self._write_allocations(work, take)
+            return
+        entries = tuple(
+            Entry(claim.metadata.uid, claim.metadata.namespace, claim.metadata.name, take.node)
+            for claim in take.claims
+        )
+        self._do(work, Taking(self._id(work), take.claims, take.node, entries))
+
+    def _write_allocations(self, work: _Work, take: Take) -> None:
+        work.take = None
+        for claim in take.claims:
+            entry = self._entries[claim.metadata.uid]
+            self.counts.allocations += 1
+            self._write(work, allocated(claim, entry, take.pod))
+
+    def _write(self, work: _Work, patch: PatchObject) -> None:
+        key = (patch.view, f"{patch.namespace}/{patch.name}")
+        id = self._id(work, key, patch.resource_version)
+        self._do(work, msgspec.structs.replace(patch, id=id))
+
+    def _do(self, work: _Work, output: Output) -> None:
+        work.open += 1
+        self._out.append(output)
+
+    def _id(self, work: _Work, key: _Key | None = None, version: str = "") -> int:
+        id = self._next_id
+        self._next_id = id + 1
+        self._work[id] = (work, key, version)
+        return id
+
+    # What came of it
+
+    def _answered(self, event: WriteOk | WriteFailed) -> None:
+        work, key, relied_on = self._work.pop(event.id, (None, None, ""))
+        if work is None or key is None:
+            return
+        work.open -= 1
+        if isinstance(event, WriteFailed) and event.code == CONFLICT:
+            # Something newer is there: it is here already, or on its way.
+            self.counts.conflicts += 1
+            work.take = None
+            if relied_on.isdigit():
+                self._await(key, str(int(relied_on) + 1), NEWS_NS)
+        elif isinstance(event, WriteFailed):
+            work.failed = True
+            work.take = None
+            self.counts.errors += 1
+        elif work.take is not None:
+            self._take(work, work.take)  # it was seen that the selection stands
+        elif event.resource_version:
+            self._await(key, event.resource_version, ECHO_NS)
+        self._end(work)
+
+    def _await(self, key: _Key, version: str, for_ns: int) -> None:
+        """This version is to be seen before anything else is done about the object."""
+        known = self._objects.by_key.get(key)
+        if known is None or is_as_new(known.metadata.resource_version, version):
+            return
+        self._awaited[key] = (version, self._now_ns + for_ns)
+        self._again(key, for_ns)
+
+    def _was_taken(self, event: Taken) -> None:
+        work, _, _ = self._work.pop(event.id)
+        work.open -= 1
+        take = work.take
+        self._changed()
+        if take is not None and event.error:
+            work.take = None
+            self.counts.refusals += 1
+            if take.pod is not None:
+                until_ns = self._now_ns + REFRESH_NS
+                self._failed[take.pod.metadata.uid, take.node] = until_ns
+            else:
+                work.failed = True
+            for claim in take.claims:
+                where = f" on {take.node}" if take.node else ""
+                self._tell(claim, "AllocationFailed", f"cannot allocate{where}: {event.error}")
+        elif take is not None:
+            self._write_allocations(work, take)
+        self._end(work)
+
+    def _was_freed(self, event: Freed) -> None:
+        work, _, _ = self._work.pop(event.id)
+        work.open -= 1
+        self._changed()
+        if event.error:
+            work.failed = True
+            claim = self._objects.claim(work.keys[0][1])
+            if claim is not None:
+                self._tell(claim, "DeallocationFailed", event.error)
+        else:
+            self.counts.deallocations += 1
+        self._end(work)
+
+    def _end(self, work: _Work) -> None:
+        """Once all is answered, its objects are looked at again: at once, or where it did not work,
+        after a pause that grows."""
+        if work.open:
+            return
+        for key in work.keys:
+            if self._busy.get(key) is work:
+                del self._busy[key]
+        first = work.keys[0]
+        if work.failed:
+            tries = self._tries[first] = self._tries.get(first, 0) + 1
+            self._again(first, min(PAUSE_NS << min(tries - 1, 10), PAUSE_NS_MAX))
+        else:
+            self._tries.pop(first, None)
+            self._due[first] = None
+        for view, name in work.keys:
+            # Whoever had to wait for it.
+            if view is PodScheduling:
+                self._due[Pod, name] = None
+            elif view is ResourceClaim and (view, name) != first:
+                self._due[view, name] = None
+                self._due.update(((Pod, pod), None) for pod in self._objects.pods_of(name))
+
+    def _tell(self, claim: ResourceClaim, reason: str, note: str) -> None:
+        meta, id = claim.metadata, self._next_id
+        self._next_id = id + 1
+        self._out.append(
+            CreateEvent(
+                id, meta.namespace, meta.name, meta.uid, "Warning", reason, "Allocating", note,
+                self._now_ns, ("resource.k8s.io/v1", "ResourceClaim"), self.driver,
+            )
+        )  # fmt: skip
+
+    # Time
+
+    def _again(self, key: _Key, after_ns: int) -> None:
+        self._turn += 1
+        heappush(self._timers, (self._now_ns + after_ns, self._turn, key))
+
+    def _wake(self) -> None:
+        while self._timers and self._timers[0][0] <= self._now_ns:
+            _, _, key = heappop(self._timers)
+            if key == REFRESH:
+                if self._refresh_ns <= self._now_ns:
+                    self._refresh()
+                continue
+            _, due_ns = self._awaited.get(key, ("", self._now_ns + 1))
+            if due_ns <= self._now_ns:
+                del self._awaited[key]  # it does not come: what is known now has to do
+            self._due[key if key[0] is not PodScheduling else (Pod, key[1])] = None
+
+    def _refresh(self) -> None:
+        """Ask the driver anew about all nodes that somebody wants to know of."""
+        self._refresh_ns = 1 << 62
+        self._serial += 1
+        self._valid = self._serial
+        if self._examined:
+            self._refresh_in(REFRESH_NS)
+        for pod_key, _ in self._examined:
+            self._due[Pod, pod_key] = None
+        for failed, until_ns in [*self._failed.items()]:
+            if until_ns <= self._now_ns:
+                del self._failed[failed]
+
+    def _changed(self) -> None:
+        """The ledger has changed: so may have what the driver said, before long."""
+        self._serial += 1
+        self._refresh_in(COALESCED_NS)
+
+    def _refresh_in(self, after_ns: int) -> None:
+        if self._refresh_ns > self._now_ns + after_ns:
+            self._refresh_ns = self._now_ns + after_ns
+            self._again(REFRESH, after_ns)
+
+    # What the driver says
+
+    def _examine(
+        self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Sequence[str]
+    ) -> frozenset[str] | None:
+        """What is known; where that is not enough or too old, the driver is asked. About the node
+        that is selected (alone), nothing that was said before the last change will do."""
+        key = (pod.metadata.key, len(nodes) == 1)
+        what = (pod.metadata.uid, tuple(claim.metadata.uid for claim in claims))
+        known = self._examined.get(key)
+        oldest = self._serial if key[1] else self._valid
+        if (
+            known is None
+            or known.what != what
+            or known.serial < oldest
+            or not known.nodes.issuperset(nodes)
+        ):
+            known = None
+        if known is not None:
+            uid, now_ns = pod.metadata.uid, self._now_ns
+            failed = {n for n in nodes if self._failed.get((uid, n), 0) > now_ns}
+            return known.refused.intersection(nodes) | failed
+        if key not in self._asking:
+            id = self._next_id
+            self._next_id = id + 1
+            self._asking[key] = id
+            self._asked[id] = _Known(what, frozenset(nodes), NOTHING, self._serial), key
+            self._out.append(Examination(id, pod, tuple(claims), tuple(nodes)))
+        return None
+
+    def _was_examined(self, event: Examined) -> None:
+        known, key = self._asked.pop(event.id)
+        del self._asking[key]
+        pod_key = (Pod, key[0])
+        if event.error:
+            self.counts.errors += 1
+            self._again(pod_key, PAUSE_NS)
+            return
+        if self._objects.pod(key[0]) is None:
+            return
+        self._examined[key] = known._replace(refused=event.refused)
+        self._refresh_in(REFRESH_NS)
+        self._due[pod_key] = None

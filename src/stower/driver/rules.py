@@ -1,0 +1,301 @@
+"""What a driver does next: rules D1 to D8. Pure: what is seen and the ledger go in, actions come
+out, nothing is remembered.
+
+Source: KEP-3063; seed 000. Each rule has a failure that it prevents, and that a test shows:
+tests/property/test_negotiation_model.py.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from stower.devices.negotiation.claims import (
+    Party,
+    Talk,
+    driver_of,
+    finalizer_of,
+    flag_of,
+    is_delayed,
+    is_leaving,
+)
+from stower.driver.ledger import Entry
+from stower.framework.writes import PatchObject, patch_of
+from stower.model.kinds import Pod, PodScheduling, ResourceClaim, ResourceClass
+from stower.model.kinds.pod_scheduling import NODES_MAX, ClaimScheduling
+from stower.model.kinds.resource_claim import (
+    DEALLOCATION_REQUESTED,
+    RESERVED_FOR_MAX,
+    ConsumerReference,
+)
+from stower.state.devices import claim_refs
+
+NOTHING: Final[frozenset[str]] = frozenset()
+
+
+class Write(NamedTuple):
+    """Patch an object, relying on the version that was seen."""
+
+    patch: PatchObject
+
+
+class Take(NamedTuple):
+    """Take devices for all of these claims on a node, or for none; where `on` is given, after it
+    was seen that this still asks for it. Then write the claims as they are here."""
+
+    claims: tuple[ResourceClaim, ...]
+    node: str
+    pod: Pod | None = None
+    on: PodScheduling | None = None
+
+
+class Free(NamedTuple):
+    """Give back what the entry says."""
+
+    entry: Entry
+
+
+Action = Write | Take | Free
+# Which of the nodes will not do for the pod's claims here; None: that is being found out.
+Examine = Callable[[Pod, Sequence[ResourceClaim], Sequence[str]], frozenset[str] | None]
+
+
+class Seen(Protocol):
+    """What the driver knows of the API's objects, each by namespace and name (or name)."""
+
+    @property
+    def classes(self) -> Mapping[str, ResourceClass]:
+        """All of them."""
+
+    def pod(self, key: str) -> Pod | None:
+        """The pod."""
+
+    def claim(self, key: str) -> ResourceClaim | None:
+        """The claim."""
+
+    def scheduling(self, key: str) -> PodScheduling | None:
+        """What is said about the pod."""
+
+    def pods_of(self, claim_key: str) -> Sequence[str]:
+        """The pods that name a claim."""
+
+
+class Rules(NamedTuple):
+    """Rules that can be left out, to show what they are good for."""
+
+    without: frozenset[str] = frozenset()
+
+
+def talk_of(seen: Seen, driver: str, pod: Pod) -> Talk:
+    """The pod's negotiation, as far as it is about this driver's claims."""
+    parties = []
+    for ref in claim_refs(pod):
+        claim = seen.claim(f"{pod.metadata.namespace}/{ref.name}")
+        if claim is not None and driver_of(claim, seen.classes) == driver:
+            parties.append(Party(ref.entry, driver, claim))
+    return Talk(pod, tuple(parties), seen.scheduling(pod.key))
+
+
+def is_asked_for(talk: Talk) -> bool:
+    """Whether what is said is about this pod, and it has no node yet; or was given one by somebody
+    else, on which its claims are to be allocated (D1)."""
+    pod, said = talk.pod, talk.scheduling
+    if said is None or said.owner_uid != pod.metadata.uid or pod.is_terminal:
+        return False
+    if pod.spec.node_name:
+        return not said.spec.round and said.spec.selected_node == pod.spec.node_name
+    return pod.metadata.deletion_timestamp is None
+
+
+# For a pod
+
+
+def pod_actions(
+    seen: Seen,
+    driver: str,
+    pod_key: str,
+    ledger: Mapping[str, Entry],
+    examine: Examine,
+    rules: Rules,
+) -> list[Action]:
+    """What to do for the pod's claims that are to be allocated."""
+    pod = seen.pod(pod_key)
+    talk = talk_of(seen, driver, pod) if pod is not None else None
+    if talk is None or talk.scheduling is None:
+        return []
+    said, pending = talk.scheduling, talk.pending
+    if not pending or ("D1" not in rules.without and not is_asked_for(talk)):
+        return []
+    node = said.spec.selected_node
+    entries = [answer for party in pending if (answer := talk.answer(party)) is not None]
+    is_listed = any(node in (answer.unsuitable_nodes or ()) for answer in entries)
+    if node and (not is_listed or "D3" in rules.without):
+        refused = examine(talk.pod, [p.claim for p in pending], [node])
+        if refused is None:
+            return []
+        if node not in refused or _is_taken(pending, ledger, node):
+            return _allocation(talk, pending, ledger, node, rules)
+        if "D5" in rules.without:
+            return _allocation(talk, pending[:1], ledger, node, rules)
+    return _answer(talk, pending, examine)
+
+
+def _is_taken(parties: Sequence[Party], ledger: Mapping[str, Entry], node: str) -> bool:
+    """Whether the ledger has devices on the node for all of these."""
+    found = [ledger.get(party.claim.metadata.uid) for party in parties]
+    return all(entry is not None and entry.node == node for entry in found)
+
+
+def _answer(talk: Talk, pending: Sequence[Party], examine: Examine) -> list[Action]:
+    """Which of the candidates will not do, and of those that would not do before (D2). Nothing, if
+    that was said already."""
+    said = talk.scheduling
+    assert said is not None
+    answers = {party.entry: talk.answer(party) for party in pending}
+    known = [answer for answer in answers.values() if answer is not None]
+    before = [name for answer in known for name in answer.unsuitable_nodes or ()]
+    selected = [said.spec.selected_node] if said.spec.selected_node else []
+    nodes = list(dict.fromkeys([*selected, *(said.spec.potential_nodes or ()), *before]))
+    refused = examine(talk.pod, [party.claim for party in pending], nodes)
+    if refused is None:
+        return []
+    listed = tuple([name for name in nodes if name in refused][:NODES_MAX])
+    wanted = {
+        party.entry: ClaimScheduling(
+            party.entry, party.claim.metadata.uid, listed or None, said.spec.round
+        )
+        for party in pending
+    }
+    if all(_says(answers[entry], answer) for entry, answer in wanted.items()):
+        return []
+    others = [answer for answer in said.status.resource_claims or () if answer.name not in wanted]
+    status = {"resourceClaims": msgspec.to_builtins([*others, *wanted.values()])}
+    return [Write(patch_of(said, {"status": status}, "status"))]
+
+
+def _says(answer: ClaimScheduling | None, wanted: ClaimScheduling) -> bool:
+    """Whether an answer says the same, in whatever order."""
+    return (
+        answer is not None
+        and answer.observed_round == wanted.observed_round
+        and answer.claim_uid == wanted.claim_uid
+        and {*(answer.unsuitable_nodes or ())} == {*(wanted.unsuitable_nodes or ())}
+    )
+
+
+def _allocation(
+    talk: Talk,
+    pending: Sequence[Party],
+    ledger: Mapping[str, Entry],
+    node: str,
+    rules: Rules,
+) -> list[Action]:
+    """Finalizers first (D4); then devices for all claims, or for none (D5)."""
+    claims = [party.claim for party in pending]
+    if "D4" not in rules.without:
+        bare = [claim for claim in claims if not _is_protected(claim, pending[0].driver)]
+        if bare:
+            return [Write(_protected(claim, pending[0].driver)) for claim in bare]
+    for claim in claims:
+        entry = ledger.get(claim.metadata.uid)
+        if entry is not None and entry.node != node:
+            return []  # of an earlier selection: `claim_actions` gives it back first
+    return [Take(tuple(claims), node, talk.pod, talk.scheduling)]
+
+
+def _is_protected(claim: ResourceClaim, driver: str) -> bool:
+    return finalizer_of(driver) in (claim.metadata.finalizers or ())
+
+
+def _protected(claim: ResourceClaim, driver: str) -> PatchObject:
+    finalizers = [*(claim.metadata.finalizers or ()), finalizer_of(driver)]
+    return patch_of(claim, {"metadata": {"finalizers": finalizers}})
+
+
+def allocated(claim: ResourceClaim, entry: Entry, pod: Pod | None) -> PatchObject:
+    """The claim with its allocation, reserved for the pod: one write (D6)."""
+    status: dict[str, Any] = {"allocation": entry.allocation}
+    users = claim.status.reserved_for or ()
+    if pod is not None and len(users) < RESERVED_FOR_MAX:
+        own = ConsumerReference("", "pods", pod.metadata.name, pod.metadata.uid)
+        others = [user for user in users if user.uid != own.uid]
+        status["reservedFor"] = msgspec.to_builtins([*others, own])
+    return patch_of(claim, {"status": status}, "status")
+
+
+# For a claim
+
+
+def claim_actions(
+    seen: Seen, driver: str, claim_key: str, ledger: Mapping[str, Entry], rules: Rules
+) -> list[Action]:
+    """What to do for a claim, whatever pods it has."""
+    claim = seen.claim(claim_key)
+    entry = ledger.get(claim.metadata.uid) if claim is not None else None
+    if claim is None or driver_of(claim, seen.classes) != driver:
+        # Ours no more, without our finalizer: nothing that we may have sent can land.
+        return [Free(entry)] if entry is not None else []
+    if is_leaving(claim):
+        return _deallocation(claim, driver, entry)
+    if claim.status.allocation is not None:
+        return []
+    if not is_delayed(claim):
+        return _immediate(claim, driver, rules)
+    if entry is None or _is_wanted(seen, driver, claim, entry):
+        return []
+    # Taken for a selection that is no more (D7): once the finalizer is gone, no allocation that is
+    # still on its way can land.
+    if _is_protected(claim, driver) and "D7" not in rules.without:
+        return [Write(_unprotected(claim, driver))]
+    return [Free(entry)]
+
+
+def _unprotected(
+    claim: ResourceClaim, driver: str, also: Mapping[str, Any] | None = None
+) -> PatchObject:
+    finalizers = [f for f in claim.metadata.finalizers or () if f != finalizer_of(driver)]
+    return patch_of(claim, {"metadata": {"finalizers": finalizers or None, **(also or {})}})
+
+
+def _is_wanted(seen: Seen, driver: str, claim: ResourceClaim, entry: Entry) -> bool:
+    """Whether some pod's selection asks for what the entry has."""
+    for pod_key in seen.pods_of(claim.metadata.key):
+        pod = seen.pod(pod_key)
+        talk = talk_of(seen, driver, pod) if pod is not None else None
+        if talk is None or talk.scheduling is None or not is_asked_for(talk):
+            continue
+        if talk.scheduling.spec.selected_node == entry.node:
+            return True
+    return False
+
+
+def _deallocation(claim: ResourceClaim, driver: str, entry: Entry | None) -> list[Action]:
+    """Free the device, then clear the allocation, then take away flag and finalizer (D8)."""
+    if claim.status.reserved_for:
+        return []
+    if entry is not None:
+        return [Free(entry)]
+    if claim.status.allocation is not None and _is_protected(claim, driver):
+        status = {"allocation": None, "devices": None}
+        return [Write(patch_of(claim, {"status": status}, "status"))]
+    flagged = {"annotations": {DEALLOCATION_REQUESTED: None}} if flag_of(claim) is not None else {}
+    if claim.status.allocation is None and (flagged or _is_protected(claim, driver)):
+        return [Write(_unprotected(claim, driver, flagged))]
+    return []
+
+
+def _immediate(claim: ResourceClaim, driver: str, rules: Rules) -> list[Action]:
+    """Allocated as soon as it is there, for nobody yet."""
+    if not _is_protected(claim, driver):
+        return [Write(_protected(claim, driver))]
+    return [Take((claim,), "")]
+
+
+def abandoned(seen: Seen, ledger: Mapping[str, Entry]) -> list[Free]:
+    """Entries of claims that are no more, or are others of the name (D7)."""
+    found = []
+    for entry in ledger.values():
+        claim = seen.claim(f"{entry.namespace}/{entry.name}")
+        if claim is None or claim.metadata.uid != entry.uid:
+            found.append(Free(entry))
+    return found

@@ -1,0 +1,26 @@
+"""Settling: what others have to agree with before a node is certain, while its pod waits."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from stower.framework.writes import CreateObject, PatchObject, PatchPodStatus
+
+
+class Found(Protocol):
+    """What an attempt has found."""
+
+    def ranked(self) -> Sequence[int]:
+        """The rows that would do, the best first; none where there is none."""
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """The pod is not bound yet. `writes`: without ids; while they are not answered and seen, the
+    pod is not tried again. `nominate`: the node that is promised to it; "" takes a promise back,
+    None leaves it. `again_ns`: when to try again though nothing has happened."""
+
+    message: str
+    writes: Sequence[CreateObject | PatchObject | PatchPodStatus] = ()
+    nominate: str | None = None
+    again_ns: int | None = None

@@ -1,0 +1,365 @@
+"""NegotiatedResources: claims for devices of which only their driver knows where they can be had.
+
+The driver says node by node; the scheduler selects one, and binds the pod when all of its claims
+are allocated there. What is said when is in devices/negotiation; here it meets the state.
+
+Source: KEP-3063 (classic dynamic resource allocation), seed 000; upstream's
+plugins/dynamicresources of Kubernetes 1.26 to 1.31.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from stower.devices.negotiation.binding import NegotiatedBinding
+from stower.devices.negotiation.claims import (
+    Party,
+    Talk,
+    class_names,
+    driver_of,
+    is_delayed,
+    is_leaving,
+    is_pending,
+    named,
+    terms_fault,
+)
+from stower.devices.negotiation.scheduling import (
+    WAITS_FOR_ALLOCATION,
+    WAITS_FOR_DEALLOCATION,
+    Rules,
+    next_step,
+)
+from stower.framework.args import Args, convert_args, invalid, raise_faults
+from stower.framework.changes import Change, Happened
+from stower.framework.dry_run import DryRun
+from stower.framework.plugin import Features, Plugin, Scope
+from stower.framework.reasons import Rejection
+from stower.framework.reserve import Reservation
+from stower.framework.settle import Found, Wait
+from stower.framework.writes import DeleteObject
+from stower.model.kinds import Pod, PodScheduling, ResourceClaim, ResourceClass
+from stower.model.kinds.resource_claim import RESERVED_FOR_MAX
+from stower.model.selectors import NodeSelector
+from stower.model.times import SECOND_NS, duration_ns
+from stower.plugins.node_affinity import match_term
+from stower.plugins.node_allocatable import FIRST_CODE, Refusals
+from stower.state.arrays import Bools, Ints
+from stower.state.cluster import ClusterState, PodEntry
+from stower.state.devices import claim_refs
+from stower.state.shapes import Shape
+
+# Codes; beyond them, one for each claim that a driver refuses.
+UNSUITABLE: Final = 1
+ELSEWHERE: Final = 2
+TEXTS: Final = {
+    UNSUITABLE: "node(s) excluded by the resource class",
+    ELSEWHERE: "resourceclaim not available on the node",
+}
+
+
+# A label whose values are shared by so many nodes each tells sorts of nodes apart.
+ALIKE_LEAST: Final = 4
+MIX: Final = 1_000_003
+
+
+class NegotiatedResourcesArgs(Args, frozen=True, rename="camel"):
+    """Arguments of the plugin in a KubeSchedulerConfiguration.
+
+    `answerTimeout`: for how long the answers of all drivers are waited for; `selectionTimeout`: for
+    how long drivers may take to allocate before another node is tried (it doubles with each
+    attempt, up to ten minutes); `refreshPeriod`: between rounds of questions once all nodes were
+    asked about; `bindingTimeout`: for how long claims may take to be reserved.
+    """
+
+    answer_timeout: str = "30s"
+    selection_timeout: str = "30s"
+    refresh_period: str = "30s"
+    binding_timeout: str = "10m0s"
+
+
+class NegotiatedResources(Plugin):
+    """Refuse nodes that a driver, the class or an allocation rules out; agree on one with the
+    drivers; bind when all claims are allocated and reserved."""
+
+    name = "NegotiatedResources"
+    scope = Scope.PODS
+    wakes_on = (
+        Change.NODE_ADDED | Change.NODE_LABELS | Change.NODE_DELETED | Change.NEGOTIATION_CHANGED
+        | Change.RESOURCE_CLAIM_ADDED | Change.RESOURCE_CLAIM_UPDATED
+        | Change.RESOURCE_CLAIM_DELETED | Change.OWN_CLAIMS_MADE
+    )  # fmt: skip
+
+    def __init__(self, rules: Rules, binding_timeout_ns: int, is_on: bool = True) -> None:
+        self._rules = rules
+        self._binding_timeout_ns = binding_timeout_ns
+        self._is_on = is_on
+        self._refusals = Refusals()
+
+    @classmethod
+    def from_args(
+        cls, args: Mapping[str, Any] | None, path: str, features: Features
+    ) -> "NegotiatedResources":
+        """NegotiatedResourcesArgs."""
+        read = convert_args(args, NegotiatedResourcesArgs, path)
+        lasts, faults = [], []
+        for field, text in (
+            ("answerTimeout", read.answer_timeout),
+            ("selectionTimeout", read.selection_timeout),
+            ("refreshPeriod", read.refresh_period),
+            ("bindingTimeout", read.binding_timeout),
+        ):
+            lasts_ns = duration_ns(text)
+            if lasts_ns is None and not text.startswith("-"):
+                faults.append(invalid(f"{path}.{field}", text, 'must be a duration such as "10s"'))
+            elif lasts_ns is None or lasts_ns < SECOND_NS:
+                faults.append(invalid(f"{path}.{field}", text, "must be at least 1 second"))
+            lasts.append(lasts_ns or 0)
+        raise_faults(faults)
+        rules = Rules(lasts[0], lasts[1], lasts[2])
+        return cls(rules, lasts[3], features.dynamic_resource_allocation)
+
+    def concerns(self, shape: Shape) -> bool:
+        """Pods with claims."""
+        return self._is_on and shape.claims
+
+    # What is known
+
+    def talk(self, pod: Pod, state: ClusterState) -> Talk:
+        """The pod's negotiation, as the API has it."""
+        classes, parties, missing = state.negotiations.classes, [], False
+        for ref in claim_refs(pod):
+            claim = state.devices.seen_claim(f"{pod.metadata.namespace}/{ref.name}")
+            missing |= claim is None and ref.name != ""
+            driver = driver_of(claim, classes) if claim is not None else ""
+            if claim is not None and driver:
+                parties.append(Party(ref.entry, driver, claim))
+        return Talk(pod, tuple(parties), state.negotiations.of(pod.key), missing)
+
+    # PreFilter and Filter
+
+    def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
+        """Refuse the pod while a claim is to go, is allocated without it, or can take no more."""
+        talk = self.talk(pod, state)
+        if not talk.parties:
+            return None
+        leaving = [p for p in talk.parties if is_leaving(p.claim)]
+        if leaving:
+            return Rejection((f"{WAITS_FOR_DEALLOCATION}: {named(leaving)}",))
+        for party in talk.parties:
+            users = party.claim.status.reserved_for or ()
+            is_full = len(users) >= RESERVED_FOR_MAX
+            if is_full and not party.claim.is_reserved_for(pod.metadata.uid):
+                return Rejection(("resourceclaim in use",))
+            fault = (
+                "" if party.is_allocated else terms_fault(party.claim, state.negotiations.classes)
+            )
+            if fault:
+                return Rejection((fault,))
+        immediate = [p for p in talk.parties if not p.is_allocated and not is_delayed(p.claim)]
+        if immediate:
+            return Rejection((f"{WAITS_FOR_ALLOCATION}: {named(immediate)}",))
+        return None
+
+    def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
+        """int64[row_limit]: what is in the way of each row."""
+        talk = self.talk(pod, state)
+        if not talk.parties:
+            return None
+        limit = state.row_limit
+        codes = np.zeros(limit, np.int64)
+        for party in talk.parties:
+            if party.is_allocated:
+                codes[~_reached(party.claim, state)] = ELSEWHERE
+        for selector in self._suitable(talk, state):
+            codes[~_matched(selector, state)] = UNSUITABLE
+        for name, party in talk.refused_by().items():
+            row = state.row_of(name)
+            if 0 <= row < limit:
+                why = f"node(s) on which {party.driver} cannot allocate {party.key}"
+                codes[row] = self._refusals.code_of(Rejection((why,)))
+        return codes
+
+    def _suitable(self, talk: Talk, state: ClusterState) -> Iterable[NodeSelector]:
+        """What classes say of nodes, for claims that are not allocated yet."""
+        for party in talk.pending:
+            for name in class_names(party.claim):
+                found = state.negotiations.classes.get(name)
+                if found is not None and found.suitable_nodes is not None:
+                    yield found.suitable_nodes
+
+    def rejection(self, shape: Shape, code: int) -> Rejection:
+        """Nobody's eviction makes a driver change its mind, as far as we know."""
+        return self._refusals.of(code) if code >= FIRST_CODE else Rejection((TEXTS[code],))
+
+    def dry_runs(self, pod: Pod, shape: Shape, state: ClusterState) -> DryRun | None:  # type: ignore[override]
+        """Whoever leaves, negotiated devices stay where they are."""
+        return None
+
+    def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
+        """Who refuses the node, and where claims are instead."""
+        talk, name = self.talk(pod, state), state.names[row]
+        for party in talk.parties:
+            answer = talk.answer(party)
+            if is_pending(party.claim) and answer and name in (answer.unsuitable_nodes or ()):
+                yield f"{party.driver}: unsuitable for {party.key} (round {answer.observed_round})"
+            elif party.is_allocated and not _reached(party.claim, state)[row]:
+                yield f"{party.key} is allocated by {party.driver} on another node"
+
+    # Agreement
+
+    def settle(self, pod: Pod, shape: Shape, state: ClusterState, found: Found) -> Wait | None:
+        """One step of the negotiation; None where the pod may be bound, or has none."""
+        talk = self.talk(pod, state)
+        if not talk.parties:
+            return None
+        fault = any(
+            not p.is_allocated and terms_fault(p.claim, state.negotiations.classes)
+            for p in talk.parties
+        )
+        around = _Around(self, talk, state)
+        ranked = [state.names[row] for row in found.ranked()]
+        step = None if fault else next_step(talk, around, ranked, self._rules)
+        if step is None:
+            return None
+        writes = (step.write,) if step.write is not None else ()
+        return Wait(step.message, writes, step.nominate, step.again_ns)
+
+    def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
+        """All claims reserved, none of them on its way out."""
+        talk, node_name = self.talk(pod, state), state.names[row]
+        if not talk.parties:
+            return None
+
+        def reaches(claim: ResourceClaim) -> bool:
+            found = state.row_of(node_name)
+            return found >= 0 and bool(_reached(claim, state)[found])
+
+        return NegotiatedBinding(talk, reaches, self._binding_timeout_ns)
+
+    def post_bind(self, pod: Pod, state: ClusterState) -> Sequence[DeleteObject]:
+        """What was said about the pod is not needed any more (S9)."""
+        seen = state.negotiations.of(pod.key)
+        if seen is None or seen.owner_uid != pod.metadata.uid or not seen.spec.round:
+            return ()
+        meta = seen.metadata
+        return (DeleteObject(0, PodScheduling, meta.namespace, meta.name, meta.uid),)
+
+    # Hints
+
+    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+        """Claims of its own, what is said about it, and whoever went first."""
+        obj = happened.object or happened.old_object
+        if isinstance(obj, ResourceClaim):
+            same = obj.metadata.namespace == pod.metadata.namespace
+            return same and any(ref.name == obj.metadata.name for ref in claim_refs(pod))
+        if isinstance(obj, PodScheduling):
+            return obj.metadata.key == pod.key or bool(obj.spec.attempt)
+        if isinstance(obj, ResourceClass):
+            return True
+        return True
+
+
+class _Around:
+    """What is around one negotiation: the state, as devices/negotiation asks for it."""
+
+    def __init__(self, plugin: NegotiatedResources, talk: Talk, state: ClusterState) -> None:
+        self.now_ns = state.now_ns
+        self._plugin = plugin
+        self._talk = talk
+        self._state = state
+
+    def reaches(self, claim: ResourceClaim, node_name: str) -> bool:
+        row = self._state.row_of(node_name)
+        return row >= 0 and bool(_reached(claim, self._state)[row])
+
+    def meet(self, claims: Sequence[ResourceClaim]) -> bool:
+        state = self._state
+        found = state.present[state.all_rows].copy()
+        for claim in claims:
+            found &= _reached(claim, state)
+        return bool(found.any())
+
+    def is_there(self, node_name: str) -> bool:
+        row = self._state.row_of(node_name)
+        return row >= 0 and bool(self._state.present[row])
+
+    def is_unbound(self, uid: str) -> bool:
+        entry = self._state.pods.get(uid)
+        return entry is not None and (entry.row < 0 or entry.assumed)
+
+    def is_turn(self, talk: Talk) -> bool:
+        """Of the pods that failed before and share a driver, one at a time is selected for; those
+        of higher rank first, as far as they could be."""
+        own = self._state.pods.get(talk.pod.metadata.uid)
+        drivers = {*talk.drivers}
+        for key in self._state.negotiations.again:
+            seen = self._state.negotiations.of(key)
+            entry = self._state.pods.get(seen.owner_uid) if seen is not None else None
+            if seen is None or entry is None or entry is own or key == talk.pod.key:
+                continue
+            other = self._plugin.talk(entry.pod, self._state)
+            if entry.row >= 0 or drivers.isdisjoint(other.drivers):
+                continue
+            if seen.spec.selected_node:
+                return False
+            refused = other.refused_by()
+            could = any(name not in refused for name in seen.spec.potential_nodes or ())
+            if own is not None and other.pending and not other.silent() and could:
+                if _rank(entry) < _rank(own):
+                    return False
+        return True
+
+    def since_ns(self, what: str, state: object) -> int:
+        known = self._state.negotiations
+        return known.since_ns(self._talk.pod.key, what, state, self.now_ns)
+
+    def spread(self, names: Sequence[str]) -> list[str]:
+        """Round robin over sorts of nodes, each in the order given."""
+        sorts: dict[int, list[str]] = {}
+        kinds = _sorts(self._state)
+        for name in names:
+            row = self._state.row_of(name)
+            sorts.setdefault(int(kinds[row]) if row >= 0 else -1, []).append(name)
+        found: list[str] = []
+        rest = sorted(sorts.values(), key=len)
+        while rest:
+            found += [names.pop(0) for names in rest]
+            rest = [names for names in rest if names]
+        return found
+
+
+def _sorts(state: ClusterState) -> Ints:
+    """int64[row_limit]: equal for nodes that are alike in their labels and in what they have, but
+    for what is each node's own."""
+    rows, limit = state.all_rows, state.row_limit
+    found = np.zeros(limit, np.int64)
+    for _, column in sorted(state.labels.columns.items()):
+        if len(column.code_of) * ALIKE_LEAST <= state.node_count:
+            found = found * MIX + column.codes[rows]
+    for _, amounts in sorted(state.columns.items()):
+        found = found * MIX + amounts.allocatable[rows]
+    return found
+
+
+def _rank(entry: PodEntry) -> tuple[int, str, str]:
+    """Who goes first: by priority, then age, then uid."""
+    meta = entry.pod.metadata
+    return -entry.pod.priority, meta.creation_timestamp or "", meta.uid
+
+
+def _matched(selector: NodeSelector, state: ClusterState) -> Bools:
+    """bool[row_limit]: the nodes that a selector means."""
+    found = np.zeros(state.row_limit, np.bool_)
+    for term in selector.node_selector_terms or ():
+        if not term.is_empty:
+            found |= match_term(term, state, state.all_rows, state.row_limit)
+    return found
+
+
+def _reached(claim: ResourceClaim, state: ClusterState) -> Bools:
+    """bool[row_limit]: where an allocated claim can be used."""
+    allocation = claim.status.allocation
+    if allocation is None or allocation.node_selector is None:
+        return np.ones(state.row_limit, np.bool_)
+    return _matched(allocation.node_selector, state)
