@@ -151,6 +151,18 @@ def test_server_side_apply_merges_lists_by_key(client: Client) -> None:
     assert [{"name": "a"}, {"name": "b"}] == made["spec"]["disks"]
 
 
+def test_who_manages_the_status_is_kept(client: Client) -> None:
+    client.call("POST", MACHINES, {**MACHINE, "status": {"phase": "set too early"}})
+    path, apply = f"{MACHINES}/m/status?fieldManager=one", "application/apply-patch+yaml"
+    head = {name: MACHINE[name] for name in ("apiVersion", "kind", "metadata")}
+    _, made = client.call("PATCH", path, {**head, "status": {"phase": "Up"}}, apply)
+    managers = {m["manager"]: m["fieldsV1"] for m in made["metadata"]["managedFields"]}
+    assert {"f:status": {"f:phase": {}}} == managers.pop("one")
+    assert not any("f:status" in fields for fields in managers.values())
+    _, made = client.call("PATCH", path, head, apply)
+    assert "phase" not in made.get("status", {})
+
+
 def test_definitions_outlive_a_restart_and_go_with_their_objects(tmp_path: Path) -> None:
     with in_thread(Options(tmp_path)) as (_, client):
         client.call("POST", CRDS, CRD)
@@ -197,6 +209,8 @@ def test_kubectl_works_with_them(kubectl: Kubectl) -> None:
     )
     assert "created" in kubectl("apply", "-f", kubectl.file(MACHINE))
     assert "unchanged" in kubectl("apply", "-f", kubectl.file(MACHINE))
+    labelled = {**MACHINE, "metadata": {"name": "m", "labels": {"a": "b"}}}
+    assert "configured" in kubectl("apply", "-f", kubectl.file(labelled))
     rows = [row.split() for row in kubectl("get", "mc").splitlines()]
     assert [["NAME", "CPUS", "PHASE"], ["m", "4"]] == rows
     assert "cpus" in kubectl("explain", "machine.spec")

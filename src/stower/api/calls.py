@@ -7,7 +7,7 @@ from stower.api.errors import ApiError, already_exists, conflict, forbidden, not
 from stower.api.registry import Resource
 from stower.api.requests import Request
 from stower.api.store import Collection, Record
-from stower.api.strategies import CUSTOM, Strategy, strategy_of
+from stower.api.strategies import CUSTOM, CUSTOM_WITH_STATUS, Strategy, strategy_of
 from stower.model.times import time_text
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ class Call:
     @property
     def strategy(self) -> Strategy:
         """How its kind lives."""
-        return CUSTOM if self.resource.custom is not None else strategy_of(self.resource.key)
+        if (custom := self.resource.custom) is not None:
+            return CUSTOM_WITH_STATUS if custom.has_status else CUSTOM
+        return strategy_of(self.resource.key)
 
     @property
     def collection(self) -> Collection:

@@ -19,7 +19,7 @@ PATCHES: Final = (
     "application/apply-patch+yaml",
     "application/json-patch+json",
     "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
+    "application/strategic-merge-patch+json",  # not for custom resources; kubectl goes by this
 )
 WRITE_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation")
 LIST_PARAMETERS: Final = ("labelSelector", "fieldSelector", "continue", "resourceVersion")
@@ -206,6 +206,7 @@ def _paths(resource: Resource, prefix: str) -> Object:
 
 def _operations(verbs: dict[str, str], gvk: Object, resource: Resource, prefix: str) -> Object:
     found = {}
+    patches = list(PATCHES if resource.custom is None else PATCHES[:-1])
     for method, verb in verbs.items():
         if not verb:
             continue
@@ -221,10 +222,10 @@ def _operations(verbs: dict[str, str], gvk: Object, resource: Resource, prefix: 
             GVK: gvk,
         }
         if prefix == V2:
-            operation["consumes"] = list(PATCHES) if verb == "patch" else ["*/*"]
+            operation["consumes"] = patches if verb == "patch" else ["*/*"]
             operation["produces"] = [JSON]
         elif verb == "patch":
-            content = {media: {"schema": {"type": "object"}} for media in PATCHES}
+            content = {media: {"schema": {"type": "object"}} for media in patches}
             operation["requestBody"] = {"content": content}
         found[method] = operation
     return found

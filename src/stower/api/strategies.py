@@ -4,7 +4,7 @@ Source: pkg/registry/*/strategy.go, Kubernetes 1.36. Values alone; validation is
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from stower.model import names
@@ -40,6 +40,7 @@ _RBAC: Final = Strategy(names.path_segment_faults, create_on_update=True)
 _POLICY: Final = Strategy(generation=True, update_needs_version=True)
 PLAIN: Final = Strategy()
 CUSTOM: Final = Strategy(generation=True, update_needs_version=True)
+CUSTOM_WITH_STATUS: Final = replace(CUSTOM, status=True)
 
 STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("", "endpoints"): Strategy(create_on_update=True),

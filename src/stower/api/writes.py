@@ -396,9 +396,12 @@ def _keep_other_half(call: Call, new: Object, old: Object, status: bool) -> None
             if name not in ("status", "metadata"):
                 new[name] = value
         if custom is not None:
-            new["metadata"] = {**old["metadata"], "resourceVersion": None}
-            new["metadata"].pop("resourceVersion")
-    elif (call.strategy.status if custom is None else custom.has_status) and not (call.subresource):
+            managers = new["metadata"].get("managedFields")
+            kept = ("resourceVersion", "managedFields")
+            new["metadata"] = _without(old["metadata"], *kept)
+            if managers is not None:
+                new["metadata"]["managedFields"] = managers
+    elif call.strategy.status and not call.subresource:
         new.pop("status", None)
         if "status" in old:
             new["status"] = old["status"]
