@@ -65,7 +65,7 @@ class MemoryClient:
     """The API itself, with a clock that moves by a watch's timeout."""
 
     def __init__(self) -> None:
-        self.api = Api(load_registry())
+        self.api = Api(load_registry(native=False))
         self.now_ns = NOW_NS
         self.api.bootstrap(self.now_ns)
         self.day = "2026-09-21"
@@ -328,7 +328,8 @@ class HttpClient:
 @functools.cache
 def http_client() -> HttpClient:
     """One server for all scripts of a run."""
-    return HttpClient(Path(tempfile.mkdtemp(prefix="stower-golden-")), load_registry())
+    folder = Path(tempfile.mkdtemp(prefix="stower-golden-"))
+    return HttpClient(folder, load_registry(native=False))
 
 
 def api(case: Object) -> Iterator[str]:

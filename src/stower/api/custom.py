@@ -7,7 +7,7 @@ Source: apiextensions-apiserver, Kubernetes 1.36.
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from stower.api.calls import Call
@@ -22,7 +22,7 @@ from stower.api.errors import (
 )
 from stower.api.printers.parts import created
 from stower.api.registry import Registry, Resource
-from stower.api.requests import WriteOptions
+from stower.api.requests import WriteOptions, encode
 from stower.api.schema import BadValue, Reading
 from stower.model.times import age
 
@@ -135,7 +135,7 @@ class CustomVersion:
             elif kind == "date":
                 cells.append(age(now_ns, value if isinstance(value, str) else None))
             elif kind == "string" and not isinstance(value, str):
-                cells.append(str(value).lower() if isinstance(value, bool) else str(value))
+                cells.append(encode(value).decode())
             else:
                 cells.append(value)
         return cells
@@ -290,6 +290,8 @@ def changed(call: Call, item: Object | None) -> None:
     """A definition is stored, or gone: serve what it says."""
     if item is None:
         group, plural = _names(call.name)
+        if (group, plural) in call.api.registry.native:
+            return
         call.api.registry.remove(group, plural)
         store = call.api.store
         collection = store.collection((group, plural))
@@ -306,14 +308,28 @@ def _names(name: str) -> tuple[str, str]:
 
 
 def serve(api: "Api", definition: Object) -> None:
-    """Serve the resources of a definition."""
+    """Serve the resources of a definition, unless they are served whatever definitions say."""
+    group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
+    if (group, plural) in api.registry.native:
+        return
+    api.registry.remove(group, plural)
+    for resource in resources_of(definition, api.registry):
+        api.registry.add(resource)
+    api.resources_changed()
+
+
+def resources_of(
+    definition: Object,
+    registry: Registry,
+    make: Callable[[Object, Object, Registry], CustomVersion] = CustomVersion,
+) -> Iterator[Resource]:
+    """A resource for each version of a definition that is served."""
     spec = definition["spec"]
     names, group = spec["names"], spec["group"]
-    api.registry.remove(group, names["plural"])
     for version in spec.get("versions") or ():
         if not version.get("served"):
             continue
-        custom = CustomVersion(definition, version, api.registry)
+        custom = make(definition, version, registry)
         kind = {"group": group, "version": version["name"], "kind": names["kind"]}
         subresources = []
         if custom.has_status:
@@ -338,5 +354,4 @@ def serve(api: "Api", definition: Object) -> None:
             entry["subresources"] = subresources
         resource = Resource(group, version["name"], entry, custom.type)
         resource.custom = custom
-        api.registry.add(resource)
-    api.resources_changed()
+        yield resource

@@ -114,6 +114,24 @@ def unknown(schema: Object, value: Any, path: str = "") -> Iterator[str]:
             yield from unknown(schema.get("items") or {}, inner, f"{path}[{i}]")
 
 
+# What a schema says of types and nothing else.
+_SHAPE: Final = (
+    "type", "nullable", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string",
+)  # fmt: skip
+
+
+def types_alone(schema: Object) -> Object:
+    """The schema without anything but types."""
+    made: Object = {name: schema[name] for name in _SHAPE if name in schema}
+    if "properties" in schema:
+        made["properties"] = {n: types_alone(s) for n, s in schema["properties"].items()}
+    for name in ("items", "additionalProperties"):
+        if name in schema:
+            inner = schema[name]
+            made[name] = types_alone(inner) if isinstance(inner, dict) else inner
+    return made
+
+
 def _is(value: Any, form: str) -> bool:
     if form == "integer":
         return isinstance(value, int) and not isinstance(value, bool)

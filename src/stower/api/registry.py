@@ -64,6 +64,8 @@ class Registry:
         self.kinds: dict[str, str] = tables["kinds"]
         self._resources: dict[tuple[str, str, str], Resource] = {}
         self.groups: dict[str, list[str]] = {}
+        # Keys of what is served as custom resources are, whatever is defined by clients.
+        self.native: set[tuple[str, str]] = set()
         for root in ("/api", "/apis"):
             for item in tables["discovery"][root]["items"]:
                 for served in item["versions"]:

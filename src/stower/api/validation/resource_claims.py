@@ -11,6 +11,7 @@ from stower.api.errors import FieldError, unsupported
 from stower.api.metadata import annotation_errors, label_errors
 from stower.api.schema import Type
 from stower.api.validation import devices_common as common
+from stower.api.validation import negotiation
 from stower.api.validation.go_values import go_template, go_value
 from stower.api.validation.rules import (
     IMMUTABLE,
@@ -49,15 +50,17 @@ DeviceKey = tuple[str, str, str, str]
 
 
 def claim(item: Object) -> Faults:
-    """The spec of a new claim."""
-    return list(_devices("spec.devices", item["spec"]["devices"]))
+    """The spec of a new claim, and what its annotations say to drivers."""
+    faults = list(_devices("spec.devices", item["spec"]["devices"]))
+    return [*faults, *negotiation.claim_annotations(item["metadata"])]
 
 
 def claim_update(kind: Type, new: Object, old: Object) -> Faults:
     """The spec of a claim stays."""
-    if same_at(kind, new["spec"], old["spec"], "spec"):
-        return []
-    return [invalid("spec", go_value("ResourceClaimSpec", new["spec"]), IMMUTABLE)]
+    faults = list(negotiation.claim_annotations_update(new["metadata"], old["metadata"]))
+    if not same_at(kind, new["spec"], old["spec"], "spec"):
+        faults.append(invalid("spec", go_value("ResourceClaimSpec", new["spec"]), IMMUTABLE))
+    return faults
 
 
 def template(item: Object) -> Faults:
@@ -72,6 +75,7 @@ def template(item: Object) -> Faults:
             # Go's name of the field, with its first letter lowered.
             shown = "uID" if name == "uid" else name
             faults.append(forbidden(f"{at}.{shown}", "cannot be set"))
+    faults += negotiation.template_annotations(meta)
     return [*faults, *_devices("spec.spec.devices", item["spec"]["spec"]["devices"])]
 
 

@@ -15,7 +15,7 @@ from stower.model.kinds.resource_claim import (
     ALLOCATION_MODE,
     DEALLOCATION_REQUESTED,
     IMMEDIATE,
-    MADE_FOR_ENTRY,
+    POD_CLAIM_NAME,
 )
 
 ALLOCATED: Final = "/allocated"  # ends the finalizer of a driver
@@ -63,7 +63,7 @@ def terms_fault(claim: ResourceClaim, classes: Mapping[str, ResourceClass]) -> s
 def is_delayed(claim: ResourceClaim) -> bool:
     """Whether it is allocated for a pod, once there is one. Claims made for a pod always are."""
     notes = claim.metadata.annotations or {}
-    return MADE_FOR_ENTRY in notes or notes.get(ALLOCATION_MODE) != IMMEDIATE
+    return POD_CLAIM_NAME in notes or notes.get(ALLOCATION_MODE) != IMMEDIATE
 
 
 def flag_of(claim: ResourceClaim) -> str | None:

@@ -18,12 +18,15 @@ from stower.model.taints import Toleration
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 # On a claim that the scheduler has made for a pod's extended resources (KEP-5004).
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
-# On a claim that was made from a template: the entry of the pod that it was made for.
-MADE_FOR_ENTRY: Final = "resource.kubernetes.io/pod-claim-name"
-# On a claim that is negotiated: when it is allocated, and that its allocation has to go, with why.
+# On a claim that was made for a pod: its name in the pod's spec.resourceClaims.
+POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
+# When a claim whose devices are negotiated is allocated: as soon as it is there, or (so it is where
+# nothing is said) when a pod uses it.
 ALLOCATION_MODE: Final = "stower.dev/allocation-mode"
 IMMEDIATE: Final = "Immediate"
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
+ALLOCATION_MODES: Final = (IMMEDIATE, WAIT_FOR_FIRST_CONSUMER)
+# Its driver is to take the devices back once nobody uses them; the value says why.
 DEALLOCATION_REQUESTED: Final = "stower.dev/deallocation-requested"
 DEALLOCATION_REASON_MAX: Final = 256  # bytes
 RESERVED_FOR_MAX: Final = 256  # ResourceClaimReservedForMaxSize
