@@ -4,13 +4,14 @@ Source: pkg/controller/garbagecollector.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from stower.actors.objects import PLURAL_OF, RESOURCES, Object, Objects, is_ending, key_of, uid_of
 from stower.actors.runtime import Base, Todo
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
+PARTS: Final = ("podschedulings",)  # nothing without their owner, which cannot be taken away
 SKIPPED: Final = ("customresourcedefinitions", "storageclasses")  # nobody owns them
 
 
@@ -80,19 +81,12 @@ class GarbageCollector(Base):
         ]
         if ORPHAN in finalizers:
             for dependent_kind, dependent in dependents:
-                others = [
-                    r for r in dependent["metadata"]["ownerReferences"] if r["uid"] != uid_of(obj)
-                ]
-                patch = {
-                    "metadata": {
-                        "resourceVersion": dependent["metadata"]["resourceVersion"],
-                        "ownerReferences": [
-                            {"$patch": "replace"},
-                            *others,
-                        ],
-                    }
-                }
-                todo.patch(dependent_kind, dependent, patch)
+                if dependent_kind in PARTS:
+                    todo.delete(dependent_kind, dependent)
+                    continue
+                references = dependent["metadata"]["ownerReferences"]
+                left = [r for r in references if r["uid"] != uid_of(obj)]
+                _set(dependent_kind, dependent, "ownerReferences", left, todo)
             if not dependents:
                 self._remove(kind, obj, ORPHAN, todo)
         elif FOREGROUND in finalizers:
@@ -108,7 +102,19 @@ class GarbageCollector(Base):
                 self._remove(kind, obj, FOREGROUND, todo)
 
     def _remove(self, kind: str, obj: Object, finalizer: str, todo: Todo) -> None:
+        if RESOURCES[kind].custom:
+            left = [f for f in obj["metadata"]["finalizers"] if f != finalizer]
+            _set(kind, obj, "finalizers", left, todo)
+            return
         todo.patch(kind, obj, {"metadata": {"$deleteFromPrimitiveList/finalizers": [finalizer]}})
+
+
+def _set(kind: str, obj: Object, field: str, values: list[Any], todo: Todo) -> None:
+    """Replace a list of the object as it is known."""
+    if not RESOURCES[kind].custom:
+        values = [{"$patch": "replace"}, *values]
+    version = obj["metadata"]["resourceVersion"]
+    todo.patch(kind, obj, {"metadata": {"resourceVersion": version, field: values}})
 
 
 def _find(seen: Objects, key: str) -> tuple[str, Object] | None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from stower.api.definitions import DEFINITIONS
+
 Object = dict[str, Any]
 
 
@@ -14,12 +16,21 @@ class Resource(NamedTuple):
     api_version: str
     namespaced: bool = True
     optional: bool = False  # a server that does not know it has none of it
+    custom: bool = False  # no strategic merge patches
 
     @property
     def prefix(self) -> str:
         """The start of its paths."""
         group = "/apis/" if "/" in self.api_version else "/api/"
         return f"{group}{self.api_version}"
+
+
+def _defined(definition: Object) -> Resource:
+    """A kind of stower.dev."""
+    spec = definition["spec"]
+    api_version = f"{spec['group']}/{spec['versions'][0]['name']}"
+    names, namespaced = spec["names"], spec["scope"] == "Namespaced"
+    return Resource(names["plural"], names["kind"], api_version, namespaced, True, True)
 
 
 RESOURCES: Final = {
@@ -65,6 +76,7 @@ RESOURCES: Final = {
             "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io/v1",
             False,
         ),
+        *map(_defined, DEFINITIONS),
     )
 }  # fmt: skip
 PLURAL_OF: Final = {(r.api_version, r.kind): r.plural for r in RESOURCES.values()}

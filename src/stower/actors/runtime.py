@@ -18,6 +18,7 @@ from stower.model.times import SECOND_NS
 
 JSON: Final = "application/json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
+MERGE: Final = "application/merge-patch+json"
 PAUSE_NS: Final = SECOND_NS // 10
 PAUSE_NS_MAX: Final = 30 * SECOND_NS
 NOT_FOUND: Final = 404
@@ -77,11 +78,12 @@ class Todo:
         self.calls.append(_Wanted(kind, "PUT", path, encode(obj), JSON, obj))
 
     def patch(self, kind: str, obj: Object, patch: Object, subresource: str = "") -> None:
-        """Merge into an object, which must still be this one."""
+        """Merge into an object, which must still be this one; strategically where that is done."""
         meta = {**(patch.get("metadata") or {}), "uid": uid_of(obj)}
         body = encode({**patch, "metadata": meta})
         path = _path(kind, obj, subresource)
-        self.calls.append(_Wanted(kind, "PATCH", path, body, STRATEGIC, obj))
+        form = MERGE if RESOURCES[kind].custom else STRATEGIC
+        self.calls.append(_Wanted(kind, "PATCH", path, body, form, obj))
 
     def delete(
         self, kind: str, obj: Object, grace_s: int | None = None, policy: str | None = None
