@@ -1,4 +1,4 @@
-"""Objects of resource.k8s.io that come from files, checked as an API server would check them.
+"""Objects of resource.k8s.io and stower.dev that come from files, checked as an API server would.
 
 What an API server holds has passed these rules; of a file nobody knows, and a selector or a
 quantity that cannot be read would be found out in the middle of a run.
@@ -10,12 +10,21 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api.errors import FieldError
+from stower.api.errors import ApiError, FieldError
+from stower.api.native import NativeVersion
 from stower.api.optional import SERVE
-from stower.api.schema import BadValue, Reading, Type
+from stower.api.registry import Resource
+from stower.api.requests import WriteOptions
+from stower.api.schema import BadValue, Reading
 from stower.api.validation import device_classes, resource_claims, resource_slices
 from stower.apiserver.tables import load_registry
-from stower.model.kinds import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from stower.model.kinds import (
+    NEGOTIATING,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+)
 from stower.sim.made_claims import ClaimTemplate
 
 RULES: Final[dict[type, Callable[[Any], list[FieldError]]]] = {
@@ -27,20 +36,43 @@ RULES: Final[dict[type, Callable[[Any], list[FieldError]]]] = {
 }
 
 
-def device_fault(api_version: str, kind: str, obj: object) -> str:
-    """The first thing that is wrong with an object of whatever kind, its defaults given, or ""."""
+def device_fault(api_version: str, kind: str, obj: object, data: bytes) -> str:
+    """The first thing that is wrong with an object of whatever kind, its defaults given, or "".
+
+    `data`: the document that it came from.
+    """
     rule = RULES.get(type(obj))
-    type_ = _types().get((api_version, kind)) if rule is not None else None
-    if rule is None or type_ is None:
+    if rule is None and type(obj) not in NEGOTIATING:
+        return ""
+    resource = _resources().get((api_version, kind))
+    if resource is None:
         return ""
     try:
-        fields = type_.clean(msgspec.json.decode(msgspec.json.encode(obj)), Reading())
+        if rule is None:
+            faults = _native_faults(resource, data)
+        else:
+            assert resource.type is not None
+            known = msgspec.json.decode(msgspec.json.encode(obj))
+            if isinstance(obj, ClaimTemplate):  # whose view lacks what claims take over from it
+                given = msgspec.json.decode(data).get("spec") or {}
+                known["spec"]["metadata"] = given.get("metadata")
+            faults = rule(resource.type.clean(known, Reading()))
     except BadValue as error:
         field = ".".join(reversed(error.path))
         return f"{field}: {error.text or f'got {error.got}, want {error.want}'}"
-    return next((f"{fault.field}: {fault.message}" for fault in rule(fields)), "")
+    except ApiError as error:
+        return error.message
+    return next((f"{fault.field}: {fault.message}" for fault in faults), "")
+
+
+def _native_faults(resource: Resource, data: bytes) -> list[FieldError]:
+    """What is wrong with an object of stower.dev."""
+    version = resource.custom
+    assert isinstance(version, NativeVersion)
+    item, _ = version.read(msgspec.json.decode(data), WriteOptions(validation="Ignore"), "")
+    return version.all_faults(item)
 
 
 @lru_cache
-def _types() -> dict[tuple[str, str], Type | None]:
-    return {(r.api_version, r.kind): r.type for r in load_registry(more=SERVE).resources()}
+def _resources() -> dict[tuple[str, str], Resource]:
+    return {(r.api_version, r.kind): r for r in load_registry(more=SERVE).resources()}

@@ -159,13 +159,13 @@ class _Reader:
         elif isinstance(obj, ClaimTemplate):
             spec = ClaimTemplateSpec(with_claim_spec_defaults(obj.spec.spec))
             self.templates[key[1]] = msgspec.structs.replace(obj, spec=spec)
-            _check(where, meta, self.templates[key[1]])
+            _check(where, meta, self.templates[key[1]], data)
         else:
             uid = obj.metadata.uid or f"{kind.name}/{key[1]}"
             named = msgspec.structs.replace(obj.metadata, namespace=namespace, uid=uid)
             if isinstance(obj, ResourceClaim):
                 obj = with_claim_defaults(obj, uid)
-            _check(where, meta, obj)
+            _check(where, meta, obj, data)
             self.related.append(msgspec.structs.replace(obj, metadata=named))
 
     def loaded(self) -> Loaded:
@@ -207,8 +207,8 @@ class _Reader:
         return Loaded(workload, self.documents, self.skipped, None, self.classes, self.templates)
 
 
-def _check(where: str, meta: TypeMeta, obj: object) -> None:
-    fault = device_fault(meta.api_version, meta.kind, obj)
+def _check(where: str, meta: TypeMeta, obj: object, data: bytes) -> None:
+    fault = device_fault(meta.api_version, meta.kind, obj, data)
     if fault:
         raise InputError(f"{where}: {fault}")
 
