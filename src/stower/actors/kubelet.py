@@ -234,7 +234,7 @@ class Kubelets(Base):
     def _pod(self, seen: Objects, node: Object, pod: Object, todo: Todo) -> None:
         if is_finished(pod):
             if is_ending(pod):
-                todo.delete("pods", pod, grace_s=0)
+                _let_go(pod, todo)
             self._admitted.get(name_of(node), {}).pop(uid_of(pod), None)
         elif is_ending(pod):
             self._stop(pod, todo)
@@ -251,7 +251,7 @@ class Kubelets(Base):
         takes_s = seconds_of(pod, STOP) or 0.0
         stops_ns = min(due_ns, due_ns - grace_s * SECOND_NS + round(takes_s * SECOND_NS))
         if phase(pod) == "Pending" or stops_ns <= todo.now_ns:
-            todo.delete("pods", pod, grace_s=0)
+            _let_go(pod, todo)
         else:
             todo.at(stops_ns)
 
@@ -451,6 +451,12 @@ def requests_of(pod: Object) -> Amounts:
     met = {mapping.get("resourceName") for mapping in told.get("requestMappings") or ()}
     asked = amounts(pod_requests(view))
     return {**{name: amount for name, amount in asked.items() if name not in met}, PODS: 1}
+
+
+def _let_go(pod: Object, todo: Todo) -> None:
+    """Nothing of it runs any more. Said once: finalizers may keep it for long."""
+    if pod["metadata"].get("deletionGracePeriodSeconds") != 0:
+        todo.delete("pods", pod, grace_s=0)
 
 
 def _is_bound(claim: Object | None) -> bool:
