@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
+from stower.actors.claims import used_by
 from stower.actors.objects import Object, Objects, is_ending, key_of, name_of, namespace_of, uid_of
 from stower.actors.pods import condition, evict
-from stower.actors.resource_claims import used_by
 from stower.actors.runtime import Base, Todo
 from stower.model.taints import Taint, Toleration, tolerates
 from stower.model.times import SECOND_NS, time_ns, time_text

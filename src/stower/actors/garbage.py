@@ -1,12 +1,24 @@
 """Garbage collection: what belongs to nothing goes, and what is to go first goes first.
 
+An owner that is not known may be known a moment later: only one that is gone for sure is gone.
+
 Source: pkg/controller/garbagecollector.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
-from stower.actors.objects import PLURAL_OF, RESOURCES, Object, Objects, is_ending, key_of, uid_of
+from stower.actors.absence import Absence
+from stower.actors.objects import (
+    PLURAL_OF,
+    RESOURCES,
+    Object,
+    Objects,
+    is_ending,
+    key_of,
+    namespace_of,
+    uid_of,
+)
 from stower.actors.runtime import Base, Todo
 
 FOREGROUND: Final = "foregroundDeletion"
@@ -23,6 +35,7 @@ class GarbageCollector(Base):
 
     def __init__(self) -> None:
         self._dependents: dict[str, dict[str, None]] = {}  # by uid of the owner
+        self._absence = Absence()
 
     def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The object, and with one that ends or is gone, its dependents and owners."""
@@ -67,10 +80,24 @@ class GarbageCollector(Base):
             owner is not None and not _waits_for_dependents(owner[1]) for owner in owners
         ):
             return
-        if any(_unknown(reference) for reference in references):
+        if any(_unknown(obj, reference) for reference in references):
             return  # of a kind that is not looked at: it may well be there
+        missing = [r for r, owner in zip(references, owners, strict=True) if owner is None]
+        gone = [self._is_gone(seen, obj, reference, key, todo) for reference in missing]
+        if not all(gone):
+            return
         waited_for = any(owner is not None for owner in owners)
         todo.delete(kind, obj, policy="Foreground" if waited_for else "Background")
+
+    def answered(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
+        """Whether an owner is there."""
+        self._absence.answered(key, path, status, body)
+
+    def _is_gone(self, seen: Objects, obj: Object, reference: Object, key: str, todo: Todo) -> bool:
+        kind = PLURAL_OF[reference["apiVersion"], reference["kind"]]
+        namespace = namespace_of(obj) if RESOURCES[kind].namespaced else ""
+        name, uid = reference["name"], reference["uid"]
+        return self._absence.is_gone(seen, kind, namespace, name, uid, key, todo)
 
     def _let_go(self, seen: Objects, kind: str, obj: Object, todo: Todo) -> None:
         finalizers = obj["metadata"].get("finalizers") or ()
@@ -84,9 +111,10 @@ class GarbageCollector(Base):
                 if dependent_kind in PARTS:
                     todo.delete(dependent_kind, dependent)
                     continue
-                references = dependent["metadata"]["ownerReferences"]
-                left = [r for r in references if r["uid"] != uid_of(obj)]
-                _set(dependent_kind, dependent, "ownerReferences", left, todo)
+                others = [
+                    r for r in dependent["metadata"]["ownerReferences"] if r["uid"] != uid_of(obj)
+                ]
+                todo.replace_metadata(dependent_kind, dependent, ownerReferences=others)
             if not dependents:
                 self._remove(kind, obj, ORPHAN, todo)
         elif FOREGROUND in finalizers:
@@ -102,19 +130,8 @@ class GarbageCollector(Base):
                 self._remove(kind, obj, FOREGROUND, todo)
 
     def _remove(self, kind: str, obj: Object, finalizer: str, todo: Todo) -> None:
-        if RESOURCES[kind].custom:
-            left = [f for f in obj["metadata"]["finalizers"] if f != finalizer]
-            _set(kind, obj, "finalizers", left, todo)
-            return
-        todo.patch(kind, obj, {"metadata": {"$deleteFromPrimitiveList/finalizers": [finalizer]}})
-
-
-def _set(kind: str, obj: Object, field: str, values: list[Any], todo: Todo) -> None:
-    """Replace a list of the object as it is known."""
-    if not RESOURCES[kind].custom:
-        values = [{"$patch": "replace"}, *values]
-    version = obj["metadata"]["resourceVersion"]
-    todo.patch(kind, obj, {"metadata": {"resourceVersion": version, field: values}})
+        others = [other for other in obj["metadata"]["finalizers"] if other != finalizer]
+        todo.replace_metadata(kind, obj, finalizers=others)
 
 
 def _find(seen: Objects, key: str) -> tuple[str, Object] | None:
@@ -134,9 +151,12 @@ def _owner(seen: Objects, obj: Object, reference: Object) -> tuple[str, Object] 
     return (kind, owner) if owner is not None and uid_of(owner) == reference["uid"] else None
 
 
-def _unknown(reference: Object) -> bool:
+def _unknown(obj: Object, reference: Object) -> bool:
     kind = PLURAL_OF.get((reference["apiVersion"], reference["kind"]))
-    return kind is None or kind in SKIPPED
+    if kind is None or kind in SKIPPED:
+        return True
+    # What is in no namespace can have no owner in one: nobody can tell which is meant.
+    return RESOURCES[kind].namespaced and not namespace_of(obj)
 
 
 def _waits_for_dependents(owner: Object) -> bool:

@@ -72,6 +72,8 @@ RESOURCES: Final = {
         Resource("resourceslices", "ResourceSlice", "resource.k8s.io/v1", False),
         Resource("deviceclasses", "DeviceClass", "resource.k8s.io/v1", False),
         Resource("devicetaintrules", "DeviceTaintRule", "resource.k8s.io/v1beta2", False, True),
+        Resource("resourceclasses", "ResourceClass", "stower.dev/v1", False, optional=True),
+        Resource("podschedulings", "PodScheduling", "stower.dev/v1", optional=True),
         Resource(
             "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io/v1",
             False,
@@ -184,6 +186,10 @@ class Objects:
         del self._by_key[kind][key]
         self._forget(kind, key, old)
         return old
+
+    def is_gone(self, uid: str) -> bool:
+        """An object of that uid was seen to go. Of those that went long ago nobody knows."""
+        return uid in self._gone
 
     def _forget(self, kind: str, key: str, old: Object) -> None:
         for index in self._indices(kind, old):

@@ -1,5 +1,9 @@
 """Claims for devices: made from templates, given back when their last consumer has ended.
 
+A reservation is taken back only when its pod has ended or is gone for sure: a pod that is not known
+may be one that the scheduler has just bound. What a driver has allocated, it alone deallocates; it
+shows that by a finalizer other than ours.
+
 Source: pkg/controller/resourceclaim, Kubernetes 1.36. One step at a time: each is looked at again
 with what came of the last.
 """
@@ -7,6 +11,17 @@ with what came of the last.
 from collections.abc import Iterable
 from typing import Any, Final
 
+from stower.actors.absence import Absence
+from stower.actors.claims import (
+    consumers_of,
+    extended_of,
+    is_allocated,
+    is_flagged,
+    is_reserved,
+    reaches,
+    used_by,
+    users_of,
+)
 from stower.actors.objects import (
     Object,
     Objects,
@@ -19,8 +34,8 @@ from stower.actors.objects import (
 )
 from stower.actors.pods import is_finished
 from stower.actors.runtime import Base, Todo
+from stower.model.kinds.resource_claim import FINALIZER, RESERVED_FOR_MAX
 
-FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 GENERATED_MAX: Final = 57  # of the pod's and the claim's name, with both hyphens
 
@@ -29,17 +44,25 @@ class ResourceClaims(Base):
     """`pod:NAMESPACE/NAME` for claims to make, `claim:NAMESPACE/NAME` for claims to give back."""
 
     name = "resourceclaim-controller"
-    kinds = ("pods", "resourceclaims", "resourceclaimtemplates")
+    kinds = ("pods", "resourceclaims", "resourceclaimtemplates", "nodes")
+
+    def __init__(self) -> None:
+        self._absence = Absence()
 
     def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
-        """The pod and its claims; whoever waits for a template, or uses a claim."""
+        """The pod and its claims; whoever waits for a template or a node, or uses a claim."""
         if kind == "pods":
-            if not (obj["spec"].get("resourceClaims") or _extended(obj)):
+            if not _has_claims(obj):
                 return ()
             claims = [f"claim:{key}" for key in used_by(obj)] if old is obj or _done(obj) else []
             return (f"pod:{key_of(obj)}", *claims)
         if kind == "resourceclaims":
-            return (f"claim:{key_of(obj)}", *_pods_of(seen, obj))
+            return (f"claim:{key_of(obj)}", *(f"pod:{key_of(pod)}" for pod in users_of(seen, obj)))
+        if kind == "nodes":
+            if old is not None and (old is obj or _labels(old) == _labels(obj)):
+                return ()
+            placed = seen.pods_on(name_of(obj))
+            return tuple(f"pod:{key_of(pod)}" for pod in placed if _has_claims(pod))
         if old is obj:
             return ()
         waiting = (
@@ -60,6 +83,10 @@ class ResourceClaims(Base):
             claim = seen.get("resourceclaims", of)
             if claim is not None:
                 self._give_back(seen, claim, todo)
+
+    def answered(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
+        """Whether a consumer is there."""
+        self._absence.answered(key, path, status, body)
 
     # Claims from templates
 
@@ -105,24 +132,23 @@ class ResourceClaims(Base):
 
     def _reserve(self, seen: Objects, pod: Object, todo: Todo) -> None:
         """A pod that was given its node by somebody else uses claims that are allocated."""
+        node = seen.get("nodes", pod["spec"]["nodeName"])
         for key in used_by(pod):
             claim = seen.get("resourceclaims", key)
-            status = (claim or {}).get("status") or {}
-            if claim is None or is_ending(claim) or not status.get("allocation"):
+            if claim is None or is_reserved(claim, pod) or not _can_be_reserved(claim, node):
                 continue
-            reserved = status.get("reservedFor") or []
-            if all(consumer.get("uid") != uid_of(pod) for consumer in reserved):
-                consumer = {"resource": "pods", "name": name_of(pod), "uid": uid_of(pod)}
-                wanted = {**claim, "status": {**status, "reservedFor": [*reserved, consumer]}}
-                todo.update("resourceclaims", wanted, "status")
-                return
+            consumer = {"resource": "pods", "name": name_of(pod), "uid": uid_of(pod)}
+            reserved = [*consumers_of(claim), consumer]
+            wanted = {**claim, "status": {**claim["status"], "reservedFor": reserved}}
+            todo.update("resourceclaims", wanted, "status")
+            return
 
     # Claims given back
 
     def _give_back(self, seen: Objects, claim: Object, todo: Todo) -> None:
         status = claim.get("status") or {}
         reserved = status.get("reservedFor") or []
-        left = [consumer for consumer in reserved if _uses(seen, claim, consumer)]
+        left = [consumer for consumer in reserved if self._uses(seen, claim, consumer, todo)]
         finalizers = claim["metadata"].get("finalizers") or []
         if len(left) != len(reserved):
             status = {**status, "reservedFor": left}
@@ -147,18 +173,21 @@ class ResourceClaims(Base):
         owner = owner_of(claim)
         if owner is None or owner.get("kind") != "Pod" or is_ending(claim):
             return
+        # Where the pod is gone or another has its name, the claim is garbage.
         pod = seen.get("pods", f"{namespace_of(claim)}/{owner['name']}")
-        if pod is not None and (uid_of(pod) != owner["uid"] or _done(pod)):
+        if pod is not None and uid_of(pod) == owner["uid"] and _done(pod):
             todo.delete("resourceclaims", claim)
 
-
-def used_by(pod: Object) -> list[str]:
-    """Keys of the claims that a pod uses, as far as they have names."""
-    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    made = {status["name"]: status.get("resourceClaimName") for status in statuses}
-    entries = pod["spec"].get("resourceClaims") or ()
-    names = [e.get("resourceClaimName") or made.get(e["name"]) for e in entries]
-    return [f"{namespace_of(pod)}/{name}" for name in (*names, _extended(pod)) if name]
+    def _uses(self, seen: Objects, claim: Object, consumer: Object, todo: Todo) -> bool:
+        """Whether a consumer may still be there; others than pods are left alone."""
+        if consumer.get("apiGroup") or consumer.get("resource") != "pods":
+            return True
+        namespace, name, uid = namespace_of(claim), consumer["name"], consumer["uid"]
+        pod = seen.get("pods", f"{namespace}/{name}")
+        if pod is not None and uid_of(pod) == uid:
+            return not _done(pod)
+        key = f"claim:{key_of(claim)}"
+        return not self._absence.is_gone(seen, "pods", namespace, name, uid, key, todo)
 
 
 def generated(pod: str, claim: str) -> str:
@@ -170,10 +199,19 @@ def generated(pod: str, claim: str) -> str:
     return f"{of_pod}-{claim[: len(claim) * GENERATED_MAX // length]}"
 
 
-def _extended(pod: Object) -> str:
-    """The claim that stands for the pod's extended resources."""
-    status = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
-    return str(status.get("resourceClaimName") or "")
+def _has_claims(pod: Object) -> bool:
+    return bool(pod["spec"].get("resourceClaims") or extended_of(pod))
+
+
+def _labels(node: Object) -> Object:
+    return node["metadata"].get("labels") or {}
+
+
+def _can_be_reserved(claim: Object, node: Object | None) -> bool:
+    """For one more pod, which is on the node."""
+    if is_ending(claim) or is_flagged(claim) or not is_allocated(claim):
+        return False
+    return len(consumers_of(claim)) < RESERVED_FOR_MAX and reaches(claim, node)
 
 
 def _done(pod: Object) -> bool:
@@ -181,30 +219,9 @@ def _done(pod: Object) -> bool:
     return is_finished(pod) or (is_ending(pod) and not pod["spec"].get("nodeName"))
 
 
-def _uses(seen: Objects, claim: Object, consumer: Object) -> bool:
-    """Whether a consumer of the claim is still there; others than pods are left alone."""
-    if consumer.get("apiGroup") or consumer.get("resource") != "pods":
-        return True
-    pod = seen.get("pods", f"{namespace_of(claim)}/{consumer['name']}")
-    return pod is not None and uid_of(pod) == consumer["uid"] and not _done(pod)
-
-
 def _is_wanted(seen: Objects, claim: Object) -> bool:
     """Whether some pod that has not ended names the claim."""
-    return any(not _done(pod) for pod in _users(seen, claim))
-
-
-def _users(seen: Objects, claim: Object) -> list[Object]:
-    namespace, key = namespace_of(claim), key_of(claim)
-    owner = owner_of(claim)
-    if owner is not None and owner.get("kind") == "Pod":
-        pod = seen.get("pods", f"{namespace}/{owner['name']}")
-        return [pod] if pod is not None and uid_of(pod) == owner["uid"] else []
-    return [pod for pod in seen.within("pods", namespace) if key in used_by(pod)]
-
-
-def _pods_of(seen: Objects, claim: Object) -> list[str]:
-    return [f"pod:{key_of(pod)}" for pod in _users(seen, claim)]
+    return any(not _done(pod) for pod in users_of(seen, claim))
 
 
 def _made(seen: Objects, pod: Object, entry: str) -> Object | None:

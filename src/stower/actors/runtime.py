@@ -14,7 +14,7 @@ import msgspec
 
 from stower.actors.objects import RESOURCES, Object, Objects, key_of, name_of, namespace_of, uid_of
 from stower.framework.events import WatchType
-from stower.model.times import SECOND_NS
+from stower.model.times import SECOND_NS, time_text
 
 JSON: Final = "application/json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -77,13 +77,22 @@ class Todo:
         path = _path(kind, obj, subresource)
         self.calls.append(_Wanted(kind, "PUT", path, encode(obj), JSON, obj))
 
-    def patch(self, kind: str, obj: Object, patch: Object, subresource: str = "") -> None:
-        """Merge into an object, which must still be this one; strategically where that is done."""
+    def patch(
+        self, kind: str, obj: Object, patch: Object, subresource: str = "", form: str = ""
+    ) -> None:
+        """Merge into an object, which must still be this one; strategically where that is done,
+        unless another form is asked for."""
         meta = {**(patch.get("metadata") or {}), "uid": uid_of(obj)}
         body = encode({**patch, "metadata": meta})
         path = _path(kind, obj, subresource)
-        form = MERGE if RESOURCES[kind].custom else STRATEGIC
-        self.calls.append(_Wanted(kind, "PATCH", path, body, form, obj))
+        own = MERGE if RESOURCES[kind].custom else STRATEGIC
+        self.calls.append(_Wanted(kind, "PATCH", path, body, form or own, obj))
+
+    def replace_metadata(self, kind: str, obj: Object, **fields: Any) -> None:
+        """Replace fields of the metadata, which must be as it was seen. Custom resources know no
+        strategic patch."""
+        meta = {**fields, "resourceVersion": obj["metadata"]["resourceVersion"]}
+        self.patch(kind, obj, {"metadata": meta}, form=MERGE)
 
     def delete(
         self, kind: str, obj: Object, grace_s: int | None = None, policy: str | None = None
@@ -99,6 +108,34 @@ class Todo:
         if policy is not None:
             options["propagationPolicy"] = policy
         self.calls.append(_Wanted(kind, "DELETE", _path(kind, obj), encode(options), JSON, obj))
+
+    def warn(self, pod: Object, reason: str, message: str, component: str) -> None:
+        """An Event about a pod; the controller is told of the answer."""
+        now = time_text(self.now_ns)
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{name_of(pod)[:200]}.{self.now_ns:x}",
+                "namespace": namespace_of(pod),
+            },
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": namespace_of(pod),
+                "name": name_of(pod),
+                "uid": uid_of(pod),
+            },
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+            "source": {"component": component, "host": pod["spec"].get("nodeName") or ""},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        path = f"/api/v1/namespaces/{namespace_of(pod)}/events"
+        self.calls.append(_Wanted("", "POST", path, encode(event), JSON))
 
     def ask(self, method: str, path: str, **query: str) -> None:
         """Any other request; the controller is told of the answer."""
