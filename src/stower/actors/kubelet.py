@@ -18,6 +18,14 @@ from typing import Final
 
 import msgspec
 
+from stower.actors.claims import (
+    consumers_of,
+    extended_of,
+    group_of,
+    hindrance,
+    is_allocated,
+    is_group,
+)
 from stower.actors.cluster import Cluster, Pool
 from stower.actors.objects import Object, Objects, is_ending, key_of, name_of, namespace_of, uid_of
 from stower.actors.pod_status import (
@@ -57,6 +65,7 @@ READY: Final = {"type": "Ready", "status": "True", "reason": "KubeletReady",
                 "message": "kubelet is posting ready status"}  # fmt: skip
 BOOTING: Final = {"type": "Ready", "status": "False", "reason": "KubeletNotReady",
                   "message": "node is booting"}  # fmt: skip
+UNPREPARED: Final = "FailedPrepareDynamicResources"
 PRESSURES: Final = (
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -89,7 +98,7 @@ class Kubelets(Base):
     """Keys: `register`, node/NAME and pod/NAMESPACE/NAME."""
 
     name = "kubelet"
-    kinds = ("nodes", "pods", "leases", "persistentvolumeclaims")
+    kinds = ("nodes", "pods", "leases", "persistentvolumeclaims", "resourceclaims")
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -98,7 +107,8 @@ class Kubelets(Base):
         self._pulled: dict[str, dict[str, int]] = {}  # node: image: when it is there
         self._asked: dict[str, Amounts] = {}  # by uid of the pod
         self._admitted: dict[str, dict[str, None]] = {}  # node: uids
-        self._seen_since: dict[str, int] = {}  # uid of the pod: when it was first looked at
+        self._seen_since: dict[str, int] = {}  # uid of the pod: when nothing was in its way
+        self._unprepared: dict[str, tuple[int, str]] = {}  # uid: since when, and what was told
 
     def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """What a node, a pod or a lease concerns."""
@@ -109,6 +119,8 @@ class Kubelets(Base):
         if kind == "persistentvolumeclaims":
             users = seen.within("pods", namespace_of(obj))
             return tuple(f"pod/{key_of(p)}" for p in users if key_of(obj) in claims_of(p))
+        if kind == "resourceclaims":
+            return _newly_allowed(seen, None if old is obj else old, obj)
         if kind == "nodes":
             return self._of_node(seen, old, obj)
         if old is obj:
@@ -128,6 +140,7 @@ class Kubelets(Base):
         uid = uid_of(pod)
         self._asked.pop(uid, None)
         self._seen_since.pop(uid, None)
+        self._unprepared.pop(uid, None)
         self._admitted.get(pod["spec"].get("nodeName") or "", {}).pop(uid, None)
 
     def first_keys(self) -> Iterable[str]:
@@ -257,7 +270,6 @@ class Kubelets(Base):
 
     def _start(self, seen: Objects, node: Object, pod: Object, todo: Todo) -> None:
         uid = uid_of(pod)
-        since_ns = self._seen_since.setdefault(uid, todo.now_ns)
         admitted = self._admitted.setdefault(name_of(node), {})
         if uid not in admitted:
             why = self._no_room(seen, node, pod)
@@ -270,6 +282,9 @@ class Kubelets(Base):
             admitted[uid] = None
         if not all(_is_bound(seen.get("persistentvolumeclaims", c)) for c in claims_of(pod)):
             return  # its volumes are not there; the claim wakes us
+        if not self._prepare(seen, node, pod, todo):
+            return  # its devices are not there; the claim wakes us
+        since_ns = self._seen_since.setdefault(uid, todo.now_ns)
         pulled_ns = self._pull(node, pod, todo)
         takes_s = seconds_of(pod, START)
         takes_s = self._cluster.start_seconds if takes_s is None else takes_s
@@ -281,6 +296,27 @@ class Kubelets(Base):
         todo.at(due_ns)
         if due_ns - todo.now_ns > SHOW_WAITING_NS and "startTime" not in pod["status"]:
             todo.patch("pods", pod, {"status": waiting(pod, node, todo.now_ns)}, "status")
+
+    def _prepare(self, seen: Objects, node: Object, pod: Object, todo: Todo) -> bool:
+        """Whether all that it claims is allocated, and reserved for it."""
+        if not pod["spec"].get("resourceClaims") and not extended_of(pod):
+            return True
+        why = hindrance(seen, pod)
+        uid = uid_of(pod)
+        if not why:
+            self._unprepared.pop(uid, None)
+            return True
+        since_ns, told = self._unprepared.setdefault(uid, (todo.now_ns, ""))
+        if todo.now_ns < since_ns + SHOW_WAITING_NS:
+            todo.at(since_ns + SHOW_WAITING_NS)  # the claim may have changed and not be seen yet
+            return False
+        if why != told:
+            self._unprepared[uid] = (since_ns, why)
+            text = f"Failed to prepare dynamic resources: prepare dynamic resources: {why}"
+            todo.warn(pod, UNPREPARED, text, self.name)
+        if "startTime" not in pod["status"]:
+            todo.patch("pods", pod, {"status": waiting(pod, node, todo.now_ns)}, "status")
+        return False
 
     def _pull(self, node: Object, pod: Object, todo: Todo) -> int:
         """When its last image is on the node; pulls go one after the other."""
@@ -457,6 +493,23 @@ def _let_go(pod: Object, todo: Todo) -> None:
     """Nothing of it runs any more. Said once: finalizers may keep it for long."""
     if pod["metadata"].get("deletionGracePeriodSeconds") != 0:
         todo.delete("pods", pod, grace_s=0)
+
+
+def _newly_allowed(seen: Objects, old: Object | None, claim: Object) -> tuple[str, ...]:
+    """Keys of the pods that may use the claim since it has changed."""
+    if not is_allocated(claim):
+        return ()
+    before = consumers_of(old) if old is not None and is_allocated(old) else []
+    found: list[str] = []
+    for consumer in consumers_of(claim):
+        if consumer in before:
+            continue
+        if is_group(consumer):
+            others = seen.within("pods", namespace_of(claim))
+            found += [f"pod/{key_of(p)}" for p in others if group_of(p) == consumer["name"]]
+        else:
+            found.append(f"pod/{namespace_of(claim)}/{consumer['name']}")
+    return tuple(found)
 
 
 def _is_bound(claim: Object | None) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stower.actors.runtime import path_to
-from tests.unit.actors.cluster import Cluster
+from tests.unit.actors.cluster import Cluster, pools
 from tests.unit.actors.negotiation import (
     FINALIZER,
     FLAG,
@@ -251,3 +251,71 @@ def test_a_pod_goes_in_each_way_that_it_can_be_deleted(policy: str) -> None:
     left = cluster.all("podschedulings")
     assert (["p"] if policy == "Orphan" else []) == list(left)
     assert all(not obj["metadata"].get("ownerReferences") for obj in left.values())
+
+
+# The kubelet
+
+
+@pytest.mark.behaviour("S0.29")
+def test_a_kubelet_waits_until_all_claims_are_reserved_for_the_pod() -> None:
+    cluster = Negotiated()
+    used = [{"name": n, "resourceClaimName": n} for n in ("mine", "other")]
+    cluster.create("pods", claiming("p", used, **PLACED))
+    cluster.advance(5)
+    assert ({"p": "Pending"}, "ContainerCreating") == (cluster.phases(), reason_of(cluster))
+    cluster.claim("mine")
+    cluster.claim("other")
+    cluster.advance(5)
+    cluster.allocate("mine", pod="p")
+    cluster.advance(5)
+    assert {"p": "Pending"} == cluster.phases()
+    cluster.allocate("other", pod="p")
+    cluster.advance(5)
+    assert {"p": "Running"} == cluster.phases()
+    events = cluster.get("/api/v1/namespaces/default/events")["items"]
+    events = [e for e in events if e["reason"] == "FailedPrepareDynamicResources"]
+    start = "Failed to prepare dynamic resources: prepare dynamic resources: "
+    assert all(e["message"].startswith(start) for e in events)
+    uid, other = (cluster.one(*o)["metadata"]["uid"] for o in
+                  (("pods", "p"), ("resourceclaims", "other")))  # fmt: skip
+    assert [
+        'fetch ResourceClaim mine: resourceclaims.resource.k8s.io "mine" not found',
+        f"pod p ({uid}) is not allowed to use ResourceClaim other ({other})",
+    ] == [e["message"].removeprefix(start) for e in (events[0], events[-1])]
+    assert {"component": "kubelet", "host": "node-1"} == events[0]["source"]
+
+
+def test_a_kubelet_knows_claims_that_others_made_for_the_pod() -> None:
+    """A claim for extended resources, and one that is reserved for the pod's group."""
+    cluster = Negotiated()
+    made = claiming("p", [], schedulingGroup={"podGroupName": "g"}, **PLACED)
+    amount = {"example.com/gpu": "1"}
+    made["spec"]["containers"][0]["resources"] = {"requests": amount, "limits": amount}
+    told = {"resourceClaimName": "x", "requestMappings": [
+        {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}]}  # fmt: skip
+    cluster.lagging.add("pods")
+    cluster.create("pods", made)
+    pod = cluster.one("pods", "p")
+    pod["status"]["extendedResourceClaimStatus"] = told
+    cluster.put("pods", pod, "status")
+    cluster.lagging.clear()
+    cluster.advance(5)
+    assert {"p": "Pending"} == cluster.phases()
+    own = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": cluster.uid("p"),
+           "controller": True}  # fmt: skip
+    meta = {"name": "x", "ownerReferences": [own]}
+    cluster.create("resourceclaims", {"metadata": meta, "spec": SPEC})
+    claim = cluster.one("resourceclaims", "x")
+    group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}
+    claim["status"] = {"allocation": allocation(""), "reservedFor": [group]}
+    cluster.put("resourceclaims", claim, "status")
+    cluster.advance(5)
+    assert {"p": "Running"} == cluster.phases()
+    assert ["g"] == cluster.consumers("x"), "the group's reservation is the pod's"
+
+
+def test_a_pod_without_claims_starts_at_once() -> None:
+    cluster = Cluster(pools(1), scheduler=False)
+    cluster.create("pods", claiming("p", [], **PLACED))
+    cluster.advance(1)
+    assert {"p": "Running"} == cluster.phases()
