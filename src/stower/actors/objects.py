@@ -72,8 +72,6 @@ RESOURCES: Final = {
         Resource("resourceslices", "ResourceSlice", "resource.k8s.io/v1", False),
         Resource("deviceclasses", "DeviceClass", "resource.k8s.io/v1", False),
         Resource("devicetaintrules", "DeviceTaintRule", "resource.k8s.io/v1beta2", False, True),
-        Resource("resourceclasses", "ResourceClass", "stower.dev/v1", False, optional=True),
-        Resource("podschedulings", "PodScheduling", "stower.dev/v1", optional=True),
         Resource(
             "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io/v1",
             False,

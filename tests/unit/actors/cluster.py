@@ -52,7 +52,6 @@ class Cluster:
         self.failing: list[tuple[str, str]] = []  # method and path of requests that fail once
         self.lagging: set[str] = set()  # kinds of which the actors hear nothing for now
         self.watches: dict[str, Watch] = {}
-        self.serve()
         for kind in self.actors.kinds:
             status, listed = self.ask("GET", path_to(kind))
             if status == 404 and RESOURCES[kind].optional:
@@ -64,9 +63,6 @@ class Cluster:
         if self.engine is not None:
             self._write(self.engine.step(Listed(()), self.now_ns))
         self.settle()
-
-    def serve(self) -> None:
-        """Whatever is to be there before anybody lists."""
 
     def _watch(self, kind: str, version: str) -> Watch:
         query = (("watch", "1"), ("resourceVersion", version))

@@ -1,11 +1,7 @@
-"""What drivers and users write in the negotiation about devices.
-
-`serve` goes when the API server knows stower.dev by itself: until then, definitions do.
-"""
+"""What drivers and users write in the negotiation about devices."""
 
 from typing import Any
 
-from stower.actors.objects import RESOURCES
 from stower.actors.runtime import path_to
 from tests.unit.actors.cluster import Cluster, pools
 
@@ -14,29 +10,6 @@ DRIVER = "fabric.example.com"
 FINALIZER = f"{DRIVER}/allocated"
 FLAG = "stower.dev/deallocation-requested"
 SPEC: Object = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "fabric"}}]}}
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
-
-def definition(plural: str) -> Object:
-    """A CustomResourceDefinition that lets everything pass."""
-    resource = RESOURCES[plural]
-    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": free},
-    }
-    group = resource.api_version.partition("/")[0]
-    return {
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "names": {"plural": plural, "kind": resource.kind},
-            "versions": [version],
-        },
-    }
 
 
 class Negotiated(Cluster):
@@ -47,12 +20,6 @@ class Negotiated(Cluster):
         self.create("deviceclasses", {"metadata": {"name": "fabric"}, "spec": {}}, "")
         made = {"metadata": {"name": "fabric"}, "driverName": DRIVER}
         self.create("resourceclasses", made, "")
-
-    def serve(self) -> None:
-        """Make the API server know stower.dev."""
-        for plural in ("resourceclasses", "podschedulings"):
-            status, answer = self.ask("POST", DEFINITIONS, definition(plural))
-            assert 201 == status, answer
 
     def claim(self, name: str = "mine", **annotations: str) -> Object:
         """A claim of a user."""

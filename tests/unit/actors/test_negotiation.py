@@ -249,7 +249,7 @@ def test_a_pod_goes_in_each_way_that_it_can_be_deleted(policy: str) -> None:
     cluster.advance(10)
     assert {} == cluster.all("pods")
     left = cluster.all("podschedulings")
-    assert (["p"] if policy == "Orphan" else []) == list(left)
+    assert {} == left
     assert all(not obj["metadata"].get("ownerReferences") for obj in left.values())
 
 
@@ -319,3 +319,232 @@ def test_a_pod_without_claims_starts_at_once() -> None:
     cluster.create("pods", claiming("p", [], **PLACED))
     cluster.advance(1)
     assert {"p": "Running"} == cluster.phases()
+
+
+# Pods that were created with a node
+
+
+@pytest.mark.behaviour("S0.29")
+def test_a_pod_that_was_created_with_a_node_gets_its_claims_there() -> None:
+    cluster = Negotiated()
+    cluster.claim()
+    cluster.claim("other")
+    used = [{"name": n, "resourceClaimName": n} for n in ("mine", "other")]
+    cluster.create("pods", claiming("p", used, **PLACED))
+    cluster.advance(2)
+    assert {"p": {"selectedNode": "node-1"}} == selections(cluster)
+    (owner,) = cluster.one("podschedulings", "p")["metadata"]["ownerReferences"]
+    assert ("Pod", "p", cluster.uid("p"), True) == tuple(
+        owner[field] for field in ("kind", "name", "uid", "controller")
+    )
+    cluster.delete("podschedulings", "p")
+    cluster.advance(5)
+    assert {"p": {"selectedNode": "node-1"}} == selections(cluster), "it is asked for again"
+    cluster.allocate("mine", pod="p")
+    cluster.advance(5)
+    assert ["p"] == list(selections(cluster))
+    assert {"p": "Pending"} == cluster.phases()
+    # The driver may leave the reservation to the controller.
+    cluster.allocate("other")
+    cluster.advance(5)
+    assert [cluster.uid("p")] == cluster.consumers("other")
+    assert {} == selections(cluster)
+    assert {"p": "Running"} == cluster.phases()
+
+
+@pytest.mark.behaviour("S0.29")
+def test_a_claim_from_a_template_waits_for_its_name() -> None:
+    cluster = Negotiated()
+    cluster.create("pods", claiming("p", FROM_TEMPLATE, **PLACED))
+    cluster.advance(5)
+    assert {} == selections(cluster)
+    template(cluster)
+    cluster.advance(5)
+    assert {"p": {"selectedNode": "node-1"}} == selections(cluster)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"mode": "Immediate"}, "its driver needs no node"),
+        ({"flag": True}, "it is about to be deallocated"),
+        ({"class": "listed"}, "the scheduler allocates it"),
+        ({"node": ""}, "the scheduler will place it"),
+        ({"missing": True}, "all claims of a pod are allocated at once"),
+    ],
+)
+def test_no_node_is_selected_without_need(change: Object, why: str) -> None:
+    cluster = Negotiated()
+    cluster.create("deviceclasses", {"metadata": {"name": "listed"}, "spec": {}}, "")
+    notes = {"stower.dev/allocation-mode": change["mode"]} if "mode" in change else {}
+    notes |= {FLAG: "why"} if "flag" in change else {}
+    asked = {"name": "r", "exactly": {"deviceClassName": change.get("class", "fabric")}}
+    spec = {"devices": {"requests": [asked]}}
+    meta = {"name": "mine", "annotations": notes}
+    cluster.create("resourceclaims", {"metadata": meta, "spec": spec})
+    used = [{"name": "fabric", "resourceClaimName": "mine"}]
+    if "missing" in change:
+        used.append({"name": "other", "resourceClaimName": "other"})
+    cluster.create("pods", claiming("p", used, nodeName=change.get("node", "node-1")))
+    cluster.advance(30)
+    assert {} == selections(cluster), why
+
+
+def test_a_class_that_comes_later_makes_claims_negotiated() -> None:
+    """Alternatives of a request count as well."""
+    cluster = Negotiated()
+    cluster.create("deviceclasses", {"metadata": {"name": "late"}, "spec": {}}, "")
+    asked = [{"name": n, "deviceClassName": n} for n in ("other", "late")]
+    cluster.create("deviceclasses", {"metadata": {"name": "other"}, "spec": {}}, "")
+    spec = {"devices": {"requests": [{"name": "r", "firstAvailable": asked}]}}
+    cluster.create("resourceclaims", {"metadata": {"name": "mine"}, "spec": spec})
+    cluster.pod(**PLACED)
+    cluster.advance(5)
+    assert {} == selections(cluster)
+    made = {"metadata": {"name": "late"}, "driverName": "late.example.com"}
+    cluster.create("resourceclasses", made, "")
+    cluster.advance(5)
+    assert ["p"] == list(selections(cluster))
+
+
+def test_what_the_scheduler_negotiates_is_left_alone() -> None:
+    """Also where somebody else has bound the pod; when the scheduler has let go, it is helped."""
+    cluster = Negotiated()
+    cluster.claim()
+    cluster.pod()
+    spec = {"potentialNodes": ["node-2"], "round": 1, "selectedNode": "node-2"}
+    scheduling(cluster, cluster.uid("p"), **spec)
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"},
+               "target": {"kind": "Node", "name": "node-1"}}  # fmt: skip
+    path = f"{path_to('pods', 'default', 'p')}/binding"
+    assert 201 == cluster.ask("POST", path, binding)[0]
+    cluster.advance(10)
+    assert {"p": spec} == selections(cluster)
+    cluster.delete("podschedulings", "p")
+    cluster.advance(10)
+    assert {"p": {"selectedNode": "node-1"}} == selections(cluster)
+
+
+def test_what_the_scheduler_negotiated_is_its_own_to_delete() -> None:
+    cluster = Negotiated()
+    cluster.claim()
+    cluster.lagging.add("pods")
+    cluster.pod(**PLACED)
+    spec = {"potentialNodes": ["node-1"], "round": 1, "selectedNode": "node-1"}
+    scheduling(cluster, cluster.uid("p"), **spec)
+    cluster.allocate(pod="p")
+    cluster.lagging.clear()
+    cluster.settle()
+    cluster.advance(10)
+    assert ({"p": "Running"}, {"p": spec}) == (cluster.phases(), selections(cluster))
+
+
+def test_a_pod_that_was_just_bound_has_its_claims() -> None:
+    """They are seen after it; nobody need be asked."""
+    cluster = Negotiated()
+    cluster.claim()
+    cluster.lagging.add("resourceclaims")
+    cluster.pod(**PLACED)
+    cluster.allocate(pod="p")
+    cluster.advance(0.5)
+    cluster.lagging.clear()
+    cluster.settle()
+    cluster.advance(10)
+    assert {"p": "Running"} == cluster.phases()
+    assert ("POST", path_to("podschedulings", "default"), 201) not in cluster.requests
+
+
+def test_nothing_is_selected_for_a_pod_that_has_ended() -> None:
+    cluster = Negotiated()
+    cluster.claim()
+    cluster.pod(activeDeadlineSeconds=60, **PLACED)
+    cluster.advance(5)
+    assert ["p"] == list(selections(cluster))
+    cluster.patch("pods", "p", {"metadata": {"finalizers": ["example.com/wait"]}})
+    cluster.delete("pods", "p")
+    cluster.advance(5)
+    assert ["p"] == list(cluster.phases())
+    assert {} == selections(cluster)
+
+
+@pytest.mark.parametrize(
+    ("node", "notes", "is_reserved"),
+    [
+        ("node-1", {}, True),
+        ("", {}, True),
+        ("node-2", {}, False),
+        ("node-1", {FLAG: "why"}, False),
+    ],
+)
+def test_a_claim_is_reserved_where_its_pod_is(
+    node: str, notes: dict[str, str], is_reserved: bool
+) -> None:
+    cluster = Negotiated()
+    cluster.claim(**notes)
+    cluster.allocate(node=node)
+    cluster.pod(**PLACED)
+    cluster.advance(10)
+    assert ([cluster.uid("p")] if is_reserved else []) == cluster.consumers()
+    assert ("Running" if is_reserved else "Pending") == cluster.phases()["p"]
+    assert {} == selections(cluster), "there is nothing to allocate"
+
+
+def test_a_claim_that_is_deleted_is_reserved_for_nobody() -> None:
+    cluster = Negotiated()
+    cluster.claim()
+    cluster.allocate()
+    cluster.delete("resourceclaims", "mine")
+    cluster.pod(**PLACED)
+    cluster.advance(10)
+    assert [] == cluster.consumers()
+
+
+def test_a_claim_is_reserved_for_no_more_pods_than_it_can_be() -> None:
+    cluster = Negotiated()
+    cluster.claim()
+    cluster.allocate()
+    claim = cluster.one("resourceclaims", "mine")
+    others = [{"resource": "things", "apiGroup": "example.com", "name": "o", "uid": f"{i}"}
+              for i in range(256)]  # fmt: skip
+    claim["status"]["reservedFor"] = others
+    cluster.put("resourceclaims", claim, "status")
+    cluster.pod(**PLACED)
+    cluster.advance(10)
+    claim = cluster.one("resourceclaims", "mine")
+    assert others == claim["status"]["reservedFor"]
+    assert ("PUT", f"{CLAIM}/status", 422) not in cluster.requests
+    claim["status"]["reservedFor"] = others[1:]
+    cluster.put("resourceclaims", claim, "status")
+    assert cluster.uid("p") == cluster.consumers()[-1]
+
+
+def test_a_claim_is_reserved_when_its_node_comes_to_reach_it() -> None:
+    cluster = Negotiated()
+    cluster.claim()
+    cluster.allocate()
+    claim = cluster.one("resourceclaims", "mine")
+    zone = {"key": "zone", "operator": "In", "values": ["a"]}
+    claim["status"]["allocation"]["nodeSelector"] = {
+        "nodeSelectorTerms": [{"matchExpressions": [zone]}]
+    }
+    cluster.put("resourceclaims", {**claim, "status": {}}, "status")
+    claim["metadata"] = cluster.one("resourceclaims", "mine")["metadata"]
+    cluster.put("resourceclaims", claim, "status")
+    cluster.pod(**PLACED)
+    cluster.advance(10)
+    assert [] == cluster.consumers()
+    cluster.patch("nodes", "node-1", {"metadata": {"labels": {"zone": "a"}}}, "")
+    assert [cluster.uid("p")] == cluster.consumers()
+
+
+def test_actors_do_without_the_negotiation() -> None:
+    """On a server that does not serve it, nothing is asked of it."""
+    cluster = Cluster(pools(1), scheduler=False)
+    cluster.create("deviceclasses", {"metadata": {"name": "fabric"}, "spec": {}}, "")
+    cluster.create("resourceclaims", {"metadata": {"name": "mine"}, "spec": SPEC})
+    used = [{"name": "fabric", "resourceClaimName": "mine"}]
+    cluster.create("pods", claiming("p", used, **PLACED))
+    cluster.advance(30)
+    asked = [r for r in cluster.requests if "stower.dev" in r[1]]
+    assert {"GET"} >= {method for method, _, _ in asked}
+    assert not cluster.actors.faults
