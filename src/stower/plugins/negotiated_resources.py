@@ -30,6 +30,7 @@ from stower.devices.negotiation.scheduling import (
     Rules,
     next_step,
 )
+from stower.devices.negotiation.turns import is_turn
 from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
@@ -45,7 +46,7 @@ from stower.model.times import SECOND_NS, duration_ns
 from stower.plugins.node_affinity import match_term
 from stower.plugins.node_allocatable import FIRST_CODE, Refusals
 from stower.state.arrays import Bools, Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
 from stower.state.devices import claim_refs
 from stower.state.shapes import Shape
 
@@ -289,26 +290,16 @@ class _Around:
         return entry is not None and (entry.row < 0 or entry.assumed)
 
     def is_turn(self, talk: Talk) -> bool:
-        """Of the pods that failed before and share a driver, one at a time is selected for; those
-        of higher rank first, as far as they could be."""
-        own = self._state.pods.get(talk.pod.metadata.uid)
-        drivers = {*talk.drivers}
-        for key in self._state.negotiations.again:
-            seen = self._state.negotiations.of(key)
-            entry = self._state.pods.get(seen.owner_uid) if seen is not None else None
-            if seen is None or entry is None or entry is own or key == talk.pod.key:
-                continue
-            other = self._plugin.talk(entry.pod, self._state)
-            if entry.row >= 0 or drivers.isdisjoint(other.drivers):
-                continue
-            if seen.spec.selected_node:
-                return False
-            refused = other.refused_by()
-            could = any(name not in refused for name in seen.spec.potential_nodes or ())
-            if own is not None and other.pending and not other.silent() and could:
-                if _rank(entry) < _rank(own):
-                    return False
-        return True
+        return is_turn(talk, self._others(talk))
+
+    def _others(self, talk: Talk) -> Iterable[Talk]:
+        """Pods without a node that have failed before."""
+        known = self._state.negotiations
+        for key in known.again:
+            said = known.of(key)
+            entry = self._state.pods.get(said.owner_uid) if said is not None else None
+            if entry is not None and entry.row < 0 and key != talk.pod.key:
+                yield self._plugin.talk(entry.pod, self._state)
 
     def since_ns(self, what: str, state: object) -> int:
         known = self._state.negotiations
@@ -340,12 +331,6 @@ def _sorts(state: ClusterState) -> Ints:
     for _, amounts in sorted(state.columns.items()):
         found = found * MIX + amounts.allocatable[rows]
     return found
-
-
-def _rank(entry: PodEntry) -> tuple[int, str, str]:
-    """Who goes first: by priority, then age, then uid."""
-    meta = entry.pod.metadata
-    return -entry.pod.priority, meta.creation_timestamp or "", meta.uid
 
 
 def _matched(selector: NodeSelector, state: ClusterState) -> Bools:

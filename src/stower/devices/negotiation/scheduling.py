@@ -239,7 +239,7 @@ def _candidates(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: 
 
 def _refused(talk: Talk) -> str:
     """Who has refused what there was."""
-    parties = list(dict.fromkeys(talk.refused_by().values()))
+    parties = list({party.key: party for party in talk.refused_by().values()}.values())
     return f"no node left for {named(parties or talk.pending)}"
 
 
