@@ -11,15 +11,15 @@ Not in it: time (nobody waits for too long), Immediate mode, full claims, nodes 
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from stower.devices.negotiation.binding import reserved, unusable
-from stower.devices.negotiation.claims import Party, Talk, driver_of
-from stower.devices.negotiation.scheduling import Rules, next_step
+from stower.devices.negotiation.claims import Party, Talk, driver_of, flag_of
+from stower.devices.negotiation.scheduling import Rules, Step, next_step, selects
 from stower.devices.negotiation.turns import is_turn
 from stower.driver.author import Allocation
 from stower.driver.ledger import Entry
@@ -46,7 +46,8 @@ NODES_SEEN: Final[Key] = ("nodes", "")
 
 class Setup(NamedTuple):
     """A world at its beginning. `claims`: by pod; `drivers`: by claim; `devices`: by driver and
-    node; `caches`: who has caches that lag; `faults`: at most one of each."""
+    node; `stale`: who has a cache that lags; `faults`: at most one of each; `keeps`: whether nothing
+    may ever have to be deallocated."""
 
     claims: Mapping[str, Sequence[str]]
     drivers: Mapping[str, str]
@@ -56,6 +57,7 @@ class Setup(NamedTuple):
     schedulers: Sequence[str] = ("S",)
     without: frozenset[str] = frozenset()
     nodes_max: int = 128
+    keeps: bool = False
 
 
 class World:
@@ -96,10 +98,11 @@ class Doing(NamedTuple):
 
 
 class Awaiting(NamedTuple):
-    """A version that is to be seen first."""
+    """A version that is to be seen first; `selects`: in which a node was selected."""
 
     key: Key
     version: int
+    selects: bool = False
 
 
 class Binding(NamedTuple):
@@ -145,8 +148,12 @@ class _Around:
 
     now_ns = 0
 
-    def __init__(self, model: "Model", cache: Mapping[Key, Any], talk: Talk) -> None:
+    def __init__(
+        self, model: "Model", cache: Mapping[Key, Any], talk: Talk, ops: Mapping[str, Any]
+    ) -> None:
+        """`ops`: what this scheduler has in flight, by pod."""
         self._model = model
+        self._ops = ops
         self._cache = cache
         self._talk = talk
         self._nodes: tuple[str, ...] = cache[NODES_SEEN]
@@ -164,14 +171,17 @@ class _Around:
         pods = (obj for (kind, _), obj in self._cache.items() if kind == "pod")
         return any(pod.metadata.uid == uid and not pod.spec.node_name for pod in pods)
 
-    def is_turn(self, talk: Talk) -> bool:
+    def is_turn(self, talk: Talk, by_rank: bool) -> bool:
         others = []
         for (kind, name), said in sorted(self._cache.items(), key=lambda item: item[0]):
             pod = self._cache.get(("pod", name)) if kind == "said" else None
             if pod is None or pod is talk.pod or not said.spec.attempt or pod.spec.node_name:
                 continue
-            others.append(self._model.talk(self._cache, pod))
-        return is_turn(talk, others)
+            op = self._ops.get(name)
+            selecting = isinstance(op, Doing) and _selects(op.write)
+            selecting |= isinstance(op, Awaiting) and op.selects
+            others.append((self._model.talk(self._cache, pod), selecting))
+        return is_turn(talk, others, by_rank)
 
     def since_ns(self, what: str, state: object) -> int:
         return 0
@@ -185,6 +195,10 @@ def reaches(claim: ResourceClaim, node: str) -> bool:
     allocation = claim.status.allocation
     selector = allocation.node_selector if allocation is not None else None
     return selector is None or node_selector_matches(selector, {}, node)
+
+
+def _selects(write: Any) -> bool:
+    return isinstance(write, PatchObject) and selects(Step("", write))
 
 
 class Model:
@@ -382,6 +396,7 @@ class Model:
         op = world.ops.get(at)
         label = (who, name)
         if isinstance(op, Awaiting):
+            yield from self._waits_no_more(world, at, op)
             return
         if isinstance(op, Doing):
             new = world.copy()
@@ -419,7 +434,8 @@ class Model:
             if node not in refused
             and all(reaches(p.claim, node) for p in talk.parties if p.is_allocated)
         ]
-        step = next_step(talk, _Around(self, cache, talk), ranked, self.rules)
+        ops = {at[1]: op for at, op in world.ops.items() if at[0] == who}
+        step = next_step(talk, _Around(self, cache, talk, ops), ranked, self.rules)
         if step is not None and step.write is None:
             return
         new = world.copy()
@@ -429,6 +445,15 @@ class Model:
         else:
             new.ops[at] = Binding(pod.metadata.resource_version if self._has("S7r") else "")
             yield (*label, "reads"), new
+
+    def _waits_no_more(
+        self, world: World, at: tuple[str, str], op: Awaiting
+    ) -> Iterator[tuple[Label, World]]:
+        """What it waits for has come and gone before it was seen: after a while, it goes on."""
+        if world.caches[at[0]].get(op.key) is world.server.get(op.key):
+            new = world.copy()
+            del new.ops[at]
+            yield (*at, "waits no more"), new
 
     def _has(self, rule: str) -> bool:
         return rule not in self.setup.without
@@ -453,7 +478,7 @@ class Model:
             is_seen = known is None
             version = 1 << 60
         if not is_seen:
-            new.ops[at] = Awaiting(key, version)
+            new.ops[at] = Awaiting(key, version, code == 200 and _selects(write))
 
     def _binding(
         self, world: World, at: tuple[str, str], label: Label, talk: Talk, op: Binding
@@ -523,6 +548,7 @@ class Model:
         at = (driver, "")
         op = world.ops.get(at)
         if isinstance(op, Awaiting):
+            yield from self._waits_no_more(world, at, op)
             return
         if isinstance(op, Doing):
             yield from self._driver_lands(world, driver, at, op)
@@ -654,9 +680,7 @@ class Model:
                 claim = world.server["claim", whom]
                 if claim.metadata.finalizers:
                     meta = msgspec.structs.replace(claim.metadata, deletion_timestamp="then")
-                    self._put(
-                        new, ("claim", whom), msgspec.structs.replace(claim, metadata=meta)
-                    )
+                    self._put(new, ("claim", whom), msgspec.structs.replace(claim, metadata=meta))
                 else:
                     self._drop(new, ("claim", whom))
                 yield ("!delete-claim", whom), new
@@ -688,6 +712,8 @@ class Model:
                 if not reaches(claim, pod.spec.node_name):
                     raise Violation(f"{name} is bound where {ref.name} is not")
         for (kind, name), claim in world.server.items():
+            if kind == "claim" and self.setup.keeps and flag_of(claim) is not None:
+                raise Violation(f"{name} was allocated for nothing")
             if kind != "claim" or claim.status.allocation is None:
                 continue
             entry = world.ledgers[self.setup.drivers[name]].get(claim.metadata.uid)
@@ -713,8 +739,9 @@ class Model:
             if any(claim is None for claim in claims):
                 continue
             for claim in claims:
-                if claim.is_reserved_for(pod.metadata.uid):
-                    return f"{name} is not bound and has {claim.metadata.name} reserved"
+                users = {user.uid for user in claim.status.reserved_for or ()}
+                if users == {pod.metadata.uid}:
+                    return f"{name} is not bound and has {claim.metadata.name} for itself"
             if any(self._would_do(world, node, claims) for node in world.nodes):
                 return f"{name} is not bound, and could be"
         return ""
@@ -761,7 +788,7 @@ class Model:
             op = world.ops[at]
             found.append((at, type(op).__name__))
             if isinstance(op, Awaiting):
-                found.append(op.key)
+                found.append((op.key, op.selects))
                 refs.append((op.key, op.version))
             elif isinstance(op, Doing):
                 found.append(op.kind)
@@ -812,12 +839,22 @@ class Model:
             return f"{match[1]}#"
 
         def mark(match: re.Match[str]) -> str:
-            refs.append((("claim", match[1]), int(match[3])))
+            refs.append((("flag", match[1]), int(match[3])))
             return f"{match[1]}{match[2]}#"
+
+        def own_mark(match: re.Match[str]) -> str:
+            refs.append((("flag", own[1]), int(match[1])))
+            return "[#]"
+
+        def of_round(match: re.Match[str]) -> str:
+            refs.append((("round", own[1]), int(match[2])))
+            return f"{match[1]}#"
 
         text = VERSION.sub(version, text)
         text = MARK.sub(mark, text)
-        text = OWN_MARK.sub(lambda m: (refs.append((own, int(m[1]))), "[#]")[1], text)
+        text = OWN_MARK.sub(own_mark, text)
+        text = ROUND.sub(of_round, text)
+        text = ATTEMPT.sub('"attempt":1', text)
         template = self._templates.setdefault(text.encode(), len(self._templates))
         result = self._parts[id(obj)] = (template, tuple(refs))
         return result
@@ -825,6 +862,9 @@ class Model:
 
 VERSION: Final = re.compile(r'("(?:resourceVersion|resource_version)":)"(\d*)"')
 MARK: Final = re.compile(r"default/(\w+)( [^\"\[]*)\[(\d+)\]")
+ROUND: Final = re.compile(r'("(?:round|observedRound)":)(\d+)')
+# Only whether there was one before makes a difference.
+ATTEMPT: Final = re.compile(r'"attempt":[1-9]\d*')
 OWN_MARK: Final = re.compile(r"\[(\d+)\]")
 
 
@@ -874,7 +914,9 @@ def explore(setup: Setup, states_max: int = 1 << 62, progress: bool = True) -> F
                 return Found(len(numbers), False, f"a bad end: {why}", _way(came, number))
     cycle = _fair_cycle(edges) if progress else None
     if cycle is not None:
-        return Found(len(numbers), True, f"a fair cycle of {len(cycle)} states", _way(came, cycle[0]))
+        return Found(
+            len(numbers), True, f"a fair cycle of {len(cycle)} states", _way(came, cycle[0])
+        )
     return Found(len(numbers), True)
 
 
@@ -892,7 +934,7 @@ def _fair_cycle(edges: Sequence[Sequence[tuple[Label, int]]]) -> list[int] | Non
     for component in _components(edges):
         inside = set(component)
         taken = {
-            label[:2]
+            _who(label)
             for state in component
             for label, to in edges[state]
             if to in inside and not label[0].startswith("!")
@@ -901,11 +943,16 @@ def _fair_cycle(edges: Sequence[Sequence[tuple[Label, int]]]) -> list[int] | Non
             continue
         always: set[tuple[str, ...]] | None = None
         for state in component:
-            enabled = {label[:2] for label, _ in edges[state] if not label[0].startswith("!")}
+            enabled = {_who(label) for label, _ in edges[state] if not label[0].startswith("!")}
             always = enabled if always is None else always & enabled
         if (always or set()) <= taken:
             return component
     return None
+
+
+def _who(label: Label) -> Label:
+    """Who does it: each pod's part of a scheduler, each driver, the delivery of each object."""
+    return label if label[0] == "deliver" else label[:2]
 
 
 def _components(edges: Sequence[Sequence[tuple[Label, int]]]) -> Iterator[list[int]]:
@@ -916,9 +963,10 @@ def _components(edges: Sequence[Sequence[tuple[Label, int]]]) -> Iterator[list[i
     on_stack: set[int] = set()
     stack: list[int] = []
     serial = count()
-    nexts: Callable[[int], Iterator[int]] = lambda s: iter(
-        [to for label, to in edges[s] if not label[0].startswith("!")]
-    )
+
+    def nexts(state: int) -> Iterator[int]:
+        return iter([to for label, to in edges[state] if not label[0].startswith("!")])
+
     for root in range(len(edges)):
         if root in order:
             continue

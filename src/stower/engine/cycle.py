@@ -133,6 +133,7 @@ class Cycle:
         """
         state, shape = self._state, entry.shape
         promised = state.row_of(entry.pod.status.nominated_node_name)
+        self._last = best
         if promised >= 0 and best[promised] >= 0 and self._has_room(profile, entry, promised):
             return promised
         if relative:
@@ -255,10 +256,8 @@ class _Found:
         rows = np.flatnonzero(best >= 0)
         ties = tie_ranks(self._state.name_hashes[rows], self._pod)
         ordered: list[int] = rows[np.lexsort((ties, -best[rows]))].tolist()
-        if ordered and ordered[0] != self._row:
-            ordered.remove(self._row)  # chosen for what was promised to it, or to others
-            ordered.insert(0, self._row)
-        return ordered
+        # The chosen one comes first, whether for its points or for what was promised there.
+        return [self._row, *(row for row in ordered if row != self._row)]
 
 
 _FailureKey = tuple[str, int, int, str | None]

@@ -29,6 +29,7 @@ from stower.devices.negotiation.scheduling import (
     WAITS_FOR_DEALLOCATION,
     Rules,
     next_step,
+    selects,
 )
 from stower.devices.negotiation.turns import is_turn
 from stower.framework.args import Args, convert_args, invalid, raise_faults
@@ -220,9 +221,12 @@ class NegotiatedResources(Plugin):
         )
         around = _Around(self, talk, state)
         ranked = [state.names[row] for row in found.ranked()]
+        state.negotiations.selecting.pop(pod.key, None)
         step = None if fault else next_step(talk, around, ranked, self._rules)
         if step is None:
             return None
+        if selects(step):
+            state.negotiations.selecting[pod.key] = None
         writes = (step.write,) if step.write is not None else ()
         return Wait(step.message, writes, step.nominate, step.again_ns)
 
@@ -289,17 +293,17 @@ class _Around:
         entry = self._state.pods.get(uid)
         return entry is not None and (entry.row < 0 or entry.assumed)
 
-    def is_turn(self, talk: Talk) -> bool:
-        return is_turn(talk, self._others(talk))
+    def is_turn(self, talk: Talk, by_rank: bool) -> bool:
+        return is_turn(talk, self._others(talk), by_rank)
 
-    def _others(self, talk: Talk) -> Iterable[Talk]:
-        """Pods without a node that have failed before."""
+    def _others(self, talk: Talk) -> Iterable[tuple[Talk, bool]]:
+        """Pods without a node that have failed before, and whether they are being selected for."""
         known = self._state.negotiations
         for key in known.again:
             said = known.of(key)
             entry = self._state.pods.get(said.owner_uid) if said is not None else None
             if entry is not None and entry.row < 0 and key != talk.pod.key:
-                yield self._plugin.talk(entry.pod, self._state)
+                yield self._plugin.talk(entry.pod, self._state), key in known.selecting
 
     def since_ns(self, what: str, state: object) -> int:
         known = self._state.negotiations

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.framework.events import WatchType
-from stower.model.kinds import Pod, ResourceClaim
+from stower.model.kinds import Pod, PodScheduling, ResourceClaim
 from stower.model.kinds.resource_claim import FINALIZER, ResourceClaimSpec, ResourceClaimStatus
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
@@ -30,20 +30,20 @@ class Claims:
         self._is_up = True
         server.tell.append(self._happened)
 
-    def make(self, pod: Pod, spec: dict[str, Any]) -> None:
-        """Claims of the pod's own, one for each entry that names a template; soon."""
+    def make(self, pod: Pod, specs: dict[str, dict[str, Any]]) -> None:
+        """Claims of the pod's own, by the entries that name a template; soon."""
         chance = random.Random(f"{self._seed}:claims:{pod.metadata.uid}")
-        self._agenda.after(chance.randint(*LATE_NS), lambda: self._make(pod, spec))
+        self._agenda.after(chance.randint(*LATE_NS), lambda: self._make(pod, specs))
 
-    def _make(self, pod: Pod, spec: dict[str, Any]) -> None:
+    def _make(self, pod: Pod, specs: dict[str, dict[str, Any]]) -> None:
         found = self._server.get(Pod, pod.metadata.key)
         if found is None or found.metadata.uid != pod.metadata.uid:
             return
         names = {}
-        for entry in pod.spec.resource_claims or ():
-            claim = made_claim(pod, entry.name, msgspec.convert(spec, ResourceClaimSpec))
+        for entry, spec in specs.items():
+            claim = made_claim(pod, entry, msgspec.convert(spec, ResourceClaimSpec))
             self._server.put(claim)
-            names[entry.name] = claim.metadata.name
+            names[entry] = claim.metadata.name
         self._server.put(with_claims(found, names))
 
     def stop(self) -> None:
@@ -62,9 +62,21 @@ class Claims:
             self._later(obj)
         elif isinstance(obj, Pod) and (kind is WatchType.DELETED or obj.is_terminal):
             uid = obj.metadata.uid
+            if kind is WatchType.DELETED:
+                self._said_later(obj)
             for claim in self._server.all(ResourceClaim).values():
                 if claim.is_reserved_for(uid) or claim.metadata.controller_uid == uid:
                     self._later(claim)
+
+    def _said_later(self, pod: Pod) -> None:
+        """What was said about a pod that is gone is collected, whoever is down."""
+        chance = random.Random(f"{self._seed}:said:{pod.metadata.uid}")
+        self._agenda.after(chance.randint(*LATE_NS), lambda: self._collect(pod))
+
+    def _collect(self, pod: Pod) -> None:
+        found = self._server.get(PodScheduling, pod.metadata.key)
+        if found is not None and found.owner_uid == pod.metadata.uid:
+            self._server.remove(found)
 
     def _later(self, claim: ResourceClaim) -> None:
         if not self._is_up or not self._has_work(claim):
@@ -77,6 +89,8 @@ class Claims:
         reserved = claim.status.reserved_for or ()
         if any(not self._lives(consumer.name, consumer.uid, claim) for consumer in reserved):
             return True
+        if claim.metadata.deletion_timestamp is not None and claim.metadata.finalizers:
+            return FINALIZER in claim.metadata.finalizers and not reserved
         return not reserved and self._owner_is_gone(claim)
 
     def _lives(self, name: str, uid: str, claim: ResourceClaim) -> bool:
@@ -94,13 +108,17 @@ class Claims:
             return
         reserved = claim.status.reserved_for or ()
         left = tuple(c for c in reserved if self._lives(c.name, c.uid, claim))
+        is_ours = FINALIZER in (claim.metadata.finalizers or ())  # else a driver's to deallocate
         if len(left) != len(reserved):
             status = msgspec.structs.replace(claim.status, reserved_for=left or None)
-            if not left:
+            if not left and is_ours:
                 status = ResourceClaimStatus()
             self._server.put(msgspec.structs.replace(claim, status=status))
             return
         if left or not self._owner_is_gone(claim):
+            return
+        if not is_ours:
+            self._server.delete(claim)
             return
         if claim.status.allocation is not None:
             self._server.put(msgspec.structs.replace(claim, status=ResourceClaimStatus()))

@@ -40,6 +40,10 @@ class PodTemplate(Protocol):
     def claim(self) -> dict[str, Any] | None:
         """The spec of the claims that are made for each."""
 
+    @property
+    def claims(self) -> dict[str, dict[str, Any]] | None:
+        """The same by entry, where they differ."""
+
 
 class Controller:
     """Of all templates of a run."""
@@ -86,8 +90,12 @@ class Controller:
         for name, is_ephemeral in claims_of(pod):
             if is_ephemeral:
                 self._server.put(_claim(pod, name))
+        specs = found.claims or {}
         if found.claim is not None:
-            self._claims.make(pod, found.claim)
+            entries = pod.spec.resource_claims or ()
+            specs = {entry.name: found.claim for entry in entries}
+        if specs:
+            self._claims.make(pod, specs)
 
     def stop(self) -> None:
         """It is down: what is gone meanwhile is not replaced yet."""

@@ -15,6 +15,7 @@ from stower.model.kinds import Node, PodDisruptionBudget
 from stower.model.times import SECOND_NS
 from stower.sim.arrivals import daily
 from stower.sim.device_load import with_devices
+from stower.sim.negotiated_load import with_negotiation
 from stower.sim.script import (
     MILLI_NS,
     ZONE,
@@ -46,8 +47,15 @@ class Size(msgspec.Struct, frozen=True):
     pods: int
 
 
-def drawn(seed: int, faults: tuple[str, ...], active_ns: int, size: Size | None = None) -> Script:
-    """The script of a seed; of the size that it draws, unless one is given."""
+def drawn(
+    seed: int,
+    faults: tuple[str, ...],
+    active_ns: int,
+    size: Size | None = None,
+    negotiates: bool = False,
+) -> Script:
+    """The script of a seed; of the size that it draws, unless one is given. `negotiates`: with
+    drivers to agree with, whatever the seed draws."""
     chance = random.Random(f"{seed}:load")
     active_ms = active_ns // MILLI_NS
     happenings: list[AnyHappening] = []
@@ -65,6 +73,8 @@ def drawn(seed: int, faults: tuple[str, ...], active_ns: int, size: Size | None 
         happenings += _coming_and_going(size, nodes, templates, chance, active_ms)
     else:
         templates, more = with_devices(seed, nodes, templates, active_ms)
+        happenings += more
+        templates, more = with_negotiation(seed, nodes, templates, active_ms, negotiates)
         happenings += more
     happenings += _changes(nodes, chance, active_ms)
     happenings.sort(key=lambda happening: happening.at_ms)

@@ -14,6 +14,7 @@ from stower.model.kinds import (
     Pod,
     PodDisruptionBudget,
     ResourceClaim,
+    ResourceClass,
     ResourceSlice,
 )
 from stower.model.numbers import Int32
@@ -23,6 +24,7 @@ from stower.sim.agenda import Agenda
 from stower.sim.claims import Claims
 from stower.sim.controller import Controller
 from stower.sim.driver import Driver
+from stower.sim.negotiating import Negotiators
 from stower.sim.nodes import Kubelets
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.server import Server
@@ -42,6 +44,7 @@ class Stage(Protocol):
     controller: Controller
     claims: Claims
     driver: Driver
+    negotiators: Negotiators
     schedulers: list[SchedulerProcess]
 
 
@@ -82,7 +85,7 @@ class AddBudget(Happening, frozen=True, tag="add-budget"):
         stage.server.put(self.budget)
 
 
-Identified = TypeVar("Identified", ResourceSlice, DeviceClass)
+Identified = TypeVar("Identified", ResourceSlice, DeviceClass, ResourceClass)
 
 
 def _identified(obj: Identified, uid: str) -> Identified:
@@ -109,6 +112,41 @@ class AddDeviceClass(Happening, frozen=True, tag="add-device-class", rename="cam
         """It is there at once."""
         uid = f"class/{self.device_class.metadata.name}"
         stage.server.put(_identified(self.device_class, uid))
+
+
+class AddResourceClass(Happening, frozen=True, tag="add-resource-class", rename="camel"):
+    """A class of devices comes that are negotiated."""
+
+    resource_class: ResourceClass
+
+    def happen(self, stage: Stage) -> None:
+        """It is there at once."""
+        uid = f"resource-class/{self.resource_class.metadata.name}"
+        stage.server.put(_identified(self.resource_class, uid))
+
+
+class AddDriver(Happening, frozen=True, tag="add-driver"):
+    """A driver begins to negotiate, that has so many devices on each node."""
+
+    driver: str
+    devices: dict[str, int]
+
+    def happen(self, stage: Stage) -> None:
+        """Nothing, where there is one of that name."""
+        if self.driver not in stage.negotiators.processes:
+            stage.negotiators.add(self.driver, self.devices)
+
+
+class DeleteClaim(Happening, frozen=True, tag="delete-claim"):
+    """Somebody deletes a claim, by its name."""
+
+    claim: str
+
+    def happen(self, stage: Stage) -> None:
+        """Nothing, where there is no such claim."""
+        found = stage.server.get(ResourceClaim, f"default/{self.claim}")
+        if found is not None:
+            stage.server.delete(found)
 
 
 class AddClaim(Happening, frozen=True, tag="add-claim"):
@@ -235,8 +273,9 @@ class Freeze(Happening, frozen=True, tag="freeze", rename="camel", omit_defaults
 
 
 AnyHappening = (
-    AddNode | AddBudget | AddDevices | AddDeviceClass | AddClaim | AddPod | RemoveNode | CordonNode
-    | TaintNode | LabelNode | StopNode | DeletePod | Crash | Freeze
+    AddNode | AddBudget | AddDevices | AddDeviceClass | AddResourceClass | AddDriver | AddClaim
+    | AddPod | RemoveNode | CordonNode | TaintNode | LabelNode | StopNode | DeletePod | DeleteClaim
+    | Crash | Freeze
 )  # fmt: skip
 
 
@@ -244,12 +283,14 @@ class Template(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
     """Pods that are alike. `is_replaced`: one that is gone is made anew, like the one it was.
-    `claim`: the spec of the ResourceClaim that is made for each entry of a pod's resourceClaims."""
+    `claim`: the spec of the ResourceClaim that is made for each entry of a pod's resourceClaims;
+    `claims`: by entry, where they differ."""
 
     name: str
     spec: dict[str, Any]
     is_replaced: bool = False
     claim: dict[str, Any] | None = None
+    claims: dict[str, dict[str, Any]] | None = None
 
 
 class Script(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -114,6 +114,18 @@ class Server:
             meta = msgspec.structs.replace(found.metadata, deletion_timestamp=at)
             self.put(msgspec.structs.replace(found, metadata=meta))
 
+    def delete(self, obj: ApiObject) -> None:
+        """As DELETE does of other objects: at once, unless a finalizer holds it."""
+        found = self.get(type(obj), obj.metadata.key)
+        if found is None or found.metadata.uid != obj.metadata.uid:
+            return
+        if not found.metadata.finalizers:
+            self.remove(found)
+        elif found.metadata.deletion_timestamp is None:
+            at = time_text(self._now_ns())
+            meta = msgspec.structs.replace(found.metadata, deletion_timestamp=at)
+            self.put(msgspec.structs.replace(found, metadata=meta))
+
     # What a scheduler writes
 
     def carry_out(self, write: ApiWrite) -> tuple[int, str]:
@@ -189,12 +201,7 @@ class Server:
             return NOT_FOUND
         if found.metadata.uid != write.uid:
             return CONFLICT
-        if found.metadata.finalizers:
-            at = time_text(self._now_ns())
-            meta = msgspec.structs.replace(found.metadata, deletion_timestamp=at)
-            self.put(msgspec.structs.replace(found, metadata=meta))
-        else:
-            self.remove(found)
+        self.delete(found)
         return OK
 
     # The Lease of leadership

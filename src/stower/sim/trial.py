@@ -28,6 +28,7 @@ from stower.sim.driver import Driver
 from stower.sim.faults import FAULT_BY_NAME, FAULTS
 from stower.sim.link import Weather
 from stower.sim.load import Size, drawn
+from stower.sim.negotiating import Negotiators
 from stower.sim.nodes import Kubelets
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.script import MILLI_NS, Script
@@ -88,6 +89,9 @@ class Trial:
         )  # fmt: skip
         self.driver = Driver(self.agenda, self.server, self._chance("driver"))
         self._weather: list[Weather] = []
+        self.negotiators = Negotiators(
+            self.agenda, self.server, self._chance("negotiators"), self._weather
+        )
         self.faults = [FAULT_BY_NAME[name](self._chance(name), self) for name in script.faults]
 
     def run(self) -> Finding:
@@ -162,14 +166,15 @@ def script_of(
     faults: Sequence[str] | None = None,
     active_ns: int = ACTIVE_NS,
     size: Size | None = None,
+    negotiates: bool = False,
 ) -> Script:
     """The script of a seed. `faults`: names; None: those that the seed draws, some alone, some all
-    together."""
+    together. `negotiates`: drivers have to be agreed with, as in some seeds anyway."""
     if faults is None:
         chance = random.Random(f"{seed}:mix")
         share = chance.random()
         faults = [fault.name for fault in FAULTS if chance.random() < share]
-    return drawn(seed, tuple(sorted(faults)), active_ns, size)
+    return drawn(seed, tuple(sorted(faults)), active_ns, size, negotiates)
 
 
 def _told(now_ns: int, name: str, event: Event, writes: list[Write]) -> str:

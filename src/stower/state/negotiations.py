@@ -19,6 +19,8 @@ class Negotiations:
         self.classes: dict[str, ResourceClass] = {}
         self._schedulings: dict[str, PodScheduling] = {}
         self.again: dict[str, None] = {}  # those that have failed before, in the order of that
+        # Pods for which a node is being selected, in a write that was not seen yet.
+        self.selecting: dict[str, None] = {}
         self._since: dict[tuple[str, str], tuple[object, int]] = {}
 
     def put(self, obj: Negotiating) -> None:
@@ -31,6 +33,8 @@ class Negotiations:
             return
         key = obj.metadata.key
         self._schedulings[key] = obj
+        if obj.spec.selected_node:
+            self.selecting.pop(key, None)
         if obj.spec.attempt:
             self.again[key] = None
         else:
@@ -46,8 +50,9 @@ class Negotiations:
             return
         key = obj.metadata.key
         self._schedulings.pop(key, None)
+        self.selecting.pop(key, None)
         self.again.pop(key, None)
-        for what in ("asked", "selected"):
+        for what in ("asked", "selected", "turn"):
             self._since.pop((key, what), None)
 
     def seen(self, obj: Negotiating) -> Negotiating | None:

@@ -68,6 +68,7 @@ class NegotiatedBinding:
         self._used: dict[str, tuple[str, int]] = {}  # by key: a version that was refused, and when
         self._conflicts = 0
         self._renewals = 0
+        self._outdated = ""  # the version with which a binding was refused
 
     @property
     def again_ns(self) -> int | None:
@@ -80,6 +81,7 @@ class NegotiatedBinding:
     def renew(self, state: ClusterState) -> bool:
         """The pod is not as it was: read it again, and its claims after it."""
         self._renewals += 1
+        self._outdated = self.relies_on
         self._sure.clear()
         return self._renewals <= RENEWALS_MAX
 
@@ -90,7 +92,7 @@ class NegotiatedBinding:
             return False
         version = entry.pod.metadata.resource_version
         if not self._sure and not self._asked:
-            if self._renewals and version == self.relies_on:
+            if version == self._outdated:
                 return False  # the newer one is on its way
             self.relies_on = version
         return True

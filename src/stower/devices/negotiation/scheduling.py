@@ -45,6 +45,7 @@ class Rules(NamedTuple):
     answer_ns: int = 30 * SECOND_NS  # for the answers of drivers where there are several claims
     selection_ns: int = 30 * SECOND_NS  # for drivers to allocate; doubles with each attempt
     refresh_ns: int = 30 * SECOND_NS  # between rounds, once all nodes were asked about
+    turn_ns: int = 10 * SECOND_NS  # for pods of higher rank to go first
     nodes_max: int = NODES_MAX
     without: frozenset[str] = frozenset()
 
@@ -66,8 +67,8 @@ class Surroundings(Protocol):
     def is_unbound(self, uid: str) -> bool:
         """Whether the pod of that uid is there and has no node: what is not known has one."""
 
-    def is_turn(self, talk: Talk) -> bool:
-        """Whether no other pod goes first (S5)."""
+    def is_turn(self, talk: Talk, by_rank: bool) -> bool:
+        """Whether no other pod goes first (S5); `by_rank`: those of higher rank do."""
 
     def since_ns(self, what: str, state: object) -> int:
         """When `what` of this negotiation was first seen to be like that."""
@@ -108,6 +109,14 @@ def next_step(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Ru
     if seen is not None and seen.spec.selected_node:
         return _selected(talk, around, seen, rules)
     return _unselected(talk, around, ranked, rules)
+
+
+def selects(step: Step) -> bool:
+    """Whether the step's write selects a node."""
+    write = step.write
+    if isinstance(write, PatchObject):
+        return bool((write.patch.get("spec") or {}).get("selectedNode"))
+    return isinstance(write, CreateObject) and bool(write.body["spec"].get("selectedNode"))
 
 
 # With a node selected
@@ -170,17 +179,20 @@ def _unselected(
     since_ns = around.since_ns("asked", seen.spec.round)
     due_ns = since_ns + rules.answer_ns
     if known and (len(pending) == 1 or not silent or around.now_ns >= due_ns):
-        if seen.spec.attempt and "S5" not in rules.without and not around.is_turn(talk):
-            return Step(f"{WAITS_FOR_ALLOCATION}: another pod goes first", None, "")
+        turn_ns = around.since_ns("turn", (seen.spec.round, seen.spec.attempt)) + rules.turn_ns
+        by_rank = around.now_ns < turn_ns
+        if seen.spec.attempt and "S5" not in rules.without and not around.is_turn(talk, by_rank):
+            again_ns = turn_ns if by_rank else None
+            return Step(f"{WAITS_FOR_ALLOCATION}: another pod goes first", None, "", again_ns)
         patch = {"spec": {"selectedNode": known[0]}}
         message = f"{WAITS_FOR_ALLOCATION}: {named(pending)} on {known[0]}"
         return Step(message, patch_of(seen, patch), known[0])
     if known:
         return Step(_asks(talk, around, silent, due_ns), None, None, due_ns)
     if len(known) < len(ranked):
-        first_rounds = -(-(len(ranked) + len(asked)) // rules.nodes_max)
+        rounds = -(-(len(ranked) + len(asked)) // rules.nodes_max)  # to ask about all, at first
         again_ns = since_ns + rules.refresh_ns
-        if seen.spec.round >= first_rounds and around.now_ns < again_ns:
+        if 1 < rounds <= seen.spec.round and around.now_ns < again_ns:
             return Step(_refused(talk), None, "", again_ns)
         return _asked(talk, around, ranked, rules)
     allocated = [party.claim for party in talk.parties if party.is_allocated]
@@ -202,7 +214,7 @@ def _asked(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules
     nodes = _candidates(talk, around, ranked, rules)
     spec: dict[str, Any] = {"potentialNodes": nodes}
     first = seen.spec.attempt == 0 if seen is not None else True
-    select = len(pending) == 1 and (first or "S5" in rules.without or around.is_turn(talk))
+    select = len(pending) == 1 and (first or "S5" in rules.without or around.is_turn(talk, True))
     if select:
         spec["selectedNode"] = nodes[0]
     spec["round"] = seen.spec.round + 1 if seen is not None else 1

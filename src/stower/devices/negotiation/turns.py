@@ -15,19 +15,22 @@ def rank(talk: Talk) -> Rank:
     return -talk.pod.priority, meta.creation_timestamp or "", meta.uid
 
 
-def is_turn(talk: Talk, others: Iterable[Talk]) -> bool:
-    """Whether the pod goes first. `others`: pods without a node that have failed before.
+def is_turn(talk: Talk, others: Iterable[tuple[Talk, bool]], by_rank: bool) -> bool:
+    """Whether the pod goes first. `others`: pods without a node that have failed before, and
+    whether one was selected for them in a write that was not seen yet.
 
-    One that waits for the answer of a driver holds nobody up, however high its rank.
+    One that waits for the answer of a driver holds nobody up, however high its rank. `by_rank`:
+    whether rank counts at all; it bounds how long one waits, and must not hold others up for ever
+    where a pod of high rank cannot go to its node for reasons of its own.
     """
     own, drivers = rank(talk), {*talk.drivers}
-    for other in others:
+    for other, is_being_selected in others:
         said = other.scheduling
         if said is None or not other.is_ours or drivers.isdisjoint(other.drivers):
             continue
-        if said.spec.selected_node:
+        if said.spec.selected_node or is_being_selected:
             return False
-        if rank(other) < own and other.pending and not other.silent():
+        if by_rank and rank(other) < own and other.pending and not other.silent():
             refused = other.refused_by()
             if any(name not in refused for name in said.spec.potential_nodes or ()):
                 return False

@@ -7,6 +7,7 @@ from stower.sim.checkers.bindings import Bindings
 from stower.sim.checkers.checker import Checker
 from stower.sim.checkers.devices import DevicesKept
 from stower.sim.checkers.forgotten import Forgotten
+from stower.sim.checkers.negotiations import Negotiations
 from stower.sim.checkers.overlooked import Overlooked
 from stower.sim.checkers.priorities import Priorities
 from stower.sim.checkers.promises import Promises
@@ -20,6 +21,7 @@ CHECKERS: Final[tuple[type[Checker], ...]] = (
     Bindings,
     DevicesKept,
     Forgotten,
+    Negotiations,
     Overlooked,
     Priorities,
     Promises,

@@ -9,6 +9,7 @@ from stower.framework.writes import Write
 from stower.model.kinds import Node, Pod
 from stower.model.resources import PODS, Amounts, amounts, node_room, pod_requests
 from stower.sim.agenda import Agenda
+from stower.sim.negotiating import Negotiators
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.server import Change, Server
 
@@ -29,6 +30,7 @@ class Court(Protocol):
     server: Server
     schedulers: list[SchedulerProcess]
     build: Callable[[], Engine]
+    negotiators: Negotiators
     active_ns: int  # after this, nothing goes wrong any more
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
+from stower.devices.negotiation.claims import driver_of
 from stower.framework.events import WatchType
 from stower.model.kinds import ResourceClaim, ResourceSlice
 from stower.model.kinds.resource_claim import DeviceResult
@@ -39,7 +40,7 @@ class DevicesKept(Checker):
         _, kind, obj = change
         if isinstance(obj, ResourceSlice):
             self._read(obj)
-        elif isinstance(obj, ResourceClaim):
+        elif isinstance(obj, ResourceClaim) and not driver_of(obj, {}):
             allocation = obj.status.allocation if kind is not WatchType.DELETED else None
             results = allocation.devices.results or () if allocation is not None else ()
             key = obj.metadata.key

@@ -4,6 +4,7 @@ from stower.engine.queue import Place
 from stower.engine.step import Engine
 from stower.framework.guard import PluginError
 from stower.plugins.inter_pod_affinity import InterPodAffinity
+from stower.plugins.negotiated_resources import NegotiatedResources
 from stower.sim.checkers.checker import Checker
 
 
@@ -22,6 +23,8 @@ class Overlooked(Checker):
                 queued = engine.queue.get(pod.metadata.uid)
                 if queued is None or queued.place is not Place.UNSCHEDULABLE or queued.victims:
                     continue
+                if NegotiatedResources.name in queued.refused_by:
+                    continue  # it waits for drivers: see `negotiations`
                 if InterPodAffinity.name in queued.refused_by:
                     # Who has lost his last companion is the first again, and may go anywhere; that
                     # an end may help so is no hint of upstream's, and he waits for the flush.

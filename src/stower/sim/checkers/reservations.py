@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from stower.devices.negotiation.claims import driver_of
 from stower.framework.events import WatchType
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.times import SECOND_NS
@@ -57,6 +58,8 @@ class Reservations(Checker):
         alive = [pod for pod in server.all(Pod).values() if not pod.is_terminal]
         used = {key for pod in alive for key in used_claim_keys(pod)}
         for key, claim in server.all(ResourceClaim).items():
+            if driver_of(claim, {}) and claim.metadata.controller is None:
+                continue  # a user's own, which its driver keeps for whoever comes (S0.34)
             is_over = self.court.agenda.now_ns - self._ended_ns.get(key, 0) > GIVEN_BACK_NS
             if claim.status.allocation is not None and key not in used and is_over:
                 raise self.broken(f"{key} is allocated, and nobody uses it")

@@ -7,6 +7,7 @@ from stower.sim.faults.clock_jumps import ClockJumps
 from stower.sim.faults.crashes import Crashes
 from stower.sim.faults.cuts import Cuts
 from stower.sim.faults.delays import Delays
+from stower.sim.faults.driver_crashes import DriverCrashes
 from stower.sim.faults.driver_silence import DriverSilence
 from stower.sim.faults.duplicates import Duplicates
 from stower.sim.faults.expired import Expired
@@ -25,6 +26,7 @@ FAULTS: Final[tuple[type[Fault], ...]] = (
     Crashes,
     Cuts,
     Delays,
+    DriverCrashes,
     DriverSilence,
     Duplicates,
     Expired,

@@ -1,11 +1,14 @@
-"""A storage driver that does nothing for a while."""
+"""Drivers that do nothing for a while."""
+
+from functools import partial
 
 from stower.model.times import SECOND_NS
 from stower.sim.faults.fault import Fault
 
 
 class DriverSilence(Fault):
-    """Up to 4 times, for up to 5 min, the storage driver crashes: no volumes are made."""
+    """Up to 4 times, for up to 5 min, all drivers are down: no volumes are made, and nobody
+    negotiates."""
 
     name = "driver-silence"
 
@@ -18,3 +21,7 @@ class DriverSilence(Fault):
         self.stage.driver.stop()
         for_ns = self.chance.randint(SECOND_NS, 300 * SECOND_NS)
         self.stage.agenda.after(for_ns, self.stage.driver.start)
+        drivers = self.stage.negotiators
+        for name in drivers.processes:
+            drivers.crash(name)
+            self.stage.agenda.after(for_ns, partial(drivers.start, name))

@@ -1,0 +1,118 @@
+"""Drivers and the scheduler keep to what they have agreed on."""
+
+from typing import Final
+
+from stower.devices.negotiation.claims import driver_of, is_delayed
+from stower.framework.events import WatchType
+from stower.model.kinds import Pod, PodScheduling, ResourceClaim, ResourceClass
+from stower.model.kinds.pod_scheduling import NODES_MAX
+from stower.model.kinds.resource_claim import POD_CLAIM_NAME
+from stower.model.times import SECOND_NS
+from stower.sim.checkers.checker import Checker, Court
+from stower.sim.negotiating import wanted_by
+from stower.sim.server import Change
+
+# Of a claim that was made for a pod: so long it may be allocated for nobody. Drivers may be down
+# for two minutes, and the scheduler for as long.
+IDLE_NS: Final = 600 * SECOND_NS
+
+
+class Negotiations(Checker):
+    """Lists are within their caps, rounds and attempts never fall; what a driver has taken it has;
+    no pod's own claim is allocated for nobody for ten minutes; and at the end, a pod that waits has
+    nothing allocated, and nothing that it waits for is left."""
+
+    law = "negotiations"
+
+    def __init__(self, court: Court) -> None:
+        super().__init__(court)
+        self._idle_ns: dict[str, int] = {}
+
+    def changed(self, change: Change) -> None:
+        """Look at what is said."""
+        _, kind, obj = change
+        if isinstance(obj, PodScheduling) and kind is not WatchType.DELETED:
+            self._said(obj)
+
+    def _said(self, said: PodScheduling) -> None:
+        key, spec = said.metadata.key, said.spec
+        if len(spec.potential_nodes or ()) > NODES_MAX:
+            raise self.broken(f"{key} has {len(spec.potential_nodes or ())} candidates")
+        for answer in said.status.resource_claims or ():
+            if len(answer.unsuitable_nodes or ()) > NODES_MAX:
+                raise self.broken(f"{key} has too long an answer for {answer.name}")
+            if answer.observed_round > spec.round:
+                raise self.broken(f"{key} has an answer to a question that was not asked")
+
+    def looked(self) -> None:
+        """At devices, and at claims that nobody uses."""
+        for name, process in self.court.negotiators.processes.items():
+            for node in process.driver.devices:
+                if process.driver.left(node) < 0:
+                    raise self.broken(f"{name} has given more devices of {node} than there are")
+        now_ns, idle = self.court.agenda.now_ns, {}
+        for key, claim in self._claims().items():
+            made_for_pod = POD_CLAIM_NAME in (claim.metadata.annotations or {})
+            owned = made_for_pod or claim.metadata.controller is not None
+            if owned and claim.status.allocation is not None and not claim.status.reserved_for:
+                idle[key] = self._idle_ns.get(key, now_ns)
+                if now_ns - idle[key] > IDLE_NS:
+                    raise self.broken(f"{key} is allocated for nobody")
+        self._idle_ns = idle
+
+    def _claims(self) -> dict[str, ResourceClaim]:
+        classes = self.court.server.all(ResourceClass)
+        claims = self.court.server.all(ResourceClaim).items()
+        return {key: claim for key, claim in claims if driver_of(claim, classes)}
+
+    def finished(self) -> None:
+        """All or none; and none where there is nothing left to have."""
+        claims = self._claims()
+        for name, process in self.court.negotiators.processes.items():
+            for entry in process.ledger.entries.values():
+                claim = claims.get(f"{entry.namespace}/{entry.name}")
+                if claim is None or claim.metadata.uid != entry.uid:
+                    raise self.broken(f"{name} keeps a device for {entry.name}, which is gone")
+                if claim.status.allocation is None:
+                    raise self.broken(f"{name} keeps a device for {entry.name}, unallocated")
+        for pod in self.court.server.pods_on("").values():
+            self._waits(pod, claims)
+
+    def _waits(self, pod: Pod, claims: dict[str, ResourceClaim]) -> None:
+        names = [e.resource_claim_name for e in pod.spec.resource_claims or ()]
+        names += [s.resource_claim_name for s in pod.status.resource_claim_statuses or ()]
+        used = [c for n in names if n and (c := claims.get(f"{pod.metadata.namespace}/{n}"))]
+        if pod.is_terminal or not used:
+            return
+        for claim in used:
+            users = {user.uid for user in claim.status.reserved_for or ()}
+            if is_delayed(claim) and users == {pod.metadata.uid}:
+                raise self.broken(f"{pod.key} waits, and has {claim.metadata.key} reserved")
+        own = [c for c in used if c.status.allocation is None and is_delayed(c)]
+        where = self._could_go(pod, used, own)
+        if own and where:
+            raise self.broken(f"{pod.key} waits, and could have all claims on {where}")
+
+    def _could_go(self, pod: Pod, used: list[ResourceClaim], own: list[ResourceClaim]) -> str:
+        """A node that would do, and on which every driver has what is claimed."""
+        if any(c.metadata.deletion_timestamp is not None for c in used):
+            return ""
+        if any(c.status.allocation is None and not is_delayed(c) for c in used):
+            return ""
+        classes = self.court.server.all(ResourceClass)
+        for process in self.court.schedulers:
+            engine = process.engine
+            queued = engine.queue.get(pod.metadata.uid) if engine is not None else None
+            if engine is None or queued is None:
+                continue
+            standing = engine.cycle.standing(queued.profile, queued.entry)
+            for row in (standing >= 0).nonzero()[0].tolist():
+                name = engine.state.names[row]
+                wanted: dict[str, int] = {}
+                for claim in own:
+                    driver = driver_of(claim, classes)
+                    wanted[driver] = wanted.get(driver, 0) + wanted_by(claim)
+                drivers = self.court.negotiators.processes
+                if all(drivers[d].driver.left(name) >= n for d, n in wanted.items()):
+                    return name
+        return ""

@@ -1,0 +1,23 @@
+"""Drivers that negotiate die at any moment."""
+
+from stower.model.times import SECOND_NS
+from stower.sim.faults.fault import Fault
+
+
+class DriverCrashes(Fault):
+    """Up to 12 times a driver that negotiates crashes, and is started again within 120 s."""
+
+    name = "driver-crashes"
+
+    def plan(self) -> None:
+        """Any of them dies."""
+        for at_ns in self.moments(12):
+            self.stage.agenda.at(at_ns, self._crash)
+
+    def _crash(self) -> None:
+        drivers = self.stage.negotiators
+        if drivers.processes:
+            name = self.chance.choice([*drivers.processes])
+            drivers.crash(name)
+            for_ns = self.chance.randint(0, 120 * SECOND_NS)
+            self.stage.agenda.after(for_ns, lambda: drivers.start(name))

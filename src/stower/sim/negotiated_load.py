@@ -1,0 +1,90 @@
+"""Negotiated devices in a run of a seed: drivers of which only they know what they have where, and
+pods that claim it.
+
+Drawn with a generator of its own, so that scripts of earlier days stay as they are. One to three
+drivers have none to three devices on each node; pods have one or two claims, of one driver or of
+two, of their own or shared; some claims are allocated at once.
+"""
+
+import random
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from stower.model.kinds import Node, ResourceClaim, ResourceClass
+from stower.model.kinds.resource_claim import ALLOCATION_MODE, IMMEDIATE
+from stower.sim.script import (
+    ZONE,
+    AddClaim,
+    AddDriver,
+    AddResourceClass,
+    AnyHappening,
+    DeleteClaim,
+    DeletePod,
+    Template,
+)
+
+Json = dict[str, Any]
+
+SHARE_OF_SEEDS: Final = 0.35
+SHARE_OF_TEMPLATES: Final = 0.6
+DELETIONS_MAX: Final = 6
+
+
+def with_negotiation(
+    seed: int, nodes: Iterable[Node], templates: list[Template], active_ms: int, always: bool
+) -> tuple[list[Template], list[AnyHappening]]:
+    """The templates, some of which claim what drivers have, and these. `always`: else most seeds
+    have none."""
+    chance = random.Random(f"{seed}:negotiation")
+    if chance.random() >= SHARE_OF_SEEDS and not always:
+        return templates, []
+    happenings: list[AnyHappening] = []
+    classes = [f"negotiated-{i}" for i in range(chance.randint(1, 3))]
+    names = [node.metadata.name for node in nodes]
+    for i, name in enumerate(classes):
+        driver = f"{name}.sim.example.com"
+        document: Json = {"metadata": {"name": name, "uid": name}, "driverName": driver}
+        if chance.random() < 0.2:
+            zone = {"key": ZONE, "operator": "In", "values": [f"zone-{i}"]}
+            document["suitableNodes"] = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
+        happenings.append(AddResourceClass(0, msgspec.convert(document, ResourceClass)))
+        happenings.append(AddDriver(0, driver, {n: chance.choice((0, 1, 1, 2, 3)) for n in names}))
+    changed = []
+    for i, template in enumerate(templates):
+        is_taken = bool(template.spec.get("resourceClaims"))
+        if is_taken or chance.random() >= SHARE_OF_TEMPLATES:
+            changed.append(template)
+            continue
+        entries, claims = [], {}
+        for j in range(chance.choice((1, 1, 2, 2, 2, 3))):
+            spec = _wanted(chance.choice(classes), chance)
+            if chance.random() < 0.15:
+                name = f"negotiated-{i}-{j}"
+                happenings.append(AddClaim(0, _claim(name, spec, chance)))
+                if chance.random() < 0.3:
+                    happenings.append(DeleteClaim(chance.randrange(active_ms), name))
+                entries.append({"name": f"d{j}", "resourceClaimName": name})
+            else:
+                entries.append({"name": f"d{j}", "resourceClaimTemplateName": f"d{j}"})
+                claims[f"d{j}"] = spec
+        spec = {**template.spec, "resourceClaims": entries}
+        changed.append(msgspec.structs.replace(template, spec=spec, claims=claims))
+    for _ in range(chance.randint(0, DELETIONS_MAX)):
+        pod = f"{chance.choice(templates).name}-{chance.randint(1, 30)}"
+        happenings.append(DeletePod(chance.randrange(active_ms), pod))
+    return changed, happenings
+
+
+def _wanted(class_name: str, chance: random.Random) -> Json:
+    count = chance.choice((1, 1, 1, 2))
+    exactly = {"deviceClassName": class_name, "count": count}
+    return {"devices": {"requests": [{"name": "device", "exactly": exactly}]}}
+
+
+def _claim(name: str, spec: Json, chance: random.Random) -> ResourceClaim:
+    meta: Json = {"name": name, "namespace": "default", "uid": name}
+    if chance.random() < 0.3:
+        meta["annotations"] = {ALLOCATION_MODE: IMMEDIATE}
+    return msgspec.convert({"metadata": meta, "spec": spec}, ResourceClaim)
