@@ -46,8 +46,8 @@ NODES_SEEN: Final[Key] = ("nodes", "")
 
 class Setup(NamedTuple):
     """A world at its beginning. `claims`: by pod; `drivers`: by claim; `devices`: by driver and
-    node; `stale`: who has a cache that lags; `faults`: at most one of each; `keeps`: whether nothing
-    may ever have to be deallocated."""
+    node; `stale`: who has a cache that lags; `faults`: at most one of each; `keeps`: whether
+    nothing may ever have to be deallocated."""
 
     claims: Mapping[str, Sequence[str]]
     drivers: Mapping[str, str]
@@ -318,7 +318,7 @@ class Model:
         if isinstance(write, DeleteObject):
             self._drop(world, key)
             return 200, key, 0
-        if found.metadata.resource_version != write.resource_version:
+        if write.resource_version not in ("", found.metadata.resource_version):
             return 409, key, 0
         changed = merged(found, write)
         if changed == found:
@@ -520,10 +520,7 @@ class Model:
             else:
                 write = reserved(party.claim, talk.pod)
                 if not self._has("S6"):
-                    live = world.server.get(("claim", party.claim.metadata.name))
-                    if live is not None:
-                        version = live.metadata.resource_version
-                        write = msgspec.structs.replace(write, resource_version=version)
+                    write = msgspec.structs.replace(write, resource_version="")
             new.ops[at] = Binding(op.version, op.sure, write, party.key)
             yield (*label, "reserves"), new
             return
@@ -562,7 +559,10 @@ class Model:
             own = {claim.metadata.uid for claim in claims}
             here = [e.node for e in ledger.values() if e.uid in own]
             return frozenset(
-                n for n in nodes if self._free(world, driver, n) + here.count(n) < len(claims)
+                n
+                for n in nodes
+                if self._free(world, driver, n) + here.count(n)
+                < (len(claims) if self._has("D5") else 1)
             )
 
         for name in self.setup.claims:
@@ -617,11 +617,7 @@ class Model:
             entries = new.ledgers[driver]
             writes = [allocated(c, entries[c.metadata.uid], take.pod) for c in take.claims]
             if not self._has("D6"):
-                writes = [
-                    msgspec.structs.replace(w, resource_version=live.metadata.resource_version)
-                    for w in writes
-                    if (live := new.server.get(("claim", w.name))) is not None
-                ]
+                writes = [msgspec.structs.replace(w, resource_version="") for w in writes]
             if writes:
                 new.ops[at] = Doing(writes[0], tuple(writes[1:]))
             yield (*label, "takes"), new
@@ -755,7 +751,11 @@ class Model:
             if claim.status.allocation is None:
                 needed[driver] = needed.get(driver, 0) + 1
             elif not reaches(claim, node):
-                if claim.status.reserved_for:
+                users = {user.uid for user in claim.status.reserved_for or ()}
+                pods = (o for (kind, _), o in world.server.items() if kind == "pod")
+                unbound = {pod.metadata.uid for pod in pods if not pod.spec.node_name}
+                is_lost = not any(reaches(claim, name) for name in world.nodes)
+                if users and not (is_lost and users <= unbound):
                     return False
                 needed[driver] = needed.get(driver, 0) + 1
         return all(self._free(world, d, node) >= n for d, n in needed.items())

@@ -134,9 +134,8 @@ def pod_actions(
         if refused is None:
             return []
         if node not in refused or _is_taken(pending, ledger, node):
-            return _allocation(talk, pending, ledger, node, rules)
-        if "D5" in rules.without:
-            return _allocation(talk, pending[:1], ledger, node, rules)
+            some = pending if "D5" not in rules.without else pending[:1]
+            return _allocation(talk, some, ledger, node, rules)
     return _answer(talk, pending, examine)
 
 

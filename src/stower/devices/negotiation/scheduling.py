@@ -128,6 +128,8 @@ def _selected(talk: Talk, around: Surroundings, seen: PodScheduling, rules: Rule
     refusing = talk.refused_by().get(name)
     allocated = [party for party in talk.parties if party.is_allocated]
     elsewhere = next((p for p in allocated if not around.reaches(p.claim, name)), None)
+    if refusing is not None and "S8a" in rules.without and allocated:
+        return _give_back(talk, around, rules)
     if refusing is not None:
         return _clear(talk, seen, f"{refusing.driver} cannot allocate {refusing.key} on {name}")
     if elsewhere is not None:
