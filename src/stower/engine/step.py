@@ -504,9 +504,10 @@ class Engine:
         self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy, wait: Wait
     ) -> None:
         """No node will do, and others are told of it."""
+        told = wait.message if wait.message not in diagnosis.message() else ""
         remedy = msgspec.structs.replace(
             remedy,
-            message=wait.message if wait.message not in diagnosis.message() else "",
+            message=told if wait.message else remedy.message,
             nominate=wait.nominate if remedy.nominate is None else remedy.nominate,
         )
         count = queued.unschedulable_count

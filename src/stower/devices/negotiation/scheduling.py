@@ -323,7 +323,7 @@ def _give_back(talk: Talk, around: Surroundings, rules: Rules) -> Step:
     """No node is left: an allocation that may be in the way goes. One at a time, those on nodes
     that are gone first."""
     found = _releasable(talk, around, rules)
-    waits = Step(_refused(talk) if talk.pending else "", None, "")
+    waits = Step(_refused(talk) if talk.refused_by() else "", None, "")
     if found is None:
         return waits
     cleared = _cleared(talk, "no node is left") if "S8a" not in rules.without else None
