@@ -18,6 +18,7 @@ VERBS: Final = (
     "load",
     "get",
     "devices",
+    "negotiations",
     "simulate",
     "sweep",
     "fit",

@@ -64,7 +64,8 @@ class Candidate(msgspec.Struct, frozen=True, rename="camel"):
 class Change(msgspec.Struct, frozen=True, rename="camel"):
     """What would let the pod run, seen to work. `what`: all of it, in words; `node`: where it would
     go then; `alike`: on so many more of the nodes that were tried the same would help. The rest are
-    the objects as they would be: the pod, others by kind/name, those gone."""
+    the objects as they would be: the pod, others by kind/name, those gone. `waits`: what the pod
+    would wait for then, where others have to agree with its node, or ""."""
 
     what: tuple[str, ...]
     cost: float
@@ -73,12 +74,14 @@ class Change(msgspec.Struct, frozen=True, rename="camel"):
     pod: Pod
     objects: dict[str, object]
     gone: tuple[str, ...]
+    waits: str = ""
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """What there is to say of a pod. `verdict`: placed, fits (and waits only for its turn), gated,
-    refused, failed (a plugin cannot tell), leaving or unknown (to every profile). `tried`: nodes on
-    which changes were tried."""
+    """What there is to say of a pod. `verdict`: placed, fits (and waits only for its turn),
+    settling (a node would do, and others have to agree with it), gated, refused, failed (a plugin
+    cannot tell), leaving or unknown (to every profile). `tried`: nodes on which changes were
+    tried."""
 
     pod: str
     verdict: str
@@ -147,24 +150,33 @@ class _Case:
         verdict = plain.judge(profile, state, shape, pod)
         feasible = int(np.count_nonzero(verdict.feasible))
         row = self.cycle.choose(profile, entry)
+        settling = self.cycle.settle(profile, entry, row)
         scores = _scores(profile, state, shape, pod, verdict) if feasible else ()
-        if row >= 0 and not gates:
+        refused = _refusals(verdict, state, pod)
+        if row >= 0 and not gates and settling is None:
             return Explanation(
                 pod.key, "fits", state.names[row], nodes=state.node_count, feasible=feasible,
-                refused=_refusals(verdict, state, pod), scores=scores,
+                refused=refused, scores=scores,
+            )  # fmt: skip
+        said = settling[1].message if settling is not None else ""
+        if settling is not None and row >= 0 and not gates:
+            return Explanation(
+                pod.key, "settling", settling[1].nominate or "", said, state.node_count, feasible,
+                refused=refused, waits_for=_wakes(profile, (settling[0].name,)), scores=scores,
             )  # fmt: skip
         rows = self._closest(verdict) if row < 0 else [row]
         diagnosis = verdict.diagnosis(state.node_count)
         waits = tuple(sorted({*refused_by, *diagnosis.plugins}))
+        message = diagnosis.message(said if said not in diagnosis.message() else "")
         return Explanation(
             pod.key,
             "gated" if gates else "refused",
             state.names[row] if row >= 0 else "",
-            diagnosis.message() if row < 0 else "",
+            message if row < 0 else said,
             state.node_count,
             feasible,
             gates,
-            _refusals(verdict, state, pod),
+            refused,
             ("gates removed",) if gates else _wakes(profile, waits),
             scores,
             () if gates else self._candidates(),
@@ -263,7 +275,9 @@ class _Case:
                 entry = PodEntry(applied.pod, state.shapes.intern(applied.pod, applied.node_name))
                 chosen = self.cycle.choose(self.profile, entry) if applied.what else -1
                 if chosen >= 0:
-                    change = applied.change(cost, state.names[row], state.names[chosen])
+                    found = self.cycle.settle(self.profile, entry, chosen)
+                    waits = found[1].message if found is not None else ""
+                    change = applied.change(cost, state.names[row], state.names[chosen], waits)
                     return change, chosen, tuple(applied.what)
                 fix = self._fix(entry, row, applied)
                 if fix is None:
@@ -346,10 +360,12 @@ class _Applied:
         kind = KIND_BY_VIEW[type(obj)].name
         self.objects[f"{kind}/{obj.metadata.key}"] = obj
 
-    def change(self, cost: float, on: str, goes_to: str) -> Change:
+    def change(self, cost: float, on: str, goes_to: str, waits: str) -> Change:
         """All of it, as it was done for the node `on`."""
         what = tuple(text.replace(NODE, on) for text in self.what)
-        return Change(what, round(cost, 3), goes_to, 0, self.pod, self.objects, tuple(self.gone))
+        return Change(
+            what, round(cost, 3), goes_to, 0, self.pod, self.objects, tuple(self.gone), waits
+        )
 
 
 # In words

@@ -308,6 +308,10 @@ class Devices:
         """The claim as the API has it."""
         return self._claims.get(key)
 
+    def seen_claims(self) -> Iterator[ResourceClaim]:
+        """All claims, as the API has them."""
+        yield from self._claims.values()
+
     def made_for(self, uid: str) -> ResourceClaim | None:
         """The claim that was made for the extended resources of the pod, as the API has it."""
         return self._claims.get(self._made_for.get(uid, ""))

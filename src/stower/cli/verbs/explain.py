@@ -1,6 +1,7 @@
 """stower explain: why a pod is where it is, or nowhere, and what would help."""
 
 import http.client
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,11 +14,13 @@ import typer
 from stower.cli.output import Output, bad_input, console, emit, failed, note, progress, table
 from stower.cli.recordings import built_again
 from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
+from stower.cli.verbs.negotiations import print_hints, print_negotiations
+from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.explanation import Change, Explanation, Score, explain
 from stower.engine.step import Engine
 from stower.framework.events import Hold, Listed
 from stower.model.errors import InvalidObject, printable
-from stower.model.kinds import Pod
+from stower.model.kinds import Pod, PodScheduling
 from stower.model.times import SECOND_NS
 from stower.record.reader import Told, is_recording, read
 
@@ -33,10 +36,10 @@ Examples:
 
   stower explain pod web-1 --port 10259 --token-file token
 
-Each change that is told was tried, and lets the pod run. Of a recording, the scheduler is explained
-as it stood, at its end or so many seconds after its beginning. With --port, what a running
-scheduler (stower run --port) knows of the pod is told too. The exit code is 1 where there is no
-such pod.
+Each change that is told was tried, and lets the pod run, or go on with its drivers; what they would
+say then, nobody can try. Of a recording, the scheduler is explained as it stood, at its end or so
+many seconds after its beginning. With --port, what a running scheduler (stower run --port) knows of
+the pod is told too. The exit code is 1 where there is no such pod.
 """
 OTHERS = 2
 
@@ -115,16 +118,18 @@ def run(
         raise failed(f"there is no pod {key}, or it has ended")
     with progress("explain"):
         found = _explained(engine, pod)
+        negotiation = _negotiation(engine, key, None if at is not None else time.time_ns())
     if engine.extended.count:
         note(f"{engine.extended.count} extenders of the configuration were not asked")
     if output is Output.TABLE:
-        _print(found)
+        _print(found, negotiation)
         if known is not None:
             _print_known(known)
     else:
         emit(
             {
                 **as_plain(found),
+                **({"negotiation": msgspec.to_builtins(negotiation)} if negotiation else {}),
                 **({"scheduler": msgspec.to_builtins(known)} if known is not None else {}),
             },
             output,
@@ -133,6 +138,21 @@ def run(
 
 def _explained(engine: Engine, pod: Pod) -> Explanation:
     return explain(pod, engine.state, engine.cycle, engine.queue, engine.profiles)
+
+
+def _negotiation(engine: Engine, key: str, now_ns: int | None) -> Negotiation | None:
+    """Who waits for whom, if the pod's devices are negotiated."""
+    state = engine.state
+    objects = Objects(
+        (entry.pod for entry in state.pods.values()),
+        state.devices.seen_claims(),
+        state.negotiations.classes.values(),
+        (obj for obj in state.negotiations.known() if isinstance(obj, PodScheduling)),
+        (node for row in state.present_rows() if (node := state.nodes[row]) is not None),
+        now_ns,
+    )
+    found = overview(objects, key)
+    return next((n for n in found.negotiations if n.pod == key), None) if found else None
 
 
 def as_plain(found: Explanation) -> dict[str, Any]:
@@ -185,7 +205,7 @@ def _known(port: int, token_file: Path, key: str) -> Known:
         raise failed(f"port {port}: it does not answer as a scheduler does") from None
 
 
-def _print(found: Explanation) -> None:
+def _print(found: Explanation, negotiation: Negotiation | None) -> None:
     out = console()
 
     def say(text: str) -> None:
@@ -200,6 +220,11 @@ def _print(found: Explanation) -> None:
             )
         case "fits":
             say(f"Nothing keeps {found.pod}: it would go to {found.node}.")
+        case "settling":
+            rest = f"{found.feasible:,} of {found.nodes:,} nodes would do for the rest"
+            say(f"{found.pod} is not placed yet: {found.message}. As far as is known, {rest}.")
+        case "gated" if found.node and found.message:
+            say(f"{found.pod} is not tried.{gates} Nor would it be placed then: {found.message}.")
         case "gated" if found.node:
             say(f"{found.pod} is not tried.{gates} Without them it would go to {found.node}.")
         case "gated":
@@ -213,7 +238,8 @@ def _print(found: Explanation) -> None:
     if found.changes:
         say("")
         some = f" (of {found.tried:,} nodes tried)" if found.tried < found.nodes else ""
-        say(f"The smallest change that would let it run{some}:")
+        run = "go on" if found.changes[0].waits else "run"
+        say(f"The smallest change that would let it {run}{some}:")
         _say_change(found.changes[0], say)
         for change in found.changes[1 : 1 + OTHERS]:
             say("or:")
@@ -221,6 +247,10 @@ def _print(found: Explanation) -> None:
     elif found.verdict == "refused":
         say("")
         say("No change was found that would let it run.")
+    if negotiation is not None:
+        say("")
+        print_negotiations((negotiation,), time.time_ns())
+        print_hints(negotiation)
     if found.candidates:
         best = found.candidates[0]
         say("")
@@ -254,7 +284,10 @@ def _say_change(change: Change, say: Any) -> None:
     for text in change.what:
         say(f"  {text}")
     alike = f" (or the same on {change.alike:,} more of the nodes tried)" if change.alike else ""
-    say(f"  -> {change.node}{alike}")
+    if change.waits:
+        say(f"  -> {change.node}{alike}, then: {change.waits}")
+    else:
+        say(f"  -> {change.node}{alike}")
 
 
 def _print_scores(scores: tuple[Score, ...], node: str) -> None:

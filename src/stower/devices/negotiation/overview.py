@@ -1,0 +1,512 @@
+"""Who waits for whom: each pod that negotiates, how each of its claims stands, and what comes next.
+For people, not for decisions.
+
+What is said follows from the objects alone, in the order in which the scheduler (scheduling.py) and
+the drivers (driver/rules.py) look at them.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from stower.devices.negotiation.claims import (
+    Party,
+    Talk,
+    driver_of,
+    finalizer_of,
+    flag_of,
+    is_delayed,
+    is_leaving,
+    is_pending,
+    terms_fault,
+)
+from stower.model.kinds import Node, Pod, PodScheduling, ResourceClaim, ResourceClass
+from stower.model.kinds.resource_claim import RESERVED_FOR_MAX
+from stower.model.selectors import node_selector_matches
+from stower.model.times import SECOND_NS, time_ns
+from stower.state.devices import claim_refs
+
+HINTS_MAX: Final = 5
+PATIENCE_NS: Final = 30 * SECOND_NS  # whoever says nothing for longer may not run
+SCHEDULER: Final = "the scheduler"
+
+
+class ClaimState(msgspec.Struct, frozen=True, rename="camel"):
+    """One claim. `state`: missing, pending (nobody was asked about it), silent (no answer about
+    this round), answered, allocated, flagged (its deallocation was requested) or deleting; of the
+    last two `allocated` says whether it is; `nodes`: where it can be used then, `everywhere` where
+    that is on all of them; `unsuitable`: what was answered; `used_by`: for whom it is reserved;
+    `awaits`: what has to happen next, or ""."""
+
+    claim: str
+    driver: str
+    state: str
+    awaits: str = ""
+    allocated: bool = False
+    nodes: tuple[str, ...] = ()
+    everywhere: bool = False
+    unsuitable: tuple[str, ...] = ()
+    observed_round: int = 0
+    used_by: tuple[str, ...] = ()
+    flag: str = ""
+    allocated_at: str = ""
+
+
+class Negotiation(msgspec.Struct, frozen=True, rename="camel"):
+    """One pod. `since`: when it began, "" where that is not known; `candidates`: how many nodes are
+    asked about, of which no driver has refused `left`; `awaits`: what has to happen beside what the
+    claims wait for, or ""; `hints`: what may help, though nobody can try it."""
+
+    pod: str
+    since: str = ""
+    candidates: int = 0
+    left: int = 0
+    round: int = 0
+    attempt: int = 0
+    selected_node: str = ""
+    awaits: str = ""
+    claims: tuple[ClaimState, ...] = ()
+    hints: tuple[str, ...] = ()
+
+
+class Overview(msgspec.Struct, frozen=True, rename="camel"):
+    """All pods that negotiate, and the claims of drivers that no such pod uses."""
+
+    negotiations: tuple[Negotiation, ...]
+    claims: tuple[ClaimState, ...]
+
+
+class Objects:
+    """What is looked at."""
+
+    def __init__(
+        self,
+        pods: Iterable[Pod],
+        claims: Iterable[ResourceClaim],
+        classes: Iterable[ResourceClass],
+        schedulings: Iterable[PodScheduling],
+        nodes: Iterable[Node],
+        now_ns: int | None = None,
+    ) -> None:
+        """`now_ns`: since the epoch; None where it is not known."""
+        self.pods = {pod.key: pod for pod in pods if not pod.is_terminal}
+        self.claims = {claim.metadata.key: claim for claim in claims}
+        self.classes = {found.metadata.name: found for found in classes}
+        self.schedulings = {found.metadata.key: found for found in schedulings}
+        self.nodes = {node.metadata.name: node for node in nodes}
+        self.now_ns = now_ns
+        self._talks = {key: self._talk(pod) for key, pod in self.pods.items()}
+        self.uids = {pod.metadata.uid: pod for pod in self.pods.values()}
+
+    def talks(self) -> Iterable[Talk]:
+        """What there is to say about each pod, in the order of their names."""
+        return (talk for _, talk in sorted(self._talks.items()))
+
+    def talk(self, key: str) -> Talk | None:
+        """The same about one pod."""
+        return self._talks.get(key)
+
+    def _talk(self, pod: Pod) -> Talk:
+        parties, missing = [], False
+        for ref in claim_refs(pod):
+            claim = self.claims.get(f"{pod.metadata.namespace}/{ref.name}")
+            missing |= claim is None and ref.name != ""
+            driver = driver_of(claim, self.classes) if claim is not None else ""
+            if claim is not None and driver:
+                parties.append(Party(ref.entry, driver, claim))
+        return Talk(pod, tuple(parties), self.schedulings.get(pod.key), missing)
+
+    def reached(self, claim: ResourceClaim) -> tuple[str, ...] | None:
+        """The nodes on which an allocated claim can be used, None for all."""
+        allocation = claim.status.allocation
+        if allocation is None or allocation.node_selector is None:
+            return None
+        selector = allocation.node_selector
+        return tuple(
+            name
+            for name, node in self.nodes.items()
+            if node_selector_matches(selector, node.metadata.labels or {}, name)
+        )
+
+    def reaches(self, claim: ResourceClaim, name: str) -> bool:
+        """Whether an allocated claim can be used on the node."""
+        reached = self.reached(claim)
+        return reached is None or name in reached
+
+
+def overview(objects: Objects, only: str = "") -> Overview | None:
+    """What there is. `only`: a pod, a claim or a driver, the first two with their namespace or
+    without; None where there is none of that name."""
+    found: list[Negotiation] = []
+    shown: dict[str, None] = {}
+    for talk in objects.talks():
+        if not _is_open(talk):
+            continue
+        found.append(_Case(objects, talk).told())
+        shown.update((party.key, None) for party in talk.parties)
+    for key, said in sorted(objects.schedulings.items()):
+        if key not in objects.pods:
+            found.append(_left_over(said))
+    others = []
+    for key, claim in sorted(objects.claims.items()):
+        driver = driver_of(claim, objects.classes)
+        if driver and key not in shown:
+            others.append(_unasked(objects, Party("", driver, claim)))
+    if not only:
+        return Overview(tuple(found), tuple(others))
+    return _part(objects, Overview(tuple(found), tuple(others)), only)
+
+
+def _part(objects: Objects, whole: Overview, only: str) -> Overview | None:
+    """What is about a pod, a claim or a driver."""
+
+    def is_meant(key: str) -> bool:
+        return only in (key, key.partition("/")[2])
+
+    used = {
+        f"{pod.metadata.namespace}/{ref.name}"
+        for key, pod in objects.pods.items()
+        if is_meant(key)
+        for ref in claim_refs(pod)
+    }
+    drivers = {known.driver_name for known in objects.classes.values()}
+    drivers |= {driver_of(claim, objects.classes) for claim in objects.claims.values()}
+    names = (*objects.pods, *objects.claims, *objects.schedulings)
+    if only not in drivers and not any(map(is_meant, names)):
+        return None
+
+    def concerns(state: ClaimState) -> bool:
+        return state.driver == only or is_meant(state.claim)
+
+    return Overview(
+        tuple(n for n in whole.negotiations if is_meant(n.pod) or any(map(concerns, n.claims))),
+        tuple(state for state in whole.claims if concerns(state) or state.claim in used),
+    )
+
+
+def _is_open(talk: Talk) -> bool:
+    """Whether something is still to be agreed on. A pod that has a node lacks a claim then."""
+    pod = talk.pod
+    if not pod.spec.node_name:
+        return bool(talk.parties) or (talk.scheduling is not None and talk.is_ours)
+    uid = pod.metadata.uid
+    staying = [party.claim for party in talk.parties if not is_leaving(party.claim)]
+    return any(c.status.allocation is None or not c.is_reserved_for(uid) for c in staying)
+
+
+def _left_over(said: PodScheduling) -> Negotiation:
+    """What was said about a pod that is gone."""
+    spec = said.spec
+    return Negotiation(
+        said.metadata.key,
+        said.metadata.creation_timestamp or "",
+        len(spec.potential_nodes or ()),
+        round=spec.round,
+        attempt=spec.attempt,
+        selected_node=spec.selected_node,
+        awaits="its PodScheduling to be deleted: the pod is gone",
+    )
+
+
+def _unasked(objects: Objects, party: Party) -> ClaimState:
+    """A claim that no pod negotiates about."""
+    claim, awaits = party.claim, ""
+    if is_leaving(claim):
+        awaits = _gone(objects, party)
+    elif claim.status.allocation is None:
+        own = f"{party.driver} to allocate {party.key}"
+        fault = terms_fault(claim, objects.classes)
+        awaits = fault or ("a pod that uses it" if is_delayed(claim) else own)
+    return _state(objects, party, "pending", awaits)
+
+
+def _state(
+    objects: Objects, party: Party, state: str, awaits: str, unsuitable: Iterable[str] = (),
+    observed_round: int = 0,
+) -> ClaimState:  # fmt: skip
+    """How a claim stands; `state` and the rest are those of one that is not allocated."""
+    claim, allocation = party.claim, party.claim.status.allocation
+    reached = objects.reached(claim) if allocation is not None else ()
+    if allocation is not None:
+        state = "allocated"
+    if claim.metadata.deletion_timestamp is not None:
+        state = "deleting"
+    elif flag_of(claim) is not None:
+        state = "flagged"
+    namespace = claim.metadata.namespace
+    return ClaimState(
+        party.key,
+        party.driver,
+        state,
+        awaits,
+        allocation is not None,
+        reached or (),
+        reached is None,
+        tuple(unsuitable),
+        observed_round,
+        tuple(f"{namespace}/{user.name}" for user in claim.status.reserved_for or ()),
+        flag_of(claim) or "",
+        (allocation.allocation_timestamp or "") if allocation is not None else "",
+    )
+
+
+def _gone(objects: Objects, party: Party) -> str:
+    """What a claim waits for whose allocation is to go."""
+    claim, key, driver = party.claim, party.key, party.driver
+    users = claim.status.reserved_for or ()
+    holding = [u for u in users if _is_bound(objects, u.uid)]
+    if holding:
+        others = f" (and {len(holding) - 1} more)" if len(holding) > 1 else ""
+        return f"{claim.metadata.namespace}/{holding[0].name}, which uses {key}, to end{others}"
+    if users:
+        user = users[0]
+        who = SCHEDULER if user.uid in objects.uids else "the claim controller"
+        return f"{who} to take {key} from {claim.metadata.namespace}/{user.name}"
+    if claim.status.allocation is not None or finalizer_of(driver) in (
+        claim.metadata.finalizers or ()
+    ):
+        return f"{driver} to deallocate {key}"
+    if claim.metadata.deletion_timestamp is not None:
+        return f"{key} to be deleted"
+    return f"{driver} to take the request to deallocate {key} away"
+
+
+def _is_bound(objects: Objects, uid: str) -> bool:
+    pod = objects.uids.get(uid)
+    return pod is not None and pod.spec.node_name != ""
+
+
+class _Case:
+    """One pod."""
+
+    def __init__(self, objects: Objects, talk: Talk) -> None:
+        self._objects = objects
+        self._talk = talk
+        self._said = talk.scheduling if talk.is_ours else None
+        spec = self._said.spec if self._said is not None else None
+        self._asked = (spec.potential_nodes if spec is not None else None) or ()
+        self._selected = spec.selected_node if spec is not None else ""
+        self._refused = talk.refused_by()
+        self._left = [
+            name for name in self._asked if name not in self._refused and name in objects.nodes
+        ]
+        self._silent = {party.key for party in talk.silent()}
+
+    def told(self) -> Negotiation:
+        """All there is to say."""
+        said, talk = self._said, self._talk
+        parties = {party.entry: party for party in talk.parties}
+        claims = []
+        for ref in claim_refs(talk.pod):
+            if ref.entry in parties:
+                claims.append(self._claim(parties[ref.entry]))
+            elif ref.name is None:
+                awaits = f"a claim to be made for {ref.entry}"
+                claims.append(ClaimState("", "", "missing", awaits))
+            elif ref.name and (key := self._key(ref.name)) not in self._objects.claims:
+                claims.append(ClaimState(key, "", "missing", f"{key} to be created"))
+        return Negotiation(
+            talk.pod.key,
+            (said.metadata.creation_timestamp or "") if said is not None else "",
+            len(self._asked),
+            len(self._left),
+            said.spec.round if said is not None else 0,
+            said.spec.attempt if said is not None else 0,
+            self._selected,
+            claims=tuple(claims),
+            hints=tuple(dict.fromkeys(self._hints()))[:HINTS_MAX],
+        )
+
+    def _key(self, name: str) -> str:
+        return f"{self._talk.pod.metadata.namespace}/{name}"
+
+    def _claim(self, party: Party) -> ClaimState:
+        answer = self._talk.answer(party)
+        if self._said is None or not (self._said.spec.round or self._selected):
+            state = "pending"
+        else:
+            state = "silent" if party.key in self._silent else "answered"
+        unsuitable = (answer.unsuitable_nodes if answer is not None else None) or ()
+        observed = answer.observed_round if answer is not None else 0
+        is_told = is_pending(party.claim)
+        return _state(
+            self._objects,
+            party,
+            state,
+            self._awaits(party),
+            unsuitable if is_told else (),
+            observed if is_told else 0,
+        )
+
+    # What a claim waits for
+
+    def _awaits(self, party: Party) -> str:
+        talk, pod, claim = self._talk, self._talk.pod, party.claim
+        seen = talk.scheduling
+        if pod.metadata.deletion_timestamp is not None:
+            return f"{pod.key}, which is being deleted, to end"
+        if is_leaving(claim):
+            return _gone(self._objects, party)
+        if seen is not None and not talk.is_ours:
+            return f"PodScheduling {seen.metadata.key} of another pod to be deleted"
+        fault = terms_fault(claim, self._objects.classes) if not party.is_allocated else ""
+        if fault:
+            return f"another claim: {fault}"
+        if pod.spec.node_name:
+            return self._preset(party)
+        if not party.is_allocated and not is_delayed(claim):
+            return f"{party.driver} to allocate {party.key}"
+        if pod.spec.scheduling_gates and seen is None:
+            return f"the scheduling gates of {pod.key} to be removed"
+        if party.is_allocated:
+            return self._allocated(party)
+        return self._pending(party)
+
+    def _preset(self, party: Party) -> str:
+        """Of a pod that has its node already."""
+        pod, key = self._talk.pod, party.key
+        node_name = pod.spec.node_name
+        if party.is_allocated and not self._objects.reaches(party.claim, node_name):
+            return f"{pod.key} to go: {key} cannot be used on {node_name}"
+        if party.is_allocated:
+            is_ours = party.claim.is_reserved_for(pod.metadata.uid)
+            return "" if is_ours else f"{key} to be reserved for {pod.key}"
+        if not is_delayed(party.claim) or self._selected == node_name:
+            return f"{party.driver} to allocate {key} on {node_name}"
+        return f"a controller to ask {party.driver} for {key} on {node_name}"
+
+    def _pending(self, party: Party) -> str:
+        """Of a claim that its driver is to find a node for."""
+        talk, key, driver = self._talk, party.key, party.driver
+        leaving = next((p for p in talk.parties if is_leaving(p.claim)), None)
+        if leaving is not None:
+            return f"{SCHEDULER} to go on once {leaving.key} is deallocated"
+        if talk.missing:
+            return f"{SCHEDULER} to go on once all claims are there"
+        if self._said is None:
+            return f"{SCHEDULER} to ask {driver} about nodes"
+        if self._selected:
+            if self._is_void(self._selected):
+                return f"{SCHEDULER} to take {self._selected} back"
+            return f"{driver} to allocate {key} on {self._selected}"
+        round = self._said.spec.round
+        if key in self._silent and len(talk.pending) > 1:
+            return f"{driver} to answer about round {round}"
+        if not self._left:
+            refusing = dict.fromkeys(p.driver for p in self._refused.values()) or {driver: None}
+            who = f"{driver} does not refuse" if [*refusing] == [driver] else "no driver refuses"
+            return f"a node that {who}"
+        others = [p for p in talk.pending if p.key in self._silent]
+        if others and len(talk.pending) > 1:
+            return f"{others[0].driver} to answer about round {round}"
+        first = self._first()
+        return f"{first}, which goes first" if first else f"{SCHEDULER} to select a node"
+
+    def _is_void(self, name: str) -> bool:
+        """Whether nobody can be waited for on the selected node any more."""
+        objects, talk = self._objects, self._talk
+        allocated = [party.claim for party in talk.parties if party.is_allocated]
+        elsewhere = any(not objects.reaches(claim, name) for claim in allocated)
+        return name in self._refused or name not in objects.nodes or elsewhere
+
+    def _first(self) -> str:
+        """Of pods that failed before and share a driver, one at a time is selected for (S5)."""
+        said = self._said
+        if said is None or not said.spec.attempt:
+            return ""
+        drivers = {*self._talk.drivers}
+        for other in self._objects.talks():
+            its = other.scheduling
+            if other is self._talk or its is None or not other.is_ours or other.pod.spec.node_name:
+                continue
+            shares = not drivers.isdisjoint(other.drivers)
+            if shares and its.spec.attempt and its.spec.selected_node:
+                return other.pod.key
+        return ""
+
+    def _allocated(self, party: Party) -> str:
+        """Of a claim that has its devices."""
+        talk, pod, key = self._talk, self._talk.pod, party.key
+        reached = self._objects.reached(party.claim)
+        if reached is not None and not reached:
+            return f"a node on which {key} can be used"
+        if talk.pending or talk.missing or any(is_leaving(p.claim) for p in talk.parties):
+            return ""  # it is for the others to go on
+        sets = [set(r) for p in talk.parties if (r := self._objects.reached(p.claim)) is not None]
+        if any(not p.is_allocated for p in talk.parties):
+            return ""
+        if sets and not set.intersection(*sets):
+            keys = ", ".join(p.key for p in talk.parties)
+            return f"{SCHEDULER} to give one claim back: no node reaches {keys}"
+        if party.claim.is_reserved_for(pod.metadata.uid):
+            return f"{SCHEDULER} to bind {pod.key}"
+        users = len(party.claim.status.reserved_for or ())
+        if users >= RESERVED_FOR_MAX:
+            return f"one of the {users} pods that use {key} to end"
+        return f"{SCHEDULER} to reserve {key} for {pod.key}"
+
+    # What may help
+
+    def _hints(self) -> Iterable[str]:
+        talk, said, objects = self._talk, self._said, self._objects
+        if talk.pod.metadata.deletion_timestamp is not None:
+            return
+        for party in talk.parties:
+            users = party.claim.status.reserved_for or () if is_leaving(party.claim) else ()
+            for user in users:
+                if _is_bound(objects, user.uid):
+                    who = f"{party.claim.metadata.namespace}/{user.name}"
+                    yield f"delete {who}, or let it end: it uses {party.key}, which is to go"
+            if self._asked and not self._left and party.is_allocated:
+                yield from self._kept(party)
+        if said is None:
+            return
+        for party in talk.pending if self._is_driver_awaited() and self._is_late() else ():
+            if party.key in self._silent:
+                yield f"see that {party.driver} runs: it has not answered about {party.key}"
+        for name in self._asked:
+            refusing = self._refused.get(name)
+            yield from self._remedies(refusing, name) if refusing is not None else ()
+
+    def _kept(self, party: Party) -> Iterable[str]:
+        """A claim of the pod's own that cannot be given back, as others use it."""
+        for user in party.claim.status.reserved_for or () if is_delayed(party.claim) else ():
+            if _is_bound(self._objects, user.uid) and user.uid != self._talk.pod.metadata.uid:
+                who = f"{party.claim.metadata.namespace}/{user.name}"
+                yield f"delete {who}: then {party.key} can be given back, and allocated elsewhere"
+
+    def _is_driver_awaited(self) -> bool:
+        """Whether it is for a driver to answer or to allocate."""
+        talk = self._talk
+        if talk.missing or any(is_leaving(party.claim) for party in talk.parties):
+            return False
+        if self._selected:
+            return not self._is_void(self._selected)
+        return bool(self._left) and len(talk.pending) > 1
+
+    def _is_late(self) -> bool:
+        """Whether drivers were given time; also where nobody knows."""
+        said, now_ns = self._said, self._objects.now_ns
+        began_ns = time_ns(said.metadata.creation_timestamp) if said is not None else None
+        return now_ns is None or began_ns is None or now_ns - began_ns >= PATIENCE_NS
+
+    def _remedies(self, refusing: Party, name: str) -> Iterable[str]:
+        """What would give devices of a driver on a node back."""
+        objects, own = self._objects, {party.key for party in self._talk.parties}
+        then = f"then {refusing.driver} may allocate {refusing.key} on {name}"
+        for key, claim in sorted(objects.claims.items()):
+            if key in own or claim.status.allocation is None or is_leaving(claim):
+                continue
+            if driver_of(claim, objects.classes) != refusing.driver:
+                continue
+            if not objects.reaches(claim, name):
+                continue
+            users = claim.status.reserved_for or ()
+            if not users:
+                yield f"delete {key}, which nobody uses: {then}"
+            elif len(users) == 1:
+                user = f"{claim.metadata.namespace}/{users[0].name}"
+                made = claim.metadata.controller_uid == users[0].uid
+                what = user if made else f"{user} and {key}"
+                yield f"delete {what}: {then}"
