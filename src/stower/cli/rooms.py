@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from stower.assembly import build_engine
@@ -13,6 +14,7 @@ from stower.cli.plugins import plugins_of
 from stower.cli.recordings import built_again
 from stower.cli.supervisor import STATE
 from stower.engine.step import Engine
+from stower.framework.plugin import Features
 from stower.model.errors import InvalidObject
 from stower.record.lines import Engine as Built
 
@@ -64,14 +66,17 @@ def cluster_of(
     return loaded
 
 
-def engine_of(config: Path | None, built: Built | None = None) -> Engine:
-    """An engine for the configuration, or as that of a recording was built. Ends the program where
-    that cannot be."""
+def engine_of(config: Path | None, built: Built | None = None, drivers: bool = True) -> Engine:
+    """An engine for the configuration, or as that of a recording was built. `drivers`: whether any
+    are there to negotiate with, which is not so in a simulation. Ends the program where that cannot
+    be."""
     try:
         if config is None and built is not None:
-            return built_again(built)
+            features = msgspec.structs.replace(built.features, drivers=drivers)
+            return built_again(msgspec.structs.replace(built, features=features))
         document = None if config is None else read_yaml_document(str(config))
-        return build_engine(document, plugins=plugins_of(document))
+        features = Features(drivers=drivers)
+        return build_engine(document, features=features, plugins=plugins_of(document))
     except InputError as error:
         raise bad_input(str(error)) from None
     except InvalidObject as error:

@@ -18,6 +18,7 @@ import msgspec
 from stower.cli.inputs import InputError, Loaded, load, load_generated
 from stower.cli.parquet import ENDING, write_parquet
 from stower.cli.plugins import plugins_of
+from stower.framework.plugin import Features
 from stower.model.errors import InvalidObject
 from stower.model.times import SECOND_NS, duration_ns
 from stower.sim.arrivals import PROCESSES, read_lifetime
@@ -99,7 +100,8 @@ def run_task(task: Task) -> Row:
     document = task.document
     if document is None and loaded.built is not None:
         document = loaded.built.configuration  # as it was recorded
-    options = Options(seed=task.seed, timed=timed, plugins=plugins_of(document))
+    features = Features(drivers=False)
+    options = Options(task.seed, timed, features=features, plugins=plugins_of(document))
     report = simulate(loaded.workload, task.config, document, options)
     told = msgspec.json.encode(sorted(report.assignments.items()))
     row: Row = {

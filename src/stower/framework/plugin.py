@@ -38,11 +38,13 @@ MAX_NODE_SCORE: Final = 100
 
 
 class Features(msgspec.Struct, frozen=True):
-    """Feature gates that plugins ask about, with Kubernetes 1.36's defaults."""
+    """Feature gates that plugins ask about, with Kubernetes 1.36's defaults. `drivers`: whether
+    there are any to negotiate with, which is not so in a simulation."""
 
     taint_toleration_comparison_operators: bool = False
     dynamic_resource_allocation: bool = True
     devices: DeviceGates = DeviceGates()
+    drivers: bool = True
 
 
 # Gates by name: the field of Features or of its device gates, and whether the gate is an alpha one.

@@ -58,7 +58,7 @@ TEXTS: Final = {
     UNSUITABLE: "node(s) excluded by the resource class",
     ELSEWHERE: "resourceclaim not available on the node",
 }
-
+ALONE: Final = "drivers are not simulated"
 
 # A label whose values are shared by so many nodes each tells sorts of nodes apart.
 ALIKE_LEAST: Final = 4
@@ -92,7 +92,12 @@ class NegotiatedResources(Plugin):
         | Change.RESOURCE_CLAIM_DELETED | Change.OWN_CLAIMS_MADE
     )  # fmt: skip
 
-    def __init__(self, rules: Rules, binding_timeout_ns: int, is_on: bool = True) -> None:
+    def __init__(
+        self, rules: Rules, binding_timeout_ns: int, is_on: bool = True, drivers: bool = True
+    ) -> None:
+        """`drivers`: whether there are any. Where not, nobody is asked, and what cannot be known is
+        not waited for with promises and timeouts."""
+        self._drivers = drivers
         self._rules = rules
         self._binding_timeout_ns = binding_timeout_ns
         self._is_on = is_on
@@ -119,7 +124,7 @@ class NegotiatedResources(Plugin):
             lasts.append(lasts_ns or 0)
         raise_faults(faults)
         rules = Rules(lasts[0], lasts[1], lasts[2])
-        return cls(rules, lasts[3], features.dynamic_resource_allocation)
+        return cls(rules, lasts[3], features.dynamic_resource_allocation, features.drivers)
 
     def concerns(self, shape: Shape) -> bool:
         """Pods with claims."""
@@ -225,6 +230,8 @@ class NegotiatedResources(Plugin):
         step = None if fault else next_step(talk, around, ranked, self._rules)
         if step is None:
             return None
+        if not self._drivers:
+            return Wait(f"{step.message}; {ALONE}" if ranked and step.message else ALONE)
         if selects(step):
             state.negotiations.selecting[pod.key] = None
         writes = (step.write,) if step.write is not None else ()

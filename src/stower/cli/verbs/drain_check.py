@@ -19,8 +19,9 @@ Examples:
 
   stower drain-check node-7 cluster.yaml --output json
 
-Nothing is changed. Pods of DaemonSets and static pods stay; nobody is evicted to make room. The
-exit code is 1 where a pod finds no place, or a disruption budget keeps it.
+Nothing is changed. Pods of DaemonSets and static pods stay; nobody is evicted to make room. Drivers
+are not simulated: a pod that would need negotiated devices anew is stuck. The exit code is 1 where
+a pod finds no place, or a disruption budget keeps it.
 """
 
 
@@ -36,8 +37,9 @@ def run(
 ) -> None:
     """Tell where the pods of a node would go, and which have nowhere to go."""
     cluster = cluster_of(inputs, kubeconfig, context)
+    engine = engine_of(config, cluster.built, drivers=False)
     try:
-        found = drain(cluster.workload, engine_of(config, cluster.built), node)
+        found = drain(cluster.workload, engine, node)
     except InvalidObject as error:
         raise bad_input(str(error)) from None
     if output is Output.TABLE:

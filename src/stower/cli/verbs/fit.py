@@ -19,8 +19,8 @@ Examples:
 
   stower fit pod.yaml cluster.yaml --most 500 --output json
 
-What waits in the cluster is placed first. Nobody is evicted. The exit code is 1 where not even one
-fits.
+What waits in the cluster is placed first. Nobody is evicted. Drivers are not simulated: a pod whose
+devices are negotiated does not fit. The exit code is 1 where not even one fits.
 """
 NODES_SHOWN = 10
 
@@ -45,7 +45,7 @@ def run(
             raise bad_input(f"{pod}: got {len(given)} pods, want one")
     except InputError as error:
         raise bad_input(str(error)) from None
-    engine = engine_of(config, cluster.built)
+    engine = engine_of(config, cluster.built, drivers=False)
     with progress("fit"):
         found = fit(cluster.workload, engine, given[0], most, pods.related)
     if output is Output.TABLE:

@@ -59,6 +59,8 @@ Examples:
 
   stower simulate --trace openb node_list.csv pod_list.csv --seeds 3 --plot gpus.svg -o json
 
+Drivers are not simulated: pods that need devices which are negotiated wait for them.
+
 With --faults the exit code is 1 where a law is broken; the seed and the last steps are told on
 standard error, and a small script that still breaks it is written, with a recording of its run.
 
@@ -307,7 +309,7 @@ def _options(by: str, match: str, timed: bool, seed: int, feature_gates: str) ->
     except ValueError as error:
         raise bad_input(f"--match: {error}") from None
     check_seeds(seed)
-    features = features_of(feature_gates)
+    features = msgspec.structs.replace(features_of(feature_gates), drivers=False)
     return Options(seed=seed, timed=timed, by=by, match=selector, features=features)
 
 

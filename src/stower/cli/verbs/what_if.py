@@ -26,7 +26,7 @@ Examples:
 
 Nothing is changed. The cluster is run twice, as it is and as it would be; of a recording, all that
 happened from outside is run again. Pods that have a node keep it, unless the node goes or --anew is
-given.
+given. Drivers are not simulated: a pod that would need negotiated devices anew waits.
 """
 SHOWN = 20
 
@@ -74,8 +74,8 @@ def run(
     edit = Edit(copies, tuple(remove_node or ()), added, tuple(delete or ()), anew)
     built = cluster.built
     try:
-        before = edited(cluster.workload, Edit(anew=anew)), engine_of(config_now, built)
-        after = edited(cluster.workload, edit), engine_of(config or config_now, built)
+        before = edited(cluster.workload, Edit(anew=anew)), engine_of(config_now, built, False)
+        after = edited(cluster.workload, edit), engine_of(config or config_now, built, False)
     except InvalidObject as error:
         raise bad_input(str(error)) from None
     with progress("what if") as update:
