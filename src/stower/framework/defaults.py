@@ -27,6 +27,12 @@ DEFAULT_ARGS: Final[Mapping[str, Object]] = {
         "hardPodAffinityWeight": 1,
         "ignorePreferredTermsOfExistingPods": False,
     },
+    "NegotiatedResources": {
+        "answerTimeout": "30s",
+        "bindingTimeout": "10m0s",
+        "refreshPeriod": "30s",
+        "selectionTimeout": "30s",
+    },
     "NodeAffinity": {},
     "NodeResourcesBalancedAllocation": {"resources": CPU_AND_MEMORY},
     "NodeResourcesFit": {

@@ -171,6 +171,16 @@ def test_what_defaults_prints_means_the_same(own: str) -> None:
     assert meaning(yaml.safe_load(HEAD + own)) == meaning(yaml.safe_load(out))
 
 
+def test_the_defaults_of_negotiated_resources_are_told() -> None:
+    code, out, _ = config("defaults", "--output", "json")
+    (profile,) = json.loads(out)["profiles"]
+    args = {each["name"]: each["args"] for each in profile["pluginConfig"]}
+    assert (0, {
+        "apiVersion": API_VERSION, "kind": "NegotiatedResourcesArgs", "answerTimeout": "30s",
+        "bindingTimeout": "10m0s", "refreshPeriod": "30s", "selectionTimeout": "30s",
+    }) == (code, args["NegotiatedResources"])  # fmt: skip
+
+
 def test_an_older_version_is_converted_and_what_is_lost_is_told() -> None:
     old = (
         "apiVersion: kubescheduler.config.k8s.io/v1beta2\nkind: KubeSchedulerConfiguration\n"
