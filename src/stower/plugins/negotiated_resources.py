@@ -226,14 +226,14 @@ class NegotiatedResources(Plugin):
         )
         around = _Around(self, talk, state)
         ranked = [state.names[row] for row in found.ranked()]
-        state.negotiations.selecting.pop(pod.key, None)
+        state.negotiations.selects(pod.key, False)
         step = None if fault else next_step(talk, around, ranked, self._rules)
         if step is None:
             return None
         if not self._drivers:
             return Wait(f"{step.message}; {ALONE}" if ranked and step.message else ALONE)
         if selects(step):
-            state.negotiations.selecting[pod.key] = None
+            state.negotiations.selects(pod.key, True)
         writes = (step.write,) if step.write is not None else ()
         return Wait(step.message, writes, step.nominate, step.again_ns)
 

@@ -69,6 +69,16 @@ class Negotiations:
         """What is said about the pod of that namespace/name."""
         return self._schedulings.get(key)
 
+    def selects(self, key: str, whether: bool) -> None:
+        """Whether a node is being selected for the pod. A trial sends nothing, and so says nothing
+        here."""
+        if self._journal.in_trial:
+            return
+        if whether:
+            self.selecting[key] = None
+        else:
+            self.selecting.pop(key, None)
+
     def since_ns(self, key: str, what: str, state: object, now_ns: int) -> int:
         """When `what` about a pod was first asked for in this state: now, unless it is known. A
         restart begins anew."""

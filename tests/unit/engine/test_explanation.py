@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from stower.assembly import build_engine
@@ -9,7 +10,7 @@ from stower.engine.explanation import Explanation, explain
 from stower.engine.step import Engine
 from stower.framework.events import Hold, Listed, Observed, Tick, WatchType
 from stower.framework.writes import Bind
-from stower.model.kinds import ApiObject, Pod
+from stower.model.kinds import ApiObject, Pod, ResourceClaim, ResourceClass
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker
 from stower.sim.trial import Trial, script_of
@@ -293,3 +294,21 @@ def test_an_explanation_in_mid_flight_leaves_the_engine_as_it_was() -> None:
         told.append([e.step(Observed(WatchType.ADDED, pod), 2 + i) for e in engines])
         explained(engines[0], pod)
     assert all(one == other for one, other in told)
+
+
+def test_a_pod_that_drivers_have_to_agree_with_is_settling_and_nothing_is_remembered() -> None:
+    request = {"name": "r", "exactly": {"deviceClassName": "fabric"}}
+    meta = {"name": "c", "namespace": "default", "uid": "c"}
+    claim = {"metadata": meta, "spec": {"devices": {"requests": [request]}}}
+    fabric = {"metadata": {"name": "fabric"}, "driverName": "fabric.example.com"}
+    pod = make_pod(resourceClaims=[{"name": "c", "resourceClaimName": "c"}])
+    engine = engine_of(
+        N1, msgspec.convert(claim, ResourceClaim), msgspec.convert(fabric, ResourceClass), pod
+    )
+    found = explained(engine, pod)
+    message = "waiting for resource driver to allocate resource: default/c of fabric.example.com"
+    assert ("settling", "n1", f"{message} on n1", 1) == (
+        found.verdict, found.node, found.message, found.feasible,
+    )  # fmt: skip
+    assert {} == engine.state.negotiations.selecting
+    assert found == explained(engine, pod)
