@@ -173,6 +173,8 @@ class PreBinding:
                 self._by_object.setdefault(key, {})[uid] = waiting
             due_ns = self._state.now_ns + part.timeout_ns
             heappush(self._deadlines, (due_ns, self._next_id(), waiting, i))
+            if part.again_ns is not None:
+                heappush(self._deadlines, (part.again_ns, self._next_id(), waiting, AGAIN))
         self._look(waiting)
         return True
 

@@ -69,11 +69,15 @@ class NegotiatedBinding:
         self._conflicts = 0
         self._renewals = 0
         self._outdated = ""  # the version with which a binding was refused
+        self._news_ns = 0  # until when a newer one is waited for
 
     @property
     def again_ns(self) -> int | None:
         """When to look for what did not come."""
-        return min((ns for _, ns in self._used.values()), default=None)
+        dues = [ns for _, ns in self._used.values()]
+        if self._outdated and not self._sure and not self._asked:
+            dues.append(self._news_ns)
+        return min(dues, default=None)
 
     def hold(self, state: ClusterState) -> None:
         """Nothing is taken that the API does not show."""
@@ -81,7 +85,7 @@ class NegotiatedBinding:
     def renew(self, state: ClusterState) -> bool:
         """The pod is not as it was: read it again, and its claims after it."""
         self._renewals += 1
-        self._outdated = self.relies_on
+        self._outdated, self._news_ns = self.relies_on, state.now_ns + NEWS_NS
         self._sure.clear()
         return self._renewals <= RENEWALS_MAX
 
@@ -92,7 +96,7 @@ class NegotiatedBinding:
             return False
         version = entry.pod.metadata.resource_version
         if not self._sure and not self._asked:
-            if version == self._outdated:
+            if version == self._outdated and state.now_ns < self._news_ns:
                 return False  # the newer one is on its way
             self.relies_on = version
         return True

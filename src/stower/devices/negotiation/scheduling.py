@@ -185,7 +185,7 @@ def _unselected(
         by_rank = around.now_ns < turn_ns
         if seen.spec.attempt and "S5" not in rules.without and not around.is_turn(talk, by_rank):
             again_ns = turn_ns if by_rank else None
-            return Step(f"{WAITS_FOR_ALLOCATION}: another pod goes first", None, "", again_ns)
+            return Step(f"{WAITS_FOR_ALLOCATION}: another pod goes first", None, None, again_ns)
         patch = {"spec": {"selectedNode": known[0]}}
         message = f"{WAITS_FOR_ALLOCATION}: {named(pending)} on {known[0]}"
         return Step(message, patch_of(seen, patch), known[0])
@@ -195,7 +195,7 @@ def _unselected(
         rounds = -(-(len(ranked) + len(asked)) // rules.nodes_max)  # to ask about all, at first
         again_ns = since_ns + rules.refresh_ns
         if 1 < rounds <= seen.spec.round and around.now_ns < again_ns:
-            return Step(_refused(talk), None, "", again_ns)
+            return Step(_refused(talk), None, None, again_ns)
         return _asked(talk, around, ranked, rules)
     allocated = [party.claim for party in talk.parties if party.is_allocated]
     if silent and asked and (not allocated or around.meet(allocated)):
@@ -283,7 +283,7 @@ def _let_go(talk: Talk, around: Surroundings, leaving: list[Party], rules: Rules
         found = _releasable(talk, around, rules)
         if found is not None and len(held) == len(leaving):
             return _flagged(found, f"{held[0].key} is in use by another pod")
-    return Step(waits, None, "")
+    return Step(waits)
 
 
 def _unreserved(talk: Talk, party: Party, rules: Rules) -> Step:
@@ -302,10 +302,10 @@ def _unreserved(talk: Talk, party: Party, rules: Rules) -> Step:
             condition,
             resource_version=meta.resource_version,
         )
-        return Step(why, write, "")
+        return Step(why, write)
     left = [c for c in claim.status.reserved_for or () if c.uid != pod.metadata.uid]
     patch = {"status": {"reservedFor": left or None}}
-    return Step(why, patch_of(claim, patch, "status"), "")
+    return Step(why, patch_of(claim, patch, "status"))
 
 
 def _mark(claim: ResourceClaim) -> str:
@@ -323,7 +323,7 @@ def _give_back(talk: Talk, around: Surroundings, rules: Rules) -> Step:
     """No node is left: an allocation that may be in the way goes. One at a time, those on nodes
     that are gone first."""
     found = _releasable(talk, around, rules)
-    waits = Step(_refused(talk) if talk.refused_by() else "", None, "")
+    waits = Step(_refused(talk) if talk.refused_by() else "")
     if found is None:
         return waits
     cleared = _cleared(talk, "no node is left") if "S8a" not in rules.without else None
@@ -356,4 +356,4 @@ def _flagged(party: Party, why: str) -> Step:
     room = DEALLOCATION_REASON_MAX - len(version.encode())
     text = why.encode()[:room].decode(errors="ignore") + version
     patch = {"metadata": {"annotations": {DEALLOCATION_REQUESTED: text}}}
-    return Step(f"{named([party])} is given back: {why}", patch_of(party.claim, patch), "")
+    return Step(f"{named([party])} is given back: {why}", patch_of(party.claim, patch))
