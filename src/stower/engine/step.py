@@ -459,7 +459,14 @@ class Engine:
         self.queue.wait(queued, frozenset((plugin.name,)), self.now_ns, wait.again_ns)
         self._settling.begin(queued.entry.uid, wait.writes)
         self._tell.decide(queued, Outcome.UNSCHEDULABLE, message=wait.message)
+        promised = queued.entry.nominated_to
         self._tell.report(queued, "Unschedulable", wait.message, wait.nominate)
+        self._unpromised(queued.entry, promised)
+
+    def _unpromised(self, entry: PodEntry, node_name: str) -> None:
+        """Where the promise of this node is taken back, others may go there."""
+        if node_name and entry.nominated_to != node_name:
+            self._freed(entry.pod, priority_max=entry.pod.priority)
 
     def _settled(self, uid: str) -> None:
         queued = self.queue.get(uid)
@@ -510,8 +517,9 @@ class Engine:
             message=told if wait.message else remedy.message,
             nominate=wait.nominate if remedy.nominate is None else remedy.nominate,
         )
-        count = queued.unschedulable_count
+        count, promised = queued.unschedulable_count, queued.entry.nominated_to
         self.refused(queued, diagnosis, remedy)
+        self._unpromised(queued.entry, promised)
         self._settling.begin(queued.entry.uid, wait.writes)
         if wait.writes:
             queued.unschedulable_count = count  # something is being done about it
