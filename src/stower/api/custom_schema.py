@@ -26,6 +26,7 @@ Object = dict[str, Any]
 TOP: Final = ("kind", "apiVersion", "metadata")
 PATTERN_MAX: Final = 1_000  # longer ones are not tried: they come from whoever may define kinds
 TEXT_MAX: Final = 10_000  # of a value that a pattern is tried on
+_PLAIN: Final = frozenset(("type", "description", "maxLength", "minLength", "pattern"))
 TYPES: Final = {
     "object": dict, "array": list, "string": str, "boolean": bool,
 }  # fmt: skip
@@ -179,8 +180,9 @@ def value_faults(schema: Object, value: Any, path: str, top: bool = False) -> It
         yield from _number_faults(schema, value, at)
     elif isinstance(value, list):
         yield from _count_faults(schema, len(value), at, "Items")
-        for i, inner in enumerate(value):
-            yield from value_faults(schema.get("items") or {}, inner, f"{path}[{i}]")
+        items = schema.get("items") or {}
+        for i, inner in enumerate(() if _are_plain(items, value) else value):
+            yield from value_faults(items, inner, f"{path}[{i}]")
     elif isinstance(value, dict):
         yield from _count_faults(schema, len(value), at, "Properties")
         for name in schema.get("required") or ():
@@ -192,6 +194,18 @@ def value_faults(schema: Object, value: Any, path: str, top: bool = False) -> It
             if below is not None and not (top and name in TOP):
                 yield from value_faults(below, inner, f"{path}.{name}" if path else name)
     yield from _combined(schema, value, path, at)
+
+
+def _are_plain(schema: Object, values: list[Any]) -> bool:
+    """Whether all are texts with which nothing is wrong: the common case of long lists, quickly."""
+    if schema.get("type") != "string" or not _PLAIN.issuperset(schema):
+        return False
+    most, least = schema.get("maxLength", TEXT_MAX), schema.get("minLength", 0)
+    wanted = schema.get("pattern")
+    pattern = _pattern(wanted) if wanted else None
+    if not all(type(value) is str and least <= len(value) <= most for value in values):
+        return False
+    return pattern is None or (most <= TEXT_MAX and all(map(pattern.search, values)))
 
 
 def _combined(schema: Object, value: Any, path: str, at: str) -> Iterator[FieldError]:
@@ -257,7 +271,10 @@ def list_faults(schema: Object, value: Any, path: str) -> Iterator[FieldError]:
             if below:
                 yield from list_faults(below, inner, f"{path}.{name}" if path else name)
     elif isinstance(value, list):
+        items = schema.get("items") or {}
         kind = schema.get("x-kubernetes-list-type")
+        if kind not in ("set", "map") and items.get("type") not in ("object", "array"):
+            return
         keys = schema.get("x-kubernetes-list-map-keys") or ()
         seen: list[Any] = []
         for i, item in enumerate(value):
@@ -268,7 +285,7 @@ def list_faults(schema: Object, value: Any, path: str) -> Iterator[FieldError]:
                 if own in seen:
                     yield FieldError(DUPLICATE, f"{path}[{i}]", own)
                 seen.append(own)
-            yield from list_faults(schema.get("items") or {}, item, f"{path}[{i}]")
+            yield from list_faults(items, item, f"{path}[{i}]")
 
 
 def published(schema: Object, prefix: str, kind: Object) -> Object:

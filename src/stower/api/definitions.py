@@ -88,12 +88,13 @@ def _node_name(description: str) -> Object:
 
 
 def _nodes(description: str) -> Object:
-    """A set of at most NODES_MAX nodes."""
+    """At most NODES_MAX nodes. Each is there once; but a list is written as a whole: it would be
+    all of the managed fields, if who wrote which name were kept."""
     return _list(
         description,
         _node_name("The name of a node."),
         maxItems=NODES_MAX,
-        **{"x-kubernetes-list-type": "set"},
+        **{"x-kubernetes-list-type": "atomic"},
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from stower.assembly import build_engine
 from stower.bench.devices import devices, partitions
+from stower.bench.negotiation import negotiation
 from stower.bench.objects import node_bytes, pod_bytes, scheduler_name
 from stower.bench.perf import claims, perf
 from stower.bench.settle import Times, settle_memory
@@ -303,5 +304,6 @@ DRIVE: dict[str, Callable[[BenchWorkload], Times]] = {
     "perf": perf,
     "claims": claims,
     "devices": devices,
+    "negotiation": negotiation,
     "partitions": partitions,
 }

@@ -12,7 +12,7 @@ from stower.model.errors import InvalidObject
 # How a workload drives the engine; see drivers.py.
 DRIVERS: Final = (
     "arrive", "bytes", "restart", "hold", "wake", "churn", "preempt", "preempt-one", "relabel",
-    "waiting", "perf", "claims", "devices", "partitions",
+    "waiting", "perf", "claims", "devices", "partitions", "negotiation",
 )  # fmt: skip
 
 

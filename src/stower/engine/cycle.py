@@ -51,9 +51,9 @@ class Cycle:
         own = evaluation.best[: state.row_limit]
         if not len(own):
             return -1
-        best = self._with_pods(profile, entry, evaluation, own)
+        best, has_scored = self._with_pods(profile, entry, evaluation, own)
         if state.nominated or entry.pod.status.nominated_node_name:
-            relative = evaluation.is_normalized or best is not own
+            relative = evaluation.is_normalized or has_scored
             return self._choose_beside_nominated(profile, entry, best, relative)
         return self._pick(best, entry)
 
@@ -80,16 +80,17 @@ class Cycle:
         self._state.look()
         evaluation = self._evaluations.get(profile, entry.shape)
         own = evaluation.best[: self._state.row_limit]
-        return self._with_pods(profile, entry, evaluation, own)
+        return self._with_pods(profile, entry, evaluation, own)[0]
 
     def _with_pods(
         self, profile: Profile, entry: PodEntry, evaluation: Evaluation, best: Ints
-    ) -> Ints:
-        """`best` with what the plugins of scope PODS say of this very pod."""
+    ) -> tuple[Ints, bool]:
+        """`best` with what the plugins of scope PODS say of this very pod; and whether that changes
+        scores, which may depend on what else is feasible."""
         state, shape, pod = self._state, entry.shape, entry.pod
         for pre_filter in evaluation.pod_pre_filters:
             if pre_filter.pre_filter_pod(pod, shape, state) is not None:
-                return np.full(len(best), INFEASIBLE)
+                return np.full(len(best), INFEASIBLE), False
         refusals = [
             codes
             for plugin in evaluation.pod_filters
@@ -97,7 +98,7 @@ class Cycle:
         ]
         speaking = [(p, w) for p, w in evaluation.pod_scores if p.speaks(pod, state)]
         if not refusals and not speaking:
-            return best
+            return best, False
         feasible, total = best >= 0, best
         for codes in refusals:
             feasible &= codes == 0
@@ -107,12 +108,12 @@ class Cycle:
             else:
                 total = np.where(feasible, best, INFEASIBLE)
             if not (speaking and feasible.any()):
-                return total
+                return total, False
         for plugin, weight in speaking:
             part = plugin.score_pod(pod, shape, state, feasible)
             if part is not None:
                 total = total + part * weight  # what is infeasible stays far below 0
-        return total
+        return total, True
 
     def _pick(self, best: Ints, entry: PodEntry) -> int:
         """The best row, or -1 where none is feasible."""

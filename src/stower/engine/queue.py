@@ -22,7 +22,7 @@ import msgspec
 
 from stower.engine.heap import LazyHeap
 from stower.engine.limits import Limits
-from stower.framework.changes import OWN, Happened
+from stower.framework.changes import OF_CLAIMS, OWN, Happened
 from stower.framework.guard import PluginError
 from stower.framework.plugin import Scope
 from stower.framework.profile import Profile
@@ -101,6 +101,10 @@ class Queue:
         self._flush: LazyHeap[QueuedPod] = LazyHeap()
         self._awaited: dict[str, QueuedPod] = {}  # who waits for a victim, by its uid
         self._groups: dict[_GroupKey, dict[str, QueuedPod]] = {}
+        # Of these, by the claims of their pods; and those of which a plugin looks at all claims.
+        self._by_claim: dict[str, dict[_GroupKey, None]] = {}
+        self._by_any_claim: dict[_GroupKey, None] = {}
+        self._claims_of: dict[_GroupKey, list[str]] = {}
         # The pod of which extenders are being asked, and what has happened since.
         self._undecided: QueuedPod | None = None
         self._meanwhile: list[Happened] = []
@@ -238,19 +242,29 @@ class Queue:
         """Whether there is any pod that an event might help."""
         return bool(self._groups or self._gated) or self._undecided is not None
 
-    def wake(self, happened: Happened, now_ns: int) -> None:
-        """Move every unschedulable pod that the event might help."""
+    def wake(self, happened: Happened, now_ns: int, of_claim: str = "", of_pod: str = "") -> None:
+        """Move every unschedulable pod that the event might help. `of_claim`, `of_pod`: it is about
+        a claim, or about what is said about a pod (by uid), and no other pod can be helped."""
         if self._undecided is not None:
             self._note(happened)
         if self._gated:
             self._knock(happened, now_ns)
         bound = happened.priority_max
         patient = self._after_victim(happened)
-        for key in list(self._groups):
+        for key in self._among(of_claim, of_pod):
             if helps(next(iter(self._groups[key].values())), happened):
                 for pod in list(self._groups[key].values()):
                     if pod is not patient and (bound is None or pod.entry.pod.priority <= bound):
                         self._wake(pod, now_ns)
+
+    def _among(self, of_claim: str, of_pod: str) -> list[_GroupKey]:
+        """The groups to look at."""
+        if of_claim:
+            return [*{**self._by_claim.get(of_claim, {}), **self._by_any_claim}]
+        if of_pod:
+            pod = self._pods.get(of_pod)
+            return [pod.group] if pod is not None and pod.group is not None else []
+        return list(self._groups)
 
     def _knock(self, happened: Happened, now_ns: int) -> None:
         """Ask gates again whose plugins say that the event might open them."""
@@ -428,7 +442,10 @@ class Queue:
 
     def _join_group(self, pod: QueuedPod) -> None:
         pod.group = self._group_of(pod)
-        self._groups.setdefault(pod.group, {})[pod.entry.uid] = pod
+        pods = self._groups.setdefault(pod.group, {})
+        if not pods:
+            self._index(pod, pod.group)
+        pods[pod.entry.uid] = pod
 
     def _leave_group(self, pod: QueuedPod) -> None:
         if pod.group is not None:
@@ -436,7 +453,27 @@ class Queue:
             del group[pod.entry.uid]
             if not group:
                 del self._groups[pod.group]
+                self._unindex(pod.group)
             pod.group = None
+
+    def _index(self, pod: QueuedPod, group: _GroupKey) -> None:
+        """A new group: by claims, which all of its pods have in common."""
+        plugins = [pod.profile.plugins.get(name) for name in sorted(group[2])]
+        looks = [p for p in plugins if p is None or p.wakes_on & OF_CLAIMS]
+        if not all(p is not None and p.only_own_claims for p in looks):
+            self._by_any_claim[group] = None
+        elif looks:
+            keys = self._claims_of[group] = claim_keys(pod.entry.pod)
+            for key in keys:
+                self._by_claim.setdefault(key, {})[group] = None
+
+    def _unindex(self, group: _GroupKey) -> None:
+        self._by_any_claim.pop(group, None)
+        for key in dict.fromkeys(self._claims_of.pop(group, ())):
+            groups = self._by_claim[key]
+            del groups[group]
+            if not groups:
+                del self._by_claim[key]
 
     def _next_turn(self, pod: QueuedPod) -> None:
         self._turn += 1

@@ -19,13 +19,15 @@ from stower.state.devices import is_as_new
 ECHO_NS = 30 * SECOND_NS
 NEWS_NS = 3 * SECOND_NS
 
+Asked = CreateObject | PatchObject | PatchPodStatus
 _Key = tuple[type, str, str]
 
 
 class _Settling:
-    __slots__ = ("awaited", "due_ns", "unanswered")
+    __slots__ = ("awaited", "due_ns", "goes_on", "unanswered")
 
     def __init__(self) -> None:
+        self.goes_on = False  # there is something to do as soon as all was seen
         self.unanswered: dict[int, tuple[_Key, str]] = {}  # and the version relied on
         self.awaited: dict[_Key, str] = {}  # by object: the version that has to be seen
         self.due_ns = 0
@@ -64,10 +66,9 @@ class Settling:
         """Whether a write is not answered yet."""
         return bool(self._by_write)
 
-    def begin(
-        self, uid: str, writes: Sequence[CreateObject | PatchObject | PatchPodStatus]
-    ) -> None:
-        """Write these for the pod."""
+    def begin(self, uid: str, writes: Sequence[Asked], goes_on: bool) -> None:
+        """Write these for the pod; `goes_on`: it is to be tried when they were seen, and not only
+        if something else happens."""
         for write in writes:
             numbered = msgspec.structs.replace(write, id=self._next_id())
             view = write.view if isinstance(write, ObjectWrite) else Pod
@@ -75,8 +76,13 @@ class Settling:
             key = (view, write.namespace, write.name)
             one = self._pods.setdefault(uid, _Settling())
             one.unanswered[numbered.id] = (key, version)
+            one.goes_on |= goes_on
             self._by_write[numbered.id] = uid
             self._send(numbered)
+
+    def missed(self, uid: str) -> None:
+        """Something has happened that might help the pod."""
+        self._pods[uid].goes_on = True
 
     def answered(self, id: int, code: int, version: str, now_ns: int) -> bool:
         """A write was carried out (`code` 0), or not. Whether it was one of these."""
@@ -87,6 +93,7 @@ class Settling:
         if one is None:
             return True
         key, relied_on = one.unanswered.pop(id)
+        one.goes_on |= code != 0
         if code == 0 and version:
             self._await(uid, one, key, version, now_ns + ECHO_NS)
         elif code == CONFLICT:
@@ -125,6 +132,7 @@ class Settling:
             _, uid, one = heappop(self._dues)
             for key in [*one.awaited]:
                 self._forget(uid, one, key)
+            one.goes_on = True
             self._look(uid, one)
 
     def drop(self, uid: str) -> None:
@@ -153,4 +161,5 @@ class Settling:
     def _look(self, uid: str, one: _Settling) -> None:
         if not one.unanswered and not one.awaited:
             del self._pods[uid]
-            self._done(uid)
+            if one.goes_on:
+                self._done(uid)

@@ -399,6 +399,7 @@ class Engine:
                 self._skip_deleted(queued)
                 continue
             if queued.entry.uid in self._settling:
+                self._settling.missed(queued.entry.uid)
                 self.queue.wait(queued, queued.refused_by, self.now_ns, None)
                 continue
             try:
@@ -457,7 +458,7 @@ class Engine:
     def _settle(self, queued: QueuedPod, plugin: Plugin, wait: Wait) -> None:
         """There is a node, but others have to agree with it."""
         self.queue.wait(queued, frozenset((plugin.name,)), self.now_ns, wait.again_ns)
-        self._settling.begin(queued.entry.uid, wait.writes)
+        self._settling.begin(queued.entry.uid, wait.writes, wait.goes_on)
         self._tell.decide(queued, Outcome.UNSCHEDULABLE, message=wait.message)
         promised = queued.entry.nominated_to
         self._tell.report(queued, "Unschedulable", wait.message, wait.nominate)
@@ -520,7 +521,7 @@ class Engine:
         count, promised = queued.unschedulable_count, queued.entry.nominated_to
         self.refused(queued, diagnosis, remedy)
         self._unpromised(queued.entry, promised)
-        self._settling.begin(queued.entry.uid, wait.writes)
+        self._settling.begin(queued.entry.uid, wait.writes, wait.goes_on)
         if wait.writes:
             queued.unschedulable_count = count  # something is being done about it
         if wait.again_ns is not None:

@@ -7,8 +7,16 @@ from stower.engine.pre_binding import PreBinding
 from stower.engine.queue import Queue
 from stower.engine.settling import Settling
 from stower.framework.changes import STORE_CHANGES, Change, Happened
-from stower.model.kinds import DEVICES, NEGOTIATING, STORAGE, ApiObject
+from stower.model.kinds import (
+    DEVICES,
+    NEGOTIATING,
+    STORAGE,
+    ApiObject,
+    PodScheduling,
+    ResourceClaim,
+)
 from stower.state.cluster import ClusterState
+from stower.state.devices import extended_owner
 
 STORED: Final = (*STORAGE, *DEVICES, *NEGOTIATING)
 
@@ -22,6 +30,18 @@ def each(
     for obj in objects:
         if isinstance(obj, kind):
             take(obj)
+
+
+def _gives_back(old: Any, new: Any) -> bool:
+    """Whether devices that a claim had are free, for whoever waits for such."""
+    if old is None or extended_owner(old):
+        return old is not None
+    had, has = old.status.allocation, new.status.allocation if new is not None else None
+    return had is not None and has is None
+
+
+def _attempt(said: Any) -> int:
+    return said.spec.attempt if said is not None else 0
 
 
 class StoreEvents:
@@ -50,8 +70,14 @@ class StoreEvents:
         added, updated, deleted = STORE_CHANGES[type(obj)]
         change = deleted if gone else added if old is None else updated
         if change and self._queue.is_waiting:
-            happened = Happened(change, old_object=old, object=None if gone else obj)
-            self._queue.wake(happened, now_ns)
+            new = None if gone else obj
+            happened = Happened(change, old_object=old, object=new)
+            of_claim = of_pod = ""
+            if isinstance(obj, ResourceClaim) and not _gives_back(old, new):
+                of_claim = obj.metadata.key
+            elif isinstance(obj, PodScheduling) and not (obj.spec.attempt or _attempt(old)):
+                of_pod = self._state.uid_by_key.get(obj.metadata.key, "-")
+            self._queue.wake(happened, now_ns, of_claim, of_pod)
 
     def given_back(self, now_ns: int) -> None:
         """Devices are free of which the API never knew that they were not: no event will say so."""

@@ -78,6 +78,12 @@ OWN: Final = (
 )  # fmt: skip
 
 
+# About one ResourceClaim.
+OF_CLAIMS: Final = (
+    Change.RESOURCE_CLAIM_ADDED | Change.RESOURCE_CLAIM_UPDATED | Change.RESOURCE_CLAIM_DELETED
+)
+
+
 class Happened(msgspec.Struct, frozen=True, gc=False):
     """One change with the objects before and after; `own` ones concern the waiting pod."""
 

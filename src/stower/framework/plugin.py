@@ -122,6 +122,8 @@ class Plugin:
     reasons: ClassVar[tuple[str, ...]] = ()
     resolvable: ClassVar[bool] = False
     wakes_on: Change = Change.NONE  # of the class, or of the instance where gates decide
+    # Whether a claim's change can help only pods that name it, unless it gives devices back.
+    only_own_claims: ClassVar[bool] = False
 
     @classmethod
     def from_args(cls, args: Mapping[str, Any] | None, path: str, features: Features) -> "Plugin":

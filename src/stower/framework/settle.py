@@ -17,10 +17,12 @@ class Found(Protocol):
 
 class Wait(msgspec.Struct, frozen=True):
     """The pod is not bound yet. `writes`: without ids; while they are not answered and seen, the
-    pod is not tried again. `nominate`: the node that is promised to it; "" takes a promise back,
-    None leaves it. `again_ns`: when to try again though nothing has happened."""
+    pod is not tried again; `goes_on`: then it is tried at once. `nominate`: the node that is
+    promised to it; "" takes a promise back, None leaves it. `again_ns`: when to try again though
+    nothing has happened."""
 
     message: str
     writes: Sequence[CreateObject | PatchObject | PatchPodStatus] = ()
     nominate: str | None = None
     again_ns: int | None = None
+    goes_on: bool = False

@@ -110,6 +110,7 @@ class DynamicResources(Plugin):
 
     name = "DynamicResources"
     scope = Scope.PODS
+    only_own_claims = True
     wakes_on = (
         Change.NODE_ADDED | Change.NODE_LABELS | Change.NODE_ALLOCATABLE
         | Change.RESOURCE_CLAIM_ADDED | Change.RESOURCE_CLAIM_UPDATED
@@ -171,10 +172,8 @@ class DynamicResources(Plugin):
         """Fragmentation knows better which of several devices to take."""
         other = others.get(Fragmentation.name)
         known = other if isinstance(other, Fragmentation) and not self._has_order else None
-        timeout_ns, negotiates = self._binding_timeout_ns, NegotiatedResources.name in others
-        return DynamicResources(
-            self._rules, timeout_ns, self._is_on, self._has_order, known, negotiates
-        )
+        talks, timeout_ns = NegotiatedResources.name in others, self._binding_timeout_ns
+        return type(self)(self._rules, timeout_ns, self._is_on, self._has_order, known, talks)
 
     # The pod's claims
 
@@ -240,8 +239,7 @@ class DynamicResources(Plugin):
         key = claim.metadata.key
         driver = driver_of(claim, state.negotiations.classes)
         if driver:
-            text = "which the plugin NegotiatedResources has to agree with, and it is disabled"
-            return f"resource claim {key} is allocated by {driver}, {text}"
+            return f"resource claim {key} is allocated by {driver}: enable NegotiatedResources"
         reserved = claim.status.reserved_for or ()
         if claim.status.allocation is not None:
             is_full = len(reserved) >= RESERVED_FOR_MAX
@@ -442,6 +440,8 @@ class DynamicResources(Plugin):
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
         """int64[row_limit]: earlier alternatives are better (KEP-4816)."""
+        if not self.speaks(pod, state):
+            return None
         raw = np.zeros(state.row_limit, np.int64)
         for row in np.flatnonzero(feasible).tolist():
             raw[row] = self.raw_score(pod, shape, state, row)

@@ -28,6 +28,7 @@ from stower.devices.negotiation.scheduling import (
     WAITS_FOR_ALLOCATION,
     WAITS_FOR_DEALLOCATION,
     Rules,
+    goes_on,
     next_step,
     selects,
 )
@@ -86,6 +87,7 @@ class NegotiatedResources(Plugin):
 
     name = "NegotiatedResources"
     scope = Scope.PODS
+    only_own_claims = True
     wakes_on = (
         Change.NODE_ADDED | Change.NODE_LABELS | Change.NODE_DELETED | Change.NEGOTIATION_CHANGED
         | Change.RESOURCE_CLAIM_ADDED | Change.RESOURCE_CLAIM_UPDATED
@@ -235,7 +237,7 @@ class NegotiatedResources(Plugin):
         if selects(step):
             state.negotiations.selects(pod.key, True)
         writes = (step.write,) if step.write is not None else ()
-        return Wait(step.message, writes, step.nominate, step.again_ns)
+        return Wait(step.message, writes, step.nominate, step.again_ns, goes_on(step))
 
     def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
         """All claims reserved, none of them on its way out."""
@@ -261,12 +263,18 @@ class NegotiatedResources(Plugin):
 
     def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
         """Claims of its own, what is said about it, and whoever went first."""
-        obj = happened.object or happened.old_object
+        old, new = happened.old_object, happened.object
+        obj = new or old
         if isinstance(obj, ResourceClaim):
             same = obj.metadata.namespace == pod.metadata.namespace
-            return same and any(ref.name == obj.metadata.name for ref in claim_refs(pod))
+            if not same or all(ref.name != obj.metadata.name for ref in claim_refs(pod)):
+                return False
+            return not (isinstance(old, ResourceClaim) and new and _stands_as(old, obj))
         if isinstance(obj, PodScheduling):
-            return obj.metadata.key == pod.key or bool(obj.spec.attempt)
+            if obj.metadata.key != pod.key:
+                return bool(obj.spec.attempt)
+            # What the scheduler has written itself is no news.
+            return new is None or not isinstance(old, PodScheduling) or old.status != obj.status
         if isinstance(obj, ResourceClass):
             return True
         return True
@@ -342,6 +350,16 @@ def _sorts(state: ClusterState) -> Ints:
     for _, amounts in sorted(state.columns.items()):
         found = found * MIX + amounts.allocatable[rows]
     return found
+
+
+def _stands_as(old: ResourceClaim, new: ResourceClaim) -> bool:
+    """Whether nothing has changed that this plugin looks at."""
+    before, after = old.metadata, new.metadata
+    return (
+        old.status == new.status
+        and (before.uid, before.deletion_timestamp) == (after.uid, after.deletion_timestamp)
+        and before.annotations == after.annotations
+    )
 
 
 def _matched(selector: NodeSelector, state: ClusterState) -> Bools:

@@ -79,7 +79,8 @@ class Surroundings(Protocol):
 
 class Step(NamedTuple):
     """What is done. `nominate`: the node that is promised to the pod; "" takes a promise back, None
-    leaves it. `again_ns`: when to ask again though nothing has happened."""
+    leaves it. `again_ns`: when to ask again though nothing has happened. Whether a step that writes
+    is one of several is for `goes_on` to say."""
 
     message: str
     write: StepWrite | None = None
@@ -109,6 +110,13 @@ def next_step(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Ru
     if seen is not None and seen.spec.selected_node:
         return _selected(talk, around, seen, rules)
     return _unselected(talk, around, ranked, rules)
+
+
+def goes_on(step: Step) -> bool:
+    """Whether there is more to do as soon as what was written is seen: after all but questions and
+    selections, which wait for drivers."""
+    asks = isinstance(step.write, PatchObject) and "round" in (step.write.patch.get("spec") or {})
+    return not (isinstance(step.write, CreateObject) or asks or selects(step))
 
 
 def selects(step: Step) -> bool:
