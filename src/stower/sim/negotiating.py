@@ -190,7 +190,7 @@ class DriverProcess:
             else:
                 self._take(WriteFailed(write.id, code, f"{code}"))
 
-        self._link.ask(lambda: self._server.carry_out(write), answered)
+        self._link.ask(lambda: self._server.carry_out(write, by_driver=True), answered)
 
     def _sleep(self) -> None:
         due_ns = self._controller.next_wake_ns if self._controller is not None else None

@@ -128,9 +128,9 @@ class Server:
 
     # What a scheduler writes
 
-    def carry_out(self, write: ApiWrite) -> tuple[int, str]:
+    def carry_out(self, write: ApiWrite, by_driver: bool = False) -> tuple[int, str]:
         """Do it. The HTTP status, and the resourceVersion of what was patched, else ""."""
-        self.is_scheduler_writing = True
+        self.is_scheduler_writing = not by_driver
         try:
             status = self._carry_out(write)
         finally:
