@@ -10,6 +10,8 @@ from unittest.mock import patch
 
 import numpy as np
 
+from stower.devices.negotiation import scheduling
+from stower.driver import Refused
 from stower.engine import cycle, plain, step
 from stower.engine.queue import Queue
 from stower.engine.step import Engine
@@ -21,6 +23,7 @@ from stower.plugins.claim_binding import ClaimBinding
 from stower.plugins.node_ports import NodePorts
 from stower.plugins.node_resources_fit import NodeResourcesFit
 from stower.sim.changes import bound
+from stower.sim.negotiating import Counted
 from stower.sim.server import Server
 from stower.state.cluster import ClusterState
 from stower.state.devices import Devices
@@ -231,11 +234,26 @@ def deaf_to_room() -> AbstractContextManager[Any]:
 
 
 # By law: at least two bugs that break it. Some break several; any of those named will do.
+def never_asked_back() -> AbstractContextManager[Any]:
+    """What no node is left for keeps what it has."""
+    return patch.object(scheduling, "_flagged", lambda *_: scheduling.Step(""))
+
+
+def ledgers_forgotten() -> AbstractContextManager[Any]:
+    """A driver does not look for devices of claims that are gone, nor of those that it frees."""
+
+    def freed(self: Any, claim: Any) -> None:
+        raise Refused("never")
+
+    return patch.object(Counted, "deallocate", freed)
+
+
 PLANTED: Final[dict[str, tuple[Plant, ...]]] = {
     "room": (wanted_less, ports_shared),
     "bindings": (confirmation_missed, moved),
     "forgotten": (unheard, dropped_after_an_error),
     "assumptions": (never_sent_again, never_confirmed),
+    "negotiations": (never_asked_back, ledgers_forgotten),
     "overlooked": (one_asked_for_all, deaf_to_room),
     "priorities": (never_woken, important_ones_sleep),
     "promises": (promises_broken, promises_unknown),
