@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stower.driver.ledger import Entry
-from stower.model.kinds import Pod, ResourceClaim
+from stower.model.kinds import Node, Pod, ResourceClaim, ResourceClass
 
 
 class Refused(Exception):
@@ -51,11 +51,14 @@ class Driver:
     after a crash, nobody knows how far the last call has come.
 
     `taken`: what was taken so far, by claim uid. It is kept for the driver across restarts, so that
-    one that only counts needs no memory of its own.
+    one that only counts needs no memory of its own. `nodes`, `classes`: the nodes and
+    ResourceClasses of the cluster by name, as they were when the method was called.
     """
 
     name = ""  # as in ResourceClass.driverName
     taken: Mapping[str, Entry]
+    nodes: Mapping[str, Node]
+    classes: Mapping[str, ResourceClass]
 
     def unsuitable_nodes(
         self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Sequence[str]
@@ -67,7 +70,8 @@ class Driver:
         """Take devices for all of these claims, so that they can be used on the node ("": on any):
         one allocation for each claim. Raises Refused, having taken nothing.
 
-        For a claim for which devices were taken before, the same.
+        For a claim for which devices were taken before, the same. For a claim that waits for a pod,
+        `unsuitable_nodes` was asked about pod, claims and node before.
         """
         raise NotImplementedError
 

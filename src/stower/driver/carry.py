@@ -19,18 +19,23 @@ from stower.driver.controller import (
 )
 from stower.driver.ledger import Ledger
 
+Call = Examination | Taking | Freeing
+
 
 def carry_out(
     output: Output, driver: Driver, ledger: Ledger, write: Callable[[Any], Event]
 ) -> Event:
     """Do it; the answer. `write`: how to write to the API."""
-    if isinstance(output, Examination | Taking | Freeing):
+    if isinstance(output, Call):
         return call(output, driver, ledger)
     return write(output)
 
 
-def call(output: Examination | Taking | Freeing, driver: Driver, ledger: Ledger) -> Event:
-    """Call the driver. What goes wrong within it is an answer, too."""
+def call(
+    output: Call, driver: Driver, ledger: Ledger, tell: Callable[[Exception], None] | None = None
+) -> Event:
+    """Call the driver. What goes wrong within it is an answer, too; `tell` is told of it, where it
+    is no refusal."""
     try:
         if isinstance(output, Examination):
             return _examined(output, driver)
@@ -40,13 +45,18 @@ def call(output: Examination | Taking | Freeing, driver: Driver, ledger: Ledger)
         ledger.drop([output.entry.uid])
         return Freed(output.id)
     except Exception as error:
-        text = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
-        text = text or type(error).__name__
-        if isinstance(output, Examination):
-            return Examined(output.id, error=text)
-        return (
-            Taken(output.id, error=text) if isinstance(output, Taking) else Freed(output.id, text)
-        )
+        if tell is not None and not isinstance(error, Refused):
+            tell(error)
+        return failure(output, error)
+
+
+def failure(output: Call, error: BaseException) -> Event:
+    """The answer that says what went wrong."""
+    text = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+    text = text or type(error).__name__
+    if isinstance(output, Examination):
+        return Examined(output.id, error=text)
+    return Taken(output.id, error=text) if isinstance(output, Taking) else Freed(output.id, text)
 
 
 def _examined(output: Examination, driver: Driver) -> Examined:

@@ -38,6 +38,7 @@ ECHO_NS: Final = 30 * SECOND_NS
 NEWS_NS: Final = 3 * SECOND_NS
 PAUSE_NS: Final = SECOND_NS
 PAUSE_NS_MAX: Final = 60 * SECOND_NS
+NOTE_BYTES_MAX: Final = 1024  # of an Event
 COALESCED_NS: Final = SECOND_NS  # after a change of the ledger, before all is asked anew
 REFRESH: Final[tuple[type, str]] = (object, "refresh")
 
@@ -189,6 +190,9 @@ class Controller:
         self.seen: Seen = (objects := _Objects())
         self._objects = objects
         self._entries = entries
+        self._uids: dict[str, dict[str, None]] = {}  # by claim's key: those that may have entries
+        for entry in entries.values():
+            self._noted(entry)
         self._rules = rules or Rules()
         self._now_ns = 0
         self._next_id = 1
@@ -209,7 +213,7 @@ class Controller:
         self._serial = 0  # grows with the ledger's changes
         self._valid = 0  # since when what was said can be used
         self._refresh_ns = 1 << 62  # when all is asked anew
-        self._failed: dict[tuple[str, str], int] = {}  # pod's uid and node, until when
+        self._failed: dict[str, dict[str, int]] = {}  # by pod's uid: nodes, until when
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -305,7 +309,13 @@ class Controller:
                 actions = self._for_claim(name)
             else:
                 actions = pod_actions(
-                    self.seen, self.driver, name, self._entries, self._examine, self._rules
+                    self.seen,
+                    self.driver,
+                    name,
+                    self._entries,
+                    self._examine,
+                    self._rules,
+                    self._failed_for(name),
                 )
             self._begin(key, actions)
 
@@ -318,11 +328,15 @@ class Controller:
 
     def _entries_of(self, name: str) -> dict[str, Entry]:
         """Of claims that have or had the name."""
-        return {
-            uid: entry
-            for uid, entry in self._entries.items()
-            if f"{entry.namespace}/{entry.name}" == name
+        found = {
+            uid: self._entries[uid] for uid in self._uids.pop(name, ()) if uid in self._entries
         }
+        for entry in found.values():
+            self._noted(entry)
+        return found
+
+    def _noted(self, entry: Entry) -> None:
+        self._uids.setdefault(f"{entry.namespace}/{entry.name}", {})[entry.uid] = None
 
     def _is_awaited(self, key: _Key) -> bool:
         """Whether a change is still to be seen: of the object, or of what is said about the pod."""
@@ -369,6 +383,8 @@ class Controller:
             Entry(claim.metadata.uid, claim.metadata.namespace, claim.metadata.name, take.node)
             for claim in take.claims
         )
+        for entry in entries:
+            self._noted(entry)
         self._do(work, Taking(self._id(work), take.claims, take.node, entries))
 
     def _write_allocations(self, work: _Work, take: Take) -> None:
@@ -433,8 +449,8 @@ class Controller:
             work.take = None
             self.counts.refusals += 1
             if take.pod is not None:
-                until_ns = self._now_ns + REFRESH_NS
-                self._failed[take.pod.metadata.uid, take.node] = until_ns
+                failed = self._failed.setdefault(take.pod.metadata.uid, {})
+                failed[take.node] = self._now_ns + REFRESH_NS
             else:
                 work.failed = True
             for claim in take.claims:
@@ -483,6 +499,7 @@ class Controller:
     def _tell(self, claim: ResourceClaim, reason: str, note: str) -> None:
         meta, id = claim.metadata, self._next_id
         self._next_id = id + 1
+        note = note.encode()[:NOTE_BYTES_MAX].decode(errors="ignore")
         self._out.append(
             CreateEvent(
                 id, meta.namespace, meta.name, meta.uid, "Warning", reason, "Allocating", note,
@@ -517,9 +534,9 @@ class Controller:
             self._refresh_in(REFRESH_NS)
         for pod_key, _ in self._examined:
             self._due[Pod, pod_key] = None
-        for failed, until_ns in [*self._failed.items()]:
-            if until_ns <= self._now_ns:
-                del self._failed[failed]
+        for uid, failed in [*self._failed.items()]:
+            if max(failed.values()) <= self._now_ns:
+                del self._failed[uid]
 
     def _changed(self) -> None:
         """The ledger has changed: so may have what the driver said, before long."""
@@ -550,9 +567,7 @@ class Controller:
         ):
             known = None
         if known is not None:
-            uid, now_ns = pod.metadata.uid, self._now_ns
-            failed = {n for n in nodes if self._failed.get((uid, n), 0) > now_ns}
-            return known.refused.intersection(nodes) | failed
+            return (known.refused | self._failed_for(pod.metadata.key)).intersection(nodes)
         if key not in self._asking:
             id = self._next_id
             self._next_id = id + 1
@@ -560,6 +575,14 @@ class Controller:
             self._asked[id] = _Known(what, frozenset(nodes), NOTHING, self._serial), key
             self._out.append(Examination(id, pod, tuple(claims), tuple(nodes)))
         return None
+
+    def _failed_for(self, pod_key: str) -> frozenset[str]:
+        """Nodes on which nothing could be taken for the pod a moment ago."""
+        pod = self._objects.pod(pod_key)
+        failed = self._failed.get(pod.metadata.uid) if pod is not None else None
+        if failed is None:
+            return NOTHING
+        return frozenset(node for node, until_ns in failed.items() if until_ns > self._now_ns)
 
     def _was_examined(self, event: Examined) -> None:
         known, key = self._asked.pop(event.id)

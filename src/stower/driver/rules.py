@@ -5,7 +5,7 @@ Source: KEP-3063; seed 000. Each rule has a failure that it prevents, and that a
 tests/property/test_negotiation_model.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -117,8 +117,10 @@ def pod_actions(
     ledger: Mapping[str, Entry],
     examine: Examine,
     rules: Rules,
+    failed: Collection[str] = NOTHING,
 ) -> list[Action]:
-    """What to do for the pod's claims that are to be allocated."""
+    """What to do for the pod's claims that are to be allocated. `failed`: nodes on which nothing
+    could be taken for the pod a moment ago, and nobody knows whether anything was."""
     pod = seen.pod(pod_key)
     talk = talk_of(seen, driver, pod) if pod is not None else None
     if talk is None or talk.scheduling is None:
@@ -133,7 +135,7 @@ def pod_actions(
         refused = examine(talk.pod, [p.claim for p in pending], [node])
         if refused is None:
             return []
-        if node not in refused or _is_taken(pending, ledger, node):
+        if node not in refused or (node not in failed and _is_taken(pending, ledger, node)):
             some = pending if "D5" not in rules.without else pending[:1]
             return _allocation(talk, some, ledger, node, rules)
     return _answer(talk, pending, examine)
