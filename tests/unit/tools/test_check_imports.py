@@ -21,11 +21,11 @@ GOOD = {
     "assembly.py": "from stower import engine, plugins\nfrom . import model",
     "actors/x.py": "from stower.api import patches\nstream.open()",
     "sim/x.py": "import random, time\nfrom stower.api import watch\nfrom stower import assembly",
-    "live/x.py": "import asyncio, logging, os\nfrom stower.assembly import build\nopen('f')",
+    "live/x.py": "import asyncio, logging\nfrom stower import driver, metrics\nopen('f')",
     "bench/x.py": "import time\nfrom stower.sim import world\nfrom stower.live import client",
     "dashboard/x.py": "from stower.bench import run\nfrom stower.sim import world",
     "cli/verbs/x.py": "from stower.dashboard import app\nfrom stower.bench import run\nprint()",
-    "driver/x.py": "import asyncio\nfrom stower.framework import events",
+    "driver/x.py": "from stower.devices import negotiation\nfrom stower.framework import events",
 }
 UP = ["state", "framework", "plugins", "engine", "assembly", "actors", "sim", "cli"]
 SIBLINGS = [
