@@ -20,6 +20,12 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     node: str = ""
     allocation: dict[str, Any] | None = None
 
+    @property
+    def devices(self) -> list[tuple[str, str, str]]:
+        """(request, pool, device) of each that was given, as in Allocation."""
+        results = ((self.allocation or {}).get("devices") or {}).get("results") or ()
+        return [(one["request"], one["pool"], one["device"]) for one in results]
+
 
 class Ledger(Protocol):
     """Entries by claim uid."""

@@ -1,0 +1,266 @@
+"""A driver's ledger in a file: one line of JSON for each change, kept for good before it counts.
+
+A line is a whole transaction: what was put, or what was dropped. The last line of a crash may be
+cut short; it was never relied on, and is left out. Anything else that cannot be read is an error,
+and the file stays as it is.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+from collections.abc import Iterable
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from stower.driver.ledger import Entry
+
+log = logging.getLogger(__name__)
+
+VERSION: Final = 1
+LINE_BYTES_MAX: Final = 1 << 20  # a pod's claims at one driver: some KB each
+# The file is written anew when this many lines are there, and so many times more than entries.
+COMPACT_LINES: Final = 1_000
+COMPACT_FACTOR: Final = 4
+FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+class LedgerError(Exception):
+    """The ledger cannot be used; the text says why, in one line."""
+
+
+class _Head(msgspec.Struct):
+    """The first line."""
+
+    ledger: int
+    driver: str
+
+
+class _Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """One of the two."""
+
+    put: tuple[Entry, ...] | None = None
+    drop: tuple[str, ...] | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_head = msgspec.json.Decoder(_Head)
+_line = msgspec.json.Decoder(_Line)
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class FileLedger:
+    """See stower.driver.Ledger. One process has it at a time."""
+
+    def __init__(self, path: str | os.PathLike[str], driver: str) -> None:
+        """Read the file, or make it. Raises LedgerError."""
+        self.entries: dict[str, Entry] = {}
+        self._path = Path(path).resolve()
+        self._driver = driver
+        self._size = 0  # of what is good
+        self._lines = 0
+        self._compact_at = COMPACT_LINES
+        self._is_torn = False  # more than that may be in the file
+        self._is_named = True  # the name of the file is kept for good, too
+        self._fd = -1
+        self._lock = self._locked()
+        try:
+            self._open()
+        except OSError as error:
+            self.close()
+            raise LedgerError(f"ledger {self._path}: {error.strerror or error}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def put(self, entries: Iterable[Entry]) -> None:
+        """See Ledger. Raises ValueError for what is too long for a line, or no JSON."""
+        kept = tuple(entries)
+        if kept:
+            self._append(_Line(put=kept))
+            self.entries.update((entry.uid, entry) for entry in kept)
+            self._compact_if_due()
+
+    def drop(self, uids: Iterable[str]) -> None:
+        """See Ledger."""
+        gone = tuple(uid for uid in uids if uid in self.entries)
+        if gone:
+            self._append(_Line(drop=gone))
+            for uid in gone:
+                self.entries.pop(uid, None)
+            self._compact_if_due()
+
+    def close(self) -> None:
+        """Let others have it."""
+        for fd in (self._fd, self._lock):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._lock = -1
+
+    def __enter__(self) -> "FileLedger":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Who has it
+
+    def _locked(self) -> int:
+        """A file beside it is locked: the ledger itself is replaced now and then."""
+        path = self._path.with_name(f"{self._path.name}.lock")
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LedgerError(f"ledger {self._path}: {error.strerror}") from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            who = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            if isinstance(error, BlockingIOError):
+                text = f"process {who} uses it already: one driver at a time"
+                raise LedgerError(f"ledger {self._path}: {text}") from None
+            raise LedgerError(f"ledger {self._path}: {error.strerror}") from None
+        return fd
+
+    # Reading
+
+    def _open(self) -> None:
+        if not self._path.exists() or not self._path.stat().st_size:
+            self._compact()
+            return
+        with self._path.open("rb") as file:
+            self._read(file)
+        self._fd = os.open(self._path, FLAGS, 0o600)
+        if self._path.stat().st_size > self._size:
+            log.warning("ledger %s: its last line was never whole, and is left out", self._path)
+            self._is_torn = True
+            self._mend()
+
+    def _read(self, file: BufferedReader) -> None:
+        torn = ""
+        while text := file.readline(LINE_BYTES_MAX + 1):
+            number = self._lines + 1
+            if torn:
+                raise self._bad(number - 1, torn)
+            if len(text) > LINE_BYTES_MAX:
+                raise self._bad(number, f"more than {LINE_BYTES_MAX} bytes")
+            if number == 1:
+                self._check(text)
+            elif not text.endswith(b"\n") or b"\0" in text:
+                # A file may have got its length, and not all that was written, before a power cut.
+                torn = "no whole line"
+            else:
+                self._take(number, text)
+            self._lines += 1
+            self._size += 0 if torn else len(text)
+
+    def _check(self, text: bytes) -> None:
+        try:
+            head = _head.decode(text)
+        except UNREADABLE:
+            head = None
+        if head is None or not text.endswith(b"\n"):
+            raise self._bad(1, "this is no ledger of a driver")
+        if head.ledger != VERSION:
+            raise self._bad(1, f"got version {head.ledger}, want {VERSION}")
+        if head.driver != self._driver:
+            raise self._bad(1, f"it belongs to {head.driver!r}, want {self._driver!r}")
+
+    def _take(self, number: int, text: bytes) -> None:
+        try:
+            line = _line.decode(text)
+        except UNREADABLE as error:
+            raise self._bad(number, str(error)) from None
+        if (line.put is None) == (line.drop is None):
+            raise self._bad(number, "want put or drop")
+        self.entries.update((entry.uid, entry) for entry in line.put or ())
+        for uid in line.drop or ():
+            self.entries.pop(uid, None)
+
+    def _bad(self, number: int, why: str) -> LedgerError:
+        text = "the file is left as it is: mend it, or move it away once nothing is allocated"
+        return LedgerError(f"ledger {self._path}, line {number}: {why}; {text}")
+
+    # Writing
+
+    def _append(self, line: _Line) -> None:
+        text = self._text(line)
+        self._mend()
+        self._is_torn = True
+        try:
+            _write(self._fd, text)
+            os.fsync(self._fd)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._mend()
+            raise
+        self._is_torn = False
+        self._size += len(text)
+        self._lines += 1
+
+    def _text(self, line: Any) -> bytes:
+        text = bytes(_encode(line)) + b"\n"
+        if len(text) > LINE_BYTES_MAX:
+            raise ValueError(f"got {len(text)} bytes for the ledger, want {LINE_BYTES_MAX} at most")
+        return text
+
+    def _mend(self) -> None:
+        """Take away what was not written to its end. Raises OSError."""
+        if self._is_torn:
+            os.ftruncate(self._fd, self._size)
+            os.fsync(self._fd)
+            self._is_torn = False
+        if not self._is_named:
+            _sync_folder(self._path.parent)
+            self._is_named = True
+
+    def _compact_if_due(self) -> None:
+        if self._lines < max(self._compact_at, COMPACT_FACTOR * len(self.entries)):
+            return
+        try:
+            self._compact()
+            self._compact_at = COMPACT_LINES
+        except OSError as error:
+            self._compact_at = 2 * self._lines
+            log.warning("ledger %s is not made smaller: %s", self._path, error.strerror)
+
+    def _compact(self) -> None:
+        """Write a file that says the same in fewer lines, then give it the name. Raises OSError."""
+        new = self._path.with_name(f"{self._path.name}.new")
+        texts = [self._text(_Head(VERSION, self._driver))]
+        texts += [self._text(_Line(put=(entry,))) for entry in self.entries.values()]
+        fd = os.open(new, FLAGS | os.O_TRUNC, 0o600)
+        try:
+            for text in texts:
+                _write(fd, text)
+            os.fsync(fd)
+            os.rename(new, self._path)
+        except OSError:
+            os.close(fd)
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._size, self._lines = fd, sum(map(len, texts)), len(texts)
+        self._is_torn, self._is_named = False, False
+        self._mend()
+
+
+def _write(fd: int, text: bytes) -> None:
+    while text:
+        text = text[os.write(fd, text) :]
+
+
+def _sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
