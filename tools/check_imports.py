@@ -35,7 +35,7 @@ PURE: Final = {
 CORE: Final = PURE["assembly"] + " assembly actors driver"
 SHELLS: Final = {
     "__init__": "",
-    "live": CORE,
+    "live": CORE + " metrics",
     "apiserver": CORE + " api",
     "sim": CORE + " api",
     "record": CORE,

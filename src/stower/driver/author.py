@@ -63,7 +63,8 @@ class Driver:
     def unsuitable_nodes(
         self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Sequence[str]
     ) -> Iterable[str]:
-        """The nodes among these on which the claims cannot all be allocated together."""
+        """The nodes among these on which the claims cannot all be allocated together: of claims for
+        which something was taken there before, as good as allocated. Some may be gone by now."""
         raise NotImplementedError
 
     def allocate(self, claims: Sequence[ResourceClaim], node: str) -> Sequence[Allocation]:

@@ -1,10 +1,10 @@
-"""What a running scheduler tells of itself, over HTTP on loopback.
+"""What a running shell tells of itself, over HTTP on loopback.
 
 /healthz and /readyz say one word to anybody; /metrics and /debug/ want the token.
 """
 
 import hmac
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -30,14 +30,6 @@ async def endpoint(
         if not hmac.compare_digest(given, wanted):
             raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
 
-    async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    async def readyz(_: web.Request) -> web.Response:
-        if not scheduler.is_ready:
-            return web.Response(status=503, text="still listing")
-        return web.Response(text="ok")
-
     async def measured(request: web.Request) -> web.Response:
         check(request)
         return web.Response(body=metrics(scheduler.stats()), headers={"Content-Type": METRICS_TYPE})
@@ -52,15 +44,36 @@ async def endpoint(
         found = _of_pod(scheduler, request.query.get("pod", ""))
         return web.Response(body=msgspec.json.encode(found), content_type="application/json")
 
+    routes = [
+        web.get("/metrics", measured),
+        web.get("/debug/decisions", decisions),
+        web.get("/debug/pod", pod),
+    ]
+    async with listening(routes, lambda: scheduler.is_ready, port) as taken:
+        yield taken
+
+
+@asynccontextmanager
+async def listening(
+    routes: Sequence[web.RouteDef], is_ready: Callable[[], bool], port: int
+) -> AsyncIterator[int]:
+    """Serve these, and whether we are well, on loopback. Yields the port. Raises OSError."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def readyz(_: web.Request) -> web.Response:
+        if not is_ready():
+            return web.Response(status=503, text="still listing")
+        return web.Response(text="ok")
+
     app = web.Application(client_max_size=1024)
     app.add_routes(
         [
             web.get("/healthz", healthz),
             web.get("/livez", healthz),
             web.get("/readyz", readyz),
-            web.get("/metrics", measured),
-            web.get("/debug/decisions", decisions),
-            web.get("/debug/pod", pod),
+            *routes,
         ]
     )
     runner = web.AppRunner(app, access_log=None)

@@ -14,6 +14,7 @@ from stower.live.client import Client
 from stower.live.extenders import ExtenderError
 from stower.live.scheduler import Observer, Options, Scheduler
 from stower.live.shell import ShellError, Stopped, unless
+from stower.live.version import check_version
 
 USER_AGENT = "stower-scheduler"
 
@@ -69,7 +70,7 @@ async def run(
         except ExtenderError as error:
             raise ShellError(str(error)) from None
         try:
-            await unless(stopped, scheduler.check_version())
+            await unless(stopped, check_version(client))
         except Stopped:
             return
         port = None

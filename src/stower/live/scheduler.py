@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from stower.engine.decisions import Decision
 from stower.engine.queue import Place
 from stower.engine.step import Engine
@@ -30,8 +28,7 @@ from stower.framework.events import (
 from stower.framework.extenders import Extender
 from stower.framework.recording import Recording
 from stower.framework.writes import CallExtender, Write
-from stower.live.access import AccessError
-from stower.live.client import Answer, Client, collection_path
+from stower.live.client import Client, collection_path
 from stower.live.dispatch import Dispatch
 from stower.live.extenders import Extenders
 from stower.live.leader import Candidate, Terms
@@ -54,7 +51,6 @@ SLICE_SECONDS: Final = 0.004
 CLOSE_SECONDS: Final = 5.0
 FLUSH_SECONDS: Final = 1.0
 DECISIONS_KEPT: Final = 1_000
-MINOR_MIN: Final = 30
 
 
 class Observer(Protocol):
@@ -183,23 +179,6 @@ class Scheduler:
             if self.candidate is not None:
                 await self.candidate.release()
 
-    async def check_version(self) -> None:
-        """Ask the server what it is. Raises ShellError where that is nothing to schedule for."""
-        server = self._client.access.server
-        try:
-            answer = await self._client.get("/version")
-        except AccessError as error:
-            raise ShellError(str(error)) from None
-        if answer.status == 0:
-            raise ShellError(f"cannot reach {server}: {answer.message}")
-        if answer.status != 200:
-            raise ShellError(f"{server} refuses us: {answer.status} {answer.message}")
-        version = _version(answer)
-        if version is None or version < (1, MINOR_MIN):
-            text = " ".join(answer.body[:100].decode("utf-8", "replace").split())
-            wanted = f"want Kubernetes 1.{MINOR_MIN} or newer"
-            raise ShellError(f"{server}: no version that is known: {text}, {wanted}")
-
     async def _lead(self) -> None:
         """Wait for leadership, then drive the engine for as long as it lasts."""
         if self.candidate is None:
@@ -324,12 +303,3 @@ async def _keep_flushed(recording: Recording) -> None:
     while True:
         await asyncio.sleep(FLUSH_SECONDS)
         recording.flush()
-
-
-def _version(answer: Answer) -> tuple[int, int] | None:
-    """Major and minor version; None where there is none to be read."""
-    try:
-        found: Any = msgspec.json.decode(answer.body)
-        return int(found["major"]), int(str(found["minor"]).rstrip("+"))
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
-        return None

@@ -1,0 +1,356 @@
+"""A driver on an API server: watches feed its controller, which has the driver called and writes
+sent, until told to stop.
+
+    from stower.driver import Allocation, Driver, Refused
+    from stower.live.driver import serve
+
+Nothing is remembered but the ledger: a driver that is killed and started again goes on where the
+API's objects and the ledger are.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from stower.devices.negotiation.claims import driver_of, is_pending
+from stower.driver import Controller, Driver, Ledger
+from stower.driver.carry import Call
+from stower.driver.controller import VIEWS, Event
+from stower.framework.events import Listed, Observed, Tick, WriteFailed, WriteOk
+from stower.framework.retries import CONFLICT
+from stower.framework.writes import ApiWrite
+from stower.live.access import AccessError, read_access
+from stower.live.calls import Around, Called, Calls
+from stower.live.client import Client, collection_path
+from stower.live.dispatch import Dispatch
+from stower.live.ledger import FileLedger, LedgerError
+from stower.live.reflect import Changes, Reflector, Views
+from stower.live.shell import Clock, ShellError, Stopped, run_until, sleep_until, unless
+from stower.live.version import check_version
+from stower.live.window import IN_FLIGHT
+from stower.model.kinds import (
+    KIND_BY_VIEW,
+    NEGOTIATING,
+    Node,
+    Pod,
+    ResourceClaim,
+    ResourceClass,
+)
+
+if TYPE_CHECKING:
+    from stower.metrics.drivers import DriverMetrics
+
+log = logging.getLogger(__name__)
+
+SLICE_SECONDS: Final = 0.004
+CLOSE_SECONDS: Final = 5.0
+CALL_SECONDS: Final = 15.0  # for a call to end when we are told to stop
+REFUSED: Final = 400
+# Pods that have ended ask for nothing.
+SELECTORS: Final = {Pod: "status.phase!=Succeeded,status.phase!=Failed"}
+
+
+class DriverShell:
+    """A driver and its API server."""
+
+    def __init__(
+        self,
+        client: Client,
+        driver: Driver,
+        ledger: Ledger,
+        metrics: "DriverMetrics | None" = None,
+    ) -> None:
+        # The ledger is the thread's; this is how it was when the last answer came from there.
+        self._entries = dict(ledger.entries)
+        self.controller = Controller(driver.name, self._entries)
+        self._client = client
+        self._metrics = metrics
+        self._clock = Clock()
+        self._inbox: deque[Event | Called] = deque()
+        self._awake = asyncio.Event()
+        self._around: Around | None = None  # None: something has changed since
+        self._is_begun = False
+        chance = random.Random(zlib.crc32(driver.name.encode()))
+        self.reflectors = {view: self._reflect(view, chance) for view in (*VIEWS, Node)}
+        self.calls = Calls(driver, ledger, self._called)
+        self.dispatch = Dispatch(
+            client,
+            chance,
+            self._answered,
+            lambda _: None,
+            self._clock.now_ns,
+            socket.gethostname(),
+            IN_FLIGHT,
+        )
+
+    def _reflect(self, view: type[Any], chance: random.Random) -> Reflector:
+        is_seen = view in VIEWS
+
+        def on_changes(changes: Changes) -> None:
+            if view in (Node, ResourceClass):
+                self._around = None
+            if is_seen and self._is_begun:
+                self._inbox.extend(Observed(kind, obj) for kind, obj in changes)
+                self._awake.set()
+
+        def on_list() -> None:
+            self._around = None
+            if is_seen and self._is_begun and self.is_ready:
+                self._inbox.append(self._everything())
+            self._awake.set()
+
+        return Reflector(
+            self._client,
+            collection_path(KIND_BY_VIEW[view]),
+            Views(view),
+            chance,
+            selector=SELECTORS.get(view, ""),
+            optional=view in NEGOTIATING,
+            on_list=on_list,
+            on_changes=on_changes,
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        """All there is has been listed."""
+        return all(reflector.listed for reflector in self.reflectors.values())
+
+    def stats(self) -> dict[str, float]:
+        """What metrics ask for, counted now."""
+        return {
+            **msgspec.structs.asdict(self.controller.counts),
+            "driver_pending_claims": self._pending(),
+            "driver_ledger_entries": len(self._entries),
+            "driver_calls_waiting": self.calls.waiting,
+            "writes_waiting": self.dispatch.waiting,
+            "writes_sent": self.dispatch.sent,
+            "writes_retried": self.dispatch.retried,
+            "watch_cuts": sum(r.cuts for r in self.reflectors.values()),
+            "relists": sum(r.relists for r in self.reflectors.values()),
+        }
+
+    def _pending(self) -> int:
+        claims, classes = self.reflectors[ResourceClaim].objects, self._surroundings().classes
+        name = self.controller.driver
+        return sum(is_pending(c) and driver_of(c, classes) == name for c in claims.values())
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`. Raises ShellError."""
+        reflecting = [reflector.run() for reflector in self.reflectors.values()]
+        self.calls.start()
+        try:
+            await run_until(stop, self._client.access.server, (*reflecting, self._drive()))
+        finally:
+            await self.dispatch.close(CLOSE_SECONDS)
+
+    # Events in
+
+    def _everything(self) -> Listed:
+        return Listed(
+            tuple(obj for view in VIEWS for obj in self.reflectors[view].objects.values())
+        )
+
+    def _answered(self, answer: WriteOk | WriteFailed) -> None:
+        if isinstance(answer, WriteFailed) and answer.code != CONFLICT:
+            # What is refused for good would be asked for again and again in silence.
+            level = logging.WARNING if answer.code >= REFUSED else logging.INFO
+            log.log(level, "a write failed: %s %s", answer.code, answer.message)
+        self._inbox.append(answer)
+        self._awake.set()
+
+    def _called(self, called: Called) -> None:
+        if self._metrics is not None:
+            self._metrics.called(called.name, called.took_s)
+        self._inbox.append(called)
+        self._awake.set()
+
+    # Steps
+
+    async def _drive(self) -> None:
+        while not self.is_ready:
+            self._awake.clear()
+            await self._awake.wait()
+        self._is_begun = True
+        self._inbox.append(self._everything())
+        while True:
+            until = time.perf_counter() + SLICE_SECONDS
+            while (event := self._next()) is not None:
+                self._step(event)
+                if time.perf_counter() >= until:
+                    break
+            else:
+                self._awake.clear()
+                await sleep_until(self._awake, self.controller.next_wake_ns, self._clock)
+                continue
+            await asyncio.sleep(0)
+
+    def _next(self) -> Event | Called | None:
+        if self._inbox:
+            return self._inbox.popleft()
+        due_ns = self.controller.next_wake_ns
+        return Tick() if due_ns is not None and due_ns <= self._clock.now_ns() else None
+
+    def _step(self, event: Event | Called) -> None:
+        if isinstance(event, Called):
+            for uid, entry in event.entries.items():
+                if entry is None:
+                    self._entries.pop(uid, None)
+                else:
+                    self._entries[uid] = entry
+            event = event.answer
+        writes: list[ApiWrite] = []
+        for output in self.controller.step(event, self._clock.now_ns()):
+            if isinstance(output, Call):
+                self.calls.send(output, self._surroundings())
+            else:
+                writes.append(output)
+        if writes:
+            self.dispatch.send(writes)
+
+    def _surroundings(self) -> Around:
+        """Never changed once it is handed out: it is looked at in another thread."""
+        if self._around is None:
+            nodes, classes = (
+                {obj.metadata.name: obj for obj in self.reflectors[view].objects.values()}
+                for view in (Node, ResourceClass)
+            )
+            self._around = Around(nodes, classes)
+        return self._around
+
+
+async def run_driver(
+    driver: Driver,
+    ledger: str | os.PathLike[str],
+    stop: asyncio.Event,
+    *,
+    kubeconfig: str | os.PathLike[str] | None = None,
+    context: str = "",
+    metrics_port: int | None = None,
+    ready: Callable[[str, int | None], None] = lambda server, port: None,
+) -> None:
+    """Serve the driver until the event is set. `ready` is told the server and the port of the
+    metrics. Without a kubeconfig: KUBECONFIG, ~/.kube/config, or the pod's own account.
+
+    A call that is under way when it is time to stop has 15 s to end. What it takes after that is in
+    the ledger, which nobody else gets before this process has ended.
+
+    Raises ShellError and LedgerError, with why it cannot.
+    """
+    if not driver.name:
+        raise ShellError(f"{type(driver).__name__}.name: want the driverName of its ResourceClass")
+    kept = FileLedger(ledger, driver.name)
+    is_over = True
+    try:
+        place = Path(kubeconfig) if kubeconfig is not None else None
+        try:
+            access = await unless(stop, read_access(place, context))
+        except AccessError as error:
+            raise ShellError(str(error)) from None
+        async with Client(access, f"stower-driver {driver.name}") as client:
+            await unless(stop, check_version(client))
+            async with contextlib.AsyncExitStack() as stack:
+                metrics, port = None, None
+                if metrics_port is not None:
+                    from stower.metrics.drivers import DriverMetrics
+
+                    metrics = DriverMetrics()
+                shell = DriverShell(client, driver, kept, metrics)
+                if metrics_port is not None and metrics is not None:
+                    port = await stack.enter_async_context(_telling(shell, metrics, metrics_port))
+                ready(access.server, port)
+                try:
+                    await shell.run(stop)
+                finally:
+                    is_over = await shell.calls.close(CALL_SECONDS)
+    except Stopped:
+        pass
+    finally:
+        if is_over:
+            kept.close()
+        else:
+            log.warning("a call has not ended; what it has taken is known to the ledger")
+
+
+@contextlib.asynccontextmanager
+async def _telling(shell: DriverShell, metrics: "DriverMetrics", port: int) -> Any:
+    """Metrics on loopback; the port. Raises ShellError."""
+    from aiohttp import web
+
+    from stower.live.endpoint import METRICS_TYPE, listening
+
+    async def measured(_: web.Request) -> web.Response:
+        return web.Response(
+            body=metrics.text(shell.stats()), headers={"Content-Type": METRICS_TYPE}
+        )
+
+    async with contextlib.AsyncExitStack() as stack:
+        serving = listening([web.get("/metrics", measured)], lambda: shell.is_ready, port)
+        try:
+            taken = await stack.enter_async_context(serving)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise ShellError(f"cannot listen on port {port}: {why}") from None
+        yield taken
+
+
+def serve(
+    driver: Driver,
+    *,
+    ledger: str | os.PathLike[str],
+    kubeconfig: str | os.PathLike[str] | None = None,
+    context: str = "",
+    metrics_port: int | None = None,
+) -> None:
+    """Serve the driver until SIGTERM or SIGINT; a second one ends the process at once. Without a
+    kubeconfig: KUBECONFIG, ~/.kube/config, or the pod's own account. `metrics_port`: /metrics and
+    /readyz on loopback, on a free port where it is 0.
+
+    Ends the process with one line on standard error, and code 1, where it cannot be done.
+    """
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+
+    def ready(server: str, port: int | None) -> None:
+        where = "" if port is None else f"; metrics are on http://127.0.0.1:{port}/metrics"
+        print(f"{driver.name} serves {server}{where}. Stop it with Ctrl-C.", flush=True)
+
+    async def main() -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+        def end(name: signal.Signals) -> None:
+            stop.set()
+            loop.remove_signal_handler(name)
+
+        for name in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(name, end, name)
+        await run_driver(
+            driver,
+            ledger,
+            stop,
+            kubeconfig=kubeconfig,
+            context=context,
+            metrics_port=metrics_port,
+            ready=ready,
+        )
+
+    try:
+        asyncio.run(main())
+    except (ShellError, LedgerError) as error:
+        sys.exit(f"{driver.name or type(driver).__name__}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+__all__ = ["DriverShell", "run_driver", "serve"]

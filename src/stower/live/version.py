@@ -1,0 +1,38 @@
+"""Whether a server is one that we can work with."""
+
+from typing import Any, Final
+
+import msgspec
+
+from stower.live.access import AccessError
+from stower.live.client import Answer, Client
+from stower.live.shell import ShellError
+
+MINOR_MIN: Final = 30
+
+
+async def check_version(client: Client) -> None:
+    """Ask the server what it is. Raises ShellError where that is nothing to work with."""
+    server = client.access.server
+    try:
+        answer = await client.get("/version")
+    except AccessError as error:
+        raise ShellError(str(error)) from None
+    if answer.status == 0:
+        raise ShellError(f"cannot reach {server}: {answer.message}")
+    if answer.status != 200:
+        raise ShellError(f"{server} refuses us: {answer.status} {answer.message}")
+    version = _version(answer)
+    if version is None or version < (1, MINOR_MIN):
+        text = " ".join(answer.body[:100].decode("utf-8", "replace").split())
+        wanted = f"want Kubernetes 1.{MINOR_MIN} or newer"
+        raise ShellError(f"{server}: no version that is known: {text}, {wanted}")
+
+
+def _version(answer: Answer) -> tuple[int, int] | None:
+    """Major and minor version; None where there is none to be read."""
+    try:
+        found: Any = msgspec.json.decode(answer.body)
+        return int(found["major"]), int(str(found["minor"]).rstrip("+"))
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+        return None
