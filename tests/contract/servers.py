@@ -135,12 +135,12 @@ def in_thread(options: Options) -> Iterator[tuple[Running, Client]]:
         thread.join(30)
 
 
-class Command:
-    """`stower` as a process, from the moment when it says how to stop it."""
+class Program:
+    """A program in Python as a process, from the moment when it says how to stop it."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "stower.cli.main", *arguments],
+            [sys.executable, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -173,6 +173,13 @@ class Command:
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+class Command(Program):
+    """`stower` as a process."""
+
+    def __init__(self, *arguments: str) -> None:
+        super().__init__("-m", "stower.cli.main", *arguments)
 
 
 class Process(Command):

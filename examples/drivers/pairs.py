@@ -1,0 +1,73 @@
+"""GPUs and NICs: those of one pod must be on the same switch of its node."""
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from stower.driver import Allocation, Driver, Entry, Refused
+from stower.live.driver import serve
+from stower.model.kinds import Pod, ResourceClaim
+from stower.state.devices import claim_keys
+
+Switches = dict[str, dict[str, dict[str, int]]]  # by node and switch: how many of which kind
+
+
+class Pairs(Driver):
+    """What is on which switch never changes; what is taken says the ledger."""
+
+    name = "pairs.example.com"
+
+    def __init__(self, switches: Switches) -> None:
+        self.switches = switches
+        self.beside: dict[str, set[str]] = {}  # by claim: where its pod has devices already
+
+    def place(self, claims: Sequence[ResourceClaim], node: str) -> list[Allocation]:
+        """One device for each claim, all on one switch, beside those that the pod has; or none."""
+        used = {(pool, device) for e in self.taken.values() for _, pool, device in e.devices}
+        beside = set().union(*(self.beside.get(c.metadata.uid, ()) for c in claims))
+        for switch, kinds in self.switches.get(node, {}).items():
+            pool, found = f"{node}/{switch}", list[Allocation]()
+            free = {(k, n) for k in kinds for n in range(kinds[k])}
+            free = {(k, n) for k, n in free if (pool, f"{k}-{n}") not in used}
+            for claim in claims if beside <= {pool} else ():
+                entry = self.taken.get(claim.metadata.uid)
+                request = (claim.spec.devices.requests or ())[0]
+                kind = request.exactly.device_class_name.split(".")[0] if request.exactly else ""
+                number = min((n for k, n in free if k == kind), default=None)
+                if entry is not None and entry.devices:
+                    found.append(Allocation(entry.devices, [node]))
+                elif number is not None:
+                    free.remove((kind, number))
+                    found.append(Allocation([(request.name, pool, f"{kind}-{number}")], [node]))
+            if len(found) == len(claims):
+                return found
+        return []
+
+    def unsuitable_nodes(
+        self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Sequence[str]
+    ) -> Iterable[str]:
+        own = set(claim_keys(pod))
+        entries = [e for e in self.taken.values() if f"{e.namespace}/{e.name}" in own]
+        pools = {pool for entry in entries for _, pool, _ in entry.devices}
+        self.beside.update((claim.metadata.uid, pools) for claim in claims)
+        return [node for node in nodes if not self.place(claims, node)]
+
+    def allocate(self, claims: Sequence[ResourceClaim], node: str) -> Sequence[Allocation]:
+        for name in [node] if node else self.switches:
+            if found := self.place(claims, name):
+                return found
+        raise Refused("no switch has all of it")
+
+    def deallocate(self, claim: Entry) -> None:
+        self.beside.pop(claim.uid, None)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("switches", type=Path, help="JSON: see pairs.json")
+    parser.add_argument("--kubeconfig", help="default: KUBECONFIG, ~/.kube/config, or the pod's")
+    parser.add_argument("--ledger", default="pairs.ledger", help="(%(default)s)")
+    parser.add_argument("--metrics-port", type=int, help="/metrics on loopback")
+    given = vars(parser.parse_args())
+    serve(Pairs(json.loads(given.pop("switches").read_text())), **given)
