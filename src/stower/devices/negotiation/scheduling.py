@@ -101,7 +101,7 @@ def next_step(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Ru
     if leaving:
         return _let_go(talk, around, leaving, rules)
     if talk.missing:
-        return _cleared(talk, "a resource claim is missing") or Step("")
+        return _without_claim(talk, around, rules)
     immediate = [p for p in talk.parties if not p.is_allocated and not is_delayed(p.claim)]
     if immediate:
         return Step(f"{WAITS_FOR_ALLOCATION}: {named(immediate)}")
@@ -336,6 +336,18 @@ def _give_back(talk: Talk, around: Surroundings, rules: Rules) -> Step:
         return waits
     cleared = _cleared(talk, "no node is left") if "S8a" not in rules.without else None
     return cleared or _flagged(found, "no node is left for the pod")
+
+
+def _without_claim(talk: Talk, around: Surroundings, rules: Rules) -> Step:
+    """A claim of the pod is missing: meanwhile the pod does not keep what was allocated for it. What
+    is reserved for nobody stays: the claim may be there, and not be seen yet."""
+    why, uid = "a resource claim is missing", talk.pod.metadata.uid
+    cleared = _cleared(talk, why)
+    if cleared is not None:
+        return cleared
+    own = talk._replace(parties=tuple(p for p in talk.parties if p.claim.is_reserved_for(uid)))
+    found = _releasable(own, around, rules)
+    return _flagged(found, why) if found is not None else Step("")
 
 
 def _releasable(talk: Talk, around: Surroundings, rules: Rules) -> Party | None:
