@@ -65,13 +65,19 @@ def _examined(output: Examination, driver: Driver) -> Examined:
 
 
 def _taken(output: Taking, driver: Driver, ledger: Ledger) -> Taken:
-    """First it is noted that devices may be taken; a refusal takes the note back."""
-    fresh = [entry for entry in output.entries if entry.uid not in ledger.entries]
+    """First it is noted that devices may be taken; a refusal takes the note back, and one that was
+    made before a crash: of what has no allocation there, nobody was told."""
+    known = ledger.entries
+    fresh = [entry for entry in output.entries if entry.uid not in known]
+    doubtful = [known[e.uid] for e in output.entries if e.uid in known]
+    doubtful = [entry for entry in doubtful if entry.allocation is None]
     ledger.put(fresh)
     try:
         given = driver.allocate(output.claims, output.node)
     except Refused:
-        ledger.drop([entry.uid for entry in fresh])
+        for entry in doubtful:
+            driver.deallocate(entry)
+        ledger.drop([entry.uid for entry in (*fresh, *doubtful)])
         raise
     if len(given) != len(output.claims):
         raise ValueError(f"got {len(given)} allocations, want {len(output.claims)}")
