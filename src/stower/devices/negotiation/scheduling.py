@@ -194,9 +194,11 @@ def _unselected(
         if seen.spec.attempt and "S5" not in rules.without and not around.is_turn(talk, by_rank):
             again_ns = turn_ns if by_rank else None
             return Step(f"{WAITS_FOR_ALLOCATION}: another pod goes first", None, None, again_ns)
-        patch = {"spec": {"selectedNode": known[0]}}
-        message = f"{WAITS_FOR_ALLOCATION}: {named(pending)} on {known[0]}"
-        return Step(message, patch_of(seen, patch), known[0])
+        # What came to nothing on the best may do on the next: each attempt begins with another.
+        name = known[seen.spec.attempt % len(known)]
+        patch = {"spec": {"selectedNode": name}}
+        message = f"{WAITS_FOR_ALLOCATION}: {named(pending)} on {name}"
+        return Step(message, patch_of(seen, patch), name)
     if known:
         return Step(_asks(talk, around, silent, due_ns), None, None, due_ns)
     if len(known) < len(ranked):
