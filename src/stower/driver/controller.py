@@ -159,12 +159,14 @@ class _Work:
 
 
 class _Known(NamedTuple):
-    """What the driver has said of nodes."""
+    """What the driver has said of nodes. `is_old`: it is to be asked again, and this will do until
+    it has answered."""
 
     what: object
     nodes: frozenset[str]
     refused: frozenset[str]
     serial: int
+    is_old: bool = False
 
 
 class Counts(msgspec.Struct):
@@ -526,14 +528,16 @@ class Controller:
             self._due[key if key[0] is not PodScheduling else (Pod, key[1])] = None
 
     def _refresh(self) -> None:
-        """Ask the driver anew about all nodes that somebody wants to know of."""
+        """Ask the driver anew about all nodes that somebody wants to know of. What it said before
+        holds until then, but for what was said before a change of the ledger: it may take longer to
+        answer than this takes to come again."""
         self._refresh_ns = 1 << 62
-        self._serial += 1
         self._valid = self._serial
         if self._examined:
             self._refresh_in(REFRESH_NS)
-        for pod_key, _ in self._examined:
-            self._due[Pod, pod_key] = None
+        for key, known in self._examined.items():
+            self._examined[key] = known._replace(is_old=True)
+            self._due[Pod, key[0]] = None
         for uid, failed in [*self._failed.items()]:
             if max(failed.values()) <= self._now_ns:
                 del self._failed[uid]
@@ -566,15 +570,27 @@ class Controller:
             or not known.nodes.issuperset(nodes)
         ):
             known = None
+        if known is None or known.is_old:
+            self._ask(key, what, pod, claims, nodes)
         if known is not None:
+            self._examined[key] = known._replace(is_old=False)
             return (known.refused | self._failed_for(pod.metadata.key)).intersection(nodes)
+        return None
+
+    def _ask(
+        self,
+        key: tuple[str, bool],
+        what: object,
+        pod: Pod,
+        claims: Sequence[ResourceClaim],
+        nodes: Sequence[str],
+    ) -> None:
         if key not in self._asking:
             id = self._next_id
             self._next_id = id + 1
             self._asking[key] = id
             self._asked[id] = _Known(what, frozenset(nodes), NOTHING, self._serial), key
             self._out.append(Examination(id, pod, tuple(claims), tuple(nodes)))
-        return None
 
     def _failed_for(self, pod_key: str) -> frozenset[str]:
         """Nodes on which nothing could be taken for the pod a moment ago."""
