@@ -23,6 +23,7 @@ from stower.state.cluster import ClusterState
 NEWS_NS: Final = 3 * SECOND_NS
 CONFLICTS_MAX: Final = 20
 RENEWALS_MAX: Final = 5
+FULL: Final = "resourceclaim in use"
 
 
 def reserved(claim: ResourceClaim, pod: Pod) -> PatchObject:
@@ -116,12 +117,8 @@ class NegotiatedBinding:
             if version == claim.metadata.resource_version and state.now_ns < due_ns:
                 continue
             self._used.pop(key, None)
-            if claim.is_reserved_for(pod.metadata.uid):
-                write = still(claim, "status")
-            elif len(claim.status.reserved_for or ()) < RESERVED_FOR_MAX:
-                write = reserved(claim, pod)
-            else:
-                continue
+            is_own = claim.is_reserved_for(pod.metadata.uid)
+            write = still(claim, "status") if is_own else reserved(claim, pod)
             id = next_id()
             self._asked[id] = key
             self._used[key] = (claim.metadata.resource_version, state.now_ns + NEWS_NS)
@@ -140,7 +137,10 @@ class NegotiatedBinding:
 
     def _fault(self, state: ClusterState, party: Party) -> str:
         claim = state.devices.seen_claim(party.key)
-        return unusable(party, claim, claim is not None and self._reaches(claim))
+        fault = unusable(party, claim, claim is not None and self._reaches(claim))
+        if claim is None or fault or claim.is_reserved_for(self._talk.pod.metadata.uid):
+            return fault
+        return FULL if len(claim.status.reserved_for or ()) >= RESERVED_FOR_MAX else ""
 
     def fault(self, state: ClusterState) -> str:
         """Why the pod cannot have its claims after all."""
