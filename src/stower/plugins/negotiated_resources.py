@@ -317,8 +317,12 @@ class _Around:
         for key in known.again:
             said = known.of(key)
             entry = self._state.pods.get(said.owner_uid) if said is not None else None
-            if entry is not None and entry.row < 0 and key != talk.pod.key:
-                yield self._plugin.talk(entry.pod, self._state), key in known.selecting
+            if entry is None or entry.row >= 0 or key == talk.pod.key:
+                continue
+            other = self._plugin.talk(entry.pod, self._state)
+            is_leaving = entry.pod.metadata.deletion_timestamp is not None
+            if not (is_leaving or other.missing):
+                yield other, key in known.selecting
 
     def since_ns(self, what: str, state: object) -> int:
         known = self._state.negotiations

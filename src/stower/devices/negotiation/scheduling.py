@@ -192,7 +192,7 @@ def _unselected(
         turn_ns = around.since_ns("turn", (seen.spec.round, seen.spec.attempt)) + rules.turn_ns
         by_rank = around.now_ns < turn_ns
         if seen.spec.attempt and "S5" not in rules.without and not around.is_turn(talk, by_rank):
-            again_ns = turn_ns if by_rank else None
+            again_ns = turn_ns if by_rank else around.now_ns + rules.refresh_ns
             return Step(f"{WAITS_FOR_ALLOCATION}: another pod goes first", None, None, again_ns)
         # What came to nothing on the best may do on the next: each attempt begins with another.
         name = known[seen.spec.attempt % len(known)]
