@@ -124,9 +124,7 @@ def reaches(selector: NodeSelector | None, node: Node) -> bool:
         return True
     labels = node.metadata.labels or {}
     for term in selector.node_selector_terms or ():
-        by_name = all(
-            node.metadata.name in (want.values or ()) for want in term.match_fields or ()
-        )
+        by_name = all(node.metadata.name in (want.values or ()) for want in term.match_fields or ())
         if by_name and all(
             labels.get(want.key) in (want.values or ()) for want in term.match_expressions or ()
         ):

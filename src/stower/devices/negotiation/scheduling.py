@@ -202,9 +202,10 @@ def _unselected(
     if known:
         return Step(_asks(talk, around, silent, due_ns), None, None, due_ns)
     if len(known) < len(ranked):
-        rounds = -(-(len(ranked) + len(asked)) // rules.nodes_max)  # to ask about all, at first
+        parts = -(-len(_all_nodes(talk, around, ranked)) // rules.nodes_max)
+        rounds = 1 + parts if parts > 1 else 0  # to ask about all, at first
         again_ns = since_ns + rules.refresh_ns
-        if 1 < rounds <= seen.spec.round and around.now_ns < again_ns:
+        if 0 < rounds <= seen.spec.round and around.now_ns < again_ns:
             return Step(_refused(talk), None, None, again_ns)
         return _asked(talk, around, ranked, rules)
     allocated = [party.claim for party in talk.parties if party.is_allocated]
@@ -246,19 +247,28 @@ def _asked(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules
 
 
 def _candidates(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules) -> list[str]:
-    """At most `nodes_max`, the best first: all, or those that come next when each round goes on
-    where the last one has ended, in an order that has some of each sort of node early."""
-    seen = talk.scheduling
-    asked = set(seen.spec.potential_nodes or ()) if seen is not None else set()
-    fresh = {name for name in ranked if name not in asked}
-    if len(ranked) <= rules.nodes_max and (len(fresh) + len(asked) <= rules.nodes_max):
+    """At most `nodes_max`, the best first. At first the best of each sort of node; where there are
+    more, a part of all nodes in each later round, in an order that does not depend on what was said
+    so far: nobody remembers all who have refused."""
+    if len(ranked) <= rules.nodes_max:
         return list(ranked)
-    whole = around.spread([*ranked, *(n for n in sorted(asked) if around.is_there(n))])
-    whole = list(dict.fromkeys(whole))
-    start = (seen.spec.round if seen is not None else 0) * rules.nodes_max % len(whole)
-    order = [*whole[start:], *whole[:start]]
-    chosen = {*[name for name in order if name in fresh][: rules.nodes_max]}
+    seen = talk.scheduling
+    order = around.spread(ranked)
+    if seen is not None:
+        whole = around.spread(_all_nodes(talk, around, ranked))
+        start = (seen.spec.round - 1) * rules.nodes_max % len(whole)
+        left = {*ranked}.difference(seen.spec.potential_nodes or ())
+        order = [name for name in (*whole[start:], *whole[:start]) if name in left]
+    chosen = {*order[: rules.nodes_max]}
     return [name for name in ranked if name in chosen]
+
+
+def _all_nodes(talk: Talk, around: Surroundings, ranked: Sequence[str]) -> list[str]:
+    """Those that would do for the scheduler, as far as that is known, by name."""
+    seen = talk.scheduling
+    asked = (seen.spec.potential_nodes if seen is not None else None) or ()
+    refused = [name for name in (*asked, *talk.refused_by()) if around.is_there(name)]
+    return sorted({*ranked, *refused})
 
 
 def _refused(talk: Talk) -> str:
@@ -341,7 +351,7 @@ def _give_back(talk: Talk, around: Surroundings, rules: Rules) -> Step:
 
 
 def _without_claim(talk: Talk, around: Surroundings, rules: Rules) -> Step:
-    """A claim of the pod is missing: meanwhile the pod does not keep what was allocated for it. What
+    """A claim of the pod is missing: meanwhile the pod keeps nothing that was allocated for it. What
     is reserved for nobody stays: the claim may be there, and not be seen yet."""
     why, uid = "a resource claim is missing", talk.pod.metadata.uid
     cleared = _cleared(talk, why)
