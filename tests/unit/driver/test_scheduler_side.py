@@ -30,7 +30,7 @@ def test_a_new_scheduler_binds_what_was_allocated_in_between() -> None:
     said = cluster.said("p")
     assert said is not None
     selected = said.spec.selected_node
-    cluster.engine = None
+    cluster.scheduler.stop()
     process.start()
     cluster.settle()
     assert cluster.has("c").status.allocation is not None

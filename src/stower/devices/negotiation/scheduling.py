@@ -144,12 +144,18 @@ def _selected(talk: Talk, around: Surroundings, seen: PodScheduling, rules: Rule
         return _clear(talk, seen, f"{elsewhere.key} was allocated elsewhere than on {name}")
     if not around.is_there(name):
         return _clear(talk, seen, f"node {name} is gone")
-    since_ns = around.since_ns("selected", (name, seen.spec.attempt))
-    due_ns = since_ns + _patience_ns(talk, seen.spec.attempt, rules)
+    due_ns = _selected_until_ns(talk, around, name, seen.spec.attempt, rules)
     of = f"{named(pending)} on {name}"
     if around.now_ns >= due_ns:
         return _clear(talk, seen, f"no answer from {of}", late=True)
     return Step(f"{WAITS_FOR_ALLOCATION}: {of}", None, name, due_ns)
+
+
+def _selected_until_ns(
+    talk: Talk, around: Surroundings, node_name: str, attempt: int, rules: Rules
+) -> int:
+    """For how long drivers may take to allocate there."""
+    return around.since_ns("selected", (node_name, attempt)) + _patience_ns(talk, attempt, rules)
 
 
 def _patience_ns(talk: Talk, attempt: int, rules: Rules) -> int:
@@ -198,7 +204,8 @@ def _unselected(
         name = known[seen.spec.attempt % len(known)]
         patch = {"spec": {"selectedNode": name}}
         message = f"{WAITS_FOR_ALLOCATION}: {named(pending)} on {name}"
-        return Step(message, patch_of(seen, patch), name)
+        due_ns = _selected_until_ns(talk, around, name, seen.spec.attempt, rules)
+        return Step(message, patch_of(seen, patch), name, due_ns)
     if known:
         return Step(_asks(talk, around, silent, due_ns), None, None, due_ns)
     if len(known) < len(ranked):
@@ -235,15 +242,19 @@ def _asked(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules
     if select:
         message = f"{WAITS_FOR_ALLOCATION}: {named(pending)} on {nodes[0]}"
     nominate = nodes[0] if select else None
+    due_ns = around.since_ns("asked", spec["round"]) + rules.answer_ns
+    if select:
+        attempt = seen.spec.attempt if seen is not None else 0
+        due_ns = _selected_until_ns(talk, around, nodes[0], attempt, rules)
     if seen is not None:
-        return Step(message, patch_of(seen, {"spec": spec}), nominate)
+        return Step(message, patch_of(seen, {"spec": spec}), nominate, due_ns)
     meta = talk.pod.metadata
     owner = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid,
              "controller": True, "blockOwnerDeletion": True}  # fmt: skip
     names = {"namespace": meta.namespace, "name": meta.name}
     body = {"metadata": {**names, "ownerReferences": [owner]}, "spec": spec}
     write = CreateObject(0, PodScheduling, meta.namespace, meta.name, meta.uid, body)
-    return Step(message, write, nominate)
+    return Step(message, write, nominate, due_ns)
 
 
 def _candidates(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules) -> list[str]:
@@ -351,8 +362,8 @@ def _give_back(talk: Talk, around: Surroundings, rules: Rules) -> Step:
 
 
 def _without_claim(talk: Talk, around: Surroundings, rules: Rules) -> Step:
-    """A claim of the pod is missing: meanwhile the pod keeps nothing that was allocated for it. What
-    is reserved for nobody stays: the claim may be there, and not be seen yet."""
+    """A claim of the pod is missing: meanwhile the pod keeps nothing that was allocated for it.
+    What is reserved for nobody stays: the claim may be there, and not be seen yet."""
     why, uid = "a resource claim is missing", talk.pod.metadata.uid
     cleared = _cleared(talk, why)
     if cleared is not None:
