@@ -38,6 +38,7 @@ class Order(msgspec.Struct, frozen=True):
     faults: tuple[str, ...] | None
     active_ns: int
     size: Size | None = None
+    negotiates: bool = False
     configuration: dict[str, Any] | None = None
 
 
@@ -53,11 +54,12 @@ def read_order(
     seeds: int,
     jobs: int,
     until: str,
-    nodes: int,
-    pods: int,
+    size: tuple[int, int],
+    negotiates: bool,
     configuration: dict[str, Any] | None,
 ) -> Order:
-    """The options as they were given. Ends the program where they make no sense."""
+    """The options as they were given; `size`: nodes and pods. Ends the program where they make no
+    sense."""
     names = None
     if faults != ALL:
         names = tuple(dict.fromkeys(filter(None, map(str.strip, faults.split(",")))))
@@ -69,11 +71,13 @@ def read_order(
     active_ns = duration_ns(until)
     if active_ns is None or not 60 * SECOND_NS <= active_ns <= ACTIVE_MS_MAX * MILLI_NS:
         raise bad_input(f"--until: got {until!r}, want 60s to {ACTIVE_MS_MAX // 3_600_000}h")
-    if bool(nodes) != bool(pods):
+    if bool(size[0]) != bool(size[1]):
         raise bad_input("--nodes and --pods: want both or none")
-    size = Size(nodes, pods) if nodes else None
+    if size[0] and negotiates:
+        raise bad_input("--negotiate: does not go with --nodes")
     jobs = jobs or os.cpu_count() or 1
-    return Order(seed, seeds, jobs, names, active_ns, size, configuration)
+    large = Size(*size) if size[0] else None
+    return Order(seed, seeds, jobs, names, active_ns, large, negotiates, configuration)
 
 
 def run_order(order: Order, output: Output, folder: Path) -> bool:
@@ -117,7 +121,7 @@ def run_script(path: Path, configuration: dict[str, Any] | None, output: Output)
 
 def _make_smaller(finding: Finding, order: Order, folder: Path) -> None:
     """Keep the failure as it is, then as small as it can be made in a minute or so."""
-    script = script_of(finding.seed, order.faults, order.active_ns, order.size)
+    script = _script(finding.seed, order)
     stem = folder / f"stower-{script.seed}-{finding.law.replace(' ', '-')}"
     path = stem.with_name(f"{stem.name}.script.json")
     recording = stem.with_name(f"{stem.name}.ndjson.zst")
@@ -166,8 +170,12 @@ def _findings(order: Order) -> Iterator[Finding]:
 
 def _one(task: tuple[int, Order]) -> Finding:
     seed, order = task
-    script = script_of(seed, order.faults, order.active_ns, order.size)
+    script = _script(seed, order)
     return Trial(script, order.configuration).run()
+
+
+def _script(seed: int, order: Order) -> Script:
+    return script_of(seed, order.faults, order.active_ns, order.size, order.negotiates)
 
 
 def _tell(finding: Finding) -> None:

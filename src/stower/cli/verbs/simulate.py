@@ -51,6 +51,8 @@ Examples:
 
   stower simulate --faults all --seeds 1000
 
+  stower simulate --faults driver-crashes,timeouts --negotiate --seeds 100
+
   stower simulate --faults crashes,cuts --seed 7 --until 24h
 
   stower simulate --faults all --nodes 1000 --pods 50000 --until 24h
@@ -171,6 +173,12 @@ def run(
             min=0, max=1_000_000, help="With --nodes: so many pods come and go, by day and night."
         ),
     ] = 0,
+    negotiate: Annotated[
+        bool,
+        typer.Option(
+            "--negotiate", help="With --faults: drivers to agree with in every seed, not in some."
+        ),
+    ] = False,
     failures: Annotated[
         Path, typer.Option(metavar="FOLDER", help="With --faults: where failures are kept.")
     ] = Path(),
@@ -190,7 +198,7 @@ def run(
     elsewhere = {**own, "--plot": plot_file}
     of_faults: dict[str, object] = {
         "--nodes": nodes, "--pods": pods, "--until": until != UNTIL,
-        "--failures": failures != Path(),
+        "--failures": failures != Path(), "--negotiate": negotiate,
     }  # fmt: skip
     many = {"--seeds": (seeds or 1) > 1, "--jobs": jobs, **of_faults}
     if trace:
@@ -209,7 +217,9 @@ def run(
             holds = run_script(script, document, output)
         else:
             check_folder("--failures", failures)
-            order = read_order(faults or "", seed, seeds or 1, jobs, until, nodes, pods, document)
+            order = read_order(
+                faults or "", seed, seeds or 1, jobs, until, (nodes, pods), negotiate, document
+            )
             holds = run_order(order, output, failures)
         if not holds:
             raise typer.Exit(1)
