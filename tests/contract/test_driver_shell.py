@@ -18,6 +18,7 @@ import pytest
 from stower.apiserver.serve import Options
 from stower.driver import Allocation, Driver, Entry, controller
 from stower.live import driver as module
+from stower.live.calls import Calls
 from stower.live.driver import run_driver
 from stower.live.ledger import FileLedger, LedgerError
 from stower.model.kinds import Pod, ResourceClaim
@@ -201,9 +202,17 @@ class Slow(Shelf):
         return super().allocate(claims, node)
 
 
-def test_a_call_that_takes_long_keeps_nobody_waiting(served: Client, tmp_path: Path) -> None:
+def test_a_call_that_takes_long_keeps_nobody_waiting(
+    served: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And has its time to end when the process is told to."""
-    slow, ledger = Slow(), tmp_path / "ledger"
+    slow, ledger, stop = Slow(), tmp_path / "ledger", Calls.stop
+
+    def stopped(calls: Calls) -> None:
+        stop(calls)
+        slow.go.set()
+
+    monkeypatch.setattr(Calls, "stop", stopped)
     with serving(slow, ledger, served.kubeconfig, 0) as running:
         add_claims(served, "a", "b")
         assert slow.called.wait(30)
@@ -214,7 +223,6 @@ def test_a_call_that_takes_long_keeps_nobody_waiting(served: Client, tmp_path: P
         with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
             assert "stower_driver_calls_waiting 2.0" in answer.read().decode()
         running.stop()
-        slow.go.set()
     with FileLedger(ledger, NAME) as kept:
         assert [True] == [entry.allocation is not None for entry in kept.entries.values()]
     assert 1 == len(slow.allocated), "no call is begun after that"

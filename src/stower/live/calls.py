@@ -60,9 +60,13 @@ class Calls:
         self.waiting += 1
         self._queue.put((output, around))
 
-    async def close(self, timeout_s: float) -> bool:
-        """Make no more calls; whether the last one has ended within this time."""
+    def stop(self) -> None:
+        """Begin no more calls."""
         self._is_closing = True
+
+    async def close(self, timeout_s: float) -> bool:
+        """The same; whether the last call has ended within this time."""
+        self.stop()
         if self._loop is None:
             return True
         self._queue.put(None)

@@ -154,6 +154,7 @@ class DriverShell:
         try:
             await run_until(stop, self._client.access.server, (*reflecting, self._drive()))
         finally:
+            self.calls.stop()
             await self.dispatch.close(CLOSE_SECONDS)
 
     # Events in
