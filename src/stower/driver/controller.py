@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from stower.driver.ledger import Entry
+from stower.driver.objects import Key, Objects
 from stower.driver.rules import (
     NOTHING,
     Action,
@@ -93,65 +94,12 @@ class Freed(msgspec.Struct, frozen=True):
 
 Event = Observed | Listed | WriteOk | WriteFailed | Tick | Examined | Taken | Freed
 Output = PatchObject | CreateEvent | Examination | Taking | Freeing
-_Key = tuple[type, str]  # view, and namespace/name
-
-
-class _Objects:
-    """See rules.Seen."""
-
-    def __init__(self) -> None:
-        self.by_key: dict[_Key, ApiObject] = {}
-        self.classes: dict[str, ResourceClass] = {}
-        self._users: dict[str, dict[str, None]] = {}
-
-    def put(self, obj: ApiObject) -> None:
-        key = (type(obj), obj.metadata.key)
-        old = self.by_key.get(key)
-        if isinstance(old, Pod):
-            self._use(old, False)
-        self.by_key[key] = obj
-        if isinstance(obj, ResourceClass):
-            self.classes[obj.metadata.name] = obj
-        elif isinstance(obj, Pod):
-            self._use(obj, True)
-
-    def drop(self, obj: ApiObject) -> None:
-        old = self.by_key.pop((type(obj), obj.metadata.key), None)
-        if isinstance(old, Pod):
-            self._use(old, False)
-        elif isinstance(old, ResourceClass):
-            del self.classes[old.metadata.name]
-
-    def _use(self, pod: Pod, uses: bool) -> None:
-        for claim in claim_keys(pod):
-            users = self._users.setdefault(claim, {})
-            if uses:
-                users[pod.metadata.key] = None
-            else:
-                users.pop(pod.metadata.key, None)
-                if not users:
-                    del self._users[claim]
-
-    def pod(self, key: str) -> Pod | None:
-        found = self.by_key.get((Pod, key))
-        return found if isinstance(found, Pod) else None
-
-    def claim(self, key: str) -> ResourceClaim | None:
-        found = self.by_key.get((ResourceClaim, key))
-        return found if isinstance(found, ResourceClaim) else None
-
-    def scheduling(self, key: str) -> PodScheduling | None:
-        found = self.by_key.get((PodScheduling, key))
-        return found if isinstance(found, PodScheduling) else None
-
-    def pods_of(self, claim_key: str) -> Sequence[str]:
-        return [*self._users.get(claim_key, ())]
 
 
 class _Work:
     """Something under way for some objects: until the end of it, nothing else is done for them."""
 
-    def __init__(self, keys: tuple[_Key, ...]) -> None:
+    def __init__(self, keys: tuple[Key, ...]) -> None:
         self.keys = keys
         self.take: Take | None = None  # what is to be taken, once it is seen that it is asked for
         self.open = 0  # outputs that are not answered
@@ -189,7 +137,7 @@ class Controller:
         """`entries`: of its ledger, kept up to date by whoever carries out what is said here."""
         self.driver = driver
         self.counts = Counts()
-        self.seen: Seen = (objects := _Objects())
+        self.seen: Seen = (objects := Objects())
         self._objects = objects
         self._entries = entries
         self._uids: dict[str, dict[str, None]] = {}  # by claim's key: those that may have entries
@@ -200,13 +148,13 @@ class Controller:
         self._next_id = 1
         self._is_listed = False
         self._out: list[Output] = []
-        self._due: dict[_Key, None] = {}  # pods and claims to look at
+        self._due: dict[Key, None] = {}  # pods and claims to look at
         # By id of what is not answered; with the object and its version that was relied on.
-        self._work: dict[int, tuple[_Work, _Key | None, str]] = {}
-        self._busy: dict[_Key, _Work] = {}
-        self._awaited: dict[_Key, tuple[str, int]] = {}  # versions that have to be seen, until when
-        self._timers: list[tuple[int, int, _Key]] = []
-        self._tries: dict[_Key, int] = {}
+        self._work: dict[int, tuple[_Work, Key | None, str]] = {}
+        self._busy: dict[Key, _Work] = {}
+        self._awaited: dict[Key, tuple[str, int]] = {}  # versions that have to be seen, until when
+        self._timers: list[tuple[int, int, Key]] = []
+        self._tries: dict[Key, int] = {}
         self._turn = 0
         # What the driver said of nodes, by pod: of all that it is asked about, or of the selected.
         self._examined: dict[tuple[str, bool], _Known] = {}
@@ -340,13 +288,13 @@ class Controller:
     def _noted(self, entry: Entry) -> None:
         self._uids.setdefault(f"{entry.namespace}/{entry.name}", {})[entry.uid] = None
 
-    def _is_awaited(self, key: _Key) -> bool:
+    def _is_awaited(self, key: Key) -> bool:
         """Whether a change is still to be seen: of the object, or of what is said about the pod."""
         if key in self._awaited:
             return True
         return key[0] is Pod and (PodScheduling, key[1]) in self._awaited
 
-    def _begin(self, key: _Key, actions: Sequence[Action]) -> None:
+    def _begin(self, key: Key, actions: Sequence[Action]) -> None:
         if not actions:
             return
         keys = [key]
@@ -405,7 +353,7 @@ class Controller:
         work.open += 1
         self._out.append(output)
 
-    def _id(self, work: _Work, key: _Key | None = None, version: str = "") -> int:
+    def _id(self, work: _Work, key: Key | None = None, version: str = "") -> int:
         id = self._next_id
         self._next_id = id + 1
         self._work[id] = (work, key, version)
@@ -434,7 +382,7 @@ class Controller:
             self._await(key, event.resource_version, ECHO_NS)
         self._end(work)
 
-    def _await(self, key: _Key, version: str, for_ns: int) -> None:
+    def _await(self, key: Key, version: str, for_ns: int) -> None:
         """This version is to be seen before anything else is done about the object."""
         known = self._objects.by_key.get(key)
         if known is None or is_as_new(known.metadata.resource_version, version):
@@ -511,7 +459,7 @@ class Controller:
 
     # Time
 
-    def _again(self, key: _Key, after_ns: int) -> None:
+    def _again(self, key: Key, after_ns: int) -> None:
         self._turn += 1
         heappush(self._timers, (self._now_ns + after_ns, self._turn, key))
 
