@@ -80,7 +80,7 @@ class Documents:
     # Types
 
     def _schema(self, name: str, prefix: str) -> Object:
-        schema: Object = _prefixed(self.registry.tables["definitions"][name], prefix)
+        schema: Object = _prefixed(self.registry.schema.definitions[name], prefix)
         if name in self._kinds:
             schema = {**schema, GVK: self._kinds[name]}
         return schema
@@ -89,7 +89,7 @@ class Documents:
         return {"title": "Kubernetes", "version": f"v{self.registry.version}.0"}
 
     def _v2(self) -> Object:
-        names = self.registry.tables["definitions"]
+        names = self.registry.schema.definitions
         paths: Object = {}
         for resource in self.registry.resources():
             paths |= _paths(resource, V2)
@@ -123,7 +123,7 @@ class Documents:
             elif resource.type is not None:
                 self._reach(resource.type.name, schemas)
                 listed = f"{resource.type.name}List"
-                if listed in self.registry.tables["definitions"]:
+                if listed in self.registry.schema.definitions:
                     self._reach(listed, schemas)
             for sub in resource.subresources.values():
                 key = f"{sub.group or group}/{sub.version or version}/{sub.kind}"
