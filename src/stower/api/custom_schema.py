@@ -26,6 +26,7 @@ Object = dict[str, Any]
 TOP: Final = ("kind", "apiVersion", "metadata")
 PATTERN_MAX: Final = 1_000  # longer ones are not tried: they come from whoever may define kinds
 TEXT_MAX: Final = 10_000  # of a value that a pattern is tried on
+SCALARS: Final = ("string", "integer", "number", "boolean")
 _PLAIN: Final = frozenset(("type", "description", "maxLength", "minLength", "pattern"))
 TYPES: Final = {
     "object": dict, "array": list, "string": str, "boolean": bool,
@@ -94,7 +95,10 @@ def pruned(schema: Object, value: Any) -> Any:
                 made[name] = pruned(below, made[name])
         return made
     if isinstance(value, list):
-        return [pruned(schema.get("items") or {}, v) for v in value]
+        items = schema.get("items") or {}
+        if items.get("type") in SCALARS and not any(isinstance(v, dict | list) for v in value):
+            return value[:]
+        return [pruned(items, v) for v in value]
     return value
 
 
@@ -111,8 +115,11 @@ def unknown(schema: Object, value: Any, path: str = "") -> Iterator[str]:
             elif not schema.get("x-kubernetes-preserve-unknown-fields"):
                 yield where
     elif isinstance(value, list):
+        items = schema.get("items") or {}
+        if items.get("type") in SCALARS and not any(isinstance(v, dict | list) for v in value):
+            return
         for i, inner in enumerate(value):
-            yield from unknown(schema.get("items") or {}, inner, f"{path}[{i}]")
+            yield from unknown(items, inner, f"{path}[{i}]")
 
 
 # What a schema says of types and nothing else.

@@ -250,6 +250,11 @@ class _Found:
         self._state = state
         self._pod = pod
 
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return self._best is not None
+
     def ranked(self) -> list[int]:
         """The rows that would do, the best first, equal ones as ties are broken."""
         best = self._best

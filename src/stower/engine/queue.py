@@ -105,6 +105,7 @@ class Queue:
         self._by_claim: dict[str, dict[_GroupKey, None]] = {}
         self._by_any_claim: dict[_GroupKey, None] = {}
         self._claims_of: dict[_GroupKey, list[str]] = {}
+        self._changes: dict[tuple[str, frozenset[str]], int] = {}
         # The pod of which extenders are being asked, and what has happened since.
         self._undecided: QueuedPod | None = None
         self._meanwhile: list[Happened] = []
@@ -251,11 +252,25 @@ class Queue:
             self._knock(happened, now_ns)
         bound = happened.priority_max
         patient = self._after_victim(happened)
+        change = happened.change.value
         for key in self._among(of_claim, of_pod):
-            if helps(next(iter(self._groups[key].values())), happened):
+            if self._wakes_on(key) & change and helps(next(iter(self._groups[key].values())), happened):
                 for pod in list(self._groups[key].values()):
                     if pod is not patient and (bound is None or pod.entry.pod.priority <= bound):
                         self._wake(pod, now_ns)
+
+    def _wakes_on(self, group: _GroupKey) -> int:
+        """All changes that one of the plugins by which the group was refused wants to know of."""
+        key = (group[0], group[2])
+        known = self._changes.get(key)
+        if known is None:
+            pod = next(iter(self._groups[group].values()))
+            found = [pod.profile.plugins.get(name) for name in sorted(group[2])]
+            known = 0 if found else -1
+            for plugin in found:
+                known |= plugin.wakes_on.value if plugin is not None else -1
+            self._changes[key] = known
+        return known
 
     def _among(self, of_claim: str, of_pod: str) -> list[_GroupKey]:
         """The groups to look at."""

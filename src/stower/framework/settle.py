@@ -11,6 +11,10 @@ from stower.framework.writes import CreateObject, PatchObject, PatchPodStatus
 class Found(Protocol):
     """What an attempt has found."""
 
+    @property
+    def any(self) -> bool:
+        """Whether there is a row that would do."""
+
     def ranked(self) -> Sequence[int]:
         """The rows that would do, the best first; none where there is none."""
 

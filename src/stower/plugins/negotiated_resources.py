@@ -7,7 +7,7 @@ Source: KEP-3063 (classic dynamic resource allocation), seed 000; upstream's
 plugins/dynamicresources of Kubernetes 1.26 to 1.31.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -227,7 +227,7 @@ class NegotiatedResources(Plugin):
             for p in talk.parties
         )
         around = _Around(self, talk, state)
-        ranked = [state.names[row] for row in found.ranked()]
+        ranked = _Ranked(found, state.names)
         state.negotiations.selects(pod.key, False)
         step = None if fault else next_step(talk, around, ranked, self._rules)
         if step is None:
@@ -329,18 +329,43 @@ class _Around:
         return known.since_ns(self._talk.pod.key, what, state, self.now_ns)
 
     def spread(self, names: Sequence[str]) -> list[str]:
-        """Round robin over sorts of nodes, each in the order given."""
-        sorts: dict[int, list[str]] = {}
-        kinds = _sorts(self._state)
-        for name in names:
-            row = self._state.row_of(name)
-            sorts.setdefault(int(kinds[row]) if row >= 0 else -1, []).append(name)
-        found: list[str] = []
-        rest = sorted(sorts.values(), key=len)
-        while rest:
-            found += [names.pop(0) for names in rest]
-            rest = [names for names in rest if names]
-        return found
+        """Round robin over sorts of nodes, those with fewest first, each in the order given."""
+        rows = np.array([self._state.row_of(name) for name in names], np.int64)
+        known = np.where(rows >= 0, _sorts(self._state)[rows], -1)
+        _, sort, count = np.unique(known, return_inverse=True, return_counts=True)
+        by_sort = np.argsort(sort, kind="stable")
+        begins = np.cumsum(count) - count
+        turn = np.empty(len(rows), np.int64)
+        turn[by_sort] = np.arange(len(rows)) - begins[sort[by_sort]]
+        return [names[i] for i in np.lexsort((sort, count[sort], turn)).tolist()]
+
+
+class _Ranked(Sequence[str]):
+    """The nodes that would do, the best first: sorted and named when somebody asks."""
+
+    def __init__(self, found: Found, names: Sequence[str]) -> None:
+        self._found = found
+        self._all = names
+        self._names: list[str] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """All of them."""
+        if self._names is None:
+            self._names = [self._all[row] for row in self._found.ranked()]
+        return self._names
+
+    def __bool__(self) -> bool:
+        return self._found.any
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.names[i]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
 
 
 def _sorts(state: ClusterState) -> Ints:
