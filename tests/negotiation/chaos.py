@@ -12,9 +12,10 @@ from stower.model.kinds import Node, Pod, PodScheduling, ResourceClaim
 from stower.model.kinds.resource_claim import DEALLOCATION_REQUESTED, IMMEDIATE
 from stower.state.devices import claim_refs
 from tests.builders import make_node
-from tests.negotiating import Cluster, Counting, CrashingLedger, DriverProcess, Process, where
+from tests.negotiating import Cluster
 from tests.negotiation.keeping import Keeper, delete
 from tests.negotiation.laws import Laws, reaches
+from tests.negotiation.processes import Counting, CrashingLedger, DriverProcess, Process, where
 
 Deed = tuple[int, int, int]
 DEEDS = (
@@ -213,7 +214,7 @@ class Chaos:
             if users and is_delayed(claim) and not users & bound:
                 assert len(users) > 1, f"{key} is kept for a pod that waits"
         assert {} == entries, "in a ledger, and nobody's"
-        said = {name for name in server.all(PodScheduling)}
+        said = {*server.all(PodScheduling)}
         assert said <= {pod.key for pod in pods.values() if not pod.spec.node_name}
         for pod in pods.values():
             if not pod.spec.node_name:

@@ -1,14 +1,15 @@
 """What kube-controller-manager and kubelets do about claims and negotiations, one thing at a time.
 
 Claims are made from templates (the name of one is that of its class) and go with their pods; who is
-gone has no reservation (K1); a PodScheduling goes with its pod (K3); a pod that is to end does.
+gone has no reservation (K1); a PodScheduling goes with its pod (K3); a pod that is to
+end, or whose node is gone, does.
 """
 
 from typing import Any
 
 import msgspec
 
-from stower.model.kinds import Pod, PodScheduling, ResourceClaim
+from stower.model.kinds import Node, Pod, PodScheduling, ResourceClaim
 from stower.model.kinds.pod import PodResourceClaim
 from stower.model.kinds.resource_claim import FINALIZER, ResourceClaimStatus
 from stower.model.times import time_text
@@ -39,7 +40,9 @@ class Keeper:
         return False
 
     def _pod(self, pod: Pod) -> bool:
-        if pod.metadata.deletion_timestamp is not None:
+        node = pod.spec.node_name
+        is_lost = node and self._server.get(Node, node) is None
+        if is_lost or pod.metadata.deletion_timestamp is not None:
             self._server.remove(pod)
             return True
         if pod.is_terminal:

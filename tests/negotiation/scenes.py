@@ -124,10 +124,10 @@ class Scene(Cluster):
         return [user.name for user in self.has(claim).status.reserved_for or ()]
 
     def spec_writes(self, pod: str) -> list[Write]:
-        """What the scheduler wrote into, or made or deleted of, the pod's PodScheduling."""
+        """What came of what the scheduler wrote about the pod's PodScheduling."""
         return [
             write
-            for write in self.writes
+            for write in self.scheduler.done
             if getattr(write, "view", None) is PodScheduling and write.name == pod
         ]
 
@@ -152,3 +152,16 @@ def at_each_step(make: Callable[[], Scene], start: int = 0) -> Iterator[tuple[in
         if not goes_on:
             return
     raise AssertionError("it goes on and on")
+
+
+def owner_of(pod: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": f"uid-of-default-{pod}",
+            "controller": True}  # fmt: skip
+
+
+def select(scene: Cluster, pod: str, **spec: Any) -> PodScheduling:
+    """What a scheduler writes."""
+    meta = {"name": pod, "namespace": "default", "uid": f"ps-{pod}",
+            "ownerReferences": [owner_of(pod)]}  # fmt: skip
+    said: PodScheduling = scene.put(PodScheduling, {"metadata": meta, "spec": spec})
+    return said

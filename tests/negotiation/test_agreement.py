@@ -1,33 +1,15 @@
 """How scheduler and drivers agree on a node, and what is written when."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
 from stower.framework.writes import CreateObject, PatchObject, patch_of
-from stower.model.kinds import Pod, PodScheduling, ResourceClaim
+from stower.model.kinds import Pod, PodScheduling
 from stower.model.kinds.resource_claim import IMMEDIATE
-from stower.model.times import SECOND_NS
 from tests.builders import make_node
 from tests.device_builders import device, device_class, device_slice, request, resource_claim
-from tests.negotiating import Cluster, Counting, nodes
-from tests.negotiation.scenes import Scene, configured, merged
+from tests.negotiation.scenes import Scene, configured, merged, select
 
 FABRIC = "fabric.example.com"
-
-
-def owner_of(pod: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": f"uid-of-default-{pod}",
-            "controller": True}  # fmt: skip
-
-
-def select(scene: Cluster, pod: str, **spec: Any) -> PodScheduling:
-    """What a scheduler writes."""
-    meta = {"name": pod, "namespace": "default", "uid": f"ps-{pod}",
-            "ownerReferences": [owner_of(pod)]}  # fmt: skip
-    said: PodScheduling = scene.put(PodScheduling, {"metadata": meta, "spec": spec})
-    return said
 
 
 # Who allocates what
@@ -297,125 +279,3 @@ def test_a_driver_looks_again_every_30_seconds() -> None:
     asked = scene.driver().asked
     scene.advance(300)
     assert asked == scene.driver().asked, "nobody wants to know any more"
-
-
-# What is allocated
-
-
-@pytest.mark.behaviour("S0.18")
-def test_the_selected_node_is_what_makes_a_driver_allocate() -> None:
-    scene = Scene("n1", "n2", fabric={"n1": 1, "n2": 1})
-    scene.scheduler.stop()
-    scene.claim("c")
-    scene.pod("p", "c")
-    said = select(scene, "p", potentialNodes=["n1", "n2"], round=1)
-    scene.advance(100)
-    assert [] == scene.allocated()
-    said = scene.server.get(PodScheduling, "default/p")
-    scene.write(patch_of(said, {"spec": {"selectedNode": "n2"}}))
-    scene.settle()
-    assert "n2" == scene.pool("c")
-
-
-@pytest.mark.behaviour("S0.19")
-@pytest.mark.parametrize("devices", [{"n1": 1}, {"n1": 1, "n2": 2}])
-def test_two_claims_of_one_driver_are_allocated_together_or_not_at_all(
-    devices: Mapping[str, int],
-) -> None:
-    scene = Scene("n1", "n2", fabric=devices)
-    scene.pod("p", own=["fabric", "fabric"])
-    scene.advance(100)
-    want = ["p-own0", "p-own1"] if "n2" in devices else []
-    assert want == scene.allocated()
-    assert ("n2" if want else "") == scene.node_of("p")
-    said = [obj for obj in scene.seen if isinstance(obj, ResourceClaim)]
-    assert {"n2"} >= {p for o in said if o.status.allocation for p in [scene.pool(o.metadata.name)]}
-
-
-@pytest.mark.behaviour("S0.20")
-def test_the_finalizer_comes_first_then_allocation_and_reservation_in_one_write() -> None:
-    scene = Scene("n1", fabric={"n1": 1})
-    scene.pod("p", own=["fabric"])
-    scene.settle()
-    steps = [
-        (bool(c.metadata.finalizers), c.status.allocation is not None, c.is_reserved_for(
-            "uid-of-default-p"))
-        for c in scene.seen
-        if isinstance(c, ResourceClaim)
-    ]  # fmt: skip
-    assert [(False, False, False), (True, False, False), (True, True, True)] == steps
-
-
-@pytest.mark.behaviour("S0.39")
-def test_a_node_on_which_nothing_comes_to_pass_is_given_up_after_a_timeout() -> None:
-    scene = Scene("n1", "n2", laws=False, configuration=configured(selectionTimeout="5s"))
-    scene.class_of("fabric")
-    scene.claim("c")
-    scene.pod("p", "c")
-    scene.settle()
-    said = scene.said("p")
-    assert said is not None
-    first = said.spec.selected_node
-    scene.advance(4.9)
-    assert scene.said("p") == said
-    scene.advance(1.4)  # the longest that a first attempt waits: a quarter more
-    assert [{"selectedNode": "", "attempt": 1}] == merged(scene.spec_writes("p"))[:1]
-    said = scene.said("p")
-    assert said is not None
-    assert said.spec.selected_node == ({"n1", "n2"} - {first}).pop(), "another one"
-    times = [scene.now_ns]
-    for _ in range(4):
-        attempt = said.spec.attempt
-        while said is None or said.spec.attempt == attempt:
-            scene.advance(1)
-            said = scene.said("p")
-        times.append(scene.now_ns)
-    waits = [(b - a) // SECOND_NS for a, b in zip(times, times[1:])]
-    assert all(b >= 2 * a - 2 for a, b in zip(waits, waits[1:])), waits
-
-
-@pytest.mark.behaviour("S0.28")
-def test_what_was_said_goes_when_the_pod_is_bound_and_drivers_ignore_the_dead() -> None:
-    scene = Scene("n1", fabric={"n1": 1})
-    scene.pod("p", own=["fabric"])
-    scene.settle()
-    assert "n1" == scene.node_of("p")
-    assert scene.said("p") is None
-    scene.delete(Pod, "p")
-    scene.settle()
-    # Of a pod that was deleted, and of one that came after it under its name.
-    scene.keeper.is_up = False
-    scene.scheduler.stop()
-    scene.claim("c")
-    select(scene, "gone", selectedNode="n1", potentialNodes=["n1"], round=1)
-    scene.pod("q", "c", uid="another")
-    select(scene, "q", selectedNode="n1", potentialNodes=["n1"], round=1)
-    scene.advance(60)
-    assert ([], [], ["gone", "q"]) == scene.rest()
-    scene.keeper.is_up = True
-    scene.start()
-    scene.advance(10)
-    assert "n1" == scene.node_of("q")
-    assert (["c"], ["c"], []) == scene.rest()
-
-
-def test_a_driver_may_be_asked_about_nodes_that_it_does_not_know() -> None:
-    """Nobody told it of them; and what it says of nodes that are not there does no harm."""
-    scene = Scene("n1", "n2", laws=False)
-    scene.class_of("fabric")
-    scene.class_of("nic")
-    scene.claim("c", "fabric")
-    scene.claim("d", "nic")
-    scene.pod("p", "c", "d")
-    scene.settle()
-    scene.answer("p", "c", "n1", "nobody", "n7")
-    scene.answer("p", "d", "nobody")
-    scene.settle()
-    assert [{"selectedNode": "n2"}] == merged(scene.spec_writes("p"))
-    cluster = Cluster(nodes("n1"))
-    cluster.start()
-    cluster.add_driver(Counting(FABRIC, {"elsewhere": 4}))
-    cluster.claim("c")
-    cluster.pod("p", "c")
-    cluster.advance(10)
-    assert "no node left for default/c of fabric.example.com" in cluster.message("p")

@@ -23,7 +23,7 @@ AGAIN: Final = -1  # no part has waited for too long: ask again
 class Waiting:
     """One pod, its node, and what it waits for."""
 
-    __slots__ = ("failed", "node_name", "parts", "pending", "queued")
+    __slots__ = ("again_ns", "failed", "node_name", "parts", "pending", "queued")
 
     def __init__(
         self, queued: QueuedPod, node_name: str, parts: list[tuple[Plugin, Reservation]]
@@ -33,6 +33,7 @@ class Waiting:
         self.parts = parts
         self.pending: set[int] = set()
         self.failed = ""
+        self.again_ns = 0  # when it was last to be looked at again
 
 
 class PreBinding:
@@ -103,6 +104,10 @@ class PreBinding:
             waiting.pending.add(write.id)
             self._by_write[write.id] = (waiting, part)
             self._send(write)
+        again_ns = part.again_ns
+        if again_ns is not None and again_ns != waiting.again_ns and self._is_waiting(waiting):
+            waiting.again_ns = again_ns
+            heappush(self._deadlines, (again_ns, self._next_id(), waiting, AGAIN))
 
     def begun(self, uid: str) -> None:
         """All that was to be done at first is done: it may have failed, or be enough."""

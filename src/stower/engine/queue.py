@@ -254,7 +254,9 @@ class Queue:
         patient = self._after_victim(happened)
         change = happened.change.value
         for key in self._among(of_claim, of_pod):
-            if self._wakes_on(key) & change and helps(next(iter(self._groups[key].values())), happened):
+            if self._wakes_on(key) & change and helps(
+                next(iter(self._groups[key].values())), happened
+            ):
                 for pod in list(self._groups[key].values()):
                     if pod is not patient and (bound is None or pod.entry.pod.priority <= bound):
                         self._wake(pod, now_ns)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stower.devices.negotiation.binding import NegotiatedBinding
+from stower.devices.negotiation.binding import NegotiatedBinding, Turns
 from stower.devices.negotiation.claims import (
     Party,
     Talk,
@@ -104,6 +104,7 @@ class NegotiatedResources(Plugin):
         self._binding_timeout_ns = binding_timeout_ns
         self._is_on = is_on
         self._refusals = Refusals()
+        self._turns = Turns()
 
     @classmethod
     def from_args(
@@ -249,7 +250,7 @@ class NegotiatedResources(Plugin):
             found = state.row_of(node_name)
             return found >= 0 and bool(_reached(claim, state)[found])
 
-        return NegotiatedBinding(talk, reaches, self._binding_timeout_ns)
+        return NegotiatedBinding(talk, reaches, self._binding_timeout_ns, self._turns)
 
     def post_bind(self, pod: Pod, state: ClusterState) -> Sequence[DeleteObject]:
         """What was said about the pod is not needed any more (S9)."""

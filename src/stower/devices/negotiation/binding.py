@@ -23,6 +23,7 @@ from stower.state.cluster import ClusterState
 NEWS_NS: Final = 3 * SECOND_NS
 CONFLICTS_MAX: Final = 20
 RENEWALS_MAX: Final = 5
+TURNS_MAX: Final = 10_000  # from here on, those that are over are forgotten
 FULL: Final = "resourceclaim in use"
 
 
@@ -45,6 +46,26 @@ def unusable(party: Party, claim: ResourceClaim | None, reaches: bool) -> str:
     return "" if reaches else f"claim {party.key} got allocated elsewhere in the meantime"
 
 
+class Turns:
+    """Who of our own pods reserves a claim next. Two that did so at once would rely on the same
+    version of it: of many that share a claim all but one would fail, and try again."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, tuple[str, str, int]] = {}  # by key: version, pod's uid, until when
+
+    def take(self, key: str, version: str, uid: str, now_ns: int) -> int:
+        """0: it is the pod's turn to write on that version; else when it may be, if the claim does
+        not change before."""
+        taken = self._taken.get(key)
+        if taken is not None and taken[:2] != (version, uid):
+            if taken[0] == version and now_ns < taken[2]:
+                return taken[2]
+        if len(self._taken) >= TURNS_MAX:
+            self._taken = {k: one for k, one in self._taken.items() if now_ns < one[2]}
+        self._taken[key] = (version, uid, now_ns + NEWS_NS)
+        return 0
+
+
 class NegotiatedBinding:
     """The negotiated claims of one pod; see framework.reserve.Reservation."""
 
@@ -55,6 +76,7 @@ class NegotiatedBinding:
         talk: Talk,
         reaches: Callable[[ResourceClaim], bool],
         timeout_ns: int,
+        turns: Turns,
     ) -> None:
         """`reaches`: whether a claim as it is by now can be used on the chosen node."""
         self.timeout_ns = timeout_ns
@@ -64,9 +86,11 @@ class NegotiatedBinding:
         self.relies_on = ""  # the pod's version
         self._talk = talk
         self._reaches = reaches
+        self._turns = turns
         self._asked: dict[int, str] = {}
         self._sure: dict[str, None] = {}  # claims that were seen to be ours, after the pod was read
-        self._used: dict[str, tuple[str, int]] = {}  # by key: a version that was refused, and when
+        self._used: dict[str, tuple[str, int]] = {}  # by key: what was relied on, until when
+        self._behind: dict[str, int] = {}  # by key: until when it is another pod's turn
         self._conflicts = 0
         self._renewals = 0
         self._outdated = ""  # the version with which a binding was refused
@@ -75,7 +99,7 @@ class NegotiatedBinding:
     @property
     def again_ns(self) -> int | None:
         """When to look for what did not come."""
-        dues = [ns for _, ns in self._used.values()]
+        dues = [*(ns for _, ns in self._used.values()), *self._behind.values()]
         if self._outdated and not self._sure and not self._asked:
             dues.append(self._news_ns)
         return min(dues, default=None)
@@ -107,7 +131,7 @@ class NegotiatedBinding:
         found: list[Write] = []
         if not self._read_pod(state):
             return found
-        pod, asked = self._talk.pod, {*self._asked.values()}
+        uid, asked = self._talk.pod.metadata.uid, {*self._asked.values()}
         for party in self._talk.parties:
             key = party.key
             claim = state.devices.seen_claim(key)
@@ -117,11 +141,18 @@ class NegotiatedBinding:
             if version == claim.metadata.resource_version and state.now_ns < due_ns:
                 continue
             self._used.pop(key, None)
-            is_own = claim.is_reserved_for(pod.metadata.uid)
-            write = still(claim, "status") if is_own else reserved(claim, pod)
+            self._behind.pop(key, None)
+            version = claim.metadata.resource_version
+            write = still(claim, "status")
+            if not claim.is_reserved_for(uid):
+                due_ns = self._turns.take(key, version, uid, state.now_ns)
+                if due_ns:
+                    self._behind[key] = due_ns
+                    continue
+                write = reserved(claim, self._talk.pod)
             id = next_id()
             self._asked[id] = key
-            self._used[key] = (claim.metadata.resource_version, state.now_ns + NEWS_NS)
+            self._used[key] = (version, state.now_ns + NEWS_NS)
             found.append(msgspec.structs.replace(write, id=id))
         return found
 

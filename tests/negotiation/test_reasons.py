@@ -1,0 +1,233 @@
+"""What people are told of a pod that waits."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from stower.driver import Allocation, Refused
+from stower.model.kinds import DeviceClass, Pod, ResourceClaim, ResourceClass
+from stower.model.kinds.resource_claim import IMMEDIATE
+from tests.builders import make_node
+from tests.device_builders import device, device_class, device_slice
+from tests.negotiating import Counting
+from tests.negotiation.scenes import SCHEDULER, Scene
+
+FABRIC = "fabric.example.com"
+
+
+@pytest.mark.behaviour("S0.32")
+def test_the_condition_and_the_events_say_whom_the_pod_waits_for() -> None:
+    scene = Scene("n1", laws=False)
+    scene.class_of("fabric")
+    scene.class_of("nic")
+    scene.claim("c", "fabric")
+    scene.claim("d", "nic")
+    scene.pod("p", "c", "d")
+    scene.settle()
+    both = "default/c of fabric.example.com, default/d of nic.example.com"
+    asks = f"waiting for resource driver to provide information: {both}"
+    assert asks == scene.message("p")
+    scene.answer("p", "c")
+    scene.answer("p", "d")
+    scene.settle()
+    waits = f"waiting for resource driver to allocate resource: {both} on n1"
+    assert waits == scene.message("p")
+    scene.allocate("c", "n1", "p")
+    scene.settle()
+    assert waits.replace("default/c of fabric.example.com, ", "") == scene.message("p")
+    told = [e.note for e in scene.events if e.reason == "FailedScheduling"]
+    assert [asks, waits, scene.message("p")] == told
+
+
+@pytest.mark.behaviour("S0.33")
+@pytest.mark.parametrize("down", ["fabric", "nic", "both"])
+def test_while_a_driver_is_down_its_pods_wait_for_it_by_name(down: str) -> None:
+    scene = Scene("n1", "n2", fabric={"n1": 2}, nic={"n1": 2, "n2": 1})
+    silent = [name for name in ("fabric", "nic") if down in (name, "both")]
+    for name in silent:
+        scene.drivers[f"{name}.example.com"].stop()
+    scene.pod("p", own=["fabric", "nic"])
+    for _ in range(30):
+        scene.advance(29)
+        assert "" == scene.node_of("p")
+        for name in silent:
+            assert f"{name}.example.com" in scene.message("p")
+    for name in silent:
+        scene.drivers[f"{name}.example.com"].start()
+    scene.advance(600)
+    assert "n1" == scene.node_of("p")
+
+
+@pytest.mark.behaviour("S0.33")
+def test_pods_of_other_drivers_do_not_wait_for_one_that_is_down() -> None:
+    scene = Scene("n1", fabric={"n1": 2}, nic={"n1": 2})
+    scene.drivers["nic.example.com"].stop()
+    scene.pod("p", own=["fabric", "nic"], priority=10)
+    scene.pod("q", own=["fabric"])
+    scene.settle()
+    assert ("", "n1") == (scene.node_of("p"), scene.node_of("q"))
+
+
+@pytest.mark.parametrize("lacks", ["claim", "node"])
+def test_a_pod_that_cannot_be_placed_does_not_hold_back_one_of_lower_rank(lacks: str) -> None:
+    """Both have failed before, over the same drivers: one goes first."""
+    scene = Scene("n1", fabric={"n1": 1}, nic={"n1": 1})
+    for process in scene.drivers.values():
+        process.stop()
+    scene.claim("c", "fabric")
+    scene.pod("high", "c", own=["nic"], priority=10, cpu="2")
+    scene.pod("low", own=["fabric", "nic"])
+    scene.advance(100)
+    for pod in ("high", "low"):
+        assert scene.said(pod).spec.attempt > 0  # type: ignore[union-attr]
+    if lacks == "claim":
+        scene.delete(ResourceClaim, "c")
+    else:
+        scene.server.put(make_node("n1", cpu="1"))
+    for process in scene.drivers.values():
+        process.start()
+    scene.advance(1_500)
+    assert ("", "n1") == (scene.node_of("high"), scene.node_of("low"))
+
+
+@pytest.mark.behaviour("S0.33")
+def test_a_driver_that_answers_late_is_heard() -> None:
+    """Its answers, and what it allocates, come minutes after they were asked for."""
+    scene = Scene("n1", "n2", fabric={"n2": 1}, nic={"n1": 1, "n2": 1})
+    slow = scene.drivers[FABRIC]
+    slow.rests = True
+    scene.pod("p", own=["fabric", "nic"])
+    for _ in range(200):
+        scene.advance(45)
+        slow.send() or slow.hear()
+        if scene.node_of("p"):
+            break
+    assert "n2" == scene.node_of("p")
+
+
+def test_a_pod_for_which_nothing_is_left_names_driver_and_claim_and_keeps_nothing() -> None:
+    scene = Scene("n1", "n2", fabric={"n1": 1, "n2": 1}, nic={"n1": 0, "n2": 0})
+    scene.pod("p", own=["fabric", "nic"])
+    scene.advance(600)
+    assert ([], [], ["p"]) == scene.rest()
+    said = scene.message("p")
+    assert "0/2 nodes are available: 2 node(s) on which nic.example.com cannot allocate" in said
+    assert "no node left for default/p-own1 of nic.example.com" in said
+
+
+class Surprising(Counting):
+    """It has said that all nodes will do."""
+
+    def unsuitable_nodes(
+        self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Sequence[str]
+    ) -> Sequence[str]:
+        """None of them."""
+        return []
+
+    def allocate(self, claims: Sequence[ResourceClaim], node: str) -> Sequence[Allocation]:
+        """On n2 only."""
+        if node != "n2":
+            raise Refused("the cable is loose")
+        return super().allocate(claims, node)
+
+
+@pytest.mark.behaviour("S0.40")
+def test_a_failed_allocation_is_told_on_the_claim() -> None:
+    scene = Scene("n1", "n3", laws=False)
+    scene.add_driver(Surprising(FABRIC, {"n1": 1, "n2": 1}))
+    scene.claim("c")
+    scene.claim("now", allocation_mode=IMMEDIATE)
+    scene.pod("p", "c")
+    scene.advance(20)
+    told = {(e.about[1], e.name, e.reason, e.note) for e in scene.events if e.reporter == FABRIC}
+    failed = "AllocationFailed"
+    assert {
+        ("ResourceClaim", "now", failed, "cannot allocate: the cable is loose"),
+        ("ResourceClaim", "c", failed, "cannot allocate on n1: the cable is loose"),
+        ("ResourceClaim", "c", failed, "cannot allocate on n3: the cable is loose"),
+    } == told
+    # The pod names driver and claim, and what was said about the pod the nodes.
+    assert "no node left for default/c of fabric.example.com" in scene.message("p")
+    said = scene.said("p")
+    assert said is not None
+    (answer,) = said.status.resource_claims or ()
+    assert {"n1", "n3"} == {*(answer.unsuitable_nodes or ())}
+
+
+def test_the_negotiation_needs_its_plugin() -> None:
+    off = {"multiPoint": {"disabled": [{"name": "NegotiatedResources"}]}}
+    scene = Scene(
+        "n1", fabric={"n1": 1},
+        configuration={"profiles": [{"schedulerName": SCHEDULER, "plugins": off}]},
+    )  # fmt: skip
+    scene.claim("c")
+    scene.pod("p", "c")
+    scene.advance(60)
+    assert "" == scene.node_of("p")
+    assert scene.said("p") is None
+    told = "resource claim default/c is allocated by fabric.example.com: enable NegotiatedResources"
+    assert told in scene.message("p")
+
+
+def test_a_claim_of_two_drivers_is_nobodys() -> None:
+    scene = Scene("n1", fabric={"n1": 1}, nic={"n1": 1})
+    wants = [
+        {"name": name, "exactly": {"deviceClassName": name, "count": 1}}
+        for name in ("fabric", "nic")
+    ]
+    meta = {"name": "c", "namespace": "default", "uid": "c"}
+    scene.put(ResourceClaim, {"metadata": meta, "spec": {"devices": {"requests": wants}}})
+    scene.pod("p", "c")
+    scene.advance(60)
+    assert ([], [], []) == scene.rest()
+    assert (
+        "resource claim default/c asks for classes of different drivers: "
+        "fabric of fabric.example.com, nic of nic.example.com"
+    ) in scene.message("p")
+
+
+def test_a_class_that_goes_takes_the_negotiation_with_it() -> None:
+    """What is allocated stays with its driver; what is not is nobody's, until there is a class."""
+    scene = Scene("n1", fabric={"n1": 2})
+    scene.claim("c")
+    scene.pod("p", "c")
+    scene.settle()
+    scene.drivers[FABRIC].stop()
+    scene.pod("q", own=["fabric"])
+    scene.settle()
+    found = scene.server.get(ResourceClass, "fabric")
+    scene.server.remove(found)
+    scene.drivers[FABRIC].start()
+    scene.advance(60)
+    assert (["c"], ["c"], ["q"]) == scene.rest()
+    assert ("n1", "") == (scene.node_of("p"), scene.node_of("q"))
+    assert "device class fabric does not exist" in scene.message("q")
+    scene.pod("r", "c")
+    scene.settle()
+    assert "n1" == scene.node_of("r")
+    scene.server.put(found)
+    scene.advance(60)
+    assert "n1" == scene.node_of("q")
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_class_that_becomes_one_of_listed_devices_hands_its_claims_over(takes: bool) -> None:
+    """The scheduler allocates them then; what the driver has taken meanwhile it gives back."""
+    scene = Scene("n1", laws=False, fabric={"n1": 1})
+    scene.server.put(device_class("fabric"))
+    scene.server.put(device_slice("n1", device("g1")))
+    assert scene.server.get(DeviceClass, "fabric") is not None
+    driver = scene.drivers[FABRIC]
+    scene.claim("c")
+    scene.pod("p", "c")
+    driver.ledger.crash_after = 1 if takes else None
+    driver.ledger.crash_before = None if takes else 0
+    scene.settle()
+    assert not driver.is_up
+    scene.server.remove(scene.server.get(ResourceClass, "fabric"))
+    scene.advance(60)
+    driver.start()
+    scene.advance(60)
+    # Its finalizer is there: it is the driver's still, and is finished.
+    assert "n1" == scene.node_of("p")
+    assert (["c"], ["c"], []) == scene.rest()
