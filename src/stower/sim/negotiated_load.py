@@ -27,7 +27,7 @@ from stower.sim.script import (
 
 Json = dict[str, Any]
 
-SHARE_OF_SEEDS: Final = 0.35
+SHARE_OF_SEEDS: Final = 0.1
 SHARE_OF_TEMPLATES: Final = 0.6
 DELETIONS_MAX: Final = 6
 

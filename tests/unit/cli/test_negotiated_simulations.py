@@ -35,6 +35,7 @@ def written(tmp_path: Path, *objects: Any) -> str:
 WAITS = "waiting for resource driver to allocate resource: default/{}-gpu of gpu.example.com on "
 
 
+@pytest.mark.behaviour("S0.38")
 @pytest.mark.parametrize("more", [(), ("--timed",)])
 def test_simulated_pods_wait_for_drivers(
     tmp_path: Path, waiting: list[Any], more: tuple[str, ...]
