@@ -60,7 +60,7 @@ def test_a_simulation_uses_what_is_said_and_allocated_already(tmp_path: Path, fu
     made = cluster({"n2": 1}, {})
     made.claim("c0", allocation_mode="Immediate")
     made.settle()
-    made.engine = None
+    made.scheduler.stop()
     made.pod("web", "c0")
     (report,) = shown("simulate", dumped(made, tmp_path))["reports"]
     assert {"default/web": "n2"} == report["assignments"]

@@ -174,7 +174,7 @@ def test_pods_whose_claims_are_allocated_fit_or_are_placed(tmp_path: Path, full:
     made = cluster({"n2": 1}, {})
     made.claim("c0", allocation_mode="Immediate")
     made.settle()
-    made.engine = None
+    made.scheduler.stop()
     made.pod("web", "c0")
     found = shown("explain", "pod", "web", dumped(made, tmp_path))
     assert ("fits", "n2") == (found["verdict"], found["node"])
