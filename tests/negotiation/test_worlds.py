@@ -33,7 +33,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 @pytest.mark.behaviour("S0.14", "S0.19", "S0.22", "S0.26", "S0.27", "S0.35", "S0.36")
-@settings(max_examples=100)
+@settings(max_examples=70)
 @given(worlds(), HISTORIES, st.booleans())
 def test_nothing_is_lost_and_who_can_run_does(
     world: World, history: list[Deed], lands: bool
@@ -66,7 +66,7 @@ def drawn(seed: int) -> tuple[World, list[Deed], bool]:
 
 
 def test_nothing_is_lost_in_long_histories() -> None:
-    assert sum(run(*drawn(seed)) for seed in range(60)) > 40
+    assert sum(run(*drawn(seed)) for seed in range(40)) > 25
 
 
 @pytest.mark.more
@@ -78,5 +78,5 @@ def test_nothing_is_lost_in_more_worlds(world: World, history: list[Deed], lands
 
 @pytest.mark.more
 def test_nothing_is_lost_in_5000_long_histories() -> None:
-    for seed in range(60, 5_060):
+    for seed in range(40, 5_040):
         run(*drawn(seed))
