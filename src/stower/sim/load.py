@@ -55,7 +55,7 @@ def drawn(
     negotiates: bool = False,
 ) -> Script:
     """The script of a seed; of the size that it draws, unless one is given. `negotiates`: with
-    drivers to agree with, whatever the seed draws."""
+    drivers to agree with."""
     chance = random.Random(f"{seed}:load")
     active_ms = active_ns // MILLI_NS
     happenings: list[AnyHappening] = []
@@ -74,8 +74,9 @@ def drawn(
     else:
         templates, more = with_devices(seed, nodes, templates, active_ms)
         happenings += more
-        templates, more = with_negotiation(seed, nodes, templates, active_ms, negotiates)
-        happenings += more
+        if negotiates:
+            templates, more = with_negotiation(seed, nodes, templates, active_ms)
+            happenings += more
     happenings += _changes(nodes, chance, active_ms)
     happenings.sort(key=lambda happening: happening.at_ms)
     return Script(seed, faults, active_ms, tuple(templates), tuple(happenings))

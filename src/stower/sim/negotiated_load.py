@@ -27,19 +27,15 @@ from stower.sim.script import (
 
 Json = dict[str, Any]
 
-SHARE_OF_SEEDS: Final = 0.1
 SHARE_OF_TEMPLATES: Final = 0.6
 DELETIONS_MAX: Final = 6
 
 
 def with_negotiation(
-    seed: int, nodes: Iterable[Node], templates: list[Template], active_ms: int, always: bool
+    seed: int, nodes: Iterable[Node], templates: list[Template], active_ms: int
 ) -> tuple[list[Template], list[AnyHappening]]:
-    """The templates, some of which claim what drivers have, and these. `always`: else most seeds
-    have none."""
+    """The templates, some of which claim what drivers have, and these."""
     chance = random.Random(f"{seed}:negotiation")
-    if chance.random() >= SHARE_OF_SEEDS and not always:
-        return templates, []
     happenings: list[AnyHappening] = []
     classes = [f"negotiated-{i}" for i in range(chance.randint(1, 3))]
     names = [node.metadata.name for node in nodes]

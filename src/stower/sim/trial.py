@@ -169,7 +169,7 @@ def script_of(
     negotiates: bool = False,
 ) -> Script:
     """The script of a seed. `faults`: names; None: those that the seed draws, some alone, some all
-    together. `negotiates`: drivers have to be agreed with, as in some seeds anyway."""
+    together. `negotiates`: drivers have to be agreed with."""
     if faults is None:
         chance = random.Random(f"{seed}:mix")
         share = chance.random()

@@ -176,7 +176,7 @@ def run(
     negotiate: Annotated[
         bool,
         typer.Option(
-            "--negotiate", help="With --faults: drivers to agree with in every seed, not in some."
+            "--negotiate", help="With --faults: drivers to agree with before pods are placed."
         ),
     ] = False,
     failures: Annotated[
