@@ -13,6 +13,7 @@ import numpy as np
 from stower.devices.negotiation import scheduling
 from stower.driver import Refused
 from stower.engine import cycle, plain, step
+from stower.engine.binds import Binds
 from stower.engine.queue import Queue
 from stower.engine.step import Engine
 from stower.engine.telling import Telling
@@ -82,7 +83,7 @@ def moved() -> AbstractContextManager[Any]:
         return refusing(self, write)
 
     def on_write_ok(self: Any, event: Any) -> None:
-        queued = self._waiting.get(event.id, (None,))[0]
+        queued = self._binds._waiting.get(event.id, (None,))[0]
         if queued is not None and queued.entry.uid[-1] in "13579":
             self._on_write_failed(WriteFailed(event.id, 500, "no"))
         else:
@@ -116,7 +117,7 @@ def dropped_after_an_error() -> AbstractContextManager[Any]:
 
 def never_sent_again() -> AbstractContextManager[Any]:
     """A bind of which nobody knows is left at that."""
-    return patch.object(Engine, "_send_again", lambda self: self._resend.clear())
+    return patch.object(Binds, "send_again", lambda self, _: self._resend.clear())
 
 
 def never_confirmed() -> AbstractContextManager[Any]:
