@@ -24,11 +24,16 @@ def is_curable(write: ApiWrite, status: int) -> bool:
     return status in (0, TOO_MANY, 500, 502, UNAVAILABLE, UNKNOWN)
 
 
-def final_code(write: ApiWrite, status: int, had_failed: bool) -> int:
-    """What the engine is told. `had_failed`: a server that failed may have written it before."""
-    if isinstance(write, Bind) and (status >= 500 or (status == CONFLICT and had_failed)):
+def is_lost(status: int) -> bool:
+    """Whether nobody knows if a write that was answered so (0: not at all) was carried out."""
+    return status == 0 or status >= 500
+
+
+def final_code(write: ApiWrite, status: int, was_lost: bool) -> int:
+    """What the engine is told. `was_lost`: an earlier try was, and the conflict may be with it."""
+    if status == CONFLICT and was_lost:
         return UNKNOWN
-    return status
+    return UNKNOWN if isinstance(write, Bind) and status >= 500 else status
 
 
 def pause_seconds(turn: int) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from stower.framework.retries import (
     TRIES,
     final_code,
     is_curable,
+    is_lost,
     pause_seconds,
 )
 from stower.framework.writes import (
@@ -124,7 +125,7 @@ class Dispatch:
 
     async def _carry_out(self, write: ApiWrite) -> WriteOk | WriteFailed:
         request = request_of(write, self._pod_of(write.uid), self._wall_ns(), self._instance)
-        answer, failed = Answer(0, b""), False
+        answer, was_lost = Answer(0, b""), False
         for turn in range(TRIES):
             if not self._may_send():
                 return WriteFailed(write.id, 0, "another scheduler may lead by now")
@@ -133,11 +134,11 @@ class Dispatch:
                 return WriteOk(write.id, _version(write, answer))
             if not is_curable(write, answer.status):
                 break
-            failed |= answer.status >= 500
+            was_lost |= is_lost(answer.status)
             if turn + 1 < TRIES:
                 self.retried += 1
                 await self._pause(turn, answer.retry_after_s)
-        return WriteFailed(write.id, final_code(write, answer.status, failed), answer.message)
+        return WriteFailed(write.id, final_code(write, answer.status, was_lost), answer.message)
 
     async def _pause(self, turn: int, least_s: float) -> None:
         """Between half and the whole of a time that doubles, and not less than was asked for."""

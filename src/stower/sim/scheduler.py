@@ -16,7 +16,7 @@ from stower.engine.step import Engine
 from stower.framework.election import JITTER_FACTOR, Election, Terms
 from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.recording import Recording
-from stower.framework.retries import CONFLICT, TRIES, final_code, is_curable, pause_seconds
+from stower.framework.retries import CONFLICT, TRIES, final_code, is_curable, is_lost, pause_seconds
 from stower.framework.writes import ApiWrite, CallExtender, CreateEvent, Write
 from stower.model.kinds import BACKGROUND, ApiObject, Node, Pod
 from stower.model.times import SECOND_NS
@@ -269,12 +269,12 @@ class SchedulerProcess:
             self._behind[write.uid] = deque()
             self._try(write, 0, False, self.lives)
 
-    def _try(self, write: ApiWrite, turn: int, had_failed: bool, life: int) -> None:
+    def _try(self, write: ApiWrite, turn: int, was_lost: bool, life: int) -> None:
         if life != self.lives or self._link is None:
             return
         if self._agenda.now_ns < self._frozen_until_ns:
             again = self._frozen_until_ns
-            self._agenda.at(again, lambda: self._try(write, turn, had_failed, life))
+            self._agenda.at(again, lambda: self._try(write, turn, was_lost, life))
             return
         if not self._election.check(self.now_ns):
             self._lost()  # another leads already: what was not sent is not ours to send
@@ -283,18 +283,18 @@ class SchedulerProcess:
         def answered(status: int, found: Any) -> None:
             if life == self.lives:
                 code, version = found if status == OK else (status, "")
-                self._answered(write, turn, had_failed, code, version)
+                self._answered(write, turn, was_lost, code, version)
 
         self._link.ask(lambda: self._server.carry_out(write), answered)
 
     def _answered(
-        self, write: ApiWrite, turn: int, had_failed: bool, status: int, version: str
+        self, write: ApiWrite, turn: int, was_lost: bool, status: int, version: str
     ) -> None:
         if is_curable(write, status) and turn + 1 < TRIES:
             shortest, longest = pause_seconds(turn)
             pause_ns = int(self._chance.uniform(shortest, longest) * SECOND_NS)
-            failed, life = had_failed or status >= 500, self.lives
-            self._agenda.after(pause_ns, lambda: self._try(write, turn + 1, failed, life))
+            lost, life = was_lost or is_lost(status), self.lives
+            self._agenda.after(pause_ns, lambda: self._try(write, turn + 1, lost, life))
             return
         if not isinstance(write, CreateEvent):
             behind = self._behind[write.uid]
@@ -302,7 +302,7 @@ class SchedulerProcess:
                 self._try(behind.popleft(), 0, False, self.lives)
             else:
                 del self._behind[write.uid]
-        code = final_code(write, status, had_failed)
+        code = final_code(write, status, was_lost)
         if code == OK:
             self._take(WriteOk(write.id, version))
         else:

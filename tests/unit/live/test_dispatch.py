@@ -10,10 +10,18 @@ import pytest
 
 from stower.framework import retries
 from stower.framework.events import WriteFailed, WriteOk
-from stower.framework.writes import Bind, CreateEvent, PatchPodStatus, Write
+from stower.framework.writes import (
+    Bind,
+    CreateEvent,
+    CreateObject,
+    PatchObject,
+    PatchPodStatus,
+    Write,
+)
 from stower.live import dispatch
 from stower.live.client import Answer
 from stower.live.dispatch import Dispatch
+from stower.model.kinds import ResourceClaim
 from stower.model.kinds.pod import PodCondition
 
 
@@ -122,10 +130,19 @@ def test_a_binding_that_may_have_been_made_is_left_to_the_engine(
     assert tried == len(server.asked)
 
 
-def test_a_conflict_after_a_server_failed_says_nothing_of_who_made_it() -> None:
-    """The first try may have bound the pod before its server said that it could not."""
-    server = Server(lambda path, tries: Answer(503 if tries == 1 else 409, b'{"message":"why"}'))
-    assert [WriteFailed(1, 504, "why")] == carry_out(server, [bind(1)])
+@pytest.mark.parametrize(
+    ("lost", "write"),
+    [
+        (503, Bind(1, "default", "p1", "uid-p1", "n0")),
+        (0, PatchObject(1, ResourceClaim, "default", "c", "uid-c", "7", {"status": {}}, "status")),
+        (504, PatchObject(1, ResourceClaim, "default", "c", "uid-c", "7", {"status": {}})),
+        (0, CreateObject(1, ResourceClaim, "default", "c", "uid-p1", {})),
+    ],
+)  # fmt: skip
+def test_a_conflict_after_a_lost_try_says_nothing_of_who_made_it(lost: int, write: Write) -> None:
+    """That try may have been carried out, and the conflict be with it."""
+    server = Server(lambda path, tries: Answer(lost if tries == 1 else 409, b'{"message":"why"}'))
+    assert [WriteFailed(1, 504, "why")] == carry_out(server, [write])
     assert 2 == len(server.asked)
 
 
