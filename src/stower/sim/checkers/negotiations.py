@@ -15,6 +15,8 @@ from stower.sim.server import Change
 # Of a claim that was made for a pod: so long it may be allocated for nobody. Drivers may be down
 # for two minutes, and the scheduler for as long.
 IDLE_NS: Final = 600 * SECOND_NS
+# Room that a pod has left is asked for, answered and taken within so long.
+TAKEN_NS: Final = 120 * SECOND_NS
 
 
 class Negotiations(Checker):
@@ -27,12 +29,16 @@ class Negotiations(Checker):
     def __init__(self, court: Court) -> None:
         super().__init__(court)
         self._idle_ns: dict[str, int] = {}
+        self._left_ns = 0  # when the last pod has left a node
 
     def changed(self, change: Change) -> None:
         """Look at what is said."""
         _, kind, obj = change
         if isinstance(obj, PodScheduling) and kind is not WatchType.DELETED:
             self._said(obj)
+        elif isinstance(obj, Pod) and obj.spec.node_name:
+            if kind is WatchType.DELETED or obj.is_terminal:
+                self._left_ns = self.court.agenda.now_ns
 
     def _said(self, said: PodScheduling) -> None:
         key, spec = said.metadata.key, said.spec
@@ -88,6 +94,8 @@ class Negotiations(Checker):
             users = {user.uid for user in claim.status.reserved_for or ()}
             if is_delayed(claim) and users == {pod.metadata.uid}:
                 raise self.broken(f"{pod.key} waits, and has {claim.metadata.key} reserved")
+        if self.court.agenda.now_ns - self._left_ns < TAKEN_NS:
+            return
         own = [c for c in used if c.status.allocation is None and is_delayed(c)]
         where = self._could_go(pod, used, own)
         if own and where:
