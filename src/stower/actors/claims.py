@@ -8,11 +8,13 @@ from typing import Final
 import msgspec
 
 from stower.actors.objects import Object, Objects, key_of, name_of, namespace_of, owner_of, uid_of
+from stower.model.kinds.resource_claim import (
+    ALLOCATION_MODE,
+    DEALLOCATION_REQUESTED,
+    IMMEDIATE,
+)
 from stower.model.selectors import NodeSelector, node_selector_matches
 
-ALLOCATION_MODE: Final = "stower.dev/allocation-mode"
-IMMEDIATE: Final = "Immediate"
-DEALLOCATION_REQUESTED: Final = "stower.dev/deallocation-requested"
 POD_GROUPS: Final = ("scheduling.k8s.io", "podgroups")
 
 

@@ -34,9 +34,8 @@ from stower.actors.objects import (
 )
 from stower.actors.pods import is_finished
 from stower.actors.runtime import Base, Todo
-from stower.model.kinds.resource_claim import FINALIZER, RESERVED_FOR_MAX
+from stower.model.kinds.resource_claim import FINALIZER, POD_CLAIM_NAME, RESERVED_FOR_MAX
 
-CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 GENERATED_MAX: Final = 57  # of the pod's and the claim's name, with both hyphens
 
 
@@ -120,7 +119,7 @@ class ResourceClaims(Base):
         meta: Object = {
             "namespace": namespace_of(pod),
             "generateName": generated(name_of(pod), entry["name"]),
-            "annotations": {**(own.get("annotations") or {}), CLAIM_NAME: entry["name"]},
+            "annotations": {**(own.get("annotations") or {}), POD_CLAIM_NAME: entry["name"]},
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Pod", "name": name_of(pod), "uid": uid_of(pod),
                  "controller": True}
@@ -227,7 +226,7 @@ def _is_wanted(seen: Objects, claim: Object) -> bool:
 def _made(seen: Objects, pod: Object, entry: str) -> Object | None:
     """The claim that was made for an entry of the pod."""
     for claim in seen.owned(uid_of(pod), "resourceclaims"):
-        if (claim["metadata"].get("annotations") or {}).get(CLAIM_NAME) == entry:
+        if (claim["metadata"].get("annotations") or {}).get(POD_CLAIM_NAME) == entry:
             return claim
     return None
 

@@ -136,7 +136,6 @@ class Cycle:
         promised = state.row_of(entry.pod.status.nominated_node_name)
         self._last = best
         if promised >= 0 and best[promised] >= 0 and self._has_room(profile, entry, promised):
-            self._last = best
             return promised
         if relative:
             verdict = plain.judge(profile, state, shape, entry.pod)

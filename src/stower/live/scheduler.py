@@ -116,9 +116,7 @@ class Scheduler:
         self.pods = reflect(PODS, Pod, LIVE_PODS)
         # Whatever else decisions depend on.
         self.related = [
-            reflect(
-                collection_path(kind), kind.view, optional=kind.view in (*DEVICES, *NEGOTIATING)
-            )
+            reflect(collection_path(kind), kind.view, optional=kind.view in OPTIONAL)
             for kind in KINDS
             if kind.view in BACKGROUND and (options.groups or kind.view is not PodGroup)
         ]

@@ -107,19 +107,17 @@ class Server:
         found = self.get(Pod, pod.metadata.key)
         if found is None or found.metadata.uid != pod.metadata.uid:
             return
-        if not found.spec.node_name:
-            self.remove(found)
-        elif found.metadata.deletion_timestamp is None:
-            at = time_text(self._now_ns())
-            meta = msgspec.structs.replace(found.metadata, deletion_timestamp=at)
-            self.put(msgspec.structs.replace(found, metadata=meta))
+        self._end(found, at_once=not found.spec.node_name)
 
     def delete(self, obj: ApiObject) -> None:
         """As DELETE does of other objects: at once, unless a finalizer holds it."""
         found = self.get(type(obj), obj.metadata.key)
         if found is None or found.metadata.uid != obj.metadata.uid:
             return
-        if not found.metadata.finalizers:
+        self._end(found, at_once=not found.metadata.finalizers)
+
+    def _end(self, found: ApiObject, *, at_once: bool) -> None:
+        if at_once:
             self.remove(found)
         elif found.metadata.deletion_timestamp is None:
             at = time_text(self._now_ns())
