@@ -20,7 +20,7 @@ import msgspec
 from stower.devices.negotiation.binding import reserved, unusable
 from stower.devices.negotiation.claims import Party, Talk, driver_of, flag_of
 from stower.devices.negotiation.scheduling import Rules, Step, next_step, selects
-from stower.devices.negotiation.turns import is_turn
+from stower.devices.negotiation.turns import goes_first
 from stower.driver.author import Allocation
 from stower.driver.ledger import Entry
 from stower.driver.rules import Free, Take, Write, abandoned, allocated, claim_actions, pod_actions
@@ -171,7 +171,7 @@ class _Around:
         pods = (obj for (kind, _), obj in self._cache.items() if kind == "pod")
         return any(pod.metadata.uid == uid and not pod.spec.node_name for pod in pods)
 
-    def is_turn(self, talk: Talk, by_rank: bool) -> bool:
+    def goes_first(self, talk: Talk, by_rank: bool) -> str:
         others = []
         for (kind, name), said in sorted(self._cache.items(), key=lambda item: item[0]):
             pod = self._cache.get(("pod", name)) if kind == "said" else None
@@ -181,7 +181,7 @@ class _Around:
             selecting = isinstance(op, Doing) and _selects(op.write)
             selecting |= isinstance(op, Awaiting) and op.selects
             others.append((self._model.talk(self._cache, pod), selecting))
-        return is_turn(talk, others, by_rank)
+        return goes_first(talk, others, by_rank)
 
     def since_ns(self, what: str, state: object) -> int:
         return 0

@@ -134,6 +134,53 @@ class Surprising(Counting):
         return super().allocate(claims, node)
 
 
+def test_attempts_of_others_are_no_reason_for_one_of_ones_own() -> None:
+    """A pod whose selection has failed is tried again and again; one that waits for a driver which
+    is down is not."""
+    scene = Scene("n1", "n3", laws=False, nic={"n1": 9, "n3": 9}, slow={"n1": 9, "n3": 9})
+    scene.add_driver(Surprising(FABRIC, {"n2": 1}))
+    scene.drivers["slow.example.com"].stop()
+    scene.pod("waits", own=["slow", "nic"])
+    scene.settle()
+    engine = scene.engine
+    assert engine is not None
+    waiting = engine.queue.get("uid-of-default-waits")
+    assert waiting is not None
+    before = waiting.attempts
+    scene.pod("fails", own=["fabric", "nic"])
+    scene.settle()
+    said = scene.said("fails")
+    assert said is not None
+    assert said.spec.attempt
+    assert before == waiting.attempts
+
+
+def test_whoever_goes_second_goes_as_soon_as_the_first_has_gone() -> None:
+    """Of two that have failed before, over the same drivers."""
+    scene = Scene("n1", laws=False, nic={"n1": 9})
+    scene.class_of("fabric")
+    for name in ("first", "second"):
+        scene.pod(name, own=["fabric", "nic"])
+        scene.settle()
+        scene.answer(name, "own0")
+        scene.settle()
+        scene.answer(name, "own0", "n1")  # after all it cannot
+        scene.settle()
+    for name in ("first", "second"):
+        scene.answer(name, "own0")
+        scene.settle()
+    selected = {
+        name: said.spec.selected_node for name in ("first", "second") if (said := scene.said(name))
+    }
+    assert {"first": "n1", "second": ""} == selected
+    assert scene.message("second").endswith("another pod goes first")
+    scene.delete(Pod, "first")
+    scene.settle()
+    said = scene.said("second")
+    assert said is not None
+    assert "n1" == said.spec.selected_node
+
+
 @pytest.mark.behaviour("S0.40")
 def test_a_failed_allocation_is_told_on_the_claim() -> None:
     scene = Scene("n1", "n3", laws=False)

@@ -243,9 +243,9 @@ class Queue:
         """Whether there is any pod that an event might help."""
         return bool(self._groups or self._gated) or self._undecided is not None
 
-    def wake(self, happened: Happened, now_ns: int, of_claim: str = "", of_pod: str = "") -> None:
-        """Move every unschedulable pod that the event might help. `of_claim`, `of_pod`: it is about
-        a claim, or about what is said about a pod (by uid), and no other pod can be helped."""
+    def wake(self, happened: Happened, now_ns: int, of_claim: str = "") -> None:
+        """Move every unschedulable pod that the event might help. `of_claim`: it is about a claim,
+        and no pod without it can be helped."""
         if self._undecided is not None:
             self._note(happened)
         if self._gated:
@@ -253,7 +253,7 @@ class Queue:
         bound = happened.priority_max
         patient = self._after_victim(happened)
         change = happened.change.value
-        for key in self._among(of_claim, of_pod):
+        for key in self._among(of_claim):
             if self._wakes_on(key) & change and helps(
                 next(iter(self._groups[key].values())), happened
             ):
@@ -274,13 +274,10 @@ class Queue:
             self._changes[key] = known
         return known
 
-    def _among(self, of_claim: str, of_pod: str) -> list[_GroupKey]:
+    def _among(self, of_claim: str) -> list[_GroupKey]:
         """The groups to look at."""
         if of_claim:
             return [*{**self._by_claim.get(of_claim, {}), **self._by_any_claim}]
-        if of_pod:
-            pod = self._pods.get(of_pod)
-            return [pod.group] if pod is not None and pod.group is not None else []
         return list(self._groups)
 
     def _knock(self, happened: Happened, now_ns: int) -> None:
@@ -305,7 +302,7 @@ class Queue:
         return pod if pod.victims else None
 
     def update(self, pod: QueuedPod, happened: Happened, now_ns: int) -> None:
-        """The pod itself changed (its entry already has the new object)."""
+        """The pod itself changed (its entry already has the new object), or what is said of it."""
         if pod.place is Place.GATED:
             self._to_active(pod, now_ns)
         elif pod is self._undecided:

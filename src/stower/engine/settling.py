@@ -3,12 +3,13 @@
 A pod is not tried again before that: what comes next is decided on what came of it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heappop, heappush
 
 import msgspec
 
 from stower.framework.retries import CONFLICT
+from stower.framework.settle import Wait
 from stower.framework.writes import CreateObject, ObjectWrite, PatchObject, PatchPodStatus, Write
 from stower.model.kinds import ApiObject, Pod
 from stower.model.times import SECOND_NS
@@ -56,6 +57,8 @@ class Settling:
         self._pods: dict[str, _Settling] = {}
         self._by_write: dict[int, str] = {}
         self._by_object: dict[_Key, dict[str, None]] = {}
+        self._behind: dict[str, tuple[type, str]] = {}  # by pod: what has to change before
+        self._next: dict[tuple[type, str], dict[str, None]] = {}  # the same, by object
         self._dues: list[tuple[int, str, _Settling]] = []
 
     def __contains__(self, uid: str) -> bool:
@@ -66,17 +69,20 @@ class Settling:
         """Whether a write is not answered yet."""
         return bool(self._by_write)
 
-    def begin(self, uid: str, writes: Sequence[Asked], goes_on: bool) -> None:
-        """Write these for the pod; `goes_on`: it is to be tried when they were seen, and not only
-        if something else happens."""
-        for write in writes:
+    def begin(self, uid: str, wait: Wait) -> None:
+        """Write for the pod what there is to write."""
+        self._step_out(uid)
+        if wait.behind is not None:
+            self._behind[uid] = wait.behind
+            self._next.setdefault(wait.behind, {})[uid] = None
+        for write in wait.writes:
             numbered = msgspec.structs.replace(write, id=self._next_id())
             view = write.view if isinstance(write, ObjectWrite) else Pod
             version = "" if isinstance(write, CreateObject) else write.resource_version
             key = (view, write.namespace, write.name)
             one = self._pods.setdefault(uid, _Settling())
             one.unanswered[numbered.id] = (key, version)
-            one.goes_on |= goes_on
+            one.goes_on |= wait.goes_on
             self._by_write[numbered.id] = uid
             self._send(numbered)
 
@@ -107,6 +113,9 @@ class Settling:
     def seen(self, obj: ApiObject, gone: bool) -> None:
         """An object is known in this version."""
         key = (type(obj), obj.metadata.namespace, obj.metadata.name)
+        for uid in [*self._next.get((type(obj), obj.metadata.key), ())]:
+            self._step_out(uid)
+            self._done(uid)
         for uid in [*self._by_object.get(key, ())]:
             one = self._pods[uid]
             version = one.awaited[key]
@@ -137,9 +146,19 @@ class Settling:
 
     def drop(self, uid: str) -> None:
         """The pod is bound, or gone."""
+        self._step_out(uid)
         one = self._pods.pop(uid, None)
         for key in [*one.awaited] if one is not None else ():
             self._forget(uid, one, key)
+
+    def _step_out(self, uid: str) -> None:
+        """It is behind nothing any more."""
+        key = self._behind.pop(uid, None)
+        if key is not None:
+            waiting = self._next[key]
+            del waiting[uid]
+            if not waiting:
+                del self._next[key]
 
     def _await(self, uid: str, one: _Settling, key: _Key, version: str, due_ns: int) -> None:
         known = self._known(*key)

@@ -55,9 +55,6 @@ from stower.model.errors import InvalidObject, InvariantError
 from stower.model.kinds import SELECTING, Node, Pod, PodDisruptionBudget, ResourceClaim
 from stower.state.cluster import ClusterState, PodEntry
 
-# No answer, or a gateway's time-out: the write may have been carried out.
-UNKNOWN_OUTCOME: Final = (0, UNKNOWN)
-
 
 class Engine:
     """A scheduler over one state, for all its profiles."""
@@ -458,7 +455,7 @@ class Engine:
     def _settle(self, queued: QueuedPod, plugin: Plugin, wait: Wait) -> None:
         """There is a node, but others have to agree with it."""
         self.queue.wait(queued, frozenset((plugin.name,)), self.now_ns, wait.again_ns)
-        self._settling.begin(queued.entry.uid, wait.writes, wait.goes_on)
+        self._settling.begin(queued.entry.uid, wait)
         self._tell.decide(queued, Outcome.UNSCHEDULABLE, message=wait.message)
         promised = queued.entry.nominated_to
         self._tell.report(queued, "Unschedulable", wait.message, wait.nominate)
@@ -521,7 +518,7 @@ class Engine:
         count, promised = queued.unschedulable_count, queued.entry.nominated_to
         self.refused(queued, diagnosis, remedy)
         self._unpromised(queued.entry, promised)
-        self._settling.begin(queued.entry.uid, wait.writes, wait.goes_on)
+        self._settling.begin(queued.entry.uid, wait)
         if wait.writes:
             queued.unschedulable_count = count  # something is being done about it
         if wait.again_ns is not None:

@@ -40,10 +40,6 @@ def _gives_back(old: Any, new: Any) -> bool:
     return had is not None and has is None
 
 
-def _attempt(said: Any) -> int:
-    return said.spec.attempt if said is not None else 0
-
-
 class StoreEvents:
     """What the engine is told of claims, and of what claims are met with."""
 
@@ -72,12 +68,13 @@ class StoreEvents:
         if change and self._queue.is_waiting:
             new = None if gone else obj
             happened = Happened(change, old_object=old, object=new)
-            of_claim = of_pod = ""
-            if isinstance(obj, ResourceClaim) and not _gives_back(old, new):
-                of_claim = obj.metadata.key
-            elif isinstance(obj, PodScheduling) and not (obj.spec.attempt or _attempt(old)):
-                of_pod = self._state.uid_by_key.get(obj.metadata.key, "-")
-            self._queue.wake(happened, now_ns, of_claim, of_pod)
+            if isinstance(obj, PodScheduling):
+                queued = self._queue.get(self._state.uid_by_key.get(obj.metadata.key, ""))
+                if queued is not None:
+                    self._queue.update(queued, happened, now_ns)
+                return
+            own = isinstance(obj, ResourceClaim) and not _gives_back(old, new)
+            self._queue.wake(happened, now_ns, obj.metadata.key if own else "")
 
     def given_back(self, now_ns: int) -> None:
         """Devices are free of which the API never knew that they were not: no event will say so."""

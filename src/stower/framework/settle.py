@@ -23,10 +23,11 @@ class Wait(msgspec.Struct, frozen=True):
     """The pod is not bound yet. `writes`: without ids; while they are not answered and seen, the
     pod is not tried again; `goes_on`: then it is tried at once. `nominate`: the node that is
     promised to it; "" takes a promise back, None leaves it. `again_ns`: when to try again though
-    nothing has happened."""
+    nothing has happened; `behind`: the object (view, namespace/name) that has to change before."""
 
     message: str
     writes: Sequence[CreateObject | PatchObject | PatchPodStatus] = ()
     nominate: str | None = None
     again_ns: int | None = None
     goes_on: bool = False
+    behind: tuple[type, str] | None = None

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stower.devices.negotiation.binding import NegotiatedBinding, Turns
+from stower.devices.negotiation.binding import FULL, NegotiatedBinding, Turns
 from stower.devices.negotiation.claims import (
     Party,
     Talk,
@@ -32,7 +32,7 @@ from stower.devices.negotiation.scheduling import (
     next_step,
     selects,
 )
-from stower.devices.negotiation.turns import is_turn
+from stower.devices.negotiation.turns import goes_first
 from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.changes import Change, Happened
 from stower.framework.dry_run import DryRun
@@ -41,7 +41,7 @@ from stower.framework.reasons import Rejection
 from stower.framework.reserve import Reservation
 from stower.framework.settle import Found, Wait
 from stower.framework.writes import DeleteObject
-from stower.model.kinds import Pod, PodScheduling, ResourceClaim, ResourceClass
+from stower.model.kinds import Pod, PodScheduling, ResourceClaim
 from stower.model.kinds.resource_claim import RESERVED_FOR_MAX
 from stower.model.selectors import NodeSelector
 from stower.model.times import SECOND_NS, duration_ns
@@ -160,7 +160,7 @@ class NegotiatedResources(Plugin):
             users = party.claim.status.reserved_for or ()
             is_full = len(users) >= RESERVED_FOR_MAX
             if is_full and not party.claim.is_reserved_for(pod.metadata.uid):
-                return Rejection(("resourceclaim in use",))
+                return Rejection((FULL,))
             fault = (
                 "" if party.is_allocated else terms_fault(party.claim, state.negotiations.classes)
             )
@@ -238,7 +238,10 @@ class NegotiatedResources(Plugin):
         if selects(step):
             state.negotiations.selects(pod.key, True)
         writes = (step.write,) if step.write is not None else ()
-        return Wait(step.message, writes, step.nominate, step.again_ns, goes_on(step))
+        return Wait(
+            step.message, writes, step.nominate, step.again_ns, goes_on(step),
+            (PodScheduling, step.behind) if step.behind else None,
+        )  # fmt: skip
 
     def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
         """All claims reserved, none of them on its way out."""
@@ -263,7 +266,7 @@ class NegotiatedResources(Plugin):
     # Hints
 
     def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
-        """Claims of its own, what is said about it, and whoever went first."""
+        """Claims of its own, and what is said about it."""
         old, new = happened.old_object, happened.object
         obj = new or old
         if isinstance(obj, ResourceClaim):
@@ -272,12 +275,8 @@ class NegotiatedResources(Plugin):
                 return False
             return not (isinstance(old, ResourceClaim) and new and _stands_as(old, obj))
         if isinstance(obj, PodScheduling):
-            if obj.metadata.key != pod.key:
-                return bool(obj.spec.attempt)
             # What the scheduler has written itself is no news.
             return new is None or not isinstance(old, PodScheduling) or old.status != obj.status
-        if isinstance(obj, ResourceClass):
-            return True
         return True
 
 
@@ -309,8 +308,8 @@ class _Around:
         entry = self._state.pods.get(uid)
         return entry is not None and (entry.row < 0 or entry.assumed)
 
-    def is_turn(self, talk: Talk, by_rank: bool) -> bool:
-        return is_turn(talk, self._others(talk), by_rank)
+    def goes_first(self, talk: Talk, by_rank: bool) -> str:
+        return goes_first(talk, self._others(talk), by_rank)
 
     def _others(self, talk: Talk) -> Iterable[tuple[Talk, bool]]:
         """Pods without a node that have failed before, and whether they are being selected for."""

@@ -34,7 +34,6 @@ WAITS_FOR_DEALLOCATION: Final = "waiting for resource driver to deallocate resou
 TOUCHED: Final = "stower.dev/ClaimGivenBack"
 PATIENCE_NS_MAX: Final = 600 * SECOND_NS
 JITTER_PARTS: Final = 1_000
-AskedNs = dict[tuple[str, str], tuple[object, int]]
 
 StepWrite = CreateObject | PatchObject | PatchPodStatus
 
@@ -67,8 +66,8 @@ class Surroundings(Protocol):
     def is_unbound(self, uid: str) -> bool:
         """Whether the pod of that uid is there and has no node: what is not known has one."""
 
-    def is_turn(self, talk: Talk, by_rank: bool) -> bool:
-        """Whether no other pod goes first (S5); `by_rank`: those of higher rank do."""
+    def goes_first(self, talk: Talk, by_rank: bool) -> str:
+        """Which other pod goes first (S5), "" for none; `by_rank`: those of higher rank do."""
 
     def since_ns(self, what: str, state: object) -> int:
         """When `what` of this negotiation was first seen to be like that."""
@@ -79,13 +78,15 @@ class Surroundings(Protocol):
 
 class Step(NamedTuple):
     """What is done. `nominate`: the node that is promised to the pod; "" takes a promise back, None
-    leaves it. `again_ns`: when to ask again though nothing has happened. Whether a step that writes
-    is one of several is for `goes_on` to say."""
+    leaves it. `again_ns`: when to ask again though nothing has happened. `behind`: the pod that
+    goes first: what is said about it may end the wait. Whether a step that writes is one of several
+    is for `goes_on` to say."""
 
     message: str
     write: StepWrite | None = None
     nominate: str | None = None
     again_ns: int | None = None
+    behind: str = ""
 
 
 def next_step(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules) -> Step | None:
@@ -197,9 +198,11 @@ def _unselected(
     if known and (len(pending) == 1 or not silent or around.now_ns >= due_ns):
         turn_ns = around.since_ns("turn", (seen.spec.round, seen.spec.attempt)) + rules.turn_ns
         by_rank = around.now_ns < turn_ns
-        if seen.spec.attempt and "S5" not in rules.without and not around.is_turn(talk, by_rank):
+        in_turn = seen.spec.attempt and "S5" not in rules.without
+        if in_turn and (first := around.goes_first(talk, by_rank)):
             again_ns = turn_ns if by_rank else around.now_ns + rules.refresh_ns
-            return Step(f"{WAITS_FOR_ALLOCATION}: another pod goes first", None, None, again_ns)
+            message = f"{WAITS_FOR_ALLOCATION}: another pod goes first"
+            return Step(message, None, None, again_ns, first)
         # What came to nothing on the best may do on the next: each attempt begins with another.
         name = known[seen.spec.attempt % len(known)]
         patch = {"spec": {"selectedNode": name}}
@@ -234,7 +237,9 @@ def _asked(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules
     nodes = _candidates(talk, around, ranked, rules)
     spec: dict[str, Any] = {"potentialNodes": nodes}
     first = seen.spec.attempt == 0 if seen is not None else True
-    select = len(pending) == 1 and (first or "S5" in rules.without or around.is_turn(talk, True))
+    select = len(pending) == 1 and (
+        first or "S5" in rules.without or not around.goes_first(talk, True)
+    )
     if select:
         spec["selectedNode"] = nodes[0]
     spec["round"] = seen.spec.round + 1 if seen is not None else 1

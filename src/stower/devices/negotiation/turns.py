@@ -15,9 +15,9 @@ def rank(talk: Talk) -> Rank:
     return -talk.pod.priority, meta.creation_timestamp or "", meta.uid
 
 
-def is_turn(talk: Talk, others: Iterable[tuple[Talk, bool]], by_rank: bool) -> bool:
-    """Whether the pod goes first. `others`: pods without a node that have failed before, and
-    whether one was selected for them in a write that was not seen yet.
+def goes_first(talk: Talk, others: Iterable[tuple[Talk, bool]], by_rank: bool) -> str:
+    """Which pod goes first, by namespace/name; "" where none does. `others`: pods without a node
+    that have failed before, and whether one was selected for them in a write that was not seen yet.
 
     One that waits for the answer of a driver holds nobody up, however high its rank. `by_rank`:
     whether rank counts at all; it bounds how long one waits, and must not hold others up for ever
@@ -29,9 +29,9 @@ def is_turn(talk: Talk, others: Iterable[tuple[Talk, bool]], by_rank: bool) -> b
         if said is None or not other.is_ours or drivers.isdisjoint(other.drivers):
             continue
         if said.spec.selected_node or is_being_selected:
-            return False
+            return other.pod.key
         if by_rank and rank(other) < own and other.pending and not other.silent():
             refused = other.refused_by()
             if any(name not in refused for name in said.spec.potential_nodes or ()):
-                return False
-    return True
+                return other.pod.key
+    return ""
