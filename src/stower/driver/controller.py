@@ -520,10 +520,10 @@ class Controller:
             known = None
         if known is None or known.is_old:
             self._ask(key, what, pod, claims, nodes)
-        if known is not None:
-            self._examined[key] = known._replace(is_old=False)
-            return (known.refused | self._failed_for(pod.metadata.key)).intersection(nodes)
-        return None
+        if known is None:
+            return None
+        self._examined[key] = known._replace(is_old=False)
+        return (known.refused | self._failed_for(pod.metadata.key)).intersection(nodes)
 
     def _ask(
         self,
@@ -558,6 +558,11 @@ class Controller:
             return
         if self._objects.pod(key[0]) is None:
             return
-        self._examined[key] = known._replace(refused=event.refused)
+        self._examined[key] = known = known._replace(refused=event.refused)
+        all_nodes = (key[0], False)
+        if key[1] and (last := self._examined.get(all_nodes)) and last.what == known.what:
+            # Of the selected node this is the last word, until all are asked about anew.
+            refused = (last.refused - known.nodes) | known.refused
+            self._examined[all_nodes] = last._replace(refused=refused)
         self._refresh_in(REFRESH_NS)
         self._due[pod_key] = None
