@@ -254,16 +254,24 @@ class _Found:
         """Whether there is one."""
         return self._best is not None
 
-    def ranked(self) -> list[int]:
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return 0 if self._best is None else int(np.count_nonzero(self._best >= 0))
+
+    def ranked(self, among: Ints | None = None) -> list[int]:
         """The rows that would do, the best first, equal ones as ties are broken."""
         best = self._best
         if best is None:
             return []
-        rows = np.flatnonzero(best >= 0)
+        rows = np.flatnonzero(best >= 0) if among is None else among[best[among] >= 0]
         ties = tie_ranks(self._state.name_hashes[rows], self._pod)
         ordered: list[int] = rows[np.lexsort((ties, -best[rows]))].tolist()
         # The chosen one comes first, whether for its points or for what was promised there.
-        return [self._row, *(row for row in ordered if row != self._row)]
+        if self._row in ordered:
+            ordered.remove(self._row)
+            ordered.insert(0, self._row)
+        return ordered
 
 
 _FailureKey = tuple[str, int, int, str | None]

@@ -204,15 +204,19 @@ class Engine:
         self.queue.add(QueuedPod(entry, profile, self.now_ns))
 
     def _on_write_ok(self, event: WriteOk) -> None:
-        self._tell.answered(event.id, False)
         id, version = event.id, event.resource_version
+        if uid := self._tell.answered(id, False, version):
+            self._pre_binding.pod_changed(uid)
+            return
         if self._binds.done(id) or self._evictions.answered(id, 0):
             return
         if not self._pre_binding.answered(id, DONE, "", version):
             self._settling.answered(id, DONE, version, self.now_ns)
 
     def _on_write_failed(self, event: WriteFailed) -> None:
-        self._tell.answered(event.id, True)
+        if uid := self._tell.answered(event.id, True):
+            self._pre_binding.pod_changed(uid)
+            return
         code, why = event.code or UNKNOWN, event.message or f"status {event.code}"
         if self._evictions.answered(event.id, code):
             return
@@ -437,15 +441,15 @@ class Engine:
             part = plugin.reserve(entry.pod, entry.shape, self.state, row)
             if part is not None:
                 parts.append((plugin, part))
-        scores = self.cycle.best_few()
+        scores, node_name = self.cycle.best_few(), self.state.names[row]
+        is_told = entry.nominated_to == node_name and queued.condition is not None
         self.state.assume(entry, row)
         self.state.nominate(entry, "")
         queued.bind_tries = 0
         if self.queue.is_waiting:
             self._came(entry.pod)
-        node_name = self.state.names[row]
         if parts:
-            self._pre_bind(queued, node_name, parts)
+            self._pre_bind(queued, node_name, parts, is_told)
         else:
             self._bind(queued, node_name)
         self._tell.decide(queued, Outcome.PLACED, node_name=node_name, scores=scores)
@@ -482,11 +486,17 @@ class Engine:
         return found.metadata.resource_version if found is not None else ""
 
     def _pre_bind(
-        self, queued: QueuedPod, node_name: str, parts: list[tuple[Plugin, Reservation]]
+        self,
+        queued: QueuedPod,
+        node_name: str,
+        parts: list[tuple[Plugin, Reservation]],
+        is_told: bool,
     ) -> None:
-        """Have other objects agree first, and say which node it is to be (KEP-5278)."""
+        """Have other objects agree first, and say which node it is to be (KEP-5278), unless that
+        was told and is not seen yet."""
         if queued.entry.pod.status.nominated_node_name != node_name:
-            self._tell.promise(queued.entry, node_name)
+            if not is_told:
+                self._tell.promise(queued.entry, node_name)
             queued.is_promised = True
         for reason, note in self._pre_binding.begin(queued, node_name, parts, self.now_ns):
             self._tell.event(queued.entry.pod, "Normal", reason, "Scheduling", note)

@@ -33,7 +33,8 @@ class Telling:
         self._write = write
         self._next_id = next_id
         self._decisions: deque[Decision] = deque(maxlen=limits.decisions_max)
-        self._reported: dict[int, QueuedPod] = {}  # conditions that are not yet answered
+        # What is not answered yet: whose it is, and of conditions, of which attempts.
+        self._open: dict[int, tuple[PodEntry, QueuedPod | None]] = {}
 
     def drain(self) -> list[Decision]:
         """The decisions since the last call, oldest first."""
@@ -41,11 +42,18 @@ class Telling:
         self._decisions.clear()
         return decisions
 
-    def answered(self, id: int, failed: bool) -> None:
-        """A write was carried out, or not: then the next attempt writes it again."""
-        reported = self._reported.pop(id, None)
+    def answered(self, id: int, failed: bool, version: str = "") -> str:
+        """A write was carried out, or not: then the next attempt writes it again. Whose it was, by
+        uid; "" for none of these."""
+        entry, reported = self._open.pop(id, (None, None))
+        if entry is None:
+            return ""
+        entry.writes -= 1
+        if version:
+            entry.version = version
         if reported is not None and failed:
             reported.condition = None
+        return entry.uid
 
     def report(
         self, queued: QueuedPod, reason: str, message: str, nominate: str | None = ""
@@ -70,17 +78,24 @@ class Telling:
         if told == condition and nominated is None:
             return
         queued.condition = condition
-        meta, id = pod.metadata, self._next_id()
-        self._reported[id] = queued
-        self._write(PatchPodStatus(id, meta.namespace, meta.name, entry.uid, condition, nominated))
+        self._patch(entry, condition, nominated, queued)
         self.event(pod, "Warning", "FailedScheduling", "Scheduling", message)
 
     def promise(self, entry: PodEntry, node_name: str) -> None:
         """Set the nominated node name alone; "" takes it away."""
+        self._patch(entry, None, node_name)
+
+    def _patch(
+        self,
+        entry: PodEntry,
+        condition: PodCondition | None,
+        nominated: str | None,
+        queued: QueuedPod | None = None,
+    ) -> None:
         meta, id = entry.pod.metadata, self._next_id()
-        self._write(
-            PatchPodStatus(id, meta.namespace, meta.name, entry.uid, nominated_node_name=node_name)
-        )
+        entry.writes += 1
+        self._open[id] = (entry, queued)
+        self._write(PatchPodStatus(id, meta.namespace, meta.name, entry.uid, condition, nominated))
 
     def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
         """An Event about a pod."""

@@ -56,6 +56,8 @@ class PodEntry:
         "shape",
         "slot",
         "uid",
+        "version",
+        "writes",
     )
 
     def __init__(self, pod: Pod, shape: Shape) -> None:
@@ -68,6 +70,8 @@ class PodEntry:
         self.assumed = False
         self.is_leaving = False  # its deletion by us was accepted; the API does not show it yet
         self.nominated_to = ""  # the node on which room was promised
+        self.version = ""  # that a write of ours has made, be it seen yet or not
+        self.writes = 0  # of ours that are not answered
         self.claimed: Claimed = ()  # what its claims take of its node, as far as that is counted
 
 

@@ -18,6 +18,7 @@ from stower.model.kinds import Pod, ResourceClaim
 from stower.model.kinds.resource_claim import RESERVED_FOR_MAX, ConsumerReference
 from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState
+from stower.state.devices import is_as_new
 
 # A conflict means that something newer is there; where it does not come, the same is tried again.
 NEWS_NS: Final = 3 * SECOND_NS
@@ -115,11 +116,14 @@ class NegotiatedBinding:
         return self._renewals <= RENEWALS_MAX
 
     def _read_pod(self, state: ClusterState) -> bool:
-        """Whether the pod's version is known on which the binding will rely."""
+        """Whether the pod's version is known on which the binding will rely: as it was seen, or as
+        a later write of ours was answered."""
         entry = state.pods.get(self._talk.pod.metadata.uid)
-        if entry is None:
+        if entry is None or entry.writes:
             return False
         version = entry.pod.metadata.resource_version
+        if is_as_new(entry.version, version):
+            version = entry.version
         if not self._sure and not self._asked:
             if version == self._outdated and state.now_ns < self._news_ns:
                 return False  # the newer one is on its way
