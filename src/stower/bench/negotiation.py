@@ -25,7 +25,7 @@ from stower.driver import Allocation, Controller, Driver, Entry, MemoryLedger
 from stower.driver.carry import carry_out
 from stower.driver.controller import VIEWS
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
-from stower.framework.writes import ApiWrite, CreateObject, DeleteObject, PatchObject
+from stower.framework.writes import ApiWrite, Bind, CreateObject, DeleteObject, PatchObject
 from stower.live.client import collection_path
 from stower.live.requests import request_of
 from stower.model.errors import InvariantError
@@ -35,7 +35,8 @@ from stower.model.raw import decode
 DEVICES: Final = 8
 CLASSES: Final = ("left", "right")
 NOW_NS: Final = 1_767_225_600_000_000_000
-SEEN: Final = (Node, Pod, ResourceClaim, ResourceClass, PodScheduling)
+# Claims before the pods that name them, as they were made.
+SEEN: Final = (Node, ResourceClass, ResourceClaim, Pod, PodScheduling)
 ROUNDS_MAX: Final = 1_000_000
 
 
@@ -131,24 +132,29 @@ class Negotiation:
     def _deliver(self) -> bool:
         did = False
         for view, watch in self.watches:
-            for line in b"".join(watch.poll()).splitlines():
+            while lines := b"".join(watch.poll()).splitlines():
                 did = True
-                event = _event(line)
-                obj: Any = decode(bytes(event.object), view)
-                seen = Observed(WatchType(event.type), obj)
-                self._step(seen)
-                if view in VIEWS:
-                    for controller, driver, ledger in self.drivers:
-                        self._drive(controller, driver, ledger, seen)
+                self._see(view, lines)
         return did
+
+    def _see(self, view: type[Any], lines: list[bytes]) -> None:
+        for line in lines:
+            event = _event(line)
+            obj: Any = decode(bytes(event.object), view)
+            seen = Observed(WatchType(event.type), obj)
+            self._step(seen)
+            if view in VIEWS:
+                for controller, driver, ledger in self.drivers:
+                    self._drive(controller, driver, ledger, seen)
 
     def _step(self, event: Any) -> None:
         for write in self.engine.step(event, NOW_NS):
             view = getattr(write, "view", None)
             if view is PodScheduling:
                 self._count(write)
-            self.bound += type(write).__name__ == "Bind"
-            self._step(self._carry_out(write))  # type: ignore[arg-type]
+            answer = self._carry_out(write)  # type: ignore[arg-type]
+            self.bound += isinstance(write, Bind) and isinstance(answer, WriteOk)
+            self._step(answer)
 
     def _count(self, write: Any) -> None:
         what = type(write).__name__
