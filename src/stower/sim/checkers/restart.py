@@ -59,9 +59,12 @@ def _probe(pod: Pod, i: int) -> Pod:
 
 
 def _decided(engine: Engine, probe: Pod, now_ns: int) -> list[Any]:
+    """What is written, in whatever order: other pods that wait are tried again, those first that
+    were tried before, which a new engine cannot know."""
     writes: list[Write] = engine.step(Observed(WatchType.ADDED, probe), now_ns)
-    return [
+    found = [
         msgspec.structs.replace(write, id=0)
         for write in writes
         if not isinstance(write, CreateEvent)
     ]
+    return sorted(found, key=str)
