@@ -143,6 +143,16 @@ class _View:
         ]
 
 
+class _Ranked(list[str]):
+    """Nodes, the best first."""
+
+    def names(self) -> list[str]:
+        return self
+
+    def among(self, names: Sequence[str]) -> list[str]:
+        return [name for name in self if name in names]
+
+
 class _Around:
     """A scheduler's surroundings, as devices/negotiation asks for them."""
 
@@ -428,12 +438,12 @@ class Model:
             yield from self._binding(world, at, label, talk, op)
             return
         refused = talk.refused_by()
-        ranked = [
+        ranked = _Ranked(
             node
             for node in cache[NODES_SEEN]
             if node not in refused
             and all(reaches(p.claim, node) for p in talk.parties if p.is_allocated)
-        ]
+        )
         ops = {at[1]: op for at, op in world.ops.items() if at[0] == who}
         step = next_step(talk, _Around(self, cache, talk, ops), ranked, self.rules)
         if step is not None and step.write is None:

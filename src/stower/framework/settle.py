@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from stower.framework.writes import CreateObject, PatchObject, PatchPodStatus
+from stower.state.arrays import Ints
 
 
 class Found(Protocol):
@@ -15,8 +16,12 @@ class Found(Protocol):
     def any(self) -> bool:
         """Whether there is a row that would do."""
 
-    def ranked(self) -> Sequence[int]:
-        """The rows that would do, the best first; none where there is none."""
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+    def ranked(self, among: Ints | None = None) -> Sequence[int]:
+        """The rows (of these) that would do, the best first; none where there is none."""
 
 
 class Wait(msgspec.Struct, frozen=True):

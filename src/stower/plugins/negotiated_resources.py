@@ -7,7 +7,7 @@ Source: KEP-3063 (classic dynamic resource allocation), seed 000; upstream's
 plugins/dynamicresources of Kubernetes 1.26 to 1.31.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -228,7 +228,7 @@ class NegotiatedResources(Plugin):
             for p in talk.parties
         )
         around = _Around(self, talk, state)
-        ranked = _Ranked(found, state.names)
+        ranked = _Ranked(found, state)
         state.negotiations.selects(pod.key, False)
         step = None if fault else next_step(talk, around, ranked, self._rules)
         if step is None:
@@ -340,32 +340,29 @@ class _Around:
         return [names[i] for i in np.lexsort((sort, count[sort], turn)).tolist()]
 
 
-class _Ranked(Sequence[str]):
+class _Ranked:
     """The nodes that would do, the best first: sorted and named when somebody asks."""
 
-    def __init__(self, found: Found, names: Sequence[str]) -> None:
+    def __init__(self, found: Found, state: ClusterState) -> None:
         self._found = found
-        self._all = names
-        self._names: list[str] | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """All of them."""
-        if self._names is None:
-            self._names = [self._all[row] for row in self._found.ranked()]
-        return self._names
+        self._state = state
 
     def __bool__(self) -> bool:
         return self._found.any
 
     def __len__(self) -> int:
-        return len(self.names)
+        return self._found.count
 
-    def __getitem__(self, i: Any) -> Any:
-        return self.names[i]
+    def names(self) -> list[str]:
+        """All of them."""
+        names = self._state.names
+        return [names[row] for row in self._found.ranked()]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
+    def among(self, names: Sequence[str]) -> list[str]:
+        """Those that are among these."""
+        state = self._state
+        rows = np.array([state.row_of(name) for name in names], np.int64)
+        return [state.names[row] for row in self._found.ranked(rows[rows >= 0])]
 
 
 def _sorts(state: ClusterState) -> Ints:

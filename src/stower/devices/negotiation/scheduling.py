@@ -76,6 +76,20 @@ class Surroundings(Protocol):
         """The nodes, in an order in which each beginning has some of each sort of node."""
 
 
+class Ranked(Protocol):
+    """The nodes that would do for a pod, the best first."""
+
+    def __bool__(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def names(self) -> list[str]:
+        """All of them."""
+
+    def among(self, names: Sequence[str]) -> list[str]:
+        """Those that are among these."""
+
+
 class Step(NamedTuple):
     """What is done. `nominate`: the node that is promised to the pod; "" takes a promise back, None
     leaves it. `again_ns`: when to ask again though nothing has happened. `behind`: the pod that
@@ -89,7 +103,7 @@ class Step(NamedTuple):
     behind: str = ""
 
 
-def next_step(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules) -> Step | None:
+def next_step(talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules) -> Step | None:
     """What to do now; None: all claims are allocated and the pod may be bound.
 
     `ranked`: the nodes that would do for the pod, the best first; where its allocated claims can be
@@ -184,14 +198,12 @@ def _cleared(talk: Talk, why: str) -> Step | None:
 # With none selected
 
 
-def _unselected(
-    talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules
-) -> Step | None:
+def _unselected(talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules) -> Step | None:
     seen, pending = talk.scheduling, talk.pending
     if seen is None:
         return _asked(talk, around, ranked, rules) if ranked else _give_back(talk, around, rules)
-    asked = set(seen.spec.potential_nodes or ())
-    known = [name for name in ranked if name in asked]
+    asked = seen.spec.potential_nodes or ()
+    known = ranked.among(asked)
     silent = talk.silent() if "S2" not in rules.without else []
     since_ns = around.since_ns("asked", seen.spec.round)
     due_ns = since_ns + rules.answer_ns
@@ -212,7 +224,7 @@ def _unselected(
     if known:
         return Step(_asks(talk, around, silent, due_ns), None, None, due_ns)
     if len(known) < len(ranked):
-        parts = -(-len(_all_nodes(talk, around, ranked)) // rules.nodes_max)
+        parts = -(-len(_all_nodes(talk, around, ranked.names())) // rules.nodes_max)
         rounds = 1 + parts if parts > 1 else 0  # to ask about all, at first
         again_ns = since_ns + rules.refresh_ns
         if 0 < rounds <= seen.spec.round and around.now_ns < again_ns:
@@ -230,11 +242,11 @@ def _asks(talk: Talk, around: Surroundings, silent: list[Party], due_ns: int) ->
     return f"{WAITS_FOR_INFORMATION}: {named(silent if late else talk.pending)}"
 
 
-def _asked(talk: Talk, around: Surroundings, ranked: Sequence[str], rules: Rules) -> Step:
+def _asked(talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules) -> Step:
     """Ask about nodes (S1), others than those of the last round where there was one; where it is
     about one claim only, its driver may begin with the best at once (S3)."""
     seen, pending = talk.scheduling, talk.pending
-    nodes = _candidates(talk, around, ranked, rules)
+    nodes = _candidates(talk, around, ranked.names(), rules)
     spec: dict[str, Any] = {"potentialNodes": nodes}
     first = seen.spec.attempt == 0 if seen is not None else True
     select = len(pending) == 1 and (
