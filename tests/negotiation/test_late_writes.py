@@ -1,10 +1,12 @@
 """Writes that are carried out after their author has crashed, and notes that outlive one."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from stower.driver import Allocation, Refused
+from stower.framework.events import Observed, WatchType
 from stower.framework.writes import Bind
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.kinds.resource_claim import IMMEDIATE
@@ -102,3 +104,23 @@ def test_a_note_that_was_made_before_a_crash_goes_when_nothing_can_be_taken(mode
     driver.broken = False
     scene.advance(100)
     assert "n1" == scene.node_of("p")
+
+
+def test_a_binding_does_not_conflict_with_what_the_scheduler_said_of_the_pod_itself() -> None:
+    """Its watch of pods is slow: nothing of what it wrote has come back when all is allocated."""
+    scene = Scene("n1", fabric={"n1": 1}, nic={"n1": 1})
+    scheduler, slow = scene.scheduler, []
+    tell = scheduler.tell
+
+    def told(event: Any) -> None:
+        is_pod = isinstance(event, Observed) and isinstance(event.object, Pod)
+        slow.append(event) if is_pod and event.type is WatchType.MODIFIED else tell(event)
+
+    scheduler.tell = told  # type: ignore[method-assign]
+    scene.claim("c", "fabric")
+    scene.claim("d", "nic")
+    scene.pod("p", "c", "d")
+    scene.settle()
+    assert "n1" == scene.node_of("p")
+    assert 3 <= len(slow)
+    assert ["Bind"] == [type(w).__name__ for w in scene.writes if isinstance(w, Bind)]

@@ -838,7 +838,8 @@ def compare(profile: Profile, state: ClusterState, world: World, owner: Raw, *of
 
 Cluster = tuple[World, list[Raw]]
 normal = settings(max_examples=60, deadline=None)
-many = settings(max_examples=2000, deadline=None)
+many = settings(max_examples=2000, deadline=None)  # of each plugin
+some = settings(max_examples=600, deadline=None)
 histories = st.lists(operations(), min_size=8, max_size=60)
 
 
@@ -857,7 +858,7 @@ def test_all_plugins_together_are_as_the_model_says(cluster: Cluster) -> None:
 
 
 @pytest.mark.more
-@many
+@some
 @given(worlds())
 def test_all_plugins_together_more(cluster: Cluster) -> None:
     law(test_all_plugins_together_are_as_the_model_says)(cluster)
@@ -1004,7 +1005,7 @@ def check_reserved(world: World, state: ClusterState, owner: Raw, others: list[R
 
 
 @pytest.mark.more
-@many
+@some
 @given(worlds())
 def test_reserved_volumes_more(cluster: Cluster) -> None:
     law(test_reserved_volumes_are_as_the_model_says)(cluster)
@@ -1125,7 +1126,7 @@ def test_state_answers_as_a_rebuild_from_the_objects(cluster: Cluster, history: 
 
 
 @pytest.mark.more
-@many
+@some
 @given(worlds(), histories)
 def test_state_answers_as_a_rebuild_more(cluster: Cluster, history: list[Any]) -> None:
     law(test_state_answers_as_a_rebuild_from_the_objects)(cluster, history)
