@@ -42,6 +42,7 @@ Key = tuple[str, str]  # "pod", "said" or "claim", and its name
 Label = tuple[str, ...]
 KIND: Final = {Pod: "pod", PodScheduling: "said", ResourceClaim: "claim"}
 NODES_SEEN: Final[Key] = ("nodes", "")
+CONTROLLER: Final = "K"  # of claims
 
 
 class Setup(NamedTuple):
@@ -190,6 +191,7 @@ class _Around:
             op = self._ops.get(name)
             selecting = isinstance(op, Doing) and _selects(op.write)
             selecting |= isinstance(op, Awaiting) and op.selects
+            selecting |= bool(said.spec.selected_node)  # no time passes here
             others.append((self._model.talk(self._cache, pod), selecting))
         return goes_first(talk, others, by_rank)
 
@@ -237,7 +239,8 @@ class Model:
             self._put(world, ("claim", name), self._claim(name, 1))
         for name in self.setup.claims:
             self._put(world, ("pod", name), self._pod(name, 1))
-        for process in (*self.setup.schedulers, *self.setup.devices):
+        keepers = [CONTROLLER] if CONTROLLER in self.setup.stale else []
+        for process in (*self.setup.schedulers, *self.setup.devices, *keepers):
             world.caches[process] = self._all(world, process)
         world.ledgers = {driver: {} for driver in self.setup.devices}
         world.faults = tuple(self.setup.faults)
@@ -278,9 +281,12 @@ class Model:
                 self._deliver(world, process, key)
 
     def _cares(self, process: str, key: Key) -> bool:
-        """A driver does not look at others' claims, nor at nodes."""
+        """A driver does not look at others' claims, nor at nodes; a controller's cache is of
+        pods."""
         if process in self.setup.schedulers:
             return True
+        if process == CONTROLLER:
+            return key[0] == "pod"
         return key != NODES_SEEN and self.setup.drivers.get(key[1], process) == process
 
     def _deliver(self, world: World, process: str, key: Key) -> None:
@@ -383,8 +389,9 @@ class Model:
                     yield ("deliver", process, *key), new
 
     def _controller(self, world: World) -> Iterator[tuple[Label, World]]:
-        """K1 and K3, on what is so."""
-        pods = {obj.metadata.uid for (kind, _), obj in world.server.items() if kind == "pod"}
+        """K1 and K3, on what is so, or (without K1) on what its cache says."""
+        seen = world.server if self._has("K1") else world.caches[CONTROLLER]
+        pods = {obj.metadata.uid for (kind, _), obj in seen.items() if kind == "pod"}
         for key, obj in [*world.server.items()]:
             if key[0] == "said" and obj.owner_uid not in pods:
                 new = world.copy()

@@ -97,6 +97,8 @@ WITHOUT = {
     "D5": (Setup({"p0": ("c0", "c1")}, {"c0": "D0", "c1": "D0"}, {"D0": {"n1": 1}}), CYCLE),
     "D6": (Setup({"p0": ("c0",)}, {"c0": "D0"}, {"D0": {"n1": 1}}, (),
                  ("restart D0", "delete-claim c0")), NOT_TAKEN),
+    "K1": (Setup({"p0": ("c0",)}, {"c0": "D0"}, {"D0": {"n1": 1}}, ("K",),
+                 ("delete-pod p0", "make-pod p0")), NOT_RESERVED),
     "D7": (SMALL["an allocation under way, and the pod deleted"], NOT_TAKEN),
 }  # fmt: skip
 WITHOUT_MORE = {
@@ -106,7 +108,7 @@ WITHOUT_MORE = {
         "p0 is not bound and has c1 for itself",
     ),
 }
-QUICK = ("S2", "S6", "S7r", "S8c", "S8lost", "D4", "D5", "D6", "D7")
+QUICK = ("S2", "S6", "S7r", "S8c", "S8lost", "D4", "D5", "D6", "D7", "K1")
 
 
 @pytest.mark.behaviour("S0.27")
