@@ -134,6 +134,24 @@ class Surprising(Counting):
         return super().allocate(claims, node)
 
 
+@pytest.mark.behaviour("S0.33")
+def test_a_pod_of_high_rank_whose_driver_is_down_does_not_starve_those_that_failed_once() -> None:
+    """They share another driver with it. Its turn ends, however long the driver is waited for."""
+    scene = Scene("n1", "n2", laws=False, nic={"n1": 9, "n2": 9}, disk={"n1": 9, "n2": 9})
+    scene.add_driver(Surprising(FABRIC, {"n1": 9, "n2": 9}))
+    scene.drivers["disk.example.com"].stop()
+    scene.pod("high", own=["nic", "disk"], priority=10)
+    scene.advance(300)
+    said = scene.said("high")
+    assert said is not None
+    assert said.spec.attempt
+    scene.server.put(make_node("n2", taints=[{"key": "old", "effect": "PreferNoSchedule"}]))
+    for i in range(3):
+        scene.pod(f"low{i}", own=["nic", "fabric"])
+    scene.advance(120)
+    assert ["", "n2", "n2", "n2"] == [scene.node_of(n) for n in ("high", "low0", "low1", "low2")]
+
+
 def test_attempts_of_others_are_no_reason_for_one_of_ones_own() -> None:
     """A pod whose selection has failed is tried again and again; one that waits for a driver which
     is down is not."""

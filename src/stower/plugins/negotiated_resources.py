@@ -100,7 +100,7 @@ class NegotiatedResources(Plugin):
         """`drivers`: whether there are any. Where not, nobody is asked, and what cannot be known is
         not waited for with promises and timeouts."""
         self._drivers = drivers
-        self._rules = rules
+        self.rules = rules
         self._binding_timeout_ns = binding_timeout_ns
         self._is_on = is_on
         self._refusals = Refusals()
@@ -230,7 +230,7 @@ class NegotiatedResources(Plugin):
         around = _Around(self, talk, state)
         ranked = _Ranked(found, state)
         state.negotiations.selects(pod.key, False)
-        step = None if fault else next_step(talk, around, ranked, self._rules)
+        step = None if fault else next_step(talk, around, ranked, self.rules)
         if step is None:
             return None
         if not self._drivers:
@@ -312,7 +312,8 @@ class _Around:
         return goes_first(talk, self._others(talk), by_rank)
 
     def _others(self, talk: Talk) -> Iterable[tuple[Talk, bool]]:
-        """Pods without a node that have failed before, and whether they are being selected for."""
+        """Pods without a node that have failed before, and whether it is their turn. It ends when
+        drivers have not allocated for so long: one that is down holds up nobody else's pods."""
         known = self._state.negotiations
         for key in known.again:
             said = known.of(key)
@@ -322,7 +323,16 @@ class _Around:
             other = self._plugin.talk(entry.pod, self._state)
             is_leaving = entry.pod.metadata.deletion_timestamp is not None
             if not (is_leaving or other.missing):
-                yield other, key in known.selecting
+                yield other, key in known.selecting or self._is_new(other)
+
+    def _is_new(self, talk: Talk) -> bool:
+        """Whether a node is selected, and that is no longer ago than drivers usually need."""
+        spec = talk.scheduling.spec if talk.scheduling is not None else None
+        if spec is None or not spec.selected_node:
+            return False
+        state = (spec.selected_node, spec.attempt)
+        since_ns = self._state.negotiations.since_ns(talk.pod.key, "selected", state, self.now_ns)
+        return self.now_ns < since_ns + self._plugin.rules.selection_ns
 
     def since_ns(self, what: str, state: object) -> int:
         known = self._state.negotiations

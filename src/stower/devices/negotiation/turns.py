@@ -17,19 +17,22 @@ def rank(talk: Talk) -> Rank:
 
 def goes_first(talk: Talk, others: Iterable[tuple[Talk, bool]], by_rank: bool) -> str:
     """Which pod goes first, by namespace/name; "" where none does. `others`: pods without a node
-    that have failed before, and whether one was selected for them in a write that was not seen yet.
+    that have failed before, and whether it is their turn: a node was selected for them, be that
+    seen yet or not, and not too long ago.
 
     One that waits for the answer of a driver holds nobody up, however high its rank. `by_rank`:
     whether rank counts at all; it bounds how long one waits, and must not hold others up for ever
     where a pod of high rank cannot go to its node for reasons of its own.
     """
     own, drivers = rank(talk), {*talk.drivers}
-    for other, is_being_selected in others:
+    for other, is_its_turn in others:
         said = other.scheduling
         if said is None or not other.is_ours or drivers.isdisjoint(other.drivers):
             continue
-        if said.spec.selected_node or is_being_selected:
+        if is_its_turn:
             return other.pod.key
+        if said.spec.selected_node:
+            continue
         if by_rank and rank(other) < own and other.pending and not other.silent():
             refused = other.refused_by()
             if any(name not in refused for name in said.spec.potential_nodes or ()):
