@@ -113,6 +113,23 @@ def test_what_is_written_for_a_pod_that_fits_at_once(drivers: int) -> None:
         assert (1, 0, 0) == (done.allocations, done.refusals, done.deallocations)
 
 
+@pytest.mark.parametrize("own", [["fabric"], ["fabric", "nic"]])
+def test_where_none_of_300_will_do_that_is_said_once_and_looked_after_all_the_same(
+    own: list[str],
+) -> None:
+    scene = cluster(300, {}, fabric=[], nic=[*range(300)])
+    scene.pod("p", own=own)
+    scene.advance(120)
+    before, told = rounds(scene), len(scene.events)
+    assert "no node left for default/p-own0 of fabric.example.com" in scene.message("p")
+    scene.advance(300)
+    assert told == len(scene.events)
+    assert before + 5 <= rounds(scene)
+    scene.driver().devices["n0277"] = 1
+    scene.advance(120)
+    assert "n0277" == scene.node_of("p")
+
+
 def test_twenty_pods_for_ten_devices_write_no_more_than_they_need() -> None:
     scene = cluster(30, {}, fabric=[*range(10)], nic=[*range(30)])
     for i in range(20):

@@ -207,7 +207,9 @@ def _unselected(talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules) 
     silent = talk.silent() if "S2" not in rules.without else []
     since_ns = around.since_ns("asked", seen.spec.round)
     due_ns = since_ns + rules.answer_ns
-    if known and (len(pending) == 1 or not silent or around.now_ns >= due_ns):
+    in_vain = _is_in_vain(talk, around, ranked, rules)
+    at_once = len(pending) == 1 and not in_vain
+    if known and (at_once or not silent or around.now_ns >= due_ns):
         turn_ns = around.since_ns("turn", (seen.spec.round, seen.spec.attempt)) + rules.turn_ns
         by_rank = around.now_ns < turn_ns
         in_turn = seen.spec.attempt and "S5" not in rules.without
@@ -222,14 +224,14 @@ def _unselected(talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules) 
         due_ns = _selected_until_ns(talk, around, name, seen.spec.attempt, rules)
         return Step(message, patch_of(seen, patch), name, due_ns)
     if known:
-        return Step(_asks(talk, around, silent, due_ns), None, None, due_ns)
+        is_told = in_vain and around.now_ns < due_ns
+        message = _refused(talk) if is_told else _asks(talk, around, silent, due_ns)
+        return Step(message, None, None, due_ns)
     if len(known) < len(ranked):
-        parts = -(-len(_all_nodes(talk, around, ranked.names())) // rules.nodes_max)
-        rounds = 1 + parts if parts > 1 else 0  # to ask about all, at first
         again_ns = since_ns + rules.refresh_ns
-        if 0 < rounds <= seen.spec.round and around.now_ns < again_ns:
+        if in_vain and around.now_ns < again_ns:
             return Step(_refused(talk), None, None, again_ns)
-        return _asked(talk, around, ranked, rules)
+        return _asked(talk, around, ranked, rules, in_vain)
     allocated = [party.claim for party in talk.parties if party.is_allocated]
     if silent and asked and (not allocated or around.meet(allocated)):
         return Step(_asks(talk, around, silent, due_ns), None, None)
@@ -242,20 +244,34 @@ def _asks(talk: Talk, around: Surroundings, silent: list[Party], due_ns: int) ->
     return f"{WAITS_FOR_INFORMATION}: {named(silent if late else talk.pending)}"
 
 
-def _asked(talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules) -> Step:
+def _is_in_vain(talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules) -> bool:
+    """Whether all nodes were asked about before, more than can be at once: then they are asked
+    about a part at a time, and nothing is promised or told anew until one will do."""
+    seen = talk.scheduling
+    if seen is None or seen.spec.round < 3:
+        return False
+    parts = -(-len(_all_nodes(talk, around, ranked.names())) // rules.nodes_max)
+    return 1 < parts < seen.spec.round
+
+
+def _asked(
+    talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules, in_vain: bool = False
+) -> Step:
     """Ask about nodes (S1), others than those of the last round where there was one; where it is
     about one claim only, its driver may begin with the best at once (S3)."""
     seen, pending = talk.scheduling, talk.pending
     nodes = _candidates(talk, around, ranked.names(), rules)
     spec: dict[str, Any] = {"potentialNodes": nodes}
     first = seen.spec.attempt == 0 if seen is not None else True
-    select = len(pending) == 1 and (
-        first or "S5" in rules.without or not around.goes_first(talk, True)
+    select = (
+        not in_vain
+        and len(pending) == 1
+        and (first or "S5" in rules.without or not around.goes_first(talk, True))
     )
     if select:
         spec["selectedNode"] = nodes[0]
     spec["round"] = seen.spec.round + 1 if seen is not None else 1
-    message = f"{WAITS_FOR_INFORMATION}: {named(pending)}"
+    message = _refused(talk) if in_vain else f"{WAITS_FOR_INFORMATION}: {named(pending)}"
     if select:
         message = f"{WAITS_FOR_ALLOCATION}: {named(pending)} on {nodes[0]}"
     nominate = nodes[0] if select else None
