@@ -91,7 +91,8 @@ class Cluster:
     ) -> None:
         """A claim of the user's own, for one device."""
         notes = {f"stower.dev/{k.replace('_', '-')}": v for k, v in annotations.items()}
-        request = {"name": "device", "exactly": {"deviceClassName": class_name, "count": 1}}
+        exactly = {"deviceClassName": class_name, "allocationMode": "ExactCount", "count": 1}
+        request = {"name": "device", "exactly": exactly}
         self.put(
             ResourceClaim,
             {

@@ -171,22 +171,23 @@ def test_errors_of_the_author_are_logged_and_answered(
     assert 'raise RuntimeError("the shelf is empty")' in caplog.text
 
 
-def test_what_the_server_refuses_is_logged(
+def test_what_the_server_refuses_is_told_and_not_asked_for_again_and_again(
     served: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Wrong(Shelf):
         def allocate(self, claims: Sequence[ResourceClaim], node: str) -> Sequence[Allocation]:
-            return [Allocation([("r", "No pool!", "d")]) for _ in claims]
+            return [Allocation([("r", "pool", "d")], {"no label!": "x"}) for _ in claims]
 
-    waits = threading.Event()
     with caplog.at_level(logging.WARNING), serving(Wrong(), tmp_path / "l", served.kubeconfig):
         add_claims(served, "a")
-        for _ in range(600):
-            if "a write failed: 422" in caplog.text:
-                break
-            waits.wait(0.05)
-    assert "a write failed: 422" in caplog.text
-    assert "status.allocation.devices.results[0].pool" in caplog.text
+        events = until(served, EVENTS, lambda o: len(o) == 2)
+    path = "status.allocation.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].key"
+    assert 2 == caplog.text.count("a write failed: 422")  # the second after a second
+    assert path in caplog.text
+    for event in events.values():
+        assert ("AllocationFailed", "a") == (event["reason"], event["regarding"]["name"])
+        assert event["note"].startswith("the API server refuses a write: ")
+        assert path in event["note"]
 
 
 class Slow(Shelf):

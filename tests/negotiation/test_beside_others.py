@@ -15,7 +15,7 @@ from stower.model.kinds import (
     ResourceClaim,
     StorageClass,
 )
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
 from tests.device_builders import device, device_class, device_slice, request, resource_claim
 from tests.negotiation.scenes import Scene, at_each_step
 
@@ -207,3 +207,13 @@ def test_all_is_there_when_the_pod_is_bound_after_each_restart() -> None:
         patches = [w for w in scene.writes if isinstance(w, PatchObject)]
         assert len(binds) <= 4, step
         assert len(patches) <= 12, step
+
+
+def test_two_volumes_of_one_claim_are_one_to_wait_for() -> None:
+    scene = Scene(laws=False)
+    volumes(scene, "n1")
+    scene.others.append(lambda: provisioned(scene))
+    twice = [{"name": n, "persistentVolumeClaim": {"claimName": "data"}} for n in ("a", "b")]
+    scene.server.put(make_pod("p", volumes=twice))
+    scene.advance(60)
+    assert "n1" == scene.node_of("p")

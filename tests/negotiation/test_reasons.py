@@ -6,7 +6,7 @@ import pytest
 
 from stower.driver import Allocation, Refused
 from stower.model.kinds import DeviceClass, Pod, ResourceClaim, ResourceClass
-from stower.model.kinds.resource_claim import IMMEDIATE
+from stower.model.kinds.resource_claim import ALLOCATION_MODE, IMMEDIATE
 from tests.builders import make_node
 from tests.device_builders import device, device_class, device_slice
 from tests.negotiating import Counting
@@ -191,7 +191,9 @@ def test_whoever_goes_second_goes_as_soon_as_the_first_has_gone() -> None:
         name: said.spec.selected_node for name in ("first", "second") if (said := scene.said(name))
     }
     assert {"first": "n1", "second": ""} == selected
-    assert scene.message("second").endswith("another pod goes first")
+    assert "another pod of fabric.example.com, nic.example.com goes first" == scene.message(
+        "second"
+    )
     scene.delete(Pod, "first")
     scene.settle()
     said = scene.said("second")
@@ -252,6 +254,21 @@ def test_a_claim_of_two_drivers_is_nobodys() -> None:
         "resource claim default/c asks for classes of different drivers: "
         "fabric of fabric.example.com, nic of nic.example.com"
     ) in scene.message("p")
+
+
+def test_nor_is_one_that_is_to_be_allocated_at_once() -> None:
+    scene = Scene("n1", fabric={"n1": 1}, nic={"n1": 1})
+    wants = [
+        {"name": name, "exactly": {"deviceClassName": name, "count": 1}}
+        for name in ("fabric", "nic")
+    ]
+    meta = {"name": "c", "namespace": "default", "uid": "c",
+            "annotations": {ALLOCATION_MODE: IMMEDIATE}}  # fmt: skip
+    scene.put(ResourceClaim, {"metadata": meta, "spec": {"devices": {"requests": wants}}})
+    scene.pod("p", "c")
+    scene.advance(60)
+    assert ([], [], []) == scene.rest()
+    assert "asks for classes of different drivers" in scene.message("p")
 
 
 def test_a_class_that_goes_takes_the_negotiation_with_it() -> None:

@@ -9,7 +9,8 @@ from stower.driver import Allocation
 from stower.framework.writes import PatchObject
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.kinds.resource_claim import IMMEDIATE, RESERVED_FOR_MAX, ConsumerReference
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
+from tests.device_builders import device, device_class, device_slice
 from tests.negotiating import Cluster, Counting
 from tests.negotiation.scenes import Scene
 
@@ -85,7 +86,8 @@ def test_a_claim_has_256_users_and_the_next_one_waits() -> None:
     ((name, other),) = [(a, b) for a, b in ("ab", "ba") if not scene.node_of(a)]
     assert "n1" == scene.node_of(other)
     assert RESERVED_FOR_MAX == len(scene.users("c"))
-    assert "resourceclaim in use" in scene.message(name)
+    why = "resource claim default/c of fabric.example.com is in use by 256 pods"
+    assert why in scene.message(name)
     assert [] == scene.flagged()
     written = len(scene.writes)
     scene.advance(600)
@@ -204,3 +206,33 @@ def test_a_pod_runs_with_a_claim_for_which_nothing_was_allocated() -> None:
         assert allocation is not None
         assert None is allocation.devices.results
         assert cluster.has(name).is_reserved_for("uid-of-default-p")
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("driver", ["fabric", "structured"])
+def test_a_claim_that_two_entries_of_a_pod_name_is_one_claim(devices: int, driver: str) -> None:
+    scene = Scene("n1", laws=driver == "fabric", fabric={"n1": devices})
+    if driver == "structured":
+        scene.server.put(device_class("structured"))
+        scene.server.put(device_slice("n1", device("g1"), device("g2")))
+    scene.claim("c", driver)
+    entries = [{"name": name, "resourceClaimName": "c"} for name in ("a", "b")]
+    scene.server.put(make_pod("p", resourceClaims=entries))
+    scene.pod("q", own=["fabric"])
+    scene.advance(10)
+    assert "n1" == scene.node_of("p")
+    assert ["p"] == scene.users("c")
+    room = devices - (driver == "fabric")
+    assert ("n1" if room else "") == scene.node_of("q")
+
+
+def test_a_claim_on_a_lost_node_is_given_back_though_a_pod_of_another_scheduler_has_it() -> None:
+    """That pod has no node either."""
+    scene = Scene("n1", laws=False)
+    scene.class_of("fabric")
+    scene.claim("c")
+    scene.pod("p", "c")
+    scene.pod("other", "c", schedulerName="other")
+    scene.allocate("c", "lost", "p", "other")
+    scene.settle()
+    assert ["c"] == scene.flagged()

@@ -22,7 +22,6 @@ INT64_MAX: Final = 2**63 - 1
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
-_DRIVER: Final = _SUBDOMAIN.replace("a-z", "A-Za-z")
 _AGE: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 _TOP: Final = {
     "apiVersion": {
@@ -153,11 +152,11 @@ RESOURCE_CLASS: Final = _definition(
         "driver, which is asked node by node, and not by the scheduler.",
         {
             "driverName": _text(
-                "The driver that allocates such claims, a DNS subdomain as vendors have it. It "
+                "The driver that allocates such claims, a DNS subdomain in lower case. It "
                 "cannot be changed.",
                 minLength=1,
                 maxLength=DRIVER_BYTES_MAX,
-                pattern=f"^{_DRIVER}$",
+                pattern=f"^{_SUBDOMAIN}$",
                 **{
                     "x-kubernetes-validations": [_rule("self == oldSelf", "field is immutable")],
                 },

@@ -4,8 +4,18 @@ where. An author writes a `Driver`; everything that goes over the API is the `Co
 Pure, as the engine is; stower.live.driver runs it on an API server.
 """
 
-from stower.driver.author import Allocation, Driver, Refused
+from stower.driver.author import Allocation, Driver, Refused, Wanted, wanted
 from stower.driver.controller import Controller
 from stower.driver.ledger import Entry, Ledger, MemoryLedger
 
-__all__ = ["Allocation", "Controller", "Driver", "Entry", "Ledger", "MemoryLedger", "Refused"]
+__all__ = [
+    "Allocation",
+    "Controller",
+    "Driver",
+    "Entry",
+    "Ledger",
+    "MemoryLedger",
+    "Refused",
+    "Wanted",
+    "wanted",
+]

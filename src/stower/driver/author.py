@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from stower.driver.ledger import Entry
 from stower.model.kinds import Node, Pod, ResourceClaim, ResourceClass
 
@@ -44,6 +46,29 @@ class Allocation(NamedTuple):
         if self.nodes is not None:
             found["nodeSelector"] = {"nodeSelectorTerms": terms}
         return found
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Devices that a claim asks for: under which request an allocation names them, of which class,
+    and how many."""
+
+    request: str
+    class_name: str
+    count: int
+
+
+def wanted(claim: ResourceClaim) -> list[Wanted]:
+    """What a claim asks for, request by request; of alternatives the first. A driver that serves
+    others of them looks at claim.spec.devices.requests itself."""
+    found = []
+    for request in claim.spec.devices.requests or ():
+        one, name = request.exactly, request.name
+        if one is None and request.first_available:
+            one = request.first_available[0]
+            name = f"{request.name}/{one.name}"
+        if one is not None:
+            found.append(Wanted(name, one.device_class_name, one.count or 1))
+    return found
 
 
 class Driver:

@@ -7,7 +7,11 @@ from typing import Any
 import msgspec
 
 from stower.driver.author import Driver, Refused
-from stower.driver.controller import (
+from stower.driver.checks import allocation_fault
+from stower.driver.ledger import Ledger
+from stower.driver.messages import (
+    Adopted,
+    Adopting,
     Event,
     Examination,
     Examined,
@@ -17,9 +21,8 @@ from stower.driver.controller import (
     Taken,
     Taking,
 )
-from stower.driver.ledger import Ledger
 
-Call = Examination | Taking | Freeing
+Call = Examination | Taking | Freeing | Adopting
 
 
 def carry_out(
@@ -41,6 +44,9 @@ def call(
             return _examined(output, driver)
         if isinstance(output, Taking):
             return _taken(output, driver, ledger)
+        if isinstance(output, Adopting):
+            ledger.put(output.entries)
+            return Adopted(output.id)
         driver.deallocate(output.entry)
         ledger.drop([output.entry.uid])
         return Freed(output.id)
@@ -56,6 +62,8 @@ def failure(output: Call, error: BaseException) -> Event:
     text = text or type(error).__name__
     if isinstance(output, Examination):
         return Examined(output.id, error=text)
+    if isinstance(output, Adopting):
+        return Adopted(output.id, text)
     return Taken(output.id, error=text) if isinstance(output, Taking) else Freed(output.id, text)
 
 
@@ -81,6 +89,11 @@ def _taken(output: Taking, driver: Driver, ledger: Ledger) -> Taken:
         raise
     if len(given) != len(output.claims):
         raise ValueError(f"got {len(given)} allocations, want {len(output.claims)}")
+    nodes = getattr(driver, "nodes", {})
+    for claim, allocation in zip(output.claims, given, strict=True):
+        fault = allocation_fault(claim, allocation, output.node, nodes)
+        if fault:
+            raise ValueError(fault)
     entries = [
         msgspec.structs.replace(entry, allocation=allocation.status(driver.name))
         for entry, allocation in zip(output.entries, given, strict=True)

@@ -11,7 +11,20 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from stower.devices.negotiation.claims import driver_of, is_leaving
 from stower.driver.ledger import Entry
+from stower.driver.messages import (
+    Adopted,
+    Adopting,
+    Event,
+    Examination,
+    Examined,
+    Freed,
+    Freeing,
+    Output,
+    Taken,
+    Taking,
+)
 from stower.driver.objects import Key, Objects
 from stower.driver.rules import (
     NOTHING,
@@ -22,11 +35,13 @@ from stower.driver.rules import (
     Take,
     Write,
     abandoned,
+    adopted,
     allocated,
     claim_actions,
+    is_allocated_by,
     pod_actions,
 )
-from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
+from stower.framework.events import Listed, Observed, WatchType, WriteFailed, WriteOk
 from stower.framework.retries import CONFLICT
 from stower.framework.writes import CreateEvent, PatchObject, still
 from stower.model.kinds import ApiObject, Pod, PodScheduling, ResourceClaim, ResourceClass
@@ -42,58 +57,9 @@ PAUSE_NS_MAX: Final = 60 * SECOND_NS
 NOTE_BYTES_MAX: Final = 1024  # of an Event
 COALESCED_NS: Final = SECOND_NS  # after a change of the ledger, before all is asked anew
 REFRESH: Final[tuple[type, str]] = (object, "refresh")
-
-
-class Examination(msgspec.Struct, frozen=True):
-    """Call Driver.unsuitable_nodes; answered by Examined."""
-
-    id: int
-    pod: Pod
-    claims: tuple[ResourceClaim, ...]
-    nodes: tuple[str, ...]
-
-
-class Taking(msgspec.Struct, frozen=True):
-    """Note `entries` in the ledger, call Driver.allocate, note what it gave; answered by Taken."""
-
-    id: int
-    claims: tuple[ResourceClaim, ...]
-    node: str
-    entries: tuple[Entry, ...]
-
-
-class Freeing(msgspec.Struct, frozen=True):
-    """Call Driver.deallocate, forget the entry; answered by Freed."""
-
-    id: int
-    entry: Entry
-
-
-class Examined(msgspec.Struct, frozen=True):
-    """The nodes that will not do, or why that is not known."""
-
-    id: int
-    refused: frozenset[str] = NOTHING
-    error: str = ""
-
-
-class Taken(msgspec.Struct, frozen=True):
-    """The entries as they are in the ledger now, or why nothing was taken."""
-
-    id: int
-    entries: tuple[Entry, ...] = ()
-    error: str = ""
-
-
-class Freed(msgspec.Struct, frozen=True):
-    """It was given back, or why not."""
-
-    id: int
-    error: str = ""
-
-
-Event = Observed | Listed | WriteOk | WriteFailed | Tick | Examined | Taken | Freed
-Output = PatchObject | CreateEvent | Examination | Taking | Freeing
+ADOPT: Final[tuple[type, str]] = (object, "adopt")
+# What another try may cure, or what is gone.
+NOT_FOR_GOOD: Final = (404, 429)
 
 
 class _Work:
@@ -155,11 +121,13 @@ class Controller:
         self._awaited: dict[Key, tuple[str, int]] = {}  # versions that have to be seen, until when
         self._timers: list[tuple[int, int, Key]] = []
         self._tries: dict[Key, int] = {}
+        self._paused: dict[Key, int] = {}  # until when: what was done last has failed
+        self._adopting: Adopting | None = None
         self._turn = 0
         # What the driver said of nodes, by pod: of all that it is asked about, or of the selected.
         self._examined: dict[tuple[str, bool], _Known] = {}
         self._asking: dict[tuple[str, bool], int] = {}
-        self._asked: dict[int, tuple[_Known, tuple[str, bool]]] = {}
+        self._asked: dict[int, tuple[_Known, tuple[str, bool], tuple[ResourceClaim, ...]]] = {}
         self._serial = 0  # grows with the ledger's changes
         self._valid = 0  # since when what was said can be used
         self._refresh_ns = 1 << 62  # when all is asked anew
@@ -173,7 +141,7 @@ class Controller:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is under way."""
-        return not (self._work or self._asked or self._due)
+        return not (self._work or self._asked or self._due or self._adopting)
 
     def step(self, event: Event, now_ns: int) -> list[Output]:
         """Take in one event; what is to be done now."""
@@ -189,6 +157,8 @@ class Controller:
             self._was_taken(event)
         elif isinstance(event, Freed):
             self._was_freed(event)
+        elif isinstance(event, Adopted):
+            self._were_adopted(event)
         elif isinstance(event, WriteOk | WriteFailed):
             self._answered(event)
         self._wake()
@@ -205,11 +175,40 @@ class Controller:
         for obj in event.objects:
             if isinstance(obj, VIEWS):
                 self._observed(obj, False)
-        if not self._is_listed:
-            self._is_listed = True
-            self._changed()
+        if not self._is_listed and self._adopting is None:
+            self._adopt()
         for entry in self._entries.values():
             self._due[ResourceClaim, f"{entry.namespace}/{entry.name}"] = None
+
+    def _adopt(self) -> None:
+        """Claims that were allocated by a driver of this name, of which the ledger knows nothing:
+        it was lost, or the last process ended before it could clear them. Devices of theirs are
+        nobody else's, and are given back as any others, before anything is taken."""
+        found = [
+            adopted(claim)
+            for claim in self._objects.claims()
+            if claim.metadata.uid not in self._entries
+            and is_allocated_by(claim, self.driver, self.seen.classes)
+        ]
+        if found:
+            self._next_id += 1
+            self._adopting = Adopting(self._next_id - 1, tuple(found))
+            self._out.append(self._adopting)
+        else:
+            self._is_listed = True
+            self._changed()
+
+    def _were_adopted(self, event: Adopted) -> None:
+        adopting, self._adopting = self._adopting, None
+        if event.error:
+            self.counts.errors += 1
+            self._again(ADOPT, PAUSE_NS)
+            return
+        for entry in adopting.entries if adopting is not None else ():
+            self._noted(entry)
+        self._is_listed = True
+        self._changed()
+        self._all_due()
 
     def _observed(self, obj: ApiObject, gone: bool) -> None:
         key = (type(obj), obj.metadata.key)
@@ -252,7 +251,7 @@ class Controller:
         while self._due:
             key = next(iter(self._due))
             del self._due[key]
-            if key in self._busy or self._is_awaited(key):
+            if key in self._busy or self._is_awaited(key) or self._is_paused(key):
                 continue  # it is looked at again when that is over
             view, name = key
             if view is ResourceClaim:
@@ -274,7 +273,7 @@ class Controller:
         lost: list[Action] = [
             free for free in abandoned(self.seen, self._entries_of(name)) if free not in found
         ]
-        return found or lost
+        return lost or found
 
     def _entries_of(self, name: str) -> dict[str, Entry]:
         """Of claims that have or had the name."""
@@ -293,6 +292,20 @@ class Controller:
         if key in self._awaited:
             return True
         return key[0] is Pod and (PodScheduling, key[1]) in self._awaited
+
+    def _is_paused(self, key: Key) -> bool:
+        """Whether what was done last has failed a moment ago."""
+        until_ns = self._paused.get(key)
+        if until_ns is not None and until_ns <= self._now_ns:
+            del self._paused[key]
+        return key in self._paused
+
+    def _failed_once_more(self, key: Key) -> None:
+        """Nothing is done about it for a while, which grows."""
+        tries = self._tries[key] = self._tries.get(key, 0) + 1
+        pause_ns = min(PAUSE_NS << min(tries - 1, 10), PAUSE_NS_MAX)
+        self._paused[key] = self._now_ns + pause_ns
+        self._again(key, pause_ns)
 
     def _begin(self, key: Key, actions: Sequence[Action]) -> None:
         if not actions:
@@ -376,6 +389,7 @@ class Controller:
             work.failed = True
             work.take = None
             self.counts.errors += 1
+            self._tell_refusal(work, event)
         elif work.take is not None:
             self._take(work, work.take)  # it was seen that the selection stands
         elif event.resource_version:
@@ -433,8 +447,7 @@ class Controller:
                 del self._busy[key]
         first = work.keys[0]
         if work.failed:
-            tries = self._tries[first] = self._tries.get(first, 0) + 1
-            self._again(first, min(PAUSE_NS << min(tries - 1, 10), PAUSE_NS_MAX))
+            self._failed_once_more(first)
         else:
             self._tries.pop(first, None)
             self._due[first] = None
@@ -445,6 +458,18 @@ class Controller:
             elif view is ResourceClaim and (view, name) != first:
                 self._due[view, name] = None
                 self._due.update(((Pod, pod), None) for pod in self._objects.pods_of(name))
+
+    def _tell_refusal(self, work: _Work, event: WriteFailed) -> None:
+        """Of a write that the API server will not have, on the claims that it was for."""
+        if not 400 <= event.code < 500 or event.code in NOT_FOR_GOOD:
+            return
+        names = [name for view, name in work.keys if view is ResourceClaim]
+        pod = self._objects.pod(work.keys[0][1]) if not names else None
+        for name in names or (claim_keys(pod) if pod is not None else ()):
+            claim = self._objects.claim(name)
+            if claim is not None and driver_of(claim, self.seen.classes) == self.driver:
+                what = "DeallocationFailed" if is_leaving(claim) else "AllocationFailed"
+                self._tell(claim, what, f"the API server refuses a write: {event.message}")
 
     def _tell(self, claim: ResourceClaim, reason: str, note: str) -> None:
         meta, id = claim.metadata, self._next_id
@@ -469,6 +494,9 @@ class Controller:
             if key == REFRESH:
                 if self._refresh_ns <= self._now_ns:
                     self._refresh()
+                continue
+            if key == ADOPT:
+                self._adopt()
                 continue
             _, due_ns = self._awaited.get(key, ("", self._now_ns + 1))
             if due_ns <= self._now_ns:
@@ -537,7 +565,8 @@ class Controller:
             id = self._next_id
             self._next_id = id + 1
             self._asking[key] = id
-            self._asked[id] = _Known(what, frozenset(nodes), NOTHING, self._serial), key
+            known = _Known(what, frozenset(nodes), NOTHING, self._serial)
+            self._asked[id] = known, key, tuple(claims)
             self._out.append(Examination(id, pod, tuple(claims), tuple(nodes)))
 
     def _failed_for(self, pod_key: str) -> frozenset[str]:
@@ -549,13 +578,16 @@ class Controller:
         return frozenset(node for node, until_ns in failed.items() if until_ns > self._now_ns)
 
     def _was_examined(self, event: Examined) -> None:
-        known, key = self._asked.pop(event.id)
+        known, key, claims = self._asked.pop(event.id)
         del self._asking[key]
         pod_key = (Pod, key[0])
         if event.error:
             self.counts.errors += 1
-            self._again(pod_key, PAUSE_NS)
+            self._failed_once_more(pod_key)
+            for claim in claims:
+                self._tell(claim, "AllocationFailed", f"cannot say where: {event.error}")
             return
+        self._tries.pop(pod_key, None)
         if self._objects.pod(key[0]) is None:
             return
         self._examined[key] = known = known._replace(refused=event.refused)

@@ -52,6 +52,10 @@ class Objects:
         found = self.by_key.get((ResourceClaim, key))
         return found if isinstance(found, ResourceClaim) else None
 
+    def claims(self) -> list[ResourceClaim]:
+        """All of them."""
+        return [obj for obj in self.by_key.values() if isinstance(obj, ResourceClaim)]
+
     def scheduling(self, key: str) -> PodScheduling | None:
         found = self.by_key.get((PodScheduling, key))
         return found if isinstance(found, PodScheduling) else None

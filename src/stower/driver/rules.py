@@ -18,6 +18,7 @@ from stower.devices.negotiation.claims import (
     flag_of,
     is_delayed,
     is_leaving,
+    terms_fault,
 )
 from stower.driver.ledger import Entry
 from stower.framework.writes import PatchObject, patch_of
@@ -28,7 +29,7 @@ from stower.model.kinds.resource_claim import (
     RESERVED_FOR_MAX,
     ConsumerReference,
 )
-from stower.state.devices import claim_refs
+from stower.state.devices import claims_once
 
 NOTHING: Final[frozenset[str]] = frozenset()
 
@@ -89,7 +90,7 @@ class Rules(NamedTuple):
 def talk_of(seen: Seen, driver: str, pod: Pod) -> Talk:
     """The pod's negotiation, as far as it is about this driver's claims."""
     parties = []
-    for ref in claim_refs(pod):
+    for ref in claims_once(pod):
         claim = seen.claim(f"{pod.metadata.namespace}/{ref.name}")
         if claim is not None and driver_of(claim, seen.classes) == driver:
             parties.append(Party(ref.entry, driver, claim))
@@ -234,14 +235,16 @@ def claim_actions(
     claim = seen.claim(claim_key)
     entry = ledger.get(claim.metadata.uid) if claim is not None else None
     if claim is None or driver_of(claim, seen.classes) != driver:
-        # Ours no more, without our finalizer: nothing that we may have sent can land.
-        return [Free(entry)] if entry is not None else []
+        # Ours no more, without our finalizer: nothing that we may have sent can land. What has
+        # landed is in use, whoever took the finalizer away.
+        is_given = claim is not None and claim.status.allocation is not None
+        return [Free(entry)] if entry is not None and not is_given else []
     if is_leaving(claim):
         return _deallocation(claim, driver, entry)
     if claim.status.allocation is not None:
         return []
     if not is_delayed(claim):
-        return _immediate(claim, driver, rules)
+        return [] if terms_fault(claim, seen.classes) else _immediate(claim, driver, rules)
     if entry is None or _is_wanted(seen, driver, claim, entry):
         return []
     # Taken for a selection that is no more (D7): once the finalizer is gone, no allocation that is
@@ -290,6 +293,23 @@ def _immediate(claim: ResourceClaim, driver: str, rules: Rules) -> list[Action]:
     if not _is_protected(claim, driver):
         return [Write(_protected(claim, driver))]
     return [Take((claim,), "")]
+
+
+def is_allocated_by(
+    claim: ResourceClaim, driver: str, classes: Mapping[str, ResourceClass]
+) -> bool:
+    """Whether the claim has devices of the driver's."""
+    is_own = driver_of(claim, classes) == driver and _is_protected(claim, driver)
+    return is_own and claim.status.allocation is not None
+
+
+def adopted(claim: ResourceClaim) -> Entry:
+    """The entry of an allocated claim, as the API knows of it."""
+    meta, allocation = claim.metadata, msgspec.to_builtins(claim.status.allocation)
+    terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
+    fields = [one for term in terms for one in term.get("matchFields") or ()]
+    node = fields[0]["values"][0] if len(fields) == 1 else ""
+    return Entry(meta.uid, meta.namespace, meta.name, node, allocation)
 
 
 def abandoned(seen: Seen, ledger: Mapping[str, Entry]) -> list[Free]:

@@ -205,9 +205,10 @@ class PreBinding:
         waiting = self._waiting.pop(uid, None)
         for _, part in waiting.parts if waiting is not None else ():
             for key in part.awaits:
-                self._by_object[key].pop(uid, None)
-                if not self._by_object[key]:
-                    del self._by_object[key]
+                pods = self._by_object.get(key, {})
+                pods.pop(uid, None)
+                if not pods:
+                    self._by_object.pop(key, None)
         return waiting
 
     def _is_waiting(self, waiting: Waiting) -> bool:

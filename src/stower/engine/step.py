@@ -178,6 +178,7 @@ class Engine:
                 self._node_gone(self.state.names[row])
         self.state.related.clear()
         self.state.budgets.clear()
+        self.state.strangers.clear()
         each(event.objects, SELECTING, self.state.related.put)
         each(event.objects, PodDisruptionBudget, self.state.budgets.put)
         self._stores.listed(event.objects, self.now_ns)
@@ -264,6 +265,7 @@ class Engine:
 
     def _pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
+        self.state.strangers.pop(uid, None)
         known = self.state.uid_by_key.get(pod.key, uid)
         if known != uid:
             self._pod_deleted(known)  # another pod has its name now
@@ -286,6 +288,7 @@ class Engine:
     def _new_pod(self, pod: Pod) -> None:
         profile = self.profiles.get(pod.spec.scheduler_name)
         if profile is None:
+            self.state.strangers[pod.metadata.uid] = None
             return
         entry = self.state.add_pending(pod)
         if pod.status.nominated_node_name:
@@ -367,6 +370,7 @@ class Engine:
             del self._gone[next(iter(self._gone))]
 
     def _pod_gone(self, uid: str) -> None:
+        self.state.strangers.pop(uid, None)
         entry = self.state.pods.get(uid)
         if entry is None:
             return

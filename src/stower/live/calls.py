@@ -10,12 +10,17 @@ from typing import Final, NamedTuple
 
 from stower.driver import Driver, Entry, Ledger
 from stower.driver.carry import Call, call, failure
-from stower.driver.controller import Event, Examination, Freeing, Taking
+from stower.driver.messages import Adopting, Event, Examination, Freeing, Taking
 from stower.model.kinds import Node, ResourceClass
 
 log = logging.getLogger(__name__)
 
-NAMES: Final = {Examination: "unsuitable_nodes", Taking: "allocate", Freeing: "deallocate"}
+NAMES: Final = {
+    Examination: "unsuitable_nodes",
+    Taking: "allocate",
+    Freeing: "deallocate",
+    Adopting: "adopt",
+}
 
 
 class Around(NamedTuple):
@@ -110,7 +115,7 @@ class Calls:
         return Called(name, answer, self._entries(output), took_s)
 
     def _entries(self, output: Call) -> dict[str, Entry | None]:
-        if isinstance(output, Taking):
+        if isinstance(output, Taking | Adopting):
             return {entry.uid: self._ledger.entries.get(entry.uid) for entry in output.entries}
         if isinstance(output, Freeing):
             return {output.entry.uid: self._ledger.entries.get(output.entry.uid)}

@@ -28,7 +28,8 @@ import msgspec
 from stower.devices.negotiation.claims import driver_of, is_pending
 from stower.driver import Controller, Driver, Ledger
 from stower.driver.carry import Call
-from stower.driver.controller import VIEWS, Event
+from stower.driver.controller import VIEWS
+from stower.driver.messages import Adopting, Event
 from stower.framework.events import Listed, Observed, Tick, WriteFailed, WriteOk
 from stower.framework.retries import CONFLICT
 from stower.framework.writes import ApiWrite
@@ -214,6 +215,9 @@ class DriverShell:
             event = event.answer
         writes: list[ApiWrite] = []
         for output in self.controller.step(event, self._clock.now_ns()):
+            if isinstance(output, Adopting):
+                count = len(output.entries)
+                log.warning("%d allocated claims have no entry in the ledger: made anew", count)
             if isinstance(output, Call):
                 self.calls.send(output, self._surroundings())
             else:

@@ -67,7 +67,7 @@ from stower.plugins.node_allocatable import (
 from stower.plugins.share_ids import share_ids
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
-from stower.state.devices import claim_refs
+from stower.state.devices import claim_refs, claims_once
 from stower.state.shapes import Shape
 
 # Codes, in the order in which one is told before another.
@@ -198,7 +198,7 @@ class DynamicResources(Plugin):
         """The pod's claims as the API has them, or why it cannot have them."""
         found = []
         namespace = pod.metadata.namespace
-        for ref in claim_refs(pod):
+        for ref in claims_once(pod):
             if ref.name is None:
                 return f'pod "{pod.key}": ResourceClaim not created yet'
             if not ref.name:

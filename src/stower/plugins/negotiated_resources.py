@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stower.devices.negotiation.binding import FULL, NegotiatedBinding, Turns
+from stower.devices.negotiation.binding import NegotiatedBinding, Turns, full
 from stower.devices.negotiation.claims import (
     Party,
     Talk,
@@ -46,19 +46,12 @@ from stower.model.kinds.resource_claim import RESERVED_FOR_MAX
 from stower.model.selectors import NodeSelector
 from stower.model.times import SECOND_NS, duration_ns
 from stower.plugins.node_affinity import match_term
-from stower.plugins.node_allocatable import FIRST_CODE, Refusals
+from stower.plugins.node_allocatable import Refusals
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
-from stower.state.devices import claim_refs
+from stower.state.devices import claim_refs, claims_once
 from stower.state.shapes import Shape
 
-# Codes; beyond them, one for each claim that a driver refuses.
-UNSUITABLE: Final = 1
-ELSEWHERE: Final = 2
-TEXTS: Final = {
-    UNSUITABLE: "node(s) excluded by the resource class",
-    ELSEWHERE: "resourceclaim not available on the node",
-}
 ALONE: Final = "drivers are not simulated"
 
 # A label whose values are shared by so many nodes each tells sorts of nodes apart.
@@ -138,7 +131,7 @@ class NegotiatedResources(Plugin):
     def talk(self, pod: Pod, state: ClusterState) -> Talk:
         """The pod's negotiation, as the API has it."""
         classes, parties, missing = state.negotiations.classes, [], False
-        for ref in claim_refs(pod):
+        for ref in claims_once(pod):
             claim = state.devices.seen_claim(f"{pod.metadata.namespace}/{ref.name}")
             missing |= claim is None and ref.name != ""
             driver = driver_of(claim, classes) if claim is not None else ""
@@ -160,7 +153,7 @@ class NegotiatedResources(Plugin):
             users = party.claim.status.reserved_for or ()
             is_full = len(users) >= RESERVED_FOR_MAX
             if is_full and not party.claim.is_reserved_for(pod.metadata.uid):
-                return Rejection((FULL,))
+                return Rejection((full(party),))
             fault = (
                 "" if party.is_allocated else terms_fault(party.claim, state.negotiations.classes)
             )
@@ -180,9 +173,11 @@ class NegotiatedResources(Plugin):
         codes = np.zeros(limit, np.int64)
         for party in talk.parties:
             if party.is_allocated:
-                codes[~_reached(party.claim, state)] = ELSEWHERE
-        for selector in self._suitable(talk, state):
-            codes[~_matched(selector, state)] = UNSUITABLE
+                why = f"node(s) that {party.key} of {party.driver} does not reach"
+                codes[~_reached(party.claim, state)] = self._refusals.code_of(Rejection((why,)))
+        for name, selector in self._suitable(talk, state):
+            why = f"node(s) excluded by resource class {name}"
+            codes[~_matched(selector, state)] = self._refusals.code_of(Rejection((why,)))
         for name, party in talk.refused_by().items():
             row = state.row_of(name)
             if 0 <= row < limit:
@@ -190,17 +185,17 @@ class NegotiatedResources(Plugin):
                 codes[row] = self._refusals.code_of(Rejection((why,)))
         return codes
 
-    def _suitable(self, talk: Talk, state: ClusterState) -> Iterable[NodeSelector]:
+    def _suitable(self, talk: Talk, state: ClusterState) -> Iterable[tuple[str, NodeSelector]]:
         """What classes say of nodes, for claims that are not allocated yet."""
         for party in talk.pending:
             for name in class_names(party.claim):
                 found = state.negotiations.classes.get(name)
                 if found is not None and found.suitable_nodes is not None:
-                    yield found.suitable_nodes
+                    yield name, found.suitable_nodes
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """Nobody's eviction makes a driver change its mind, as far as we know."""
-        return self._refusals.of(code) if code >= FIRST_CODE else Rejection((TEXTS[code],))
+        return self._refusals.of(code)
 
     def dry_runs(self, pod: Pod, shape: Shape, state: ClusterState) -> DryRun | None:  # type: ignore[override]
         """Whoever leaves, negotiated devices stay where they are."""
@@ -306,7 +301,9 @@ class _Around:
 
     def is_unbound(self, uid: str) -> bool:
         entry = self._state.pods.get(uid)
-        return entry is not None and (entry.row < 0 or entry.assumed)
+        if entry is None:
+            return uid in self._state.strangers
+        return entry.row < 0 or entry.assumed
 
     def goes_first(self, talk: Talk, by_rank: bool) -> str:
         return goes_first(talk, self._others(talk), by_rank)

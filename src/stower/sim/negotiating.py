@@ -11,15 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stower.driver import Allocation, Controller, Driver, Entry, MemoryLedger, Refused
-from stower.driver.carry import call
-from stower.driver.controller import (
-    VIEWS,
-    Event,
-    Examination,
-    Freeing,
-    Output,
-    Taking,
-)
+from stower.driver.carry import Call, call
+from stower.driver.controller import VIEWS
+from stower.driver.messages import Event, Examination, Output
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.retries import TRIES, is_curable, pause_seconds
 from stower.framework.writes import PatchObject
@@ -156,14 +150,14 @@ class DriverProcess:
         self._sleep()
 
     def _carry_out(self, output: Output) -> None:
-        if isinstance(output, Examination | Taking | Freeing):
+        if isinstance(output, Call):
             within = EXAMINATION_NS if isinstance(output, Examination) else CALL_NS
             life = self.lives
             self._agenda.after(self._chance.randint(*within), lambda: self._called(output, life))
         elif isinstance(output, PatchObject):
             self._write(output, 0, self.lives)
 
-    def _called(self, output: Examination | Taking | Freeing, life: int) -> None:
+    def _called(self, output: Call, life: int) -> None:
         """What was begun by a process that has crashed since may have been carried out."""
         if life != self.lives and self._chance.random() < 0.5:
             return

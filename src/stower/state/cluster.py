@@ -125,6 +125,7 @@ class ClusterState:
         self.pods: dict[str, PodEntry] = {}
         self.table = PodTable()
         self.uid_by_key: dict[str, str] = {}
+        self.strangers: dict[str, None] = {}  # pods without a node that others schedule, by uid
         # The last pods that were new, oldest first, and how many there were in all; they may be
         # gone by now. Not undone with a trial: those that came in one are gone.
         self.arrived: deque[PodEntry] = deque(maxlen=ARRIVED_MAX)

@@ -65,6 +65,14 @@ def claim_refs(pod: Pod) -> Iterator[ClaimRef]:
     return _claim_refs(pod.spec.resource_claims, pod.status.resource_claim_statuses)
 
 
+def claims_once(pod: Pod) -> list[ClaimRef]:
+    """The same, but each claim under the first entry that names it only."""
+    found: dict[str, ClaimRef] = {}
+    for ref in claim_refs(pod):
+        found.setdefault(ref.name or f"/{ref.entry}", ref)
+    return [*found.values()]
+
+
 def group_claim_refs(group: PodGroup) -> Iterator[ClaimRef]:
     """The same of a group of pods (resourceclaim.NameFromPodGroup)."""
     return _claim_refs(group.spec.resource_claims, group.status.resource_claim_statuses)

@@ -40,7 +40,8 @@ def class_faults(**fields: Any) -> Faults:
 
 
 def test_class_names_a_driver() -> None:
-    assert set() == class_faults() == class_faults(driverName="GPU.Example.com")
+    assert set() == class_faults()
+    assert {("driverName", "Invalid")} == class_faults(driverName="GPU.Example.com")
     assert {("driverName", "Required")} == class_faults(driverName="")
     assert {("driverName", "Required")} == class_faults(driverName=None)
     assert {("driverName", "Invalid")} == class_faults(driverName="a_b")

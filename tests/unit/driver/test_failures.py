@@ -7,8 +7,9 @@ import pytest
 
 from stower.driver import Allocation, Entry, Refused
 from stower.driver.carry import call
-from stower.driver.controller import Controller, Freed, Freeing, Taking
+from stower.driver.controller import Controller
 from stower.driver.ledger import MemoryLedger
+from stower.driver.messages import Freed, Freeing, Taking
 from stower.framework.events import Listed, WriteFailed, WriteOk
 from stower.framework.writes import CreateEvent
 from stower.model.kinds import ResourceClaim

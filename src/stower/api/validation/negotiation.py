@@ -36,6 +36,7 @@ from stower.model.kinds.resource_claim import (
 
 REASON_BYTES_MAX: Final = 256
 ONLY_UP: Final = "must not be decremented"
+LOWER: Final = "must be lower case, as the driver's finalizer on claims begins with it"
 OWNERS: Final = "metadata.ownerReferences"
 EPHEMERAL: Final = "claims that are made for a pod must wait for their first consumer"
 
@@ -45,7 +46,10 @@ EPHEMERAL: Final = "claims that are made for a pod must wait for their first con
 
 def resource_class(item: Object) -> Iterator[FieldError]:
     """A class: who allocates, where, and with what."""
-    yield from common.driver("driverName", item.get("driverName", ""))
+    name = item.get("driverName", "")
+    yield from common.driver("driverName", name)
+    if name != name.lower():
+        yield invalid("driverName", name, LOWER)
     if "parameters" in item:
         limit = common.PARAMETERS_BYTES_MAX
         yield from common.raw("parameters", item["parameters"], limit)

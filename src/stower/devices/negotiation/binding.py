@@ -25,7 +25,11 @@ NEWS_NS: Final = 3 * SECOND_NS
 CONFLICTS_MAX: Final = 20
 RENEWALS_MAX: Final = 5
 TURNS_MAX: Final = 10_000  # from here on, those that are over are forgotten
-FULL: Final = "resourceclaim in use"
+
+
+def full(party: Party) -> str:
+    """Why nobody else can have the claim."""
+    return f"resource claim {party.key} of {party.driver} is in use by {RESERVED_FOR_MAX} pods"
 
 
 def reserved(claim: ResourceClaim, pod: Pod) -> PatchObject:
@@ -175,7 +179,7 @@ class NegotiatedBinding:
         fault = unusable(party, claim, claim is not None and self._reaches(claim))
         if claim is None or fault or claim.is_reserved_for(self._talk.pod.metadata.uid):
             return fault
-        return FULL if len(claim.status.reserved_for or ()) >= RESERVED_FOR_MAX else ""
+        return full(party) if len(claim.status.reserved_for or ()) >= RESERVED_FOR_MAX else ""
 
     def fault(self, state: ClusterState) -> str:
         """Why the pod cannot have its claims after all."""
