@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from stower.driver import Allocation, Driver, Entry, Refused
+from stower.driver import Allocation, Driver, Entry, Refused, wanted
 from stower.live.driver import serve
 from stower.model.kinds import Pod, ResourceClaim
 
@@ -15,7 +15,8 @@ LABEL = "rack"  # of nodes
 
 
 class Fabric(Driver):
-    """A file stands for the fabric: what each rack has, and by claim uid what is attached where."""
+    """A file stands for the fabric: what each rack has, and what is attached where, for which
+    claim."""
 
     name = "fabric.example.com"
 
@@ -41,8 +42,13 @@ class Fabric(Driver):
         labels = self.nodes[node].metadata.labels if node in self.nodes else None
         return (labels or {}).get(LABEL, "")
 
+    def slots(self, claim: ResourceClaim) -> dict[str, str]:
+        """One for each accelerator of the claim, and its request."""
+        requests = [want.request for want in wanted(claim) for _ in range(want.count)]
+        return {f"{claim.metadata.uid}/{i}": request for i, request in enumerate(requests)}
+
     def missing(self, claims: Sequence[ResourceClaim]) -> list[str]:
-        return [c.metadata.uid for c in claims if c.metadata.uid not in self.attached]
+        return [s for claim in claims for s in self.slots(claim) if s not in self.attached]
 
     def unsuitable_nodes(
         self, pod: Pod, claims: Sequence[ResourceClaim], nodes: Sequence[str]
@@ -56,19 +62,21 @@ class Fabric(Driver):
         free = self.free(rack)
         if len(free) < len(missing):
             raise Refused(f"{len(free)} accelerators left in rack {rack!r}, want {len(missing)}")
-        for uid, device in zip(missing, free):
+        for slot, device in zip(missing, free):
             time.sleep(self.attach_seconds)
-            self.attached[uid] = (rack, device)
+            self.attached[slot] = (rack, device)
             self.keep()
         for claim in claims:
-            where, device = self.attached[claim.metadata.uid]
-            request = (claim.spec.devices.requests or ())[0].name
-            found.append(Allocation([(request, where, device)], {LABEL: where}))
+            slots = self.slots(claim)
+            where = self.attached[next(iter(slots))][0]
+            devices = [(request, *self.attached[slot]) for slot, request in slots.items()]
+            found.append(Allocation(devices, {LABEL: where}))
         return found
 
     def deallocate(self, claim: Entry) -> None:
-        if self.attached.pop(claim.uid, None):
-            self.keep()
+        for slot in [slot for slot in self.attached if slot.startswith(f"{claim.uid}/")]:
+            del self.attached[slot]
+        self.keep()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterable, Sequence
 
-from stower.driver import Allocation, Driver, Entry, Refused
+from stower.driver import Allocation, Driver, Entry, Refused, wanted
 from stower.live.driver import serve
 from stower.model.kinds import Pod, ResourceClaim
 
@@ -15,21 +15,21 @@ class Licences(Driver):
     name = "licences.example.com"
 
     def seats(self, claims: Sequence[ResourceClaim]) -> list[Allocation]:
-        """A seat for each claim, the one that it has or a free one; fewer, where none is left."""
+        """For each claim the seats that it has, or free ones, as long as there are some."""
         used = {(pool, seat) for e in self.taken.values() for _, pool, seat in e.devices}
         found = []
         for claim in claims:
             entry = self.taken.get(claim.metadata.uid)
-            if entry is not None and entry.devices:
-                found.append(Allocation(entry.devices))
-                continue
-            request = (claim.spec.devices.requests or ())[0]
-            product = request.exactly.device_class_name if request.exactly else ""
-            count = (self.classes[product].parameters or {})["seats"]
-            free = [s for n in range(count) if (product, s := f"seat-{n}") not in used]
-            if free:
-                used.add((product, free[0]))
-                found.append(Allocation([(request.name, product, free[0])]))
+            given = list(entry.devices) if entry is not None else []
+            for want in () if given else wanted(claim):
+                product = want.class_name
+                count = (self.classes[product].parameters or {}).get("seats", 0)
+                free = [s for n in range(count) if (product, s := f"seat-{n}") not in used]
+                if len(free) < want.count:
+                    return found
+                used.update((product, seat) for seat in free[: want.count])
+                given += [(want.request, product, seat) for seat in free[: want.count]]
+            found.append(Allocation(given))
         return found
 
     def unsuitable_nodes(

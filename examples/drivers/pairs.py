@@ -5,10 +5,9 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from stower.driver import Allocation, Driver, Entry, Refused
+from stower.driver import Allocation, Driver, Entry, Refused, claim_keys, wanted
 from stower.live.driver import serve
 from stower.model.kinds import Pod, ResourceClaim
-from stower.state.devices import claim_keys
 
 Switches = dict[str, dict[str, dict[str, int]]]  # by node and switch: how many of which kind
 
@@ -23,7 +22,7 @@ class Pairs(Driver):
         self.beside: dict[str, set[str]] = {}  # by claim: where its pod has devices already
 
     def place(self, claims: Sequence[ResourceClaim], node: str) -> list[Allocation]:
-        """One device for each claim, all on one switch, beside those that the pod has; or none."""
+        """Devices for all claims, all on one switch, beside those that the pod has; or none."""
         used = {(pool, device) for e in self.taken.values() for _, pool, device in e.devices}
         beside = set().union(*(self.beside.get(c.metadata.uid, ()) for c in claims))
         for switch, kinds in self.switches.get(node, {}).items():
@@ -32,14 +31,14 @@ class Pairs(Driver):
             free = {(k, n) for k, n in free if (pool, f"{k}-{n}") not in used}
             for claim in claims if beside <= {pool} else ():
                 entry = self.taken.get(claim.metadata.uid)
-                request = (claim.spec.devices.requests or ())[0]
-                kind = request.exactly.device_class_name.split(".")[0] if request.exactly else ""
-                number = min((n for k, n in free if k == kind), default=None)
-                if entry is not None and entry.devices:
-                    found.append(Allocation(entry.devices, [node]))
-                elif number is not None:
-                    free.remove((kind, number))
-                    found.append(Allocation([(request.name, pool, f"{kind}-{number}")], [node]))
+                given, wants = list(entry.devices) if entry is not None else [], wanted(claim)
+                for want in () if given else wants:
+                    kind = want.class_name.split(".")[0]
+                    chosen = sorted(one for one in free if one[0] == kind)[: want.count]
+                    free.difference_update(chosen)
+                    given += [(want.request, pool, f"{k}-{n}") for k, n in chosen]
+                if len(given) == sum(want.count for want in wants):
+                    found.append(Allocation(given, [node]))
             if len(found) == len(claims):
                 return found
         return []

@@ -23,8 +23,8 @@ from stower.driver.messages import Freed, Freeing, Taken, Taking  # noqa: E402
 from stower.model.kinds import Node, Pod, ResourceClaim, ResourceClass  # noqa: E402
 
 
-def claim(name: str, device_class: str) -> ResourceClaim:
-    request = {"name": "r", "exactly": {"deviceClassName": device_class, "count": 1}}
+def claim(name: str, device_class: str, count: int = 1) -> ResourceClaim:
+    request = {"name": "r", "exactly": {"deviceClassName": device_class, "count": count}}
     meta = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
     document = {"metadata": meta, "spec": {"devices": {"requests": [request]}}}
     return msgspec.convert(document, ResourceClaim)
@@ -91,6 +91,18 @@ def test_seats_are_counted_for_each_product() -> None:
     assert devices(("cad", "seat-0")) == found.take("", c)
 
 
+def test_a_claim_has_as_many_as_it_asks_for_or_none(tmp_path: Path) -> None:
+    found, some = licences(cad=3), claim("a", "cad", 2)
+    both = [("r", "cad", "seat-0"), ("r", "cad", "seat-1")]
+    assert [both] == found.take("n1", some) == found.take("n1", some)
+    assert "no seat is left" == found.take("n1", claim("b", "cad", 2))
+    made, some = fabric(tmp_path, a=3), claim("a", "acc", 2)
+    assert [[("r", "a", "acc-0"), ("r", "a", "acc-1")]] == made.take("a-1", some)
+    assert "1 accelerators left in rack 'a', want 2" == made.take("a-1", claim("b", "acc", 2))
+    made.free(some)
+    assert {} == attached(tmp_path)
+
+
 def test_a_seat_that_is_asked_for_again_stays_the_same() -> None:
     found = licences(cad=3)
     a, b, c = claim("a", "cad"), claim("b", "cad"), claim("c", "cad")
@@ -147,7 +159,7 @@ def test_an_attachment_that_was_cut_short_is_gone_on_with(
     with pytest.raises(KeyboardInterrupt):
         driver.allocate([one, two], "a-1")
     monkeypatch.setattr(Fabric, "keep", keep)
-    assert {"uid-one": ["a", "acc-0"]} == attached(tmp_path)
+    assert {"uid-one/0": ["a", "acc-0"]} == attached(tmp_path)
     assert devices(("a", "acc-0"), ("a", "acc-1")) == fabric(tmp_path).take("a-1", one, two)
 
 

@@ -193,7 +193,8 @@ _SPEC: Final = _struct(
             "format": "int32",
             "minimum": 0,
             "maximum": INT32_MAX,
-            "description": "Grows with each selection that has come to nothing; it never falls.",
+            "description": "Grows with each selection that was waited for in vain, or that one of "
+            "several drivers has refused; it never falls.",
         },
     },
     **{"x-kubernetes-validations": [_never_falls("round"), _never_falls("attempt")]},

@@ -7,6 +7,7 @@ Pure, as the engine is; stower.live.driver runs it on an API server.
 from stower.driver.author import Allocation, Driver, Refused, Wanted, wanted
 from stower.driver.controller import Controller
 from stower.driver.ledger import Entry, Ledger, MemoryLedger
+from stower.state.devices import claim_keys
 
 __all__ = [
     "Allocation",
@@ -17,5 +18,6 @@ __all__ = [
     "MemoryLedger",
     "Refused",
     "Wanted",
+    "claim_keys",
     "wanted",
 ]

@@ -334,11 +334,13 @@ def test_what_is_not_there_is_none() -> None:
 
 def test_a_driver_that_is_silent_for_long_may_not_run() -> None:
     objects = (*TWO, said(answers={"c0": (2, NONE)}))
-    hint = f"see that {BETA} runs: it has not answered about default/c1"
+    hint = f"see that {BETA} runs: no answer about default/c1 (Events of the claim may say why)"
     assert ((), (hint,), (hint,)) == (
         one(*objects, seconds=5).hints, one(*objects, seconds=60).hints, one(*objects).hints,
     )  # fmt: skip
-    allocates = f"see that {FABRIC} runs: it has not answered about default/c0"
+    allocates = (
+        f"see that {FABRIC} runs: no answer about default/c0 (Events of the claim may say why)"
+    )
     assert (allocates,) == one(pod(), claim(), said("n1")).hints
     assert () == one(pod(), claim(), said("n9")).hints, "it is for the scheduler to go on"
 

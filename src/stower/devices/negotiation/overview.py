@@ -464,7 +464,8 @@ class _Case:
             return
         for party in talk.pending if self._is_driver_awaited() and self._is_late() else ():
             if party.key in self._silent:
-                yield f"see that {party.driver} runs: it has not answered about {party.key}"
+                why = "Events of the claim may say why"
+                yield f"see that {party.driver} runs: no answer about {party.key} ({why})"
         for name in self._asked:
             refusing = self._refused.get(name)
             yield from self._remedies(refusing, name) if refusing is not None else ()
