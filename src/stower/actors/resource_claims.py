@@ -2,7 +2,9 @@
 
 A reservation is taken back only when its pod has ended or is gone for sure: a pod that is not known
 may be one that the scheduler has just bound. What a driver has allocated, it alone deallocates; it
-shows that by a finalizer other than ours.
+shows that by a finalizer other than ours. Nor is a claim that nobody uses any more asked back (rule
+K2 of negotiated devices): one that a user made stays allocated until it is deleted (S0.34), and one
+that was made for a pod goes with the pod.
 
 Source: pkg/controller/resourceclaim, Kubernetes 1.36. One step at a time: each is looked at again
 with what came of the last.

@@ -10,6 +10,7 @@ import msgspec
 
 from stower.devices.capacity import amount
 from stower.devices.inventory import Inventory, Pool, Record
+from stower.devices.negotiation.claims import driver_of
 from stower.model.kinds import Node, ResourceClaim
 from stower.model.kinds.resource_claim import DeviceResult
 from stower.model.kinds.resource_slice import QuantityText
@@ -18,6 +19,7 @@ from stower.state.devices import Devices, PoolID
 
 NANO: Final = -9
 GONE: Final = "not published any more"
+UNLISTED: Final = "negotiated with its driver"
 
 
 class Holder(msgspec.Struct, frozen=True, rename="camel"):
@@ -78,6 +80,7 @@ def overview(devices: Devices, nodes: Iterable[Node], only: str = "") -> Overvie
     inventory.refresh()
     node = next((node for node in nodes if node.metadata.name == only), None)
     held = holders(devices)
+    agreed = {claim.metadata.key for claim in devices.claims() if driver_of(claim, {})}
     pools: list[PoolState] = []
     found: list[DeviceState] = []
     for id, pool in sorted(inventory.pools.items()):
@@ -91,11 +94,10 @@ def overview(devices: Devices, nodes: Iterable[Node], only: str = "") -> Overvie
     for id, by_name in sorted(held.items()):
         if only in ("", id[1], "/".join(id)):
             known = inventory.pools[id].records if id in inventory.pools else {}
-            gone = (name for name in by_name if name not in known)
-            found += (
-                DeviceState(*id, name, "", False, tuple(by_name[name]), blocked=GONE)
-                for name in gone
-            )
+            for name in [name for name in by_name if name not in known]:
+                users = tuple(by_name[name])
+                blocked = UNLISTED if all(user.claim in agreed for user in users) else GONE
+                found.append(DeviceState(*id, name, "", False, users, blocked=blocked))
     if only and not pools and not found and node is None:
         return None
     return Overview(tuple(pools), tuple(found))

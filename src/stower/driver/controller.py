@@ -229,7 +229,7 @@ class Controller:
         elif isinstance(obj, Pod | PodScheduling):
             pod_key = obj.metadata.key
             self._due[Pod, pod_key] = None
-            if gone and isinstance(obj, Pod):
+            if isinstance(obj, Pod) and (gone or obj.spec.node_name):
                 self._examined.pop((pod_key, True), None)
                 self._examined.pop((pod_key, False), None)
             pod = obj if isinstance(obj, Pod) else self._objects.pod(pod_key)

@@ -60,6 +60,7 @@ SLICE_SECONDS: Final = 0.004
 CLOSE_SECONDS: Final = 5.0
 CALL_SECONDS: Final = 15.0  # for a call to end when we are told to stop
 REFUSED: Final = 400
+PORT_MAX: Final = 65535
 # Pods that have ended ask for nothing.
 SELECTORS: Final = {Pod: "status.phase!=Succeeded,status.phase!=Failed"}
 
@@ -256,6 +257,8 @@ async def run_driver(
     """
     if not driver.name:
         raise ShellError(f"{type(driver).__name__}.name: want the driverName of its ResourceClass")
+    if metrics_port is not None and not 0 <= metrics_port <= PORT_MAX:
+        raise ShellError(f"metrics_port: {metrics_port}: want a port, at most {PORT_MAX}, or 0")
     kept = FileLedger(ledger, driver.name)
     is_over = True
     try:

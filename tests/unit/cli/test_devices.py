@@ -112,6 +112,15 @@ def test_who_holds_what_is_not_published_any_more_is_told(tmp_path: Path) -> Non
     ]
 
 
+def test_what_was_agreed_on_with_a_driver_was_never_published(tmp_path: Path) -> None:
+    claim = held("a", "port-1", ())
+    claim["metadata"]["finalizers"] = ["parted.example.com/allocated"]
+    told = shown("all", dump(tmp_path, SLICE, claim))
+    assert [("port-1", "negotiated with its driver")] == [
+        (device["device"], device["blocked"]) for device in told["devices"] if device["holders"]
+    ]
+
+
 def test_other_versions_and_a_path_for_a_name_are_told(tmp_path: Path) -> None:
     path = dump(tmp_path, {**SLICE, "apiVersion": "resource.k8s.io/v1beta2"}, NODE)
     run = CliRunner().invoke(app, ["devices", "all", path])

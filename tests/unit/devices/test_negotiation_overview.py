@@ -258,9 +258,7 @@ def test_pods_that_have_all_they_need_negotiate_nothing_and_their_claims_are_tol
         found.negotiations, [each.claim for each in found.claims],
     )  # fmt: skip
     used, free = found.claims
-    assert (("default/p",), ("n1",), False, BEGAN) == (
-        used.used_by, used.nodes, used.everywhere, used.allocated_at,
-    )  # fmt: skip
+    assert (("default/p",), ("n1",), False) == (used.used_by, used.nodes, used.everywhere)
     assert ((), (), True) == (free.used_by, free.nodes, free.everywhere)
 
 

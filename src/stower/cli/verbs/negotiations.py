@@ -93,12 +93,14 @@ def _print(found: Overview, now_ns: int, which: str) -> None:
     if found.negotiations:
         print_negotiations(found.negotiations, now_ns)
     if found.claims:
-        shown = table("Other claims", "claim", "state", "used by", "since", "waits for")
+        shown = table("Other claims", "claim", "state", "used by", "waits for")
         for claim in found.claims:
             shown.add_row(
-                lines(named(claim)), lines(states(claim)), lines(claim.used_by or ["nobody"]),
-                age(now_ns, claim.allocated_at) if claim.allocated_at else "", claim.awaits,
-            )  # fmt: skip
+                lines(named(claim)),
+                lines(states(claim)),
+                lines(claim.used_by or ["nobody"]),
+                claim.awaits,
+            )
         out.print(shown)
     if which and len(found.negotiations) == 1:
         print_hints(found.negotiations[0])

@@ -50,7 +50,6 @@ class ClaimState(msgspec.Struct, frozen=True, rename="camel"):
     observed_round: int = 0
     used_by: tuple[str, ...] = ()
     flag: str = ""
-    allocated_at: str = ""
 
 
 class Negotiation(msgspec.Struct, frozen=True, rename="camel"):
@@ -247,7 +246,6 @@ def _state(
         observed_round,
         tuple(f"{namespace}/{user.name}" for user in claim.status.reserved_for or ()),
         flag_of(claim) or "",
-        (allocation.allocation_timestamp or "") if allocation is not None else "",
     )
 
 

@@ -15,20 +15,25 @@ from stower.sim.server import Change
 # Of a claim that was made for a pod: so long it may be allocated for nobody. Drivers may be down
 # for two minutes, and the scheduler for as long.
 IDLE_NS: Final = 600 * SECOND_NS
+# A pod that some node would do for, each time that it asks, has one after so many rounds.
+ROUNDS_MAX: Final = 20
 # Room that a pod has left is asked for, answered and taken within so long.
 TAKEN_NS: Final = 120 * SECOND_NS
 
 
 class Negotiations(Checker):
     """Lists are within their caps, rounds and attempts never fall; what a driver has taken it has;
-    no pod's own claim is allocated for nobody for ten minutes; and at the end, a pod that waits has
-    nothing allocated, and nothing that it waits for is left."""
+    no pod's own claim is allocated for nobody for ten minutes; a pod is not asked about for ever
+    while some node would do; and at the end, a pod that waits has nothing allocated, and nothing
+    that it waits for is left."""
 
     law = "negotiations"
 
     def __init__(self, court: Court) -> None:
         super().__init__(court)
         self._idle_ns: dict[str, int] = {}
+        # By uid of what is said about a pod: round and attempt, and how often there was a node.
+        self._rounds: dict[str, tuple[int, int, int]] = {}
         self._left_ns = 0  # when the last pod has left a node
 
     def changed(self, change: Change) -> None:
@@ -36,6 +41,9 @@ class Negotiations(Checker):
         _, kind, obj = change
         if isinstance(obj, PodScheduling) and kind is not WatchType.DELETED:
             self._said(obj)
+            self._counted(obj)
+        elif isinstance(obj, PodScheduling):
+            self._rounds.pop(obj.metadata.uid, None)
         elif isinstance(obj, Pod) and obj.spec.node_name:
             if kind is WatchType.DELETED or obj.is_terminal:
                 self._left_ns = self.court.agenda.now_ns
@@ -49,6 +57,21 @@ class Negotiations(Checker):
                 raise self.broken(f"{key} has too long an answer for {answer.name}")
             if answer.observed_round > spec.round:
                 raise self.broken(f"{key} has an answer to a question that was not asked")
+
+    def _counted(self, said: PodScheduling) -> None:
+        """Rounds, and those that were asked though a node would do."""
+        spec, key = said.spec, said.metadata.key
+        rounds, attempt, count = self._rounds.get(said.metadata.uid, (0, 0, 0))
+        if spec.round < rounds or spec.attempt < attempt:
+            raise self.broken(f"{key} went back to round {spec.round}, attempt {spec.attempt}")
+        pod = self.court.server.get(Pod, key)
+        if spec.round > rounds and pod is not None and pod.metadata.uid == said.owner_uid:
+            used = self._used(pod, self._claims())
+            own = [c for c in used if c.status.allocation is None and is_delayed(c)]
+            count = count + 1 if own and self._could_go(pod, used, own) else 0
+            if count > ROUNDS_MAX:
+                raise self.broken(f"{key} was asked about {count} times while a node would do")
+        self._rounds[said.metadata.uid] = (spec.round, spec.attempt, count)
 
     def looked(self) -> None:
         """At devices, and at claims that nobody uses."""
@@ -84,10 +107,13 @@ class Negotiations(Checker):
         for pod in self.court.server.pods_on("").values():
             self._waits(pod, claims)
 
-    def _waits(self, pod: Pod, claims: dict[str, ResourceClaim]) -> None:
+    def _used(self, pod: Pod, claims: dict[str, ResourceClaim]) -> list[ResourceClaim]:
         names = [e.resource_claim_name for e in pod.spec.resource_claims or ()]
         names += [s.resource_claim_name for s in pod.status.resource_claim_statuses or ()]
-        used = [c for n in names if n and (c := claims.get(f"{pod.metadata.namespace}/{n}"))]
+        return [c for n in names if n and (c := claims.get(f"{pod.metadata.namespace}/{n}"))]
+
+    def _waits(self, pod: Pod, claims: dict[str, ResourceClaim]) -> None:
+        used = self._used(pod, claims)
         if pod.is_terminal or not used:
             return
         for claim in used:
