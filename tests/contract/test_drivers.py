@@ -107,9 +107,9 @@ class Cluster:
         return found
 
     def attached(self) -> dict[str, list[str]]:
-        """What the fabric has attached, by claim uid."""
+        """What the fabric has attached, by claim uid: one accelerator each."""
         found = json.loads((self.folder / "fabric.json").read_text())
-        return dict(found.get("attached", {}))
+        return {slot.removesuffix("/0"): where for slot, where in found.get("attached", {}).items()}
 
     def close(self) -> None:
         for program, _ in self.running.values():

@@ -2,8 +2,8 @@
 pods that claim it.
 
 Drawn with a generator of its own, so that scripts of earlier days stay as they are. One to three
-drivers have none to three devices on each node; pods have one or two claims, of one driver or of
-two, of their own or shared; some claims are allocated at once.
+drivers have none to three devices on each node, or some that can be used anywhere; pods have one or
+two claims, of one driver or of two, of their own or shared; some claims are allocated at once.
 """
 
 import random
@@ -14,6 +14,7 @@ import msgspec
 
 from stower.model.kinds import Node, ResourceClaim, ResourceClass
 from stower.model.kinds.resource_claim import ALLOCATION_MODE, IMMEDIATE
+from stower.sim.negotiating import EVERYWHERE
 from stower.sim.script import (
     ZONE,
     AddClaim,
@@ -28,6 +29,7 @@ from stower.sim.script import (
 Json = dict[str, Any]
 
 SHARE_OF_TEMPLATES: Final = 0.6
+SHARE_OF_LICENCES: Final = 0.2
 DELETIONS_MAX: Final = 6
 
 
@@ -46,7 +48,11 @@ def with_negotiation(
             zone = {"key": ZONE, "operator": "In", "values": [f"zone-{i}"]}
             document["suitableNodes"] = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
         happenings.append(AddResourceClass(0, msgspec.convert(document, ResourceClass)))
-        happenings.append(AddDriver(0, driver, {n: chance.choice((0, 1, 1, 2, 3)) for n in names}))
+        devices = {n: chance.choice((0, 1, 1, 2, 3)) for n in names}
+        own = random.Random(f"{seed}:licences:{i}")
+        if own.random() < SHARE_OF_LICENCES:
+            devices = {EVERYWHERE: own.choice((1, 2, 4))}
+        happenings.append(AddDriver(0, driver, devices))
     changed = []
     for i, template in enumerate(templates):
         is_taken = bool(template.spec.get("resourceClaims"))

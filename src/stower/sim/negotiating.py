@@ -8,7 +8,7 @@ may still arrive, and a call that it was in may have come to its end or not.
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from stower.driver import Allocation, Controller, Driver, Entry, MemoryLedger, Refused
 from stower.driver.carry import Call, call
@@ -25,6 +25,7 @@ from stower.sim.server import OK, Server
 
 CALL_NS = (MILLI_NS, 2 * SECOND_NS)
 EXAMINATION_NS = (MILLI_NS // 2, 50 * MILLI_NS)
+EVERYWHERE: Final = ""  # in place of a node
 # A call that fails though nothing is the matter.
 FAILS = 0.02
 
@@ -64,16 +65,27 @@ class Counted(Driver):
         where = next((n for n in nodes if self.left(n) + noted >= wanted), None)
         if where is None:
             raise Refused(f"{wanted} wanted, {max((self.left(n) for n in nodes), default=0)} left")
-        return [
-            Allocation(
-                [("device", where, f"{c.metadata.uid}-{i}") for i in range(wanted_by(c))], [where]
-            )
-            for c in claims
-        ]
+        return [self._given(claim, where) for claim in claims]
+
+    def _given(self, claim: ResourceClaim, where: str) -> Allocation:
+        names = [f"{claim.metadata.uid}-{i}" for i in range(wanted_by(claim))]
+        return Allocation([("device", where, name) for name in names], [where])
 
     def deallocate(self, claim: Entry) -> None:
         """The ledger is all there is."""
         self._work()
+
+
+class Licences(Counted):
+    """So many seats, which can be used on any node; as examples/drivers/licences.py."""
+
+    def left(self, node: str) -> int:
+        """How many are free, wherever."""
+        return self.devices[EVERYWHERE] - sum(map(_count, self.taken.values()))
+
+    def _given(self, claim: ResourceClaim, where: str) -> Allocation:
+        seats = super()._given(claim, "seats")
+        return Allocation(seats.devices)
 
 
 def wanted_by(claim: ResourceClaim) -> int:
@@ -213,11 +225,10 @@ class Negotiators:
         self.processes: dict[str, DriverProcess] = {}
 
     def add(self, name: str, devices: Mapping[str, int]) -> None:
-        """A driver begins to work."""
+        """A driver begins to work, with so many devices on each node, or everywhere."""
         chance = random.Random(f"{self._chance.random()}:{name}")
-        process = DriverProcess(
-            Counted(name, devices), self._agenda, self._server, chance, self._weather
-        )
+        driver = (Licences if EVERYWHERE in devices else Counted)(name, devices)
+        process = DriverProcess(driver, self._agenda, self._server, chance, self._weather)
         self.processes[name] = process
         process.start()
 
