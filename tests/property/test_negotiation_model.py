@@ -41,12 +41,13 @@ SMALL = {
         {"p0": ("c0",)}, {"c0": "D0"}, {"D0": {"n1": 1}}, ("D0",), ("restart D0", "delete-pod p0")
     ),
 }  # fmt: skip
-# With at most so many states; where there are more, only safety is looked at.
+# With so many states: all there are, or (round numbers) the first of them, in which safety alone is
+# looked at.
 LARGE = {
-    "two pods, two claims each, one device of each": (Setup(PAIRS, FOUR, ONE_EACH), 100_000),
+    "two pods, two claims each, one device of each": (Setup(PAIRS, FOUR, ONE_EACH), 30_679),
     "restarts, all caches lag": (
         Setup({"p0": ("c0", "c1")}, TWO, BOTH | {"D1": {"n2": 1}}, ALL,
-              ("restart S", "restart D0")), 150_000),
+              ("restart S", "restart D0")), 115_387),
     "two pods, one device, all caches lag": (
         Setup({"p0": ("c0",), "p1": ("c1",)}, {"c0": "D0", "c1": "D0"}, {"D0": {"n1": 1}},
               ("S", "D0"), ("restart S",)), 60_000),
@@ -62,20 +63,20 @@ LARGE = {
         Setup({"p0": ("c0", "c1")}, TWO, BOTH, ("D0", "D1"), ("lose n1",)), 50_000),
     "shared and own claims": (
         Setup({"p0": ("c0", "c1"), "p1": ("c0", "c2")}, {"c0": "D0", "c1": "D1", "c2": "D1"},
-              {"D0": {"n1": 1, "n2": 1}, "D1": {"n1": 1, "n2": 2}}), 60_000),
+              {"D0": {"n1": 1, "n2": 1}, "D1": {"n1": 1, "n2": 2}}), 38_101),
     "shared and own claims, a node lost": (
         Setup({"p0": ("c0",), "p1": ("c0", "c1")}, TWO, BOTH | {"D1": {"n2": 1}}, (),
               ("restart S", "lose n2")), 40_000),
     "a shared claim, and its node lost": (
-        Setup(SHARED, {"c0": "D0"}, {"D0": {"n1": 1, "n2": 1}}, (), ("lose n1",)), 40_000),
+        Setup(SHARED, {"c0": "D0"}, {"D0": {"n1": 1, "n2": 1}}, (), ("lose n1",)), 21_735),
     "two schedulers, all caches lag, the claim deleted": (
         Setup({"p0": ("c0",)}, {"c0": "D0"}, {"D0": {"n1": 1}}, ("S", "T"),
-              ("delete-claim c0",), ("S", "T")), 60_000),
+              ("delete-claim c0",), ("S", "T")), 37_607),
     "two schedulers, two pods, two claims each": (
         Setup(PAIRS, FOUR, ONE_EACH, (), (), ("S", "T")), 40_000),
     "three pods, two devices": (
         Setup({f"p{i}": (f"c{i}",) for i in range(3)}, {f"c{i}": "D0" for i in range(3)},
-              {"D0": {"n1": 1, "n2": 1}}), 60_000),
+              {"D0": {"n1": 1, "n2": 1}}), 26_704),
 }  # fmt: skip
 LARGE_STATES = 200_000  # at least, all together
 
@@ -103,6 +104,7 @@ WITHOUT = {
 }  # fmt: skip
 WITHOUT_MORE = {
     "S5": (LARGE["two pods, two claims each, one device of each"][0], CYCLE),
+    "D3": (LARGE["two pods, two claims each, one device of each"][0], CYCLE),
     "S8held": (
         Setup({"p0": ("c0", "c1"), "p1": ("c0",)}, TWO, BOTH, (), ("lose n1",)),
         "p0 is not bound and has c1 for itself",
@@ -129,10 +131,10 @@ def test_without_a_rule_it_goes_wrong(rule: str) -> None:
 @pytest.mark.more
 @pytest.mark.parametrize("name", LARGE)
 def test_whatever_the_order_all_ends_well_more(name: str) -> None:
-    setup, states_max = LARGE[name]
-    found = explore(setup, states_max)
+    setup, states = LARGE[name]
+    found = explore(setup, states)
     assert "" == found.fault, found.way
-    assert found.states == states_max or found.is_complete
+    assert (states, states % 10_000 > 0) == (found.states, found.is_complete)
 
 
 def test_the_large_worlds_are_large_enough() -> None:
