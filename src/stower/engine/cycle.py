@@ -210,12 +210,28 @@ class Cycle:
         -1 for none; None where there is nothing."""
         for plugin in profile.settlers:
             if plugin.concerns(entry.shape):
-                best = self._last if row >= 0 else None
+                best = self._beside_promises(profile, entry) if row >= 0 else None
                 found = _Found(best, row, self._state, pod_hash(self._seed, entry.uid))
                 wait = plugin.settle(entry.pod, entry.shape, self._state, found)
                 if wait is not None:
                     return plugin, wait
         return None
+
+    def _beside_promises(self, profile: Profile, entry: PodEntry) -> Ints:
+        """What was found last, without rows that were promised to others and have no room beside
+        them: of these only such as would have been chosen were looked at."""
+        assert self._last is not None
+        rows = [self._state.row_of(name) for name in self._state.nominated]
+        full = [
+            row
+            for row in rows
+            if row >= 0 and self._last[row] >= 0 and not self._has_room(profile, entry, row)
+        ]
+        if not full:
+            return self._last
+        best = self._last.copy()
+        best[full] = INFEASIBLE
+        return best
 
     def candidates(self, profile: Profile, entry: PodEntry) -> "Search":
         """Where evictions would make the pod fit."""

@@ -65,9 +65,9 @@ class Settling:
         return uid in self._pods
 
     @property
-    def is_writing(self) -> bool:
-        """Whether a write is not answered yet."""
-        return bool(self._by_write)
+    def is_open(self) -> bool:
+        """Whether something that was written is not answered or not seen yet."""
+        return bool(self._by_write or self._pods)
 
     def begin(self, uid: str, wait: Wait) -> None:
         """Write for the pod what there is to write."""

@@ -127,7 +127,7 @@ class Engine:
         """Whether nothing is under way: all that was decided is in the objects that were shown."""
         if self._binds.is_open or self._evictions or self._pre_binding.is_writing:
             return False
-        if self._settling.is_writing or self.extended.is_busy:
+        if self._settling.is_open or self.extended.is_busy:
             return False
         if self.state.devices.has_assumptions:
             return False

@@ -2,7 +2,7 @@
 
 from stower.engine.decisions import Outcome
 from stower.framework.events import Event
-from stower.framework.writes import Bind, Write
+from stower.framework.writes import Bind, PatchPodStatus, Write
 from stower.model.kinds import Node
 from stower.sim.checkers.checker import Checker, Court, lacking
 from stower.sim.scheduler import SchedulerProcess
@@ -30,9 +30,14 @@ class Promises(Checker):
         key = (process.name, process.lives)
         before = self._promised.get(key, {})
         binds = [write for write in writes if isinstance(write, Bind) and write.uid in decided]
-        for i, write in enumerate(binds):
-            # Those that are decided after it were not there yet.
-            self._look(process, write, before, {later.uid for later in binds[i + 1 :]})
+        held = dict(before)
+        for write in writes:
+            if isinstance(write, PatchPodStatus) and write.nominated_node_name == "":
+                held.pop(write.uid, None)  # taken back; what it is promised after that comes later
+            elif isinstance(write, Bind) and binds and write is binds[0]:
+                del binds[0]
+                # Those that are decided after it were not there yet.
+                self._look(process, write, held, {later.uid for later in binds})
         if process.engine is not None:
             # What is promised in a step is known to the decisions of the next.
             promised = process.engine.state.nominated
