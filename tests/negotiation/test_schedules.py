@@ -120,9 +120,9 @@ def test_whatever_comes_late_is_lost_or_dies_all_ends_well_more(
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(2))
 def test_two_of_these_at_any_two_steps(part: int) -> None:
     pairs = combinations(list(changed(one_claim)), 2)
     for number, (one, other) in enumerate(pairs):
-        if number % 64 == part * 16:
+        if number % 62 == part * 31:
             run(one_claim, (one, other))

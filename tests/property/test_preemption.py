@@ -1238,7 +1238,7 @@ def test_each_change_alone(name: str) -> None:
 
 
 @pytest.mark.more
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(worlds())
 def test_more_filters_beside_promises(world: World) -> None:
     check_filters(world)
@@ -1252,14 +1252,14 @@ def test_more_candidates(world: World) -> None:
 
 
 @pytest.mark.more
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(full_worlds)
 def test_more_texts(world: World) -> None:
     check_texts(world)
 
 
 @pytest.mark.more
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(
     histories(30),
     st.sampled_from(("500m", "1000m")),

@@ -839,7 +839,7 @@ def compare(profile: Profile, state: ClusterState, world: World, owner: Raw, *of
 Cluster = tuple[World, list[Raw]]
 normal = settings(max_examples=60, deadline=None)
 many = settings(max_examples=2000, deadline=None)  # of each plugin
-some = settings(max_examples=600, deadline=None)
+some = settings(max_examples=400, deadline=None)
 histories = st.lists(operations(), min_size=8, max_size=60)
 
 
