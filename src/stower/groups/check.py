@@ -1,0 +1,47 @@
+"""Whether a placement is one: every rule once more, without the help of what found it."""
+
+from stower.groups.problem import Placement, Problem
+
+
+def faults_of(problem: Problem, placement: Placement) -> list[str]:
+    """What is wrong with a placement; nothing, where it may be given out."""
+    faults: list[str] = []
+    left = problem.free.copy()
+    placed = [0] * len(problem.groups)
+    domains: list[set[int]] = [set() for _ in problem.groups]
+    of_part: dict[tuple[int, int], int] = {}
+    of_kind: dict[tuple[int, int], int] = {}
+    for piece in placement.pieces:
+        part = problem.groups[piece.group].parts[piece.part]
+        left[:, piece.node] -= problem.kinds[part.kind].demand * piece.count
+        key = (piece.group, piece.part)
+        of_part[key] = of_part.get(key, 0) + piece.count
+        on = (part.kind, piece.node)
+        of_kind[on] = of_kind.get(on, 0) + piece.count
+        g = piece.group
+        while g >= 0:
+            placed[g] += piece.count
+            domains[g].add(int(problem.scopes[problem.groups[g].scope].codes[piece.node]))
+            g = problem.groups[g].parent
+    for (g, p), count in of_part.items():
+        if count > problem.groups[g].parts[p].count:
+            faults.append(f"{problem.groups[g].name}: {count} pods of part {p}")
+    for (kind, node), count in of_kind.items():
+        if count > problem.kinds[kind].cap[node]:
+            faults.append(f"node {node}: {count} pods of kind {kind}")
+    if (left < 0).any():
+        faults.append(f"node {int((left < 0).any(axis=0).argmax())} is too full")
+    admitted = [False] * len(problem.groups)
+    for g in range(len(problem.groups) - 1, -1, -1):
+        group = problem.groups[g]
+        have = sum(admitted[c] for c in group.children) if group.children else placed[g]
+        admitted[g] = have >= group.minimum
+        if placed[g] and not admitted[g]:
+            faults.append(f"{group.name}: {have} of at least {group.minimum}")
+        if placed[g] and (len(domains[g]) > 1 or -1 in domains[g]):
+            faults.append(f"{group.name}: in {len(domains[g])} domains")
+        if placed[g] and group.domains is not None and not domains[g] <= group.domains:
+            faults.append(f"{group.name}: not in the domain that it is bound to")
+    if not admitted[0]:
+        faults.append(f"{problem.groups[0].name}: not admitted")
+    return faults

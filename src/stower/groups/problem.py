@@ -1,0 +1,180 @@
+"""What a placement of a tree has to satisfy, in numbers: nodes, domains, groups, kinds of pods.
+
+Nodes are positions 0, 1, ... here, only those that matter, not the rows of the state. All amounts
+are whole and divided by what they have in common, so that a solver's tolerances mean nothing.
+
+Source: KEP-6012 (the tree, minimums), KEP-5732 (a group's pods share one value of its key).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from stower.state.arrays import Ints, Rows
+
+# As an upper bound where there is none.
+NO_CAP: Final = 2**40
+
+
+class Kind(msgspec.Struct, frozen=True, gc=False):
+    """Pods that nothing tells apart: what one takes, and how many of them a node can have for
+    other reasons than what it has room for."""
+
+    demand: Ints
+    """int64[resource]"""
+    cap: Ints
+    """int64[node], 0 where some plugin refuses the node."""
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
+    """So many pods of one kind, in one group."""
+
+    kind: int
+    count: int
+
+
+class Group(msgspec.Struct, frozen=True, gc=False):
+    """A node of the tree. `minimum`: pods for a group of pods (`parts`), children for one of
+    groups (`children`); what is placed already is not counted."""
+
+    name: str
+    parent: int
+    """Its index, -1 for the root. Parents come before their children."""
+    scope: int
+    """In which of the problem's scopes its pods share one domain."""
+    minimum: int
+    children: tuple[int, ...] = ()
+    parts: tuple[Part, ...] = ()
+    domains: frozenset[int] | None = None
+    """Of the scope: those in which it may be; None for all."""
+
+    @property
+    def count(self) -> int:
+        """Its pods."""
+        return sum([part.count for part in self.parts])
+
+
+class Scope:
+    """A way to divide the nodes into domains: by the values of one key, or of several in a row.
+
+    codes: int64[node], the domain of each, -1 where it is in none; up: int64[domain], the domain of
+    the scope around it (`parent`, its index; -1 for the scope that is everything).
+    """
+
+    __slots__ = ("_members", "_order", "_starts", "codes", "count", "parent", "up")
+
+    def __init__(self, codes: Ints, count: int, parent: int, up: Ints) -> None:
+        self.codes = codes
+        self.count = count
+        self.parent = parent
+        self.up = up
+        order = np.argsort(codes, kind="stable")
+        ends = np.searchsorted(codes[order], np.arange(count + 1))
+        self._order = order[ends[0] :]
+        self._starts = ends[:-1] - ends[0]
+        self._members: list[Rows] | None = None
+
+    def members(self, domain: int) -> Rows:
+        """The nodes of a domain, in order."""
+        if self.parent < 0:
+            return slice(0, len(self.codes))
+        if self._members is None:
+            self._members = list(np.split(self._order, self._starts[1:]))
+        return self._members[domain]
+
+    def sums(self, amounts: Ints) -> Ints:
+        """int64[domain]: the sums of int64[node]."""
+        if not self.count:
+            return np.zeros(0, np.int64)
+        if not len(self._order):
+            return np.zeros(self.count, np.int64)  # everything, where there is no node
+        return np.add.reduceat(amounts[self._order], self._starts)
+
+
+def everything(node_count: int) -> Scope:
+    """The scope with one domain: all nodes."""
+    return Scope(np.zeros(node_count, np.int64), 1, -1, np.zeros(1, np.int64))
+
+
+def divided(outer: Scope, index: int, codes: Ints) -> Scope:
+    """A scope inside another (the one of this index), by one more key. codes: int64[node], its
+    value codes, 0 where a node does not have the key."""
+    inside = (outer.codes >= 0) & (codes > 0)
+    width = int(codes.max(initial=0)) + 1
+    pairs = outer.codes[inside] * width + codes[inside]
+    distinct, inverse = np.unique(pairs, return_inverse=True)
+    own = np.full(len(codes), -1, np.int64)
+    own[inside] = inverse
+    return Scope(own, len(distinct), index, distinct // width)
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A tree, and what there is for it."""
+
+    resources: tuple[str, ...]
+    free: Ints
+    """int64[resource, node], never negative."""
+    scopes: tuple[Scope, ...]
+    """The first is everything; a scope comes after the one around it."""
+    groups: tuple[Group, ...]
+    """The root is the first."""
+    kinds: tuple[Kind, ...]
+
+    @property
+    def node_count(self) -> int:
+        """The length of every array over nodes."""
+        return int(self.free.shape[1])
+
+    def slots(self, kind: int, free: Ints, nodes: Rows, cap: Ints | None = None) -> Ints:
+        """int64[nodes]: how many pods of the kind each could have, were it alone. `free` as the
+        problem's, of these nodes; `cap` as the kind's, where it is no more what it was."""
+        wanted = self.kinds[kind]
+        room = (wanted.cap if cap is None else cap)[nodes]
+        for r in np.flatnonzero(wanted.demand):
+            room = np.minimum(room, free[r] // wanted.demand[r])
+        return room
+
+    def lineage(self, scope: int) -> list[int]:
+        """The scope and those around it, itself first."""
+        found = [scope]
+        while (scope := self.scopes[scope].parent) >= 0:
+            found.append(scope)
+        return found
+
+
+class Piece(msgspec.Struct, frozen=True, gc=False):
+    """Pods of one part of a group on a node."""
+
+    group: int
+    part: int
+    node: int
+    count: int
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Which pods go where. Of one part and node there is one piece."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def count(self) -> int:
+        """Pods in all."""
+        return sum(piece.count for piece in self.pieces)
+
+
+def collected(pieces: Iterable[tuple[int, int, int, int]]) -> Placement:
+    """A placement from (group, part, node, count), of which some may be about the same."""
+    sums: dict[tuple[int, int, int], int] = {}
+    for group, part, node, count in pieces:
+        key = (group, part, node)
+        sums[key] = sums.get(key, 0) + count
+    return Placement(tuple(Piece(*key, count) for key, count in sorted(sums.items()) if count))
+
+
+def reduced(free: Ints, demands: Sequence[Ints]) -> tuple[Ints, list[Ints]]:
+    """Amounts in the largest unit in which all demands are whole; what is free is rounded down."""
+    units = np.gcd.reduce(np.stack(demands), axis=0) if demands else np.ones(len(free), np.int64)
+    units = np.maximum(units, 1)
+    return free // units[:, None], [demand // units for demand in demands]

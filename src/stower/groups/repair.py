@@ -1,0 +1,152 @@
+"""A subtree on what its domain has left, placed by the exact model where construction fails.
+
+What is found stays; that nothing is found proves nothing, for siblings hold room.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from stower.groups.bounds import bounds_of
+from stower.groups.check import faults_of
+from stower.groups.exact import Model
+from stower.groups.problem import Group, Kind, Placement, Problem, Scope, everything
+from stower.groups.search import Board, Search
+from stower.state.arrays import Ints
+
+NODES_MAX: Final = 400
+VARIABLES_MAX: Final = 8_000
+CALLS_MAX: Final = 12
+ROUNDS: Final = 3
+
+
+class Inside:
+    """A group's subtree in one domain, as a problem of its own."""
+
+    def __init__(self, problem: Problem, g: int, domain: int, board: Board) -> None:
+        """board: what is left of the whole problem."""
+        top = problem.groups[g]
+        members = problem.scopes[top.scope].members(domain)
+        self.nodes: Ints = np.arange(problem.node_count)[members]
+        self.groups = _subtree(problem, g)
+        place = {group: i for i, group in enumerate(self.groups)}
+        scopes: dict[int, int] = {top.scope: 0}
+        made: list[Scope] = [everything(len(self.nodes))]
+        self._domains: list[Ints] = [np.array([domain])]  # of each scope made, what they were
+        for s, scope in enumerate(problem.scopes):
+            if scope.parent in scopes and s != top.scope:
+                codes = scope.codes[self.nodes]
+                known, inverse = np.unique(codes, return_inverse=True)
+                shift = int(len(known) and known[0] < 0)
+                known, inverse = known[shift:], inverse - shift
+                outer = scopes[scope.parent]
+                up = np.searchsorted(self._domains[outer], scope.up[known])
+                scopes[s] = len(made)
+                made.append(Scope(inverse, len(known), outer, up))
+                self._domains.append(known)
+        groups = []
+        for old in self.groups:
+            group = problem.groups[old]
+            domains = group.domains
+            if domains is not None:
+                kept = self._domains[scopes[group.scope]]
+                domains = frozenset(i for i, d in enumerate(kept.tolist()) if d in domains)
+            groups.append(
+                Group(
+                    group.name,
+                    place.get(group.parent, -1),
+                    scopes[group.scope],
+                    group.minimum,
+                    tuple(place[c] for c in group.children),
+                    group.parts,
+                    domains,
+                )
+            )
+        self._scope_of = [group.scope for group in groups]
+        self.problem = Problem(
+            problem.resources,
+            board.free[:, self.nodes],
+            tuple(made),
+            tuple(groups),
+            tuple(
+                Kind(kind.demand, board.caps.get(k, kind.cap)[self.nodes])
+                for k, kind in enumerate(problem.kinds)
+            ),
+        )
+
+    def domain(self, i: int, node: int) -> int:
+        """In the whole problem, the domain of the i-th group when it is on this node."""
+        scope = self._scope_of[i]
+        code = int(self.problem.scopes[scope].codes[node])
+        return int(self._domains[scope][code])
+
+
+class Repairing(Search):
+    """A search that has subtrees repaired."""
+
+    calls = 0
+    _failed: set[tuple[int, int, bytes]]
+
+    def repaired(self, steps: int) -> Placement | None:
+        """The best placement of some rounds. steps: the solver's work for each subtree."""
+        self._steps = steps
+        self._failed = set()
+        return self.run(ROUNDS)
+
+    def place_in(self, g: int, domain: int) -> bool:
+        """As the search's, with a repair where it fails."""
+        if super().place_in(g, domain):
+            return True
+        group = self.problem.groups[g]
+        if not group.children or group.parent < 0 or self.calls >= CALLS_MAX:
+            return False
+        if group.scope == self.problem.groups[group.parent].scope:
+            return False
+        inside = Inside(self.problem, g, domain, self.board)
+        if len(inside.nodes) > NODES_MAX:
+            return False
+        key = (g, domain, inside.problem.free.tobytes())
+        if key in self._failed:
+            return False
+        placement = self._solved(inside)
+        if placement is None:
+            self._failed.add(key)
+            return False
+        for piece in placement.pieces:
+            self.board.put(
+                inside.groups[piece.group], piece.part,
+                inside.nodes[[piece.node]], np.array([piece.count]),
+            )  # fmt: skip
+        self._note(inside, placement, g, domain)
+        return True
+
+    def _solved(self, inside: Inside) -> Placement | None:
+        bounds = bounds_of(inside.problem)
+        if bounds.lacking >= 0:
+            return None
+        model = Model(inside.problem, bounds)
+        if model.size > VARIABLES_MAX:
+            return None
+        self.calls += 1
+        placement = model.solve(self._steps, without_gain=True)[1]
+        # The solver's tolerances are none of ours.
+        is_one = placement is not None and not faults_of(inside.problem, placement)
+        return placement if is_one else None
+
+    def _note(self, inside: Inside, placement: Placement, g: int, domain: int) -> None:
+        """Remember in which domains the groups of the subtree are."""
+        self.domain_of[g] = domain
+        parents = [group.parent for group in inside.problem.groups]
+        for piece in placement.pieces:
+            i = piece.group
+            while i > 0 and inside.groups[i] not in self.domain_of:
+                self.domain_of[inside.groups[i]] = inside.domain(i, piece.node)
+                i = parents[i]
+
+
+def _subtree(problem: Problem, g: int) -> list[int]:
+    """The group and all below it; parents before children."""
+    found = [g]
+    for group in found:
+        found.extend(problem.groups[group].children)
+    return sorted(found)

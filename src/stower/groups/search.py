@@ -1,0 +1,308 @@
+"""A placement by construction: groups one after another into domains, in several orders.
+
+Finds most placements that there are, in milliseconds; that it finds none proves nothing. Each round
+follows a policy; what failed in one comes earlier in the next. Work is counted in packings of one
+part into one domain, never in time.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from stower.groups.bounds import Bounds
+from stower.groups.problem import NO_CAP, Group, Placement, Problem, collected
+from stower.state.arrays import Ints, Rows
+
+ROUNDS_MAX: Final = 12
+# Packings in all rounds together; a packing takes some 40 µs.
+PACKINGS_MAX: Final = 20_000
+# Domains that are tried for one group inside one of its parent's; more in later rounds.
+DOMAINS_TRIED: Final = 4
+DOMAINS_TRIED_LATER: Final = 8
+# Of what counting allows: more is not looked for by construction.
+ENOUGH: Final = 0.99
+
+
+class Policy(NamedTuple):
+    """How one round decides."""
+
+    tight_domains: bool
+    """Domains with the least room that will do, or with the most."""
+    tight_nodes: bool
+    """Nodes that are nearly full first, or empty ones."""
+    whole: bool
+    """Groups get all their pods at once where these fit, or their minimum."""
+    optional: bool
+    """Children beyond the minimum are placed with their siblings, or after all minimums."""
+
+
+POLICIES: Final = (
+    Policy(True, True, True, True),
+    Policy(True, True, False, True),
+    Policy(True, True, False, False),
+    Policy(False, True, False, True),
+    Policy(True, False, True, True),
+    Policy(False, False, False, False),
+)
+
+
+class Board:
+    """What is left while pods are placed, and how to take them back."""
+
+    def __init__(self, problem: Problem, free: Ints) -> None:
+        self.problem = problem
+        self.free = free.copy()
+        # Of kinds of which nodes can have so many only, how many more.
+        self.caps = {
+            k: kind.cap.copy()
+            for k, kind in enumerate(problem.kinds)
+            if ((kind.cap > 0) & (kind.cap < NO_CAP)).any()
+        }
+        self.log: list[tuple[int, int, Ints, Ints]] = []  # group, part, nodes, counts
+        self.packings = 0
+        # The more a resource is asked for, the less it goes to pods that could do without it.
+        wanted = np.zeros(len(free), np.float64)
+        for group in problem.groups:
+            for part in group.parts:
+                wanted += problem.kinds[part.kind].demand * float(part.count)
+        self.scarce = int(np.argmax(wanted / np.maximum(free.sum(axis=1), 1))) if len(free) else -1
+
+    def put(self, g: int, p: int, nodes: Ints, counts: Ints) -> None:
+        """Place so many pods of a part on each of these nodes."""
+        self._count(g, p, nodes, counts)
+        self.log.append((g, p, nodes, counts))
+
+    def undo(self, mark: int) -> None:
+        """Take back all that was placed since the log had this length."""
+        while len(self.log) > mark:
+            g, p, nodes, counts = self.log.pop()
+            self._count(g, p, nodes, -counts)
+
+    def _count(self, g: int, p: int, nodes: Ints, counts: Ints) -> None:
+        kind = self.problem.groups[g].parts[p].kind
+        self.free[:, nodes] -= self.problem.kinds[kind].demand[:, None] * counts
+        if kind in self.caps:
+            self.caps[kind][nodes] -= counts
+
+    def slots(self, kind: int, nodes: Rows) -> Ints:
+        """int64[nodes]: how many more pods of the kind each could have now."""
+        return self.problem.slots(kind, self.free[:, nodes], nodes, self.caps.get(kind))
+
+    def counts(self) -> dict[tuple[int, int], int]:
+        """Pods placed, by group and part."""
+        found: dict[tuple[int, int], int] = {}
+        for g, p, _, counts in self.log:
+            found[g, p] = found.get((g, p), 0) + int(counts.sum())
+        return found
+
+    def pack(self, g: int, p: int, nodes: Rows, wanted: int, tight: bool) -> int:
+        """Place up to `wanted` pods of a part on these nodes; returns how many there was room
+        for."""
+        problem = self.problem
+        kind = problem.groups[g].parts[p].kind
+        self.packings += 1
+        slots = self.slots(kind, nodes)
+        able = np.flatnonzero(slots > 0)
+        if not len(able):
+            return 0
+        room = slots[able]
+        ranks = room if tight else -room
+        if self.scarce >= 0 and not problem.kinds[kind].demand[self.scarce]:
+            order = np.lexsort((ranks, self.free[self.scarce, nodes][able]))
+        else:
+            order = np.argsort(ranks, kind="stable")
+        ends = np.cumsum(room[order])
+        used = int(np.searchsorted(ends, wanted)) + 1
+        order = order[:used]
+        counts = room[order]
+        placed = int(ends[min(used, len(ends)) - 1])
+        if placed > wanted:
+            counts[-1] -= placed - wanted
+            placed = wanted
+        chosen = able[order]
+        self.put(g, p, chosen if isinstance(nodes, slice) else nodes[chosen], counts)
+        return placed
+
+
+class Search:
+    """All rounds over one problem."""
+
+    def __init__(self, problem: Problem, bounds: Bounds) -> None:
+        self.problem = problem
+        self.bounds = bounds
+        self.board = Board(problem, problem.free)
+        self.weights = [0] * len(problem.groups)
+        self.policy = POLICIES[0]
+        self.domains_tried = DOMAINS_TRIED
+        self.domain_of: dict[int, int] = {}  # of the groups that are placed
+        self._hardness = [self._hard(g) for g in range(len(problem.groups))]
+        # Parts of a group, those first that take most of what is scarce.
+        self._big_first = [self._by_size(group) for group in problem.groups]
+
+    def run(self, rounds: int = ROUNDS_MAX) -> Placement | None:
+        """The best placement of all rounds, None where none succeeded."""
+        best: Placement | None = None
+        enough = ENOUGH * self.bounds.pods_max
+        for i in range(rounds):
+            if self.board.packings > PACKINGS_MAX:
+                break
+            self.policy = POLICIES[i % len(POLICIES)]
+            self.domains_tried = DOMAINS_TRIED if i < len(POLICIES) else DOMAINS_TRIED_LATER
+            found = self._round()
+            if found is not None and (best is None or found.count > best.count):
+                best = found
+                if best.count >= enough:
+                    break
+        return best
+
+    def _round(self) -> Placement | None:
+        self.board.undo(0)
+        self.domain_of.clear()
+        if not self._place(0, 0) and not self.bounds.met[0]:
+            return None
+        self._fill()
+        return self.placement()
+
+    def placement(self) -> Placement:
+        """What is on the board."""
+        return collected(
+            (g, p, int(node), int(count))
+            for g, p, nodes, counts in self.board.log
+            for node, count in zip(nodes, counts, strict=True)
+        )
+
+    # Minimums
+
+    def _place(self, g: int, around: int) -> bool:
+        """Place the group's minimum, or more, inside this domain of its parent's scope."""
+        group = self.problem.groups[g]
+        scope = self.problem.scopes[group.scope]
+        parent = self.problem.groups[group.parent].scope if group.parent >= 0 else 0
+        if group.scope == parent:
+            return bool(self.bounds.alive[g][around]) and self.place_in(g, around)
+        alive = np.flatnonzero(self.bounds.alive[g] & (scope.up == around))
+        for domain in self._ordered(g, alive)[: self.domains_tried]:
+            if self.place_in(g, int(domain)):
+                return True
+        return False
+
+    def place_in(self, g: int, domain: int) -> bool:
+        """The same in one domain of its own scope. Where it fails, nothing is placed."""
+        if self.board.packings > PACKINGS_MAX:
+            return False
+        mark = len(self.board.log)
+        self.domain_of[g] = domain
+        group = self.problem.groups[g]
+        if self._groups_in(g, group, domain) if group.children else self._pods_in(g, group, domain):
+            return True
+        self.board.undo(mark)
+        self._unplaced(g)
+        return False
+
+    def _unplaced(self, g: int) -> None:
+        self.domain_of.pop(g, None)
+        for child in self.problem.groups[g].children:
+            if child in self.domain_of:
+                self._unplaced(child)
+
+    def _ordered(self, g: int, domains: Ints) -> Ints:
+        """The domains that will do for a group as far as can be seen, the best first."""
+        if len(domains) < 2 and self.problem.groups[g].children:
+            return domains
+        group, board = self.problem.groups[g], self.board
+        scope = self.problem.scopes[group.scope]
+        rooms = np.array([board.free[:, scope.members(d)].sum(axis=1) for d in domains])
+        is_scarce = board.scarce >= 0 and len(domains)
+        room = rooms[:, board.scarce] if is_scarce else np.zeros(len(domains))
+        sign = 1 if self.policy.tight_domains else -1
+        if group.children:
+            able = (rooms >= self.bounds.least[g]).all(axis=1)
+            return domains[able][np.argsort(sign * room[able], kind="stable")]
+        fits = np.zeros(len(domains), np.int64)
+        for part in group.parts:
+            for i, d in enumerate(domains):
+                slots = board.slots(part.kind, scope.members(d))
+                fits[i] += min(int(slots.sum()), part.count)
+        able = fits >= max(group.minimum, 1 if group.count else 0)
+        order = np.lexsort(
+            (sign * room[able], -fits[able] if self.policy.whole else fits[able] * 0)
+        )
+        return domains[able][order]
+
+    def _groups_in(self, g: int, group: Group, domain: int) -> bool:
+        children = sorted(group.children, key=lambda c: (-self.weights[c], -self._hardness[c], c))
+        if group.minimum < len(children) and not self.policy.optional:
+            children.sort(key=lambda c: (-self.weights[c], self._hardness[c], c))
+        placed, failed = 0, 0
+        for child in children:
+            if placed >= group.minimum and not self.policy.optional:
+                break
+            if self._place(child, domain) or self.bounds.met[child]:
+                placed += 1
+                continue
+            self.weights[child] += 1
+            failed += 1
+            if len(children) - failed < group.minimum:
+                return False
+        return True
+
+    def _pods_in(self, g: int, group: Group, domain: int) -> bool:
+        nodes = self.problem.scopes[group.scope].members(domain)
+        mark = len(self.board.log)
+        whole = group.count
+        big_first = self._big_first[g]
+        tries = (whole, group.minimum) if self.policy.whole else (group.minimum, whole)
+        for wanted in dict.fromkeys(tries):
+            if self._pack(g, nodes, big_first, wanted) >= group.minimum:
+                return True
+            self.board.undo(mark)
+        if len(group.parts) > 1 and self._pack(g, nodes, big_first[::-1], whole) >= group.minimum:
+            return True
+        self.board.undo(mark)
+        return False
+
+    def _pack(self, g: int, nodes: Rows, parts: list[int], wanted: int) -> int:
+        placed = 0
+        group = self.problem.groups[g]
+        for p in parts:
+            most = min(group.parts[p].count, wanted - placed)
+            if most > 0:
+                placed += self.board.pack(g, p, nodes, most, self.policy.tight_nodes)
+        return placed
+
+    # More than the minimum
+
+    def _fill(self) -> None:
+        """Groups that were left out, then single pods, the smallest first, where there is room."""
+        groups = self.problem.groups
+        for g, group in enumerate(groups):
+            if g not in self.domain_of and group.parent in self.domain_of:
+                self._place(g, self.domain_of[group.parent])
+        counts = self.board.counts()
+        left = [
+            (int(self._size(part.kind) * 2**20), g, p, part.count - counts.get((g, p), 0))
+            for g, group in enumerate(groups)
+            if g in self.domain_of
+            for p, part in enumerate(group.parts)
+        ]
+        for _, g, p, count in sorted(left):
+            if count > 0:
+                nodes = self.problem.scopes[groups[g].scope].members(self.domain_of[g])
+                self.board.pack(g, p, nodes, count, True)
+
+    # Sizes
+
+    def _size(self, kind: int) -> float:
+        """The largest share that a pod takes of all that is free of a resource."""
+        free = np.maximum(self.problem.free.sum(axis=1), 1)
+        return float((self.problem.kinds[kind].demand / free).max(initial=0.0))
+
+    def _by_size(self, group: Group) -> list[int]:
+        sizes = [self._size(part.kind) for part in group.parts]
+        return sorted(range(len(sizes)), key=lambda p: -sizes[p])
+
+    def _hard(self, g: int) -> float:
+        """What a group takes, as a share of what is free, over the domains that it has."""
+        free = np.maximum(self.problem.free.sum(axis=1), 1)
+        share = float((self.bounds.least[g] / free).max(initial=0.0))
+        return share / max(int(self.bounds.alive[g].sum()), 1)
