@@ -8,6 +8,7 @@ import argparse
 import atexit
 import gzip
 import json
+import lzma
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -322,8 +323,8 @@ def differences(suite: str, case: Case) -> list[str]:
 
 
 def cases(path: Path) -> Iterator[Case]:
-    """The cases of an NDJSON file, gzip or not."""
-    opener = gzip.open if path.suffix == ".gz" else open
+    """The cases of an NDJSON file, plain, gzip or xz."""
+    opener: Callable[..., Any] = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
     with opener(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)

@@ -11,9 +11,9 @@ from tests.golden.run import cases, differences, main
 
 CASES = Path(__file__).parent / "cases"
 SUITES = (
-    ("filter_score", "filter_score.ndjson.gz"),
+    ("filter_score", "filter_score.ndjson.xz"),
     ("filter_score", "filter_score_gates.ndjson.gz"),
-    ("explain", "filter_score.ndjson.gz"),
+    ("explain", "filter_score.ndjson.xz"),
     ("preemption", "preemption.ndjson.gz"),
     ("sequence", "sequence.ndjson.gz"),
     ("api_memory", "api.ndjson.gz"),
@@ -57,7 +57,7 @@ def test_runner_shows_a_wrong_answer(tmp_path: Path, capsys: pytest.CaptureFixtu
     """A recording that says otherwise is reported, with ours beside theirs."""
     import json
 
-    case = next(c for c in cases(CASES / "filter_score.ndjson.gz") if c["expect"]["best"])
+    case = next(c for c in cases(CASES / "filter_score.ndjson.xz") if c["expect"]["best"])
     case["expect"]["best"] = ["no-such-node"]
     file = tmp_path / "wrong.ndjson"
     file.write_text(json.dumps(case) + "\n")

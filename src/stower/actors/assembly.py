@@ -13,6 +13,7 @@ from stower.actors.job import Jobs
 from stower.actors.kubelet import Kubelets
 from stower.actors.namespaces import Namespaces
 from stower.actors.node_lifecycle import NodeLifecycle
+from stower.actors.pod_groups import PodGroups
 from stower.actors.preset_nodes import PresetNodes
 from stower.actors.replica_set import ReplicaSets
 from stower.actors.resource_claims import ResourceClaims
@@ -39,6 +40,7 @@ def build_actors(cluster: Cluster, collections: Sequence[str]) -> Actors:
             CronJobs(),
             Volumes(),
             ResourceClaims(),
+            PodGroups(),
             PresetNodes(),
             DeviceTaints(),
             Disruptions(),

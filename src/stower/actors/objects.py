@@ -71,6 +71,7 @@ RESOURCES: Final = {
         Resource("resourceclaimtemplates", "ResourceClaimTemplate", "resource.k8s.io/v1"),
         Resource("resourceslices", "ResourceSlice", "resource.k8s.io/v1", False),
         Resource("deviceclasses", "DeviceClass", "resource.k8s.io/v1", False),
+        Resource("podgroups", "PodGroup", "scheduling.k8s.io/v1alpha2", True, True),
         Resource("devicetaintrules", "DeviceTaintRule", "resource.k8s.io/v1beta2", False, True),
         Resource(
             "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io/v1",

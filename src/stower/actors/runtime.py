@@ -88,6 +88,13 @@ class Todo:
         own = MERGE if RESOURCES[kind].custom else STRATEGIC
         self.calls.append(_Wanted(kind, "PATCH", path, body, form or own, obj))
 
+    def unprotect(self, kind: str, obj: Object, finalizer: str) -> None:
+        """Nobody uses it any more: it may go."""
+        if finalizer in (obj["metadata"].get("finalizers") or ()):
+            self.patch(
+                kind, obj, {"metadata": {"$deleteFromPrimitiveList/finalizers": [finalizer]}}
+            )
+
     def replace_metadata(self, kind: str, obj: Object, **fields: Any) -> None:
         """Replace fields of the metadata, which must be as it was seen. Custom resources know no
         strategic patch."""

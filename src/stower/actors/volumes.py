@@ -54,7 +54,7 @@ class Volumes(Base):
         if is_ending(claim):
             pods = seen.within("pods", namespace_of(claim))
             if not any(key in claims_of(pod) and not is_finished(pod) for pod in pods):
-                _unprotect("persistentvolumeclaims", claim, CLAIM_PROTECTION, todo)
+                todo.unprotect("persistentvolumeclaims", claim, CLAIM_PROTECTION)
             return
         bound = claim["spec"].get("volumeName")
         name = bound or f"pvc-{uid_of(claim)}"
@@ -121,7 +121,7 @@ class Volumes(Base):
         if there is not None and uid_of(there) == claim.get("uid"):
             return
         if is_ending(volume):
-            _unprotect("persistentvolumes", volume, VOLUME_PROTECTION, todo)
+            todo.unprotect("persistentvolumes", volume, VOLUME_PROTECTION)
         elif volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
             todo.delete("persistentvolumes", volume)
         elif (volume.get("status") or {}).get("phase") != "Released":
@@ -184,10 +184,3 @@ def _bytes(amounts: Object | None) -> int:
         return parse_quantity(str((amounts or {}).get("storage") or "0")).value()
     except QuantityError:
         return 0
-
-
-def _unprotect(kind: str, obj: Object, finalizer: str, todo: Todo) -> None:
-    """Nobody uses it any more: it may go."""
-    if finalizer in (obj["metadata"].get("finalizers") or ()):
-        patch = {"metadata": {"$deleteFromPrimitiveList/finalizers": [finalizer]}}
-        todo.patch(kind, obj, patch)

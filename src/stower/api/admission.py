@@ -94,26 +94,45 @@ def _name(item: Object) -> str:
     return str(item["metadata"].get("name") or item["metadata"].get("generateName", ""))
 
 
-def _priority(call: Call, item: Object) -> None:
-    """Source: plugin/pkg/admission/priority."""
-    spec = item["spec"]
+def _class_of(call: Call, item: Object) -> Object | None:
+    """The PriorityClass that an object names, or the default one; None where there is none."""
     classes = call.api.store.collection(("scheduling.k8s.io", "priorityclasses"))
-    name = spec.get("priorityClassName", "")
-    value, policy = 0, None
+    name = item["spec"].get("priorityClassName", "")
     if name:
         record = classes.records.get(name)
         if record is None:
             raise call.forbidden(_name(item), f"no PriorityClass with name {name} was found")
-        found = record.decode()
+        found: Object = record.decode()
+        return found
+    defaults = [r.decode() for r in classes.records.values() if b'"globalDefault":true' in r.raw]
+    if not defaults:
+        return None
+    return min(defaults, key=lambda c: (c.get("value", 0), c["metadata"]["name"]))
+
+
+def _group_priority(call: Call, item: Object) -> None:
+    """The same for a PodGroup. Where there is no class, its pods' priority is the group's: upstream
+    would set 0, and refuse to place pods of any other."""
+    spec, found = item["spec"], _class_of(call, item)
+    if found is None:
+        return
+    value, given = found.get("value", 0), spec.get("priority")
+    if given is not None and given != value:
+        text = (
+            f"priority set in the pod group ({given}) must match the priority computed ({value}) "
+            "based on the priority class set in the spec"
+        )
+        raise call.forbidden(_name(item), text)
+    spec["priorityClassName"], spec["priority"] = found["metadata"]["name"], value
+
+
+def _priority(call: Call, item: Object) -> None:
+    """Source: plugin/pkg/admission/priority."""
+    spec, found = item["spec"], _class_of(call, item)
+    value, policy = 0, None
+    if found is not None:
+        spec["priorityClassName"] = found["metadata"]["name"]
         value, policy = found.get("value", 0), found.get("preemptionPolicy")
-    else:
-        defaults = [
-            r.decode() for r in classes.records.values() if b'"globalDefault":true' in r.raw
-        ]
-        if defaults:
-            found = min(defaults, key=lambda c: (c.get("value", 0), c["metadata"]["name"]))
-            spec["priorityClassName"] = found["metadata"]["name"]
-            value, policy = found.get("value", 0), found.get("preemptionPolicy")
     given = spec.get("priority")
     if given is not None and given != value:
         text = (
@@ -301,5 +320,6 @@ MUTATIONS: Final[dict[tuple[str, str], tuple[Callable[[Call, Object], None], ...
     ("", "nodes"): (_not_ready,),
     ("", "persistentvolumeclaims"): (_storage_class, _finalizer("kubernetes.io/pvc-protection")),
     ("", "persistentvolumes"): (_finalizer("kubernetes.io/pv-protection"),),
+    ("scheduling.k8s.io", "podgroups"): (_group_priority,),
     ("scheduling.k8s.io", "priorityclasses"): (_check_priority_class,),
 }
