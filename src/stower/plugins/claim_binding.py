@@ -180,6 +180,7 @@ class ClaimBinding:
             if is_status:
                 self._unknown.pop(key, None)
                 self._written[key] = version
+                state.devices.uphold(key, version)
                 if self._released:
                     self._expect(state, key, version)
             return True

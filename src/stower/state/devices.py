@@ -289,6 +289,12 @@ class Devices:
         version = self._revoked.get(claim.metadata.key)
         return version is not None and is_as_new(version, claim.metadata.resource_version)
 
+    def uphold(self, key: str, version: str) -> None:
+        """A reservation that was written once more is of this version: where that is the one as of
+        which it was being taken back, that has come to nothing, and no news of it will come."""
+        if self._revoked.get(key) == version:
+            del self._revoked[key]
+
     def restore(self, key: str) -> None:
         """Take back what was decided about the claim, as far as the API does not have it."""
         self._expected.pop(key, None)

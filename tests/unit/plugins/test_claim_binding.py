@@ -9,7 +9,7 @@ from stower.assembly import build_engine
 from stower.engine.limits import SECOND_NS as S
 from stower.engine.step import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
-from stower.framework.writes import PatchObject, PatchPodStatus, Write
+from stower.framework.writes import Bind, PatchObject, PatchPodStatus, Write
 from stower.model.kinds import ResourceClaim
 from stower.model.kinds.resource_claim import FINALIZER
 from stower.plugins.claim_binding import CONFLICTS_MAX
@@ -38,6 +38,11 @@ def engine_with(*objects: Any) -> tuple[Engine, list[PatchObject]]:
 def patches(writes: list[Write]) -> list[PatchObject]:
     """What is written of claims."""
     return [write for write in writes if isinstance(write, PatchObject)]
+
+
+def bound(writes: list[Write]) -> list[Bind]:
+    """What is bound."""
+    return [write for write in writes if isinstance(write, Bind)]
 
 
 def messages(writes: list[Write]) -> list[str]:
@@ -129,3 +134,16 @@ def test_a_lost_write_may_be_what_the_next_one_is_in_conflict_with() -> None:
     told = engine.step(seen(claims[0], "2", {"labels": {"new": "label"}}), 31 * S)
     told += engine.step(WriteFailed(third.id, 409, "conflict"), 31 * S)
     assert ["c2"] == [w.name for w in patches(told)]
+
+
+def test_a_reservation_that_was_not_taken_back_is_used_again() -> None:
+    """The Binding was refused, and so was giving the claim up: written anew it changes nothing, and
+    the API server has no news to tell."""
+    wanted = resource_claim(meta=READY)
+    engine, (write,) = engine_with(wanted, claiming())
+    engine.step(WriteOk(write.id, "2"), S)
+    (bind,) = bound(engine.step(seen(wanted, "2", READY, status=write.patch["status"]), S))
+    (undo,) = patches(engine.step(WriteFailed(bind.id, 409, "conflict"), S))
+    (again,) = patches(engine.step(WriteFailed(undo.id, 403, "forbidden"), 20 * S))
+    assert ("2", []) == (again.resource_version, bound(engine.step(Tick(), 21 * S)))
+    assert ["p1"] == [write.name for write in bound(engine.step(WriteOk(again.id, "2"), 22 * S))]
