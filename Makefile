@@ -53,11 +53,12 @@ golden: golden-dir env ## Compare with answers recorded from Kubernetes: make go
 	        echo "make golden: no $$name.ndjson.gz in $(DIR) or $(DIR)/sched" >&2; status=1; \
 	    fi; \
 	done; \
-	for suite in allocator dra_schedule; do \
-	    file="$(DIR)/dra/$$suite.ndjson.gz"; \
+	for pair in dra/allocator:allocator dra/dra_schedule:dra_schedule groups/instances:groups \
+	    groups/hard:groups groups/groups_plugin:groups_plugin; do \
+	    file="$(DIR)/$${pair%%:*}.ndjson.gz"; \
 	    if [ -f "$$file" ]; then \
-	        echo "$$suite:"; \
-	        $(BIN)/python tests/golden/run.py $$suite "$$file" || status=1; \
+	        echo "$${pair%%:*}:"; \
+	        $(BIN)/python tests/golden/run.py "$${pair##*:}" "$$file" || status=1; \
 	    fi; \
 	done; \
 	if [ -n "$(GOLDEN_API)" ]; then \

@@ -25,9 +25,9 @@ from stower.model.errors import InvalidObject
 from stower.plugins import PLUGINS
 
 FIT = "NodeResourcesFit"
-# In kube-scheduler's default configuration or registry, and not built here yet, or not as a whole:
-# a configuration may name them, and is told so.
-NOT_BUILT = frozenset(
+# Plugins of kube-scheduler whose work the engine does for every profile, as a tree of groups is
+# placed as a whole: a configuration may name them, and that changes nothing.
+OF_THE_ENGINE = frozenset(
     (
         "GangScheduling",
         "PodGroupPodsCount",
@@ -58,7 +58,7 @@ def build_engine(
     features = features or Features()
     profiles = build_profiles(config, features, plugins)
     counts_claims = features.dynamic_resource_allocation and features.devices.node_allocatable
-    return Engine(profiles, seed, limits, config.extenders, counts_claims)
+    return Engine(profiles, seed, limits, config.extenders, counts_claims, features.groups)
 
 
 def build_profiles(
@@ -108,12 +108,13 @@ def _profile(
         at = f"{path}.plugins.{field}.enabled"
         named += [(f"{at}[{i}].name", ref) for i, ref in enumerate(plugin_set.enabled)]
     for at, ref in named:
-        if ref.name not in known and ref.name not in NOT_BUILT:
-            raise InvalidObject(at, ref.name, f"one of {', '.join(sorted((*known, *NOT_BUILT)))}")
+        if ref.name not in known and ref.name not in OF_THE_ENGINE:
+            names = ", ".join(sorted((*known, *OF_THE_ENGINE)))
+            raise InvalidObject(at, ref.name, f"one of {names}")
     _check_once(config.plugins.multi_point.enabled, f"{path}.plugins.multiPoint.enabled")
     elsewhere = {"multiPoint", *(point.value for point in Point)}
     for field in sorted(set(sets) - elsewhere):
-        # None of the built plugins takes part there; those that do are not built yet.
+        # None of the plugins takes part there: what does is the engine's.
         _check_point(sets[field].enabled, None, known, f"{path}.plugins.{field}.enabled")
     enabled = {ref.name for _, ref in named}
     alone = _build(config, path, known, enabled, features)
@@ -121,7 +122,6 @@ def _profile(
     built = {name: plugin.beside(among) for name, plugin in alone.items()}
     points: dict[Point, tuple[Plugin, ...]] = {}
     weights: dict[str, int] = {}
-    missing = {ref.name for ref in multi_point if ref.name in NOT_BUILT}
     for point in Point:
         own = sets[point.value]
         here = [
@@ -131,7 +131,6 @@ def _profile(
         ]
         chosen = expanded(tuple(here), own)
         _check_point(own.enabled, point, known, f"{path}.plugins.{point.value}.enabled")
-        missing |= {ref.name for ref in own.enabled if ref.name in NOT_BUILT}
         points[point] = tuple(
             built[ref.name]
             for ref in chosen
@@ -147,7 +146,7 @@ def _profile(
     if not points[Point.BIND]:
         raise InvalidObject(f"{path}.plugins.bind", "no plugin", "at least one")
     name = config.scheduler_name or DEFAULT_SCHEDULER_NAME
-    return Profile(name, points, weights, tuple(sorted(missing)))
+    return Profile(name, points, weights)
 
 
 def _build(
@@ -196,7 +195,7 @@ def _check_point(
     """Each plugin once, and only such as take part at the point (None: no built one does)."""
     _check_once(chosen, path)
     for i, ref in enumerate(chosen):
-        if ref.name not in known or ref.name in NOT_BUILT:
+        if ref.name in OF_THE_ENGINE:
             continue
         if point is None or not implements(known[ref.name], point):
             raise InvalidObject(f"{path}[{i}].name", ref.name, "a plugin that takes part there")

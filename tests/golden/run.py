@@ -41,6 +41,7 @@ from tests.golden.api_suite import against, api, api_memory
 from tests.golden.cluster import ClusterClient, NotEmpty
 from tests.golden.device_schedule_suite import dra_schedule
 from tests.golden.device_suite import allocator
+from tests.golden.groups_suite import groups, groups_plugin
 from tests.golden.validation_suite import KINDS, report, validation
 
 Case = dict[str, Any]
@@ -308,6 +309,8 @@ SUITES: dict[str, Callable[[Case], Iterator[str]]] = {
     "dra_schedule": dra_schedule,
     "explain": explain,
     "filter_score": filter_score,
+    "groups": groups,
+    "groups_plugin": groups_plugin,
     "preemption": preemption,
     "sequence": sequence,
     "validation": validation,

@@ -20,6 +20,8 @@ SUITES = (
     ("validation", "validation.ndjson.gz"),
     ("allocator", "allocator.ndjson.gz"),
     ("dra_schedule", "dra_schedule.ndjson.gz"),
+    ("groups", "groups.ndjson.gz"),
+    ("groups_plugin", "groups_plugin.ndjson.gz"),
 )
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from stower.assembly import build_engine
 from stower.engine.limits import SECOND_NS
-from stower.engine.queue import Place
+from stower.engine.queued import Place
 from stower.engine.step import Engine
 from stower.framework.events import (
     Event,

@@ -14,11 +14,15 @@ from stower.devices.negotiation import scheduling
 from stower.driver import Refused
 from stower.engine import cycle, plain, step
 from stower.engine.binds import Binds
+from stower.engine.outcomes import Outcomes
 from stower.engine.queue import Queue
+from stower.engine.queued import Likeness, QueuedPod
 from stower.engine.step import Engine
 from stower.engine.telling import Telling
+from stower.engine.tree_cycle import TreeCycle
 from stower.framework.events import Observed, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import Bind
+from stower.groups.tree import TreeGroup
 from stower.model.kinds import Pod
 from stower.plugins.claim_binding import ClaimBinding
 from stower.plugins.node_ports import NodePorts
@@ -110,9 +114,9 @@ def dropped_after_an_error() -> AbstractContextManager[Any]:
     """A pod whose bind failed is not put back."""
 
     def fail(self: Any, queued: Any, message: str) -> None:
-        self.queue.remove(queued.entry.uid)
+        self._queue.remove(queued.entry.uid)
 
-    return patch.object(Engine, "fail", fail)
+    return patch.object(Outcomes, "fail", fail)
 
 
 def never_sent_again() -> AbstractContextManager[Any]:
@@ -226,7 +230,7 @@ def anybodys() -> AbstractContextManager[Any]:
 
 def one_asked_for_all() -> AbstractContextManager[Any]:
     """Whether a change helps is asked of one of all pods, whatever they ask for."""
-    return patch.object(Queue, "_group_of", lambda *_: ("", 0, frozenset(), b""))
+    return patch.object(QueuedPod, "alike", lambda *_: Likeness("", 0, frozenset(), b""))
 
 
 def deaf_to_room() -> AbstractContextManager[Any]:
@@ -249,9 +253,26 @@ def ledgers_forgotten() -> AbstractContextManager[Any]:
     return patch.object(Counted, "deallocate", freed)
 
 
+def half_is_enough() -> AbstractContextManager[Any]:
+    """Of what was found for a tree, the first half is bound."""
+    whole = TreeCycle.attempt
+
+    def attempt(self: Any, *args: Any) -> Any:
+        found = whole(self, *args)
+        return found._replace(plan=found.plan[: (len(found.plan) + 1) // 2])
+
+    return patch.object(TreeCycle, "attempt", attempt)
+
+
+def anywhere() -> AbstractContextManager[Any]:
+    """Domains are nobody's concern."""
+    return patch.object(TreeGroup, "topology", "")
+
+
 PLANTED: Final[dict[str, tuple[Plant, ...]]] = {
     "room": (wanted_less, ports_shared),
     "bindings": (confirmation_missed, moved),
+    "gangs": (half_is_enough, anywhere),
     "forgotten": (unheard, dropped_after_an_error),
     "assumptions": (never_sent_again, never_confirmed),
     "negotiations": (never_asked_back, ledgers_forgotten),

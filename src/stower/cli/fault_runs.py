@@ -39,6 +39,7 @@ class Order(msgspec.Struct, frozen=True):
     active_ns: int
     size: Size | None = None
     negotiates: bool = False
+    groups: bool = False
     configuration: dict[str, Any] | None = None
 
 
@@ -56,6 +57,7 @@ def read_order(
     until: str,
     size: tuple[int, int],
     negotiates: bool,
+    groups: bool,
     configuration: dict[str, Any] | None,
 ) -> Order:
     """The options as they were given; `size`: nodes and pods. Ends the program where they make no
@@ -75,9 +77,11 @@ def read_order(
         raise bad_input("--nodes and --pods: want both or none")
     if size[0] and negotiates:
         raise bad_input("--negotiate: does not go with --nodes")
+    if size[0] and groups:
+        raise bad_input("--groups: does not go with --nodes")
     jobs = jobs or os.cpu_count() or 1
     large = Size(*size) if size[0] else None
-    return Order(seed, seeds, jobs, names, active_ns, large, negotiates, configuration)
+    return Order(seed, seeds, jobs, names, active_ns, large, negotiates, groups, configuration)
 
 
 def run_order(order: Order, output: Output, folder: Path) -> bool:
@@ -175,7 +179,9 @@ def _one(task: tuple[int, Order]) -> Finding:
 
 
 def _script(seed: int, order: Order) -> Script:
-    return script_of(seed, order.faults, order.active_ns, order.size, order.negotiates)
+    return script_of(
+        seed, order.faults, order.active_ns, order.size, order.negotiates, order.groups
+    )
 
 
 def _tell(finding: Finding) -> None:

@@ -113,11 +113,14 @@ async def _cluster_objects(kubeconfig: Path | None, context: str) -> list[tuple[
     found = []
     async with Kube.open(kubeconfig, context) as kube:
         for kind in KINDS:
-            path = collection_path(kind)
-            answer = await kube.ask("GET", f"{path}?limit=1")
+            for version in (kind.api_version, *kind.also):
+                path = collection_path(kind, version=version)
+                answer = await kube.ask("GET", f"{path}?limit=1")
+                if answer.status not in UNSEEN:
+                    break
             if answer.status in UNSEEN and kind.view not in (Node, Pod):
                 continue
-            type_meta = {"apiVersion": kind.api_version, "kind": kind.name}
+            type_meta = {"apiVersion": version, "kind": kind.name}
             for item in await kube.items(path):
                 where = f"{kube.server}{path}: {item['metadata']['name']}"
                 found.append((where, msgspec.json.encode({**type_meta, **item})))

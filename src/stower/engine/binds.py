@@ -12,8 +12,10 @@ from stower.engine.evictions import Evictions
 from stower.engine.extending import bind_error
 from stower.engine.limits import Limits
 from stower.engine.pre_binding import PreBinding
-from stower.engine.queue import Queue, QueuedPod
+from stower.engine.queue import Queue
+from stower.engine.queued import QueuedPod
 from stower.engine.telling import Telling
+from stower.engine.together import Together
 from stower.framework.events import ExtenderAnswered, WriteFailed
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import Bind, CallExtender, Write
@@ -44,6 +46,7 @@ class Binds:
         limits: Limits,
         tell: Telling,
         pre_binding: PreBinding,
+        together: Together,
         evictions: Evictions,
         next_id: Callable[[], int],
         send: Callable[[Write], None],
@@ -57,6 +60,7 @@ class Binds:
         self._limits = limits
         self._tell = tell
         self._pre_binding = pre_binding
+        self._together = together
         self._evictions = evictions
         self._next_id = next_id
         self._send = send
@@ -80,7 +84,7 @@ class Binds:
         """Pods that somebody answers for still."""
         awaited = {queued.entry.uid for queued, _ in self._waiting.values()}
         awaited |= {queued.entry.uid for _, _, queued, _ in self._resend}
-        return awaited | {*self._pre_binding.uids()}
+        return awaited | {*self._pre_binding.uids(), *self._together.uids()}
 
     def doubt(self, entry: PodEntry) -> None:
         """Its bind may have been lost: it keeps its room for as long as a watch may need."""

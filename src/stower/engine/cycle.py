@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from stower.engine import plain
+from stower.engine.beside import Beside
 from stower.engine.evaluation import INFEASIBLE, Evaluation, Evaluations
 from stower.engine.preemption import Preemption, Search
 from stower.engine.verdicts import Verdicts
@@ -21,6 +22,7 @@ from stower.framework.settle import Wait
 from stower.framework.writes import DeleteObject, PatchObject
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
+from stower.state.shapes import Shape
 from stower.state.ties import pick, pod_hash, tie_ranks
 
 FEW: Final = 4
@@ -37,6 +39,7 @@ class Cycle:
         self._evaluations = Evaluations(state)
         self._verdicts = Verdicts(state)
         self._preemption = Preemption(state, self._seed)
+        self._beside = Beside(state)
         self._failures: dict[_FailureKey, tuple[tuple[int, ...], Diagnosis, Remedy]] = {}
 
     def choose(self, profile: Profile, entry: PodEntry) -> int:
@@ -160,6 +163,31 @@ class Cycle:
             plain.refused_with(profile, state, entry.shape, entry.pod, row, pods) is None
         )
 
+    def evaluation(self, profile: Profile, shape: Shape) -> Evaluation:
+        """What the profile thinks of all rows for a shape, up to date."""
+        self._state.look()
+        return self._evaluations.get(profile, shape)
+
+    def would_do(
+        self, profile: Profile, entry: PodEntry, row: int, *, lasting: bool = False
+    ) -> bool:
+        """Whether the pod may go to the row. `lasting`: but for refusals that may end when others
+        are placed."""
+        evaluation = self.evaluation(profile, entry.shape)
+        if evaluation.best[row] < 0:
+            return False
+        state, shape, pod = self._state, entry.shape, entry.pod
+        for pre_filter in evaluation.pod_pre_filters:
+            if pre_filter.pre_filter_pod(pod, shape, state) is not None:
+                return False
+        for plugin in evaluation.pod_filters:
+            codes = plugin.filter_pod(pod, shape, state)
+            if codes is not None:
+                here = codes[row : row + 1]
+                if (plugin.lasts(here) if lasting else here != 0).any():
+                    return False
+        return not state.nominated or self._has_room(profile, entry, row)
+
     def fail(
         self,
         profile: Profile,
@@ -205,6 +233,24 @@ class Cycle:
             self._failures[key] = (position, diagnosis, remedy)
         return diagnosis, remedy
 
+    def diagnose(self, profile: Profile, entry: PodEntry) -> tuple[Diagnosis | None, Remedy]:
+        """Why a pod of a group that was refused would not be placed alone either, None where it
+        would; and what PostFilter plugins do about it but evict others: to give back what it holds
+        helps the group even then."""
+        verdict = plain.judge(profile, self._state, entry.shape, entry.pod)
+        fits = bool(verdict.feasible.any())
+        if fits and not (entry.shape.claims or entry.shape.extended):
+            return None, Remedy()
+        failure = self._preemption.failure(profile, entry, verdict)
+        remedies = [
+            plugin.post_filter(failure) for plugin in profile.post_filters if not plugin.evicts
+        ]
+        patches = tuple(patch for remedy in remedies for patch in remedy.patches)
+        message = ", ".join(remedy.message for remedy in remedies if remedy.message)
+        names = self._state.names if self.keeps_why else None
+        diagnosis = None if fits else verdict.diagnosis(self._state.node_count, names)
+        return diagnosis, Remedy(message, patches=patches)
+
     def settle(self, profile: Profile, entry: PodEntry, row: int) -> tuple[Plugin, Wait] | None:
         """What others have to agree with before the pod is bound to the row that was chosen last,
         -1 for none; None where there is nothing."""
@@ -217,16 +263,16 @@ class Cycle:
                     return plugin, wait
         return None
 
+    def settle_at(self, profile: Profile, entry: PodEntry, row: int) -> tuple[Plugin, Wait] | None:
+        """The same for a row that was chosen for the pod beside others."""
+        self._last = self.standing(profile, entry)
+        return self.settle(profile, entry, row)
+
     def _beside_promises(self, profile: Profile, entry: PodEntry) -> Ints:
         """What was found last, without rows that were promised to others and have no room beside
         them: of these only such as would have been chosen were looked at."""
         assert self._last is not None
-        rows = [self._state.row_of(name) for name in self._state.nominated]
-        full = [
-            row
-            for row in rows
-            if row >= 0 and self._last[row] >= 0 and not self._has_room(profile, entry, row)
-        ]
+        full = self._beside.crowded(profile, entry, self._last)
         if not full:
             return self._last
         best = self._last.copy()

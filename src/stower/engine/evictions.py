@@ -9,7 +9,7 @@ Source: kube-scheduler framework/preemption/executor.go prepareCandidateAsync; K
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from stower.engine.queue import QueuedPod
+from stower.engine.queued import Queued, QueuedTree
 from stower.framework.writes import DeletePod, PatchPodStatus, Write
 from stower.model.kinds.pod import PodCondition
 from stower.state.cluster import PodEntry
@@ -19,9 +19,14 @@ BY_SCHEDULER: Final = "PreemptionByScheduler"
 NOT_FOUND: Final = 404
 
 
-def told(preemptor: QueuedPod, node_name: str) -> str:
+# Where pods of a group are told to leave from: anywhere.
+CLUSTER: Final = "cluster"
+
+
+def told(preemptor: Queued, node_name: str) -> str:
     """What a victim's Event says."""
-    return f"Preempted by pod {preemptor.entry.uid} on node {node_name}"
+    kind = "podgroup" if isinstance(preemptor, QueuedTree) else "pod"
+    return f"Preempted by {kind} {preemptor.told_as} on node {node_name}"
 
 
 class _Preemption:
@@ -29,7 +34,7 @@ class _Preemption:
 
     __slots__ = ("failed", "last", "node_name", "pending", "queued")
 
-    def __init__(self, queued: QueuedPod, node_name: str, last: PodEntry) -> None:
+    def __init__(self, queued: Queued, node_name: str, last: PodEntry) -> None:
         self.queued = queued
         self.node_name = node_name
         self.last: PodEntry | None = last
@@ -45,7 +50,7 @@ class Evictions:
         write: Callable[[Write], None],
         next_id: Callable[[], int],
         told: Callable[[PodEntry, str], None],
-        over: Callable[[QueuedPod, bool], None],
+        over: Callable[[Queued, bool], None],
     ) -> None:
         """`told`: an Event for a victim; `over`: the preemptor waits no longer for answers."""
         self._write = write
@@ -61,7 +66,7 @@ class Evictions:
         """Whether the pod is being sent away."""
         return any(victim is entry for _, victim, _ in self._waiting.values())
 
-    def begin(self, queued: QueuedPod, node_name: str, victims: Iterable[PodEntry]) -> None:
+    def begin(self, queued: Queued, node_name: str, victims: Iterable[PodEntry]) -> None:
         """Send them away; those that leave already are left alone."""
         alive = [
             v for v in victims if v.pod.metadata.deletion_timestamp is None and not v.is_leaving
@@ -101,12 +106,13 @@ class Evictions:
             self._over(preemption.queued, preemption.failed)
 
     def _start(self, preemption: _Preemption, victim: PodEntry) -> None:
-        scheduler = preemption.queued.entry.pod.spec.scheduler_name
+        queued = preemption.queued
+        kind = "podgroup" if isinstance(queued, QueuedTree) else "pod"
         condition = PodCondition(
             DISRUPTION_TARGET,
             "True",
             BY_SCHEDULER,
-            f"{scheduler}: preempting to accommodate a higher priority pod",
+            f"{queued.profile.scheduler_name}: preempting to accommodate a higher priority {kind}",
         )
         if victim.pod.condition(DISRUPTION_TARGET) == condition:
             self._delete(preemption, victim)

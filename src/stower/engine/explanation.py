@@ -5,7 +5,7 @@ tried on the state in a trial that is undone: what is told has been seen to work
 anything.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -14,6 +14,7 @@ import numpy as np
 from stower.engine import plain
 from stower.engine.cycle import Cycle
 from stower.engine.queue import Queue
+from stower.engine.queued import QueuedTree
 from stower.framework.fixes import NODE, Fix, with_spec
 from stower.framework.guard import PluginError
 from stower.framework.plugin import Plugin
@@ -79,7 +80,8 @@ class Change(msgspec.Struct, frozen=True, rename="camel"):
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """What there is to say of a pod. `verdict`: placed, fits (and waits only for its turn),
-    settling (a node would do, and others have to agree with it), gated, refused, failed (a plugin
+    settling (a node would do, and others have to agree with it), grouped (a node would do for it
+    alone, and not for all that have to be placed with it), gated, refused, failed (a plugin
     cannot tell), leaving or unknown (to every profile). `tried`: nodes on which changes were
     tried."""
 
@@ -99,9 +101,15 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def explain(
-    pod: Pod, state: ClusterState, cycle: Cycle, queue: Queue, profiles: dict[str, Profile]
+    pod: Pod,
+    state: ClusterState,
+    cycle: Cycle,
+    queue: Queue,
+    profiles: dict[str, Profile],
+    why_grouped: Callable[[QueuedTree], str] = lambda tree: tree.missing,
 ) -> Explanation:
-    """All there is to say of the pod."""
+    """All there is to say of the pod. `why_grouped`: what keeps a tree of groups waiting, "" where
+    it would be placed."""
     profile = profiles.get(pod.spec.scheduler_name)
     if profile is None:
         return Explanation(pod.key, "unknown", message=pod.spec.scheduler_name)
@@ -115,9 +123,14 @@ def explain(
     refused_by = tuple(sorted(queued.refused_by)) if queued is not None else ()
     with state.trial():  # nothing is tried yet, but nobody is to learn from being asked
         try:
-            return _Case(entry, state, cycle, profile).explained(refused_by)
+            found = _Case(entry, state, cycle, profile).explained(refused_by)
         except PluginError as error:
             return Explanation(pod.key, "failed", message=str(error), nodes=state.node_count)
+    if queued is not None and queued.tree is not None and found.verdict == "fits":
+        message = why_grouped(queued.tree)
+        if message:
+            return msgspec.structs.replace(found, verdict="grouped", message=message)
+    return found
 
 
 def _placed(entry: PodEntry, state: ClusterState, profile: Profile) -> Explanation:

@@ -8,7 +8,8 @@ import numpy as np
 from stower.engine.cycle import Cycle
 from stower.engine.extending import Extending, Opinion, Victims, points_of
 from stower.engine.preemption import candidates_of
-from stower.engine.queue import Queue, QueuedPod
+from stower.engine.queue import Queue
+from stower.engine.queued import QueuedPod
 from stower.framework.events import ExtenderAnswered
 from stower.framework.guard import PluginError
 from stower.framework.post_filter import Remedy, best, ranked

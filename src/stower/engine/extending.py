@@ -21,7 +21,7 @@ from stower.engine.opinions import (
     Unreadable,
     read,
 )
-from stower.engine.queue import QueuedPod
+from stower.engine.queued import QueuedPod
 from stower.framework.events import ExtenderAnswered
 from stower.framework.extenders import Extender
 from stower.framework.reasons import Rejection

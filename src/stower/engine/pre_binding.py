@@ -8,7 +8,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final
 
-from stower.engine.queue import QueuedPod
+from stower.engine.queued import QueuedPod
 from stower.framework.plugin import Plugin
 from stower.framework.reserve import Pinned, Reservation
 from stower.framework.retries import CONFLICT, UNKNOWN

@@ -5,6 +5,7 @@ backoff       to be tried after a delay that doubles with each failure, or befor
               nothing else to try (KEP-5142); after an error not before
 unschedulable refused; woken by an event that a refusing plugin says might help, or after 5 minutes
 gated         kept out by a PreEnqueue plugin
+held          in a tree of groups, which is in one of these places for all its pods
 in flight     placed, its binding not yet answered
 
 Unschedulable pods of equal shape that were refused by the same plugins form a group: a plugin is
@@ -15,72 +16,20 @@ Source: kube-scheduler backend/queue.
 """
 
 from collections.abc import Callable, Iterable
-from enum import Enum, auto
 from typing import Final
-
-import msgspec
 
 from stower.engine.heap import LazyHeap
 from stower.engine.limits import Limits
+from stower.engine.queued import Likeness, Place, Queued, QueuedPod, QueuedTree, helps
 from stower.framework.changes import OF_CLAIMS, OWN, Happened
-from stower.framework.guard import PluginError
-from stower.framework.plugin import Scope
-from stower.framework.profile import Profile
 from stower.model.errors import InvariantError
-from stower.model.kinds import Pod
-from stower.model.kinds.pod import PodCondition
-from stower.state.cluster import PodEntry
-from stower.state.devices import claim_keys
-from stower.state.shapes import uses_storage
 
-
-class Place(Enum):
-    """Where a queued pod is."""
-
-    ACTIVE = auto()
-    BACKOFF = auto()
-    ERROR_BACKOFF = auto()
-    UNSCHEDULABLE = auto()
-    GATED = auto()
-    IN_FLIGHT = auto()
-    NOWHERE = auto()
-
-
-class QueuedPod:
-    """A pod that waits, and what its earlier attempts came to."""
-
-    __slots__ = (
-        "added_ns", "attempts", "bind_tries", "condition", "entry", "error_count", "group",
-        "is_preempting", "is_promised", "key", "place", "profile", "refused_by", "tried_ns", "turn",
-        "unschedulable_count", "victims", "woken",
-    )  # fmt: skip
-
-    def __init__(self, entry: PodEntry, profile: Profile, now_ns: int) -> None:
-        self.entry = entry
-        self.profile = profile
-        self.place = Place.NOWHERE
-        self.added_ns = now_ns  # when it entered the queue, or was last tried: its rank
-        self.tried_ns = now_ns
-        self.attempts = 0
-        self.unschedulable_count = 0
-        self.error_count = 0
-        self.bind_tries = 0  # of which nobody knows what became of them
-        self.is_preempting = False  # its victims are being sent away: it is not tried meanwhile
-        self.is_promised = False  # we have written a node for it that is not its own yet
-        self.victims: set[str] = set()  # that it waits for: until the last is gone, none helps
-        self.woken = False  # something has happened meanwhile that might help it
-        self.refused_by: frozenset[str] = frozenset()
-        self.group: _GroupKey | None = None
-        self.turn = 0  # which heap entry is the valid one
-        self.key: tuple[int, ...] = ()  # its rank while it is active
-        self.condition: PodCondition | None = None  # as last written
-
-
+# Where people look for pods.
+PLACES: Final = (
+    Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE, Place.GATED, Place.IN_FLIGHT,
+)  # fmt: skip
 # Events kept for a pod that is being asked about; where more have happened, it is tried again.
 MEANWHILE_MAX: Final = 1_000
-
-_GroupKey = tuple[str, int, frozenset[str], bytes]
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Queue:
@@ -93,25 +42,26 @@ class Queue:
         self._limits = limits
         self._gate_failed = gate_failed
         self._pods: dict[str, QueuedPod] = {}
-        self._active: LazyHeap[QueuedPod] = LazyHeap()
-        self._backoff: LazyHeap[QueuedPod] = LazyHeap()
-        self._error_backoff: LazyHeap[QueuedPod] = LazyHeap()
+        self._active: LazyHeap[Queued] = LazyHeap()
+        self._backoff: LazyHeap[Queued] = LazyHeap()
+        self._error_backoff: LazyHeap[Queued] = LazyHeap()
         # Unschedulable pods, and some that are gated, by the time at which they are tried again
         # without any event.
-        self._flush: LazyHeap[QueuedPod] = LazyHeap()
-        self._awaited: dict[str, QueuedPod] = {}  # who waits for a victim, by its uid
-        self._groups: dict[_GroupKey, dict[str, QueuedPod]] = {}
+        self._flush: LazyHeap[Queued] = LazyHeap()
+        self._awaited: dict[str, Queued] = {}  # who waits for a victim, by its uid
+        self._groups: dict[Likeness, dict[str, Queued]] = {}
         # Of these, by the claims of their pods; and those of which a plugin looks at all claims.
-        self._by_claim: dict[str, dict[_GroupKey, None]] = {}
-        self._by_any_claim: dict[_GroupKey, None] = {}
-        self._claims_of: dict[_GroupKey, list[str]] = {}
+        self._by_claim: dict[str, dict[Likeness, None]] = {}
+        self._by_any_claim: dict[Likeness, None] = {}
+        self._claims_of: dict[Likeness, list[str]] = {}
         self._changes: dict[tuple[str, frozenset[str]], int] = {}
         # The pod of which extenders are being asked, and what has happened since.
-        self._undecided: QueuedPod | None = None
+        self._undecided: Queued | None = None
         self._meanwhile: list[Happened] = []
         # Gated pods by profile and plugin, of plugins that wait for more than the pod's own update.
-        self._gated: dict[tuple[str, str], dict[str, QueuedPod]] = {}
+        self._gated: dict[tuple[str, str], dict[str, Queued]] = {}
         self._turn = 0
+        self.emptied: Callable[[QueuedTree], None] = lambda tree: None
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -124,22 +74,82 @@ class Queue:
         """All of them, in the order in which they came."""
         return list(self._pods.values())
 
+    def counts(self) -> dict[Place, int]:
+        """How many pods are where, by PLACES: a pod that is held is where its tree is."""
+        found = dict.fromkeys(PLACES, 0)
+        for pod in self._pods.values():
+            place = pod.tree.place if pod.tree is not None else pod.place
+            if place is Place.ERROR_BACKOFF:
+                place = Place.BACKOFF
+            if place in found:
+                found[place] += 1
+        return found
+
     def add(self, pod: QueuedPod) -> None:
         """A new pod: to be tried, or gated."""
-        if self._pods.setdefault(pod.entry.uid, pod) is not pod:
-            raise InvariantError(f"pod {pod.entry.pod.key} is queued twice")
+        self._know(pod)
         self._to_active(pod, pod.added_ns)
+
+    def hold(self, pod: QueuedPod, tree: QueuedTree) -> None:
+        """A pod that waits with a tree."""
+        if pod.uid not in self._pods:
+            self._know(pod)
+        pod.tree = tree
+        pod.place = Place.HELD
+        tree.members[pod.uid] = pod
+
+    def release(self, pod: QueuedPod) -> None:
+        """A pod that has waited with a tree goes on alone: it is in flight."""
+        tree, pod.tree = pod.tree, None
+        pod.place = Place.IN_FLIGHT
+        if tree is not None:
+            tree.members.pop(pod.uid, None)
+            tree.gated.pop(pod.uid, None)
+            if not tree.members:
+                self.drop_tree(tree)
+
+    def add_tree(self, tree: QueuedTree, now_ns: int) -> None:
+        """A tree: to be tried, or gated. It has members."""
+        self._to_active(tree, now_ns)
+
+    def drop_tree(self, tree: QueuedTree) -> None:
+        """None of its pods waits any more, or they wait with another."""
+        self.await_victims(tree, ())
+        self._leave(tree)
+        self.emptied(tree)
+
+    def retry_tree(self, tree: QueuedTree, now_ns: int) -> None:
+        """A tree some of whose pods were to be bound, and are not: try again after a delay."""
+        self._leave(tree)
+        self.retry(tree, now_ns)
+
+    def stir(self, tree: QueuedTree, now_ns: int) -> None:
+        """Something about a tree has changed: who is in it, or what it has to wait for."""
+        if tree.place is Place.UNSCHEDULABLE and not tree.missing:
+            self._wake(tree, now_ns)
+        elif tree.place is Place.GATED:
+            self._to_active(tree, now_ns)
+        elif tree.place in (Place.ACTIVE, Place.BACKOFF) and tree.missing:
+            self._leave(tree)
+            self._to_active(tree, now_ns)
+
+    def _know(self, pod: QueuedPod) -> None:
+        if self._pods.setdefault(pod.uid, pod) is not pod:
+            raise InvariantError(f"pod {pod.pod.key} is queued twice")
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Take a pod out of wherever it is."""
         pod = self._pods.pop(uid, None)
-        if pod is not None:
+        if pod is not None and pod.tree is not None:
+            self.release(pod)
+            pod.place = Place.NOWHERE
+        elif pod is not None:
             self.decided(pod)
             self.await_victims(pod, ())
             self._leave(pod)
         return pod
 
-    def pop(self, now_ns: int) -> QueuedPod | None:
+    def pop(self, now_ns: int) -> Queued | None:
         """The next pod to try, now in flight; None when there is nothing to try."""
         if self._backoff or self._error_backoff or self._flush:
             self._advance(now_ns)
@@ -149,17 +159,17 @@ class Queue:
             pod.attempts += 1
         return pod
 
-    def decide_later(self, pod: QueuedPod) -> None:
+    def decide_later(self, pod: Queued) -> None:
         """The pod in flight takes more than this step: remember what happens until `decided`."""
         if self._undecided is not pod:
             self._undecided, self._meanwhile = pod, []
 
-    def decided(self, pod: QueuedPod) -> None:
+    def decided(self, pod: Queued) -> None:
         """What happens from now on is no matter of the pod's last attempt."""
         if self._undecided is pod:
             self._undecided, self._meanwhile = None, []
 
-    def park(self, pod: QueuedPod, refused_by: frozenset[str], now_ns: int) -> None:
+    def park(self, pod: Queued, refused_by: frozenset[str], now_ns: int) -> None:
         """A pod that was tried and refused by these plugins: wait for an event that helps.
 
         Where one came while it was tried, `ungate` lets it go at once.
@@ -176,7 +186,7 @@ class Queue:
         self._flush.push(now_ns + self._limits.unschedulable_max_ns, pod)
 
     def wait(
-        self, pod: QueuedPod, refused_by: frozenset[str], now_ns: int, again_ns: int | None
+        self, pod: Queued, refused_by: frozenset[str], now_ns: int, again_ns: int | None
     ) -> None:
         """A pod that was tried, and waits for others to agree: as `park`, but it counts as no
         failure, and is tried again at `again_ns` at the latest."""
@@ -186,22 +196,22 @@ class Queue:
         if again_ns is not None:
             self.again(pod, again_ns)
 
-    def again(self, pod: QueuedPod, again_ns: int) -> None:
+    def again(self, pod: Queued, again_ns: int) -> None:
         """Try an unschedulable pod again then, at the latest."""
         self._next_turn(pod)
         self._flush.withdraw()
         self._flush.push(min(again_ns, pod.tried_ns + self._limits.unschedulable_max_ns), pod)
 
-    def nudge(self, pod: QueuedPod, now_ns: int) -> None:
+    def nudge(self, pod: Queued, now_ns: int) -> None:
         """What an unschedulable pod waited for has happened: it is tried at once."""
         if pod.place is Place.UNSCHEDULABLE and not pod.is_preempting:
             self._leave(pod)
             self._to_active(pod, now_ns)
 
-    def _missed(self, pod: QueuedPod) -> bool:
-        priority = pod.entry.pod.priority
+    def _missed(self, pod: Queued) -> bool:
+        priority = pod.priority
         return len(self._meanwhile) >= MEANWHILE_MAX or any(
-            (h.priority_max is None or priority <= h.priority_max) and helps(pod, h)
+            (h.priority_max is None or priority <= h.priority_max) and pod.is_helped_by(h)
             for h in self._meanwhile
         )
 
@@ -209,7 +219,7 @@ class Queue:
         if len(self._meanwhile) < MEANWHILE_MAX:
             self._meanwhile.append(happened)
 
-    def retry(self, pod: QueuedPod, now_ns: int) -> None:
+    def retry(self, pod: Queued, now_ns: int) -> None:
         """A pod whose attempt failed by no fault of its own: try again after a delay."""
         self.decided(pod)
         pod.error_count += 1
@@ -218,18 +228,18 @@ class Queue:
         if not self._is_held(pod, now_ns):
             self._to_error_backoff(pod, now_ns)
 
-    def _to_error_backoff(self, pod: QueuedPod, now_ns: int) -> None:
+    def _to_error_backoff(self, pod: Queued, now_ns: int) -> None:
         pod.place = Place.ERROR_BACKOFF
         self._next_turn(pod)
         self._error_backoff.push(now_ns + self.delay_ns(pod.error_count), pod)
 
-    def ungate(self, pod: QueuedPod, failed: bool, now_ns: int) -> None:
+    def ungate(self, pod: Queued, failed: bool, now_ns: int) -> None:
         """It has no victims, all are on their way, or (`failed`) some are not: it may be tried
         again."""
         if pod.place is Place.UNSCHEDULABLE and (pod.woken or failed):
             self._wake(pod, now_ns)
 
-    def await_victims(self, pod: QueuedPod, uids: Iterable[str]) -> None:
+    def await_victims(self, pod: Queued, uids: Iterable[str]) -> None:
         """The pod waits for these to be gone."""
         for uid in pod.victims:
             if self._awaited.get(uid) is pod:
@@ -251,30 +261,30 @@ class Queue:
         if self._gated:
             self._knock(happened, now_ns)
         bound = happened.priority_max
-        patient = self._after_victim(happened)
+        patient = self._after_victim(happened, now_ns)
         change = happened.change.value
         for key in self._among(of_claim):
-            if self._wakes_on(key) & change and helps(
-                next(iter(self._groups[key].values())), happened
+            if self._wakes_on(key) & change and next(iter(self._groups[key].values())).is_helped_by(
+                happened
             ):
                 for pod in list(self._groups[key].values()):
-                    if pod is not patient and (bound is None or pod.entry.pod.priority <= bound):
+                    if pod is not patient and (bound is None or pod.priority <= bound):
                         self._wake(pod, now_ns)
 
-    def _wakes_on(self, group: _GroupKey) -> int:
+    def _wakes_on(self, group: Likeness) -> int:
         """All changes that one of the plugins by which the group was refused wants to know of."""
-        key = (group[0], group[2])
+        key = (group.scheduler_name, group.refused_by)
         known = self._changes.get(key)
         if known is None:
             pod = next(iter(self._groups[group].values()))
-            found = [pod.profile.plugins.get(name) for name in sorted(group[2])]
+            found = [pod.profile.plugins.get(name) for name in sorted(group.refused_by)]
             known = 0 if found else -1
             for plugin in found:
                 known |= plugin.wakes_on.value if plugin is not None else -1
             self._changes[key] = known
         return known
 
-    def _among(self, of_claim: str) -> list[_GroupKey]:
+    def _among(self, of_claim: str) -> list[Likeness]:
         """The groups to look at."""
         if of_claim:
             return [*{**self._by_claim.get(of_claim, {}), **self._by_any_claim}]
@@ -284,14 +294,12 @@ class Queue:
         """Ask gates again whose plugins say that the event might open them."""
         for (_, name), pods in [*self._gated.items()]:
             for pod in [*pods.values()]:
-                plugin, entry = pod.profile.plugins[name], pod.entry
-                if plugin.wakes_on & happened.change and plugin.hint_pod(
-                    entry.pod, entry.shape, happened
-                ):
+                if isinstance(pod, QueuedPod) and helps(pod, frozenset((name,)), happened):
                     self._to_active(pod, now_ns)
 
-    def _after_victim(self, happened: Happened) -> QueuedPod | None:
-        """Who waited for the pod that is gone, and for others still."""
+    def _after_victim(self, happened: Happened, now_ns: int) -> Queued | None:
+        """Who waited for the pod that is gone, and for others still. Who has waited for the last
+        one is tried: what helps may have gone with one before."""
         if not self._awaited or happened.old_pod is None or happened.pod is not None:
             return None
         uid = happened.old_pod.metadata.uid
@@ -299,22 +307,26 @@ class Queue:
         if pod is None:
             return None
         pod.victims.discard(uid)
-        return pod if pod.victims else None
+        if pod.victims:
+            return pod
+        if pod.place is Place.UNSCHEDULABLE:
+            self._wake(pod, now_ns)
+        return None
 
-    def update(self, pod: QueuedPod, happened: Happened, now_ns: int) -> None:
+    def update(self, pod: Queued, happened: Happened, now_ns: int) -> None:
         """The pod itself changed (its entry already has the new object), or what is said of it."""
         if pod.place is Place.GATED:
             self._to_active(pod, now_ns)
         elif pod is self._undecided:
             self._note(happened)
         elif pod.place is Place.ACTIVE:
-            if self._gate(pod) is not None or pod.key != self._rank(pod):
+            if pod.gate() is not None or pod.key != pod.rank():
                 self._leave(pod)
                 self._to_active(pod, now_ns)
         elif pod.place is Place.UNSCHEDULABLE:
-            if helps(pod, happened):
+            if pod.is_helped_by(happened):
                 self._wake(pod, now_ns)
-            elif pod.group != self._group_of(pod):
+            elif pod.likeness != pod.alike():
                 self._leave_group(pod)
                 self._join_group(pod)
 
@@ -351,73 +363,73 @@ class Queue:
                 self._leave_group(pod)
                 self._to_backoff_or_active(pod, now_ns)
 
-    def _wake(self, pod: QueuedPod, now_ns: int) -> None:
+    def _wake(self, pod: Queued, now_ns: int) -> None:
         if pod.is_preempting:
             pod.woken = True
             return
         self._leave(pod)
         self._to_backoff_or_active(pod, now_ns)
 
-    def _to_backoff_or_active(self, pod: QueuedPod, now_ns: int) -> None:
+    def _to_backoff_or_active(self, pod: Queued, now_ns: int) -> None:
         due_ns = pod.tried_ns + self.delay_ns(pod.unschedulable_count)
         if due_ns > now_ns:
             self._to_backoff(pod, due_ns, now_ns)
         else:
             self._to_active(pod, now_ns)
 
-    def _to_active(self, pod: QueuedPod, now_ns: int) -> None:
+    def _to_active(self, pod: Queued, now_ns: int) -> None:
         if self._gated:
             self._leave_gate(pod)
         if not self._is_held(pod, now_ns):
             self._activate(pod)
 
-    def _is_held(self, pod: QueuedPod, now_ns: int) -> bool:
+    def _is_held(self, pod: Queued, now_ns: int) -> bool:
         """Hold the pod back where a gate is closed, or for a while where one has failed."""
-        found = self._gate(pod)
+        found = pod.gate()
         if found is None:
             return False
         gate, error = found
-        if error:
+        if error and isinstance(pod, QueuedPod):
             pod.error_count += 1
             self._to_error_backoff(pod, now_ns)
             self._gate_failed(pod, error)
             return True
         pod.place = Place.GATED
         pod.refused_by |= {gate}
-        if pod.profile.plugins[gate].wakes_on & ~OWN:
+        if isinstance(pod, QueuedPod) and pod.profile.plugins[gate].wakes_on & ~OWN:
             key = (pod.profile.scheduler_name, gate)
-            self._gated.setdefault(key, {})[pod.entry.uid] = pod
+            self._gated.setdefault(key, {})[pod.uid] = pod
             self._next_turn(pod)
             self._flush.push(now_ns + self._limits.unschedulable_max_ns, pod)
         return True
 
-    def _leave_gate(self, pod: QueuedPod) -> None:
+    def _leave_gate(self, pod: Queued) -> None:
         if self._out_of_gate(pod):
             self._next_turn(pod)
             self._flush.withdraw()
 
-    def _out_of_gate(self, pod: QueuedPod) -> bool:
+    def _out_of_gate(self, pod: Queued) -> bool:
         for key, pods in self._gated.items():
-            if pods.pop(pod.entry.uid, None) is not None:
+            if pods.pop(pod.uid, None) is not None:
                 if not pods:
                     del self._gated[key]
                 return True
         return False
 
-    def _activate(self, pod: QueuedPod) -> None:
+    def _activate(self, pod: Queued) -> None:
         pod.place = Place.ACTIVE
-        pod.key = self._rank(pod)
+        pod.key = pod.rank()
         self._next_turn(pod)
         self._active.push(pod.key, pod)
 
-    def _to_backoff(self, pod: QueuedPod, due_ns: int, now_ns: int) -> None:
+    def _to_backoff(self, pod: Queued, due_ns: int, now_ns: int) -> None:
         if self._is_held(pod, now_ns):
             return
         pod.place = Place.BACKOFF
         self._next_turn(pod)
-        self._backoff.push((due_ns, self._rank(pod)), pod)
+        self._backoff.push((due_ns, pod.rank()), pod)
 
-    def _leave(self, pod: QueuedPod) -> None:
+    def _leave(self, pod: Queued) -> None:
         """Out of wherever it is; its heap entry, if any, becomes invalid."""
         self._leave_group(pod)
         if self._gated:
@@ -433,55 +445,35 @@ class Queue:
         if heap is not None:
             heap.withdraw()
 
-    def _gate(self, pod: QueuedPod) -> tuple[str, str] | None:
-        """The PreEnqueue plugin that holds the pod back, and how it has failed, or ""."""
-        for plugin in pod.profile.pre_enqueue:
-            try:
-                if plugin.pre_enqueue(pod.entry.pod) is not None:
-                    return plugin.name, ""
-            except PluginError as error:
-                return plugin.name, str(error)
-        return None
-
-    def _rank(self, pod: QueuedPod) -> tuple[int, ...]:
-        return pod.profile.queue_sort.sort_key(pod.entry.pod, pod.added_ns)
-
-    def _group_of(self, pod: QueuedPod) -> _GroupKey:
-        plugins = pod.profile.plugins
-        about_pods = any(
-            name in plugins and plugins[name].scope is Scope.PODS for name in pod.refused_by
-        )
-        others = _about_others(pod.entry.pod) if about_pods else b""
-        return (pod.profile.scheduler_name, pod.entry.shape.serial, pod.refused_by, others)
-
-    def _join_group(self, pod: QueuedPod) -> None:
-        pod.group = self._group_of(pod)
-        pods = self._groups.setdefault(pod.group, {})
+    def _join_group(self, pod: Queued) -> None:
+        pod.likeness = pod.alike()
+        pods = self._groups.setdefault(pod.likeness, {})
         if not pods:
-            self._index(pod, pod.group)
-        pods[pod.entry.uid] = pod
+            self._index(pod, pod.likeness)
+        pods[pod.uid] = pod
 
-    def _leave_group(self, pod: QueuedPod) -> None:
-        if pod.group is not None:
-            group = self._groups[pod.group]
-            del group[pod.entry.uid]
+    def _leave_group(self, pod: Queued) -> None:
+        if pod.likeness is not None:
+            group = self._groups[pod.likeness]
+            del group[pod.uid]
             if not group:
-                del self._groups[pod.group]
-                self._unindex(pod.group)
-            pod.group = None
+                del self._groups[pod.likeness]
+                self._unindex(pod.likeness)
+            pod.likeness = None
 
-    def _index(self, pod: QueuedPod, group: _GroupKey) -> None:
+    def _index(self, pod: Queued, group: Likeness) -> None:
         """A new group: by claims, which all of its pods have in common."""
-        plugins = [pod.profile.plugins.get(name) for name in sorted(group[2])]
+        plugins = [pod.profile.plugins.get(name) for name in sorted(group.refused_by)]
         looks = [p for p in plugins if p is None or p.wakes_on & OF_CLAIMS]
-        if not all(p is not None and p.only_own_claims for p in looks):
+        keys = pod.claim_keys
+        if keys is None or not all(p is not None and p.only_own_claims for p in looks):
             self._by_any_claim[group] = None
         elif looks:
-            keys = self._claims_of[group] = claim_keys(pod.entry.pod)
+            self._claims_of[group] = keys
             for key in keys:
                 self._by_claim.setdefault(key, {})[group] = None
 
-    def _unindex(self, group: _GroupKey) -> None:
+    def _unindex(self, group: Likeness) -> None:
         self._by_any_claim.pop(group, None)
         for key in dict.fromkeys(self._claims_of.pop(group, ())):
             groups = self._by_claim[key]
@@ -489,7 +481,7 @@ class Queue:
             if not groups:
                 del self._by_claim[key]
 
-    def _next_turn(self, pod: QueuedPod) -> None:
+    def _next_turn(self, pod: Queued) -> None:
         self._turn += 1
         pod.turn = self._turn
 
@@ -499,35 +491,3 @@ class Queue:
             return 0
         doubled = self._limits.backoff_initial_ns << min(failures - 1, 40)
         return min(doubled, self._limits.backoff_max_ns)
-
-
-def _about_others(pod: Pod) -> bytes:
-    """All by which plugins of scope PODS tell pods of one shape apart."""
-    affinity = pod.spec.affinity
-    return _encode(
-        (
-            pod.metadata.namespace,
-            sorted((pod.metadata.labels or {}).items()),
-            pod.spec.topology_spread_constraints,
-            (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else None,
-            pod.spec.volumes if uses_storage(pod) else None,
-            # Claims that are made for a pod have its name.
-            pod.metadata.name if any(v.ephemeral for v in pod.spec.volumes or ()) else None,
-            (claim_keys(pod), pod.group_name) if pod.spec.resource_claims else None,
-        )
-    )
-
-
-def helps(pod: QueuedPod, happened: Happened) -> bool:
-    """Whether one of the plugins that refused the pod says that the event might let it in."""
-    if not pod.refused_by:
-        return True
-    for name in sorted(pod.refused_by):
-        plugin = pod.profile.plugins.get(name)
-        if plugin is None:
-            return True  # an extender: nobody knows what may change its mind
-        if plugin.wakes_on & happened.change and plugin.hint_pod(
-            pod.entry.pod, pod.entry.shape, happened
-        ):
-            return True
-    return False

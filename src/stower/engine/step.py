@@ -12,16 +12,22 @@ import msgspec
 
 from stower.engine.binds import Binds
 from stower.engine.cycle import Cycle
-from stower.engine.decisions import Decision, Outcome
-from stower.engine.evictions import Evictions, told
+from stower.engine.decisions import Decision
+from stower.engine.evictions import Evictions
 from stower.engine.extended_cycle import ExtendedCycle
 from stower.engine.extending import Extending
+from stower.engine.group_telling import GroupTelling
 from stower.engine.limits import Limits
+from stower.engine.outcomes import Outcomes
 from stower.engine.pre_binding import DONE, PreBinding
-from stower.engine.queue import Queue, QueuedPod
+from stower.engine.queue import Queue
+from stower.engine.queued import Queued, QueuedPod, QueuedTree
 from stower.engine.settling import Settling
 from stower.engine.stores import StoreEvents, each
 from stower.engine.telling import POD_SCHEDULED, Telling
+from stower.engine.together import Together
+from stower.engine.tree_outcomes import TreeOutcomes
+from stower.engine.trees import Trees
 from stower.framework.changes import (
     Change,
     Happened,
@@ -43,13 +49,8 @@ from stower.framework.events import (
 )
 from stower.framework.extenders import Extender
 from stower.framework.guard import PluginError
-from stower.framework.plugin import Plugin
-from stower.framework.post_filter import Remedy
 from stower.framework.profile import Profile
-from stower.framework.reasons import Diagnosis, Rejection
-from stower.framework.reserve import Reservation
 from stower.framework.retries import UNKNOWN
-from stower.framework.settle import Wait
 from stower.framework.writes import Write
 from stower.model.errors import InvalidObject, InvariantError
 from stower.model.kinds import SELECTING, Node, Pod, PodDisruptionBudget, ResourceClaim
@@ -66,9 +67,10 @@ class Engine:
         limits: Limits | None = None,
         extenders: tuple[Extender, ...] = (),
         counts_claims: bool = False,
+        groups: bool = True,
     ) -> None:
         """`profiles` by scheduler name; a pod of any other scheduler is only counted.
-        `counts_claims` as the state's."""
+        `counts_claims` as the state's; `groups`: whether pods of a group are placed together."""
         self.profiles = dict(profiles)
         self.limits = limits or Limits()
         self.state = ClusterState(counts_claims)
@@ -82,16 +84,30 @@ class Engine:
         self._writes: list[Write] = []
         state, queue, send = self.state, self.queue, self._send
         self._tell = Telling(state, self.limits, send, self._id)
+        self._tell_groups = GroupTelling(state, send, self._id)
         self._evictions = Evictions(send, self._id, self._preempted, self._preempted_all)
-        self._pre_binding = PreBinding(state, self._id, send, self._bind, self._give_up)
+        self._pre_binding = PreBinding(state, self._id, send, self._ready, self._give_up)
+        self.together = Together(self._bind_now)
         self._binds = Binds(
-            state, queue, self.limits, self._tell, self._pre_binding, self._evictions, self._id,
-            send, self._give_up, self._take_back,
+            state, queue, self.limits, self._tell, self._pre_binding, self.together,
+            self._evictions, self._id, send, self._give_up, self._take_back,
         )  # fmt: skip
         self._settling = Settling(self._id, send, self._version, self._settled)
+        self._trees = Trees(state, queue, groups)
+        self._outcomes = Outcomes(
+            state, queue, self._trees, self.cycle, self._tell, self._settling, self._pre_binding,
+            self.together, self._evictions, self, send, self._id,
+        )  # fmt: skip
+        self.tree_outcomes = TreeOutcomes(
+            state, queue, self._trees, self.cycle, self._outcomes, self._tell, self._tell_groups,
+            self._settling, self.together, self._skip_deleted, self._let_go, send, self._id,
+        )  # fmt: skip
         extending = Extending(extenders, state, send, self._id)
-        self.extended = ExtendedCycle(extending, self.cycle, queue, self)
-        self._stores = StoreEvents(state, queue, self._pre_binding, self._settling)
+        self.extended = ExtendedCycle(extending, self.cycle, queue, self._outcomes)
+        self._outcomes.extended = self.extended
+        self._stores = StoreEvents(
+            state, queue, self._pre_binding, self._settling, self._trees, self._tell_groups
+        )
 
     def step(self, event: Event, now_ns: int) -> list[Write]:
         """Apply one event, run the cycles that it allows, return the writes in sending order.
@@ -127,7 +143,7 @@ class Engine:
         """Whether nothing is under way: all that was decided is in the objects that were shown."""
         if self._binds.is_open or self._evictions or self._pre_binding.is_writing:
             return False
-        if self._settling.is_open or self.extended.is_busy:
+        if self._settling.is_open or self.extended.is_busy or self._tell_groups.is_open:
             return False
         if self.state.devices.has_assumptions:
             return False
@@ -200,9 +216,9 @@ class Engine:
         """No watch has shown the pod on its node: it waits again."""
         self.state.forget(entry)
         self.queue.remove(entry.uid)
-        self._freed(entry.pod)
+        self.freed(entry.pod)
         profile = self.profiles[entry.pod.spec.scheduler_name]
-        self.queue.add(QueuedPod(entry, profile, self.now_ns))
+        self._enqueue(QueuedPod(entry, profile, self.now_ns))
 
     def _on_write_ok(self, event: WriteOk) -> None:
         id, version = event.id, event.resource_version
@@ -210,6 +226,8 @@ class Engine:
             self._pre_binding.pod_changed(uid)
             return
         if self._binds.done(id) or self._evictions.answered(id, 0):
+            return
+        if self._tell_groups.answered(id, False):
             return
         if not self._pre_binding.answered(id, DONE, "", version):
             self._settling.answered(id, DONE, version, self.now_ns)
@@ -219,7 +237,7 @@ class Engine:
             self._pre_binding.pod_changed(uid)
             return
         code, why = event.code or UNKNOWN, event.message or f"status {event.code}"
-        if self._evictions.answered(event.id, code):
+        if self._evictions.answered(event.id, code) or self._tell_groups.answered(event.id, True):
             return
         if self._pre_binding.answered(event.id, code, why):
             return
@@ -237,8 +255,17 @@ class Engine:
         self._binds.believe(entry.uid)
         self._pre_binding.undo(entry.uid)
         self.state.forget(entry)
-        self._freed(entry.pod)
-        self.fail(queued, message)
+        self.freed(entry.pod)
+        self._outcomes.fail(queued, message)
+        for other in self.together.dissolve(entry.uid):
+            self._let_go(other, f"pod {entry.pod.key} of its group cannot be bound: {message}")
+
+    def _let_go(self, queued: QueuedPod, why: str) -> None:
+        """A pod that waits for others to be bound with it is not bound, whatever it waits for."""
+        if queued.uid in self._pre_binding:
+            self._pre_binding.cancel(queued.uid, why)
+        elif queued.entry.assumed:
+            self._give_up(queued, why)
 
     # Objects
 
@@ -293,14 +320,20 @@ class Engine:
         entry = self.state.add_pending(pod)
         if pod.status.nominated_node_name:
             self.state.nominate(entry, pod.status.nominated_node_name)
-        self.queue.add(QueuedPod(entry, profile, self.now_ns))
+        self._enqueue(QueuedPod(entry, profile, self.now_ns))
+
+    def _enqueue(self, queued: QueuedPod) -> None:
+        if self._trees.takes(queued.pod):
+            self._trees.add(queued, queued.profile, self.now_ns)
+        else:
+            self.queue.add(queued)
 
     def _pod_on_node(self, entry: PodEntry | None, pod: Pod) -> None:
         if entry is None:
             self._tidy(pod)
             self.state.add_placed(pod)
             if self.queue.is_waiting:
-                self._came(pod)
+                self.came(pod)
             return
         old, was_on = entry.pod, entry.row
         self._tidy(pod)
@@ -310,9 +343,9 @@ class Engine:
         self.state.nominate(entry, "")
         self._settling.drop(entry.uid)
         if was_on >= 0 and was_on != entry.row:
-            self._freed(old)  # it was assumed elsewhere
+            self.freed(old)  # it was assumed elsewhere
             if self.queue.is_waiting:
-                self._came(pod)
+                self.came(pod)
         elif was_on >= 0 and self.queue.is_waiting:
             change = Change.NONE
             if is_scaled_down(old, pod):
@@ -322,7 +355,7 @@ class Engine:
             if change:
                 self.queue.wake(Happened(change, old_pod=old, pod=pod), self.now_ns)
         if was_on < 0 and self.queue.is_waiting:
-            self._came(pod)
+            self.came(pod)
 
     def _tidy(self, pod: Pod) -> None:
         """It has its node: what is not needed any more."""
@@ -331,7 +364,7 @@ class Engine:
             for write in plugin.post_bind(pod, self.state):
                 self._send(msgspec.structs.replace(write, id=self._id()))
 
-    def _came(self, pod: Pod) -> None:
+    def came(self, pod: Pod) -> None:
         """A pod holds room that did not before: others may wait for its company."""
         self.queue.wake(Happened(Change.PLACED_POD_ADDED, pod=pod), self.now_ns)
 
@@ -349,7 +382,8 @@ class Engine:
             self.state.forget(entry)
             self._pre_binding.drop(entry.uid)
             self.queue.remove(entry.uid)
-            self._freed(old)
+            self.freed(old)
+            self._left_group(entry)
             return
         promised, was = pod.status.nominated_node_name, old.status.nominated_node_name
         if promised != was and entry.row < 0:
@@ -358,9 +392,10 @@ class Engine:
             if pod.condition(POD_SCHEDULED) != old.condition(POD_SCHEDULED):
                 queued.condition = None  # from here on, the object says what was told
             happened = Happened(own_change(old, pod), old_pod=old, pod=pod)
-            self.queue.update(queued, happened, self.now_ns)
+            self.queue.update(queued.tree or queued, happened, self.now_ns)
+            self._trees.pod_changed(pod)
         if was and promised != was:
-            self._freed(old, priority_max=old.priority)
+            self.freed(old, priority_max=old.priority)
 
     def _pod_deleted(self, uid: str) -> None:
         """The pod is no more, and is remembered as gone."""
@@ -379,12 +414,21 @@ class Engine:
         self._settling.drop(uid)
         self.state.remove_pod(entry)
         self.queue.remove(uid)
+        self._left_group(entry)
         if held_room:
-            self._freed(entry.pod)
+            self.freed(entry.pod)
         elif promised:
-            self._freed(entry.pod, priority_max=entry.pod.priority)
+            self.freed(entry.pod, priority_max=entry.pod.priority)
 
-    def _freed(self, pod: Pod, priority_max: int | None = None) -> None:
+    def _left_group(self, entry: PodEntry) -> None:
+        """A pod is gone: those of its group that were to be bound with it are not."""
+        if not self._trees.takes(entry.pod):
+            return
+        self._trees.pod_changed(entry.pod)
+        for other in self.together.dissolve(entry.uid):
+            self._let_go(other, f"pod {entry.pod.key} of its group is gone")
+
+    def freed(self, pod: Pod, priority_max: int | None = None) -> None:
         """Room was given back, or (with a bound) a promise that held off pods of that priority."""
         if self.queue.is_waiting:
             happened = Happened(Change.PLACED_POD_DELETED, old_pod=pod, priority_max=priority_max)
@@ -393,6 +437,7 @@ class Engine:
     # Cycles
 
     def _run_cycles(self) -> None:
+        self._trees.settle(self.now_ns)
         for _ in range(self.limits.cycles_per_step_max):
             if self.state.devices.given_back:
                 self._stores.given_back(self.now_ns)
@@ -400,84 +445,38 @@ class Engine:
             queued = None if is_shut else self.queue.pop(self.now_ns)
             if queued is None:
                 return
-            if queued.entry.pod.metadata.deletion_timestamp is not None:
-                self._skip_deleted(queued)
-                continue
-            if queued.entry.uid in self._settling:
-                self._settling.missed(queued.entry.uid)
-                self.queue.wait(queued, queued.refused_by, self.now_ns, None)
-                continue
-            try:
-                if self.extended.asks(queued):
-                    continue
-                row = self.cycle.choose(queued.profile, queued.entry)
-                if row >= 0:
-                    self.assume(queued, row)
-                else:
-                    self.refuse(queued)
-            except PluginError as error:  # a plugin of others: this pod fails, the loop goes on
-                self.fail(queued, str(error))
+            if isinstance(queued, QueuedPod):
+                self._attempt(queued)
+            elif isinstance(queued, QueuedTree):
+                self.tree_outcomes.attempt(queued)
 
-    def fail(self, queued: QueuedPod, message: str) -> None:
-        """An attempt came to nothing by no fault of the pod's: it is tried again after a delay."""
-        self.queue.retry(queued, self.now_ns)
-        self._tell.decide(queued, Outcome.ERROR, message=message)
-        self._tell.report(queued, "SchedulerError", message)
+    def _attempt(self, queued: QueuedPod) -> None:
+        """Try to place a pod."""
+        if queued.entry.pod.metadata.deletion_timestamp is not None:
+            self._skip_deleted(queued)
+            return
+        if queued.uid in self._settling:
+            self._settling.missed(queued.uid)
+            self.queue.wait(queued, queued.refused_by, self.now_ns, None)
+            return
+        try:
+            if self.extended.asks(queued):
+                return
+            row = self.cycle.choose(queued.profile, queued.entry)
+            if row >= 0:
+                self._outcomes.assume(queued, row)
+            else:
+                self._outcomes.refuse(queued)
+        except PluginError as error:  # a plugin of others: this pod fails, the loop goes on
+            self._outcomes.fail(queued, str(error))
 
     def _gate_failed(self, queued: QueuedPod, message: str) -> None:
         self._tell.report(queued, "SchedulerError", message, nominate=None)
 
-    def assume(self, queued: QueuedPod, row: int) -> None:
-        entry = queued.entry
-        if queued.profile.settlers and (found := self.cycle.settle(queued.profile, entry, row)):
-            self._settle(queued, *found)
-            return
-        for plugin in queued.profile.binders:
-            if plugin.bind(entry.pod):
-                break
-        else:
-            self.fail(queued, "no Bind plugin binds the pod")
-            return
-        parts: list[tuple[Plugin, Reservation]] = []
-        for plugin in queued.profile.reservers:
-            if not plugin.concerns(entry.shape):
-                continue
-            part = plugin.reserve(entry.pod, entry.shape, self.state, row)
-            if part is not None:
-                parts.append((plugin, part))
-        scores, node_name = self.cycle.best_few(), self.state.names[row]
-        is_told = entry.nominated_to == node_name and queued.condition is not None
-        self.state.assume(entry, row)
-        self.state.nominate(entry, "")
-        queued.bind_tries = 0
-        if self.queue.is_waiting:
-            self._came(entry.pod)
-        if parts:
-            self._pre_bind(queued, node_name, parts, is_told)
-        else:
-            self._bind(queued, node_name)
-        self._tell.decide(queued, Outcome.PLACED, node_name=node_name, scores=scores)
-        if parts:
-            self._pre_binding.begun(entry.uid)
-
-    def _settle(self, queued: QueuedPod, plugin: Plugin, wait: Wait) -> None:
-        """There is a node, but others have to agree with it."""
-        self.queue.wait(queued, frozenset((plugin.name,)), self.now_ns, wait.again_ns)
-        self._settling.begin(queued.entry.uid, wait)
-        self._tell.decide(queued, Outcome.UNSCHEDULABLE, message=wait.message)
-        promised = queued.entry.nominated_to
-        self._tell.report(queued, "Unschedulable", wait.message, wait.nominate)
-        self._unpromised(queued.entry, promised)
-
-    def _unpromised(self, entry: PodEntry, node_name: str) -> None:
-        """Where the promise of this node is taken back, others may go there."""
-        if node_name and entry.nominated_to != node_name:
-            self._freed(entry.pod, priority_max=entry.pod.priority)
-
     def _settled(self, uid: str) -> None:
         queued = self.queue.get(uid)
         if queued is not None:
-            self.queue.nudge(queued, self.now_ns)
+            self.queue.nudge(queued.tree or queued, self.now_ns)
 
     def _version(self, view: type, namespace: str, name: str) -> str:
         """In which an object is known that pods settle by."""
@@ -489,89 +488,18 @@ class Engine:
         found = self.state.devices.seen_claim(key) if claim else self.state.negotiations.of(key)
         return found.metadata.resource_version if found is not None else ""
 
-    def _pre_bind(
-        self,
-        queued: QueuedPod,
-        node_name: str,
-        parts: list[tuple[Plugin, Reservation]],
-        is_told: bool,
-    ) -> None:
-        """Have other objects agree first, and say which node it is to be (KEP-5278), unless that
-        was told and is not seen yet."""
-        if queued.entry.pod.status.nominated_node_name != node_name:
-            if not is_told:
-                self._tell.promise(queued.entry, node_name)
-            queued.is_promised = True
-        for reason, note in self._pre_binding.begin(queued, node_name, parts, self.now_ns):
-            self._tell.event(queued.entry.pod, "Normal", reason, "Scheduling", note)
+    def _ready(self, queued: QueuedPod, node_name: str) -> None:
+        self.together.ready(queued, node_name)
 
-    def _bind(self, queued: QueuedPod, node_name: str) -> None:
+    def _bind_now(self, queued: QueuedPod, node_name: str) -> None:
         self._binds.bind(queued, node_name, self.extended)
-
-    def refuse(self, queued: QueuedPod, extended: Mapping[str, Rejection] | None = None) -> None:
-        """No node will do. `extended`: those that only extenders have refused."""
-        diagnosis, remedy = self.cycle.fail(queued.profile, queued.entry, extended)
-        if not remedy.victims and queued.profile.settlers:
-            found = self.cycle.settle(queued.profile, queued.entry, -1)
-            if found is not None:
-                self._settle_refused(queued, diagnosis, remedy, found[1])
-                return
-        if not (remedy.victims and self.extended.asks_whom_to_spare(queued, diagnosis)):
-            self.refused(queued, diagnosis, remedy)
-
-    def _settle_refused(
-        self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy, wait: Wait
-    ) -> None:
-        """No node will do, and others are told of it."""
-        told = wait.message if wait.message not in diagnosis.message() else ""
-        remedy = msgspec.structs.replace(
-            remedy,
-            message=told if wait.message else remedy.message,
-            nominate=wait.nominate if remedy.nominate is None else remedy.nominate,
-        )
-        count, promised = queued.unschedulable_count, queued.entry.nominated_to
-        self.refused(queued, diagnosis, remedy)
-        self._unpromised(queued.entry, promised)
-        self._settling.begin(queued.entry.uid, wait)
-        if wait.writes:
-            queued.unschedulable_count = count  # something is being done about it
-        if wait.again_ns is not None:
-            self.queue.again(queued, wait.again_ns)
-
-    def refused(self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy) -> None:
-        message = diagnosis.message(remedy.message)
-        self.queue.park(queued, diagnosis.plugins, self.now_ns)
-        self._tell.decide(queued, Outcome.UNSCHEDULABLE, "", message, diagnosis, (), remedy)
-        self._tell.report(queued, "Unschedulable", message, remedy.nominate)
-        self._writes += [msgspec.structs.replace(patch, id=self._id()) for patch in remedy.patches]
-        if remedy.victims and remedy.nominate:
-            self._take_promises(remedy.nominate, queued.entry.pod.priority)
-            bound = [v for v in remedy.victims if v.uid not in self._pre_binding]
-            for victim in remedy.victims:
-                if victim.uid in self._pre_binding:
-                    # Not bound yet: it gives its node up, and nothing has to be deleted.
-                    self._pre_binding.cancel(victim.uid, "preempted by DefaultPreemption")
-                    note = told(queued, remedy.nominate) + " (in kube-scheduler memory)."
-                    self._preempted(victim, note)
-            self.queue.await_victims(queued, (victim.uid for victim in bound))
-            self._evictions.begin(queued, remedy.nominate, bound)
-        if not queued.is_preempting:
-            self.queue.ungate(queued, False, self.now_ns)
-
-    def _take_promises(self, node_name: str, priority: int) -> None:
-        """Pods of lower priority may no longer fit there once the new preemptor is on the node."""
-        for _, entry in sorted(self.state.nominated.get(node_name, {}).items()):
-            if entry.pod.priority < priority:
-                self.state.nominate(entry, "")
-                self._tell.promise(entry, "")
 
     def _preempted(self, victim: PodEntry, note: str) -> None:
         self._tell.event(victim.pod, "Normal", "Preempted", "Preempting", note)
 
-    def _preempted_all(self, queued: QueuedPod, failed: bool) -> None:
+    def _preempted_all(self, queued: Queued, failed: bool) -> None:
         queued.is_preempting = False
-        if self.queue.get(queued.entry.uid) is queued:
-            self.queue.ungate(queued, failed, self.now_ns)
+        self.queue.ungate(queued, failed, self.now_ns)
 
     def _skip_deleted(self, queued: QueuedPod) -> None:
         pod = queued.entry.pod

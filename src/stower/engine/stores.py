@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from stower.engine.group_telling import GroupTelling
 from stower.engine.pre_binding import PreBinding
 from stower.engine.queue import Queue
 from stower.engine.settling import Settling
+from stower.engine.trees import Trees
 from stower.framework.changes import STORE_CHANGES, Change, Happened
 from stower.model.kinds import (
     DEVICES,
+    GROUPS,
     NEGOTIATING,
     STORAGE,
     ApiObject,
@@ -18,7 +21,7 @@ from stower.model.kinds import (
 from stower.state.cluster import ClusterState
 from stower.state.devices import extended_owner
 
-STORED: Final = (*STORAGE, *DEVICES, *NEGOTIATING)
+STORED: Final = (*STORAGE, *DEVICES, *GROUPS, *NEGOTIATING)
 
 
 def each(
@@ -44,8 +47,16 @@ class StoreEvents:
     """What the engine is told of claims, and of what claims are met with."""
 
     def __init__(
-        self, state: ClusterState, queue: Queue, pre_binding: PreBinding, settling: Settling
+        self,
+        state: ClusterState,
+        queue: Queue,
+        pre_binding: PreBinding,
+        settling: Settling,
+        trees: Trees,
+        telling: GroupTelling,
     ) -> None:
+        self._telling = telling
+        self._trees = trees
         self._state = state
         self._queue = queue
         self._pre_binding = pre_binding
@@ -63,6 +74,9 @@ class StoreEvents:
             store.put(obj)
         self._pre_binding.look(obj)
         self._settling.seen(obj, gone)
+        if isinstance(obj, GROUPS):
+            self._trees.group_changed(obj)
+            self._telling.seen(obj, gone)
         added, updated, deleted = STORE_CHANGES[type(obj)]
         change = deleted if gone else added if old is None else updated
         if change and self._queue.is_waiting:
@@ -90,7 +104,8 @@ class StoreEvents:
         found = [obj for obj in objects if isinstance(obj, STORED)]
         names = {(type(o), o.metadata.namespace, o.metadata.name) for o in found}
         stores: tuple[Any, ...] = (
-            self._state.volumes, self._state.devices, self._state.negotiations
+            self._state.volumes, self._state.devices, self._state.groups,
+            self._state.negotiations,
         )  # fmt: skip
         for known in [obj for store in stores for obj in store.known()]:
             if (type(known), known.metadata.namespace, known.metadata.name) not in names:
@@ -106,4 +121,6 @@ class StoreEvents:
             return self._state.volumes
         if isinstance(obj, NEGOTIATING):
             return self._state.negotiations
+        if isinstance(obj, GROUPS):
+            return self._state.groups
         return self._state.devices if isinstance(obj, DEVICES) else None

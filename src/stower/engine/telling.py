@@ -6,7 +6,7 @@ from typing import Final
 
 from stower.engine.decisions import Decision, Outcome
 from stower.engine.limits import Limits
-from stower.engine.queue import QueuedPod
+from stower.engine.queued import QueuedPod
 from stower.framework.post_filter import Remedy
 from stower.framework.reasons import Diagnosis
 from stower.framework.writes import CreateEvent, PatchPodStatus, Write

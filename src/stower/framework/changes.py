@@ -11,6 +11,7 @@ import msgspec
 
 from stower.model.kinds import (
     ApiObject,
+    CompositePodGroup,
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
@@ -142,6 +143,7 @@ STORE_CHANGES: Final[Mapping[type, tuple[Change, Change, Change]]] = {
     ResourceClass: (Change.NEGOTIATION_CHANGED,) * 3,
     PodScheduling: (Change.NEGOTIATION_CHANGED,) * 3,
     PodGroup: (Change.POD_GROUP_CHANGED, Change.POD_GROUP_CHANGED, Change.NONE),
+    CompositePodGroup: (Change.POD_GROUP_CHANGED, Change.POD_GROUP_CHANGED, Change.NONE),
 }
 
 

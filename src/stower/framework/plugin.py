@@ -38,18 +38,21 @@ MAX_NODE_SCORE: Final = 100
 
 
 class Features(msgspec.Struct, frozen=True):
-    """Feature gates that plugins ask about, with Kubernetes 1.36's defaults. `drivers`: whether
-    there are any to negotiate with, which is not so in a simulation."""
+    """Feature gates that are asked about, with Kubernetes 1.36's defaults. `drivers`: whether there
+    are any to negotiate with, which is not so in a simulation; `groups`: whether pods of a group
+    are placed together, which is off in 1.36."""
 
     taint_toleration_comparison_operators: bool = False
     dynamic_resource_allocation: bool = True
     devices: DeviceGates = DeviceGates()
     drivers: bool = True
+    groups: bool = True
 
 
 # Gates by name: the field of Features or of its device gates, and whether the gate is an alpha one.
 _GATES: Final = {
     "TaintTolerationComparisonOperators": ("taint_toleration_comparison_operators", True),
+    "GenericWorkload": ("groups", False),
     "DynamicResourceAllocation": ("dynamic_resource_allocation", False),
     "DRAAdminAccess": ("devices.admin_access", False),
     "DRAPrioritizedList": ("devices.prioritized_list", False),
@@ -121,6 +124,7 @@ class Plugin:
     # Texts by code, for plugins whose codes are 1, 2, ... and whose refusals share `resolvable`.
     reasons: ClassVar[tuple[str, ...]] = ()
     resolvable: ClassVar[bool] = False
+    evicts: ClassVar[bool] = False  # whether its remedy is that others leave
     wakes_on: Change = Change.NONE  # of the class, or of the instance where gates decide
     # Whether a claim's change can help only pods that name it, unless it gives devices back.
     only_own_claims: ClassVar[bool] = False
@@ -243,6 +247,16 @@ class Plugin:
     def rooms(self, shape: Shape, state: ClusterState) -> tuple[Room, ...] | None:
         """The filter as amounts, for one that has `dry_runs`; None where it is not of that kind."""
         return None
+
+    def amounts(self, shape: Shape, state: ClusterState) -> tuple[Room, ...]:
+        """Amounts that the filter compares, for a whole group of pods at once: no more may be
+        placed than there is of each. What else it refuses is no matter here."""
+        return self.rooms(shape, state) or ()
+
+    def lasts(self, codes: Ints) -> Bools:
+        """bool[codes]: which refusals nothing ends that is placed anywhere."""
+        lasting: Bools = codes != 0
+        return lasting
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
         """More about this plugin's refusal of the row, line by line, for people."""

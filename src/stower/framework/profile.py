@@ -19,11 +19,8 @@ class Profile:
         scheduler_name: str,
         points: Mapping[Point, tuple[Plugin, ...]],
         weights: Mapping[str, int],
-        missing: tuple[str, ...] = (),
     ) -> None:
-        """`missing` are plugins that the configuration asks for and that are not built."""
         self.scheduler_name = scheduler_name
-        self.missing = missing
         self.weights = dict(weights)
         self.queue_sort = points[Point.QUEUE_SORT][0]
         self.pre_enqueue = points[Point.PRE_ENQUEUE]

@@ -24,11 +24,13 @@ READ_BYTES: Final = 1 << 20
 ERRORS: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError, Lost)
 
 
-def collection_path(kind: Kind, namespace: str = "") -> str:
-    """Where the objects of a kind are; of all namespaces where none is given."""
-    group = "/apis/" if "/" in kind.api_version else "/api/"
+def collection_path(kind: Kind, namespace: str = "", version: str = "") -> str:
+    """Where the objects of a kind are; of all namespaces where none is given, and in the kind's own
+    apiVersion where none is."""
+    version = version or kind.api_version
+    group = "/apis/" if "/" in version else "/api/"
     within = f"/namespaces/{namespace}" if namespace else ""
-    return f"{group}{kind.api_version}{within}/{kind.plural}"
+    return f"{group}{version}{within}/{kind.plural}"
 
 
 class Answer(NamedTuple):

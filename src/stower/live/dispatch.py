@@ -63,6 +63,7 @@ class Dispatch:
         are no longer its own to send.
         """
         self._may_send = may_send
+        self.versions: dict[type, str] = {}  # see request_of
         self.window = Window(in_flight)
         self.sent = 0
         self.retried = 0
@@ -124,7 +125,9 @@ class Dispatch:
             del self._behind[uid]
 
     async def _carry_out(self, write: ApiWrite) -> WriteOk | WriteFailed:
-        request = request_of(write, self._pod_of(write.uid), self._wall_ns(), self._instance)
+        request = request_of(
+            write, self._pod_of(write.uid), self._wall_ns(), self._instance, self.versions
+        )
         answer, was_lost = Answer(0, b""), False
         for turn in range(TRIES):
             if not self._may_send():

@@ -7,7 +7,7 @@ change in the server's order.
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
@@ -23,8 +23,9 @@ log = logging.getLogger(__name__)
 
 PAGE: Final = 500
 GONE: Final = 410
+FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
-REFUSALS: Final = (401, 403, NOT_FOUND)
+REFUSALS: Final = (401, FORBIDDEN, NOT_FOUND)
 ABSENT_SECONDS: Final = 60.0  # between looks for a resource that the server does not serve
 WATCH_SECONDS: Final = (300, 600)  # between these, so that not all streams end at once
 SHORT_SECONDS: Final = 1.0  # a stream that ends sooner, and without a word, is a failure
@@ -133,11 +134,14 @@ class Reflector:
         *,
         selector: str = "",
         optional: bool = False,
+        may_be_hidden: bool = False,
+        also: Sequence[str] = (),
         on_list: Callable[[], None],
         on_changes: Callable[[Changes], None],
     ) -> None:
-        """`optional`: a server that does not know the resource has none of it. `on_list` is told
-        when `objects` is new as a whole, `on_changes` of changes to it."""
+        """`optional`: a server that does not know the resource has none of it; `may_be_hidden`: nor
+        has one that does not show it to us; `also`: where it is in other versions. `on_list` is
+        told when `objects` is new as a whole, `on_changes` of changes to it."""
         self.path = path
         self.objects: dict[str, Any] = {}
         self.listed = False
@@ -148,6 +152,8 @@ class Reflector:
         self._chance = chance
         self._selector = selector
         self._optional = optional
+        self._paths = (path, *also)
+        self._none = (NOT_FOUND, FORBIDDEN) if may_be_hidden else (NOT_FOUND,)
         self._on_list = on_list
         self._on_changes = on_changes
         self._version = ""
@@ -187,10 +193,16 @@ class Reflector:
 
     async def _list(self) -> None:
         while True:
-            answer, objects, version = await self._pages()
+            for path in self._paths:
+                self.path = path
+                answer, objects, version = await self._pages()
+                if answer.status != NOT_FOUND:
+                    break
             if answer.status == 200:
                 break
-            if answer.status == NOT_FOUND and self._optional:
+            if answer.status in self._none and self._optional:
+                if answer.status == FORBIDDEN:
+                    log.warning("list of %s: %s: taken for none", self.path, answer.message)
                 break  # none of it, until it is served one day
             if answer.status in REFUSALS and not self.listed:
                 raise ListRefused(f"{self.path}: {answer.status} {answer.message}")

@@ -1,10 +1,12 @@
 """The engine's writes as requests to an API server."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
+from stower.engine.group_telling import OF_PODS, OF_PODS_BEFORE
 from stower.framework.writes import (
     ApiWrite,
     Bind,
@@ -17,22 +19,28 @@ from stower.framework.writes import (
     PatchPodStatus,
 )
 from stower.live.client import JSON, collection_path
-from stower.model.kinds import KIND_BY_VIEW, Pod
+from stower.model.kinds import KIND_BY_VIEW, Pod, PodGroup
 from stower.model.times import micro_time_text, time_text
 
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
+V1ALPHA2: Final = "scheduling.k8s.io/v1alpha2"
 CONTROLLER: Final = "stower-scheduler"
 
 encode = msgspec.json.Encoder().encode
 
 
 def request_of(
-    write: ApiWrite, known: Pod | None, wall_ns: int, instance: str
+    write: ApiWrite,
+    known: Pod | None,
+    wall_ns: int,
+    instance: str,
+    versions: Mapping[type, str] = {},
 ) -> tuple[str, str, bytes, str]:
     """Method, path, body and content type.
 
-    `known`: the pod as it was last seen; `instance`: the scheduler's name in Events.
+    `known`: the pod as it was last seen; `instance`: the scheduler's name in Events; `versions`:
+    by view, in which apiVersion a kind is served, where that is not the kind's own.
     """
     namespace, name = quote(write.namespace, safe=""), quote(write.name, safe="")
     if isinstance(write, Bind):
@@ -43,7 +51,8 @@ def request_of(
         return "PATCH", path, encode(_status_patch(write, known, time_text(wall_ns))), STRATEGIC
     if isinstance(write, ObjectWrite):
         kind = KIND_BY_VIEW[write.view]
-        path = collection_path(kind, namespace)
+        version = versions.get(write.view, kind.api_version)
+        path = collection_path(kind, namespace, version)
         if isinstance(write, CreateObject):
             whole = {"apiVersion": kind.api_version, "kind": kind.name, **write.body}
             return "POST", path, encode(whole), JSON
@@ -51,12 +60,23 @@ def request_of(
             options = _DELETE | {"preconditions": {"uid": write.uid}}
             return "DELETE", f"{path}/{name}", encode(options), JSON
         part = f"/{write.subresource}" if write.subresource else ""
-        return "PATCH", f"{path}/{name}{part}", encode(_relying(write)), MERGE
+        return "PATCH", f"{path}/{name}{part}", encode(_relying(as_served(write, version))), MERGE
     if isinstance(write, DeletePod):
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         return "DELETE", path, encode(_DELETE | {"preconditions": {"uid": write.uid}}), JSON
     path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
     return "POST", path, encode(_event(write, instance)), JSON
+
+
+def as_served(write: PatchObject, version: str) -> PatchObject:
+    """A patch in the words of the version: v1alpha2 of PodGroup has another type of condition."""
+    if write.view is not PodGroup or version != V1ALPHA2:
+        return write
+    conditions = [
+        {**c, "type": OF_PODS_BEFORE if c["type"] == OF_PODS else c["type"]}
+        for c in write.patch["status"]["conditions"]
+    ]
+    return msgspec.structs.replace(write, patch={"status": {"conditions": conditions}})
 
 
 def _relying(write: PatchObject) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from stower.engine.decisions import Decision
-from stower.engine.queue import Place
+from stower.engine.queue import PLACES
 from stower.engine.step import Engine
 from stower.framework.events import (
     Event,
@@ -36,14 +36,14 @@ from stower.live.reflect import Changes, Reflector, Views
 from stower.live.renewal import Renewal
 from stower.live.shell import Clock, ShellError, run_until, sleep_until
 from stower.live.window import IN_FLIGHT
-from stower.model.kinds import BACKGROUND, DEVICES, KINDS, NEGOTIATING, Node, Pod, PodGroup
+from stower.model.kinds import BACKGROUND, DEVICES, GROUPS, KINDS, NEGOTIATING, Node, Pod
 
 log = logging.getLogger(__name__)
 
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
 # Kinds that not every server has.
-OPTIONAL: Final = (*DEVICES, *NEGOTIATING)
+OPTIONAL: Final = (*DEVICES, *GROUPS, *NEGOTIATING)
 # Pods that have ended hold no room.
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 # Decide for so long, then let the loop read and send.
@@ -63,7 +63,7 @@ class Observer(Protocol):
 @dataclass(frozen=True)
 class Options:
     """How to run. `terms` None: no election, this scheduler is the only one. `groups`: whether pod
-    groups are looked at, which few servers have, and not all that have them show them to us."""
+    groups are looked at."""
 
     instance: str
     seed: int = 0
@@ -99,7 +99,7 @@ class Scheduler:
         chance = random.Random(options.seed)
 
         def reflect(
-            path: str, view: type[Any], selector: str = "", optional: bool = False
+            path: str, view: type[Any], selector: str = "", *also: str, optional: bool = False
         ) -> Reflector:
             return Reflector(
                 client,
@@ -108,6 +108,8 @@ class Scheduler:
                 chance,
                 selector=selector,
                 optional=optional,
+                may_be_hidden=view in GROUPS,
+                also=also,
                 on_list=self._on_list,
                 on_changes=self._on_changes,
             )
@@ -115,11 +117,19 @@ class Scheduler:
         self.nodes = reflect(NODES, Node)
         self.pods = reflect(PODS, Pod, LIVE_PODS)
         # Whatever else decisions depend on.
-        self.related = [
-            reflect(collection_path(kind), kind.view, optional=kind.view in OPTIONAL)
-            for kind in KINDS
-            if kind.view in BACKGROUND and (options.groups or kind.view is not PodGroup)
-        ]
+        kinds = [k for k in KINDS if k.view in BACKGROUND]
+        kinds = [k for k in kinds if options.groups or k.view not in GROUPS]
+        self._kinds = {
+            kind: reflect(
+                collection_path(kind),
+                kind.view,
+                "",
+                *(collection_path(kind, version=version) for version in kind.also),
+                optional=kind.view in OPTIONAL,
+            )
+            for kind in kinds
+        }
+        self.related = [*self._kinds.values()]
         self.candidate = (
             Candidate(client, options.instance, options.terms, chance) if options.terms else None
         )
@@ -143,12 +153,9 @@ class Scheduler:
     def stats(self) -> dict[str, float]:
         """What metrics ask for, counted now."""
         engine = self.engine
-        found = {p.name.lower(): 0 for p in Place if p not in (Place.NOWHERE, Place.ERROR_BACKOFF)}
-        for queued in engine.queue.pods() if engine is not None else ():
-            place = Place.BACKOFF if queued.place is Place.ERROR_BACKOFF else queued.place
-            found[place.name.lower()] += 1
+        counts = engine.queue.counts() if engine is not None else {}
         return {
-            **found,
+            **{place.name.lower(): counts.get(place, 0) for place in PLACES},
             "nodes": len(self.nodes.objects),
             "pods": len(self.pods.objects),
             "writes_waiting": self.dispatch.waiting,
@@ -249,6 +256,12 @@ class Scheduler:
 
     def _begin(self) -> Engine:
         """A new engine, and everything there is."""
+        self.dispatch.versions = {
+            kind.view: version
+            for kind, reflector in self._kinds.items()
+            for version in kind.also
+            if collection_path(kind, version=version) == reflector.path
+        }
         engine = self.engine = self._build()
         engine.cycle.keeps_why = self._observer is not None  # somebody may ask
         if self._recording is not None:

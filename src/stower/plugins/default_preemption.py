@@ -27,6 +27,7 @@ class DefaultPreemptionArgs(Args, frozen=True, rename="camel"):
 class DefaultPreemption(Plugin):
     """Choose the node where evictions hurt least."""
 
+    evicts = True
     name = "DefaultPreemption"
 
     @classmethod

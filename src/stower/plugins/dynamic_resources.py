@@ -221,7 +221,7 @@ class DynamicResources(Plugin):
         """The group that the pod may share claims with; or why that is not known."""
         if not (self._rules.gates.group_claims and pod.group_name):
             return None
-        group = state.devices.groups.get(f"{pod.metadata.namespace}/{pod.group_name}")
+        group = state.groups.pod_groups.get(f"{pod.metadata.namespace}/{pod.group_name}")
         return group or f'podgroup.scheduling.k8s.io "{pod.group_name}" not found'
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:

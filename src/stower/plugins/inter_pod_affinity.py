@@ -117,6 +117,10 @@ class InterPodAffinity(Plugin):
             found = hit if found is None else found | hit
         return found
 
+    def lasts(self, codes: Ints) -> Bools:
+        """Company may come."""
+        return codes > NOT_NEAR
+
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """Only pods that are avoided can be made to leave."""
         if code == NOT_NEAR:

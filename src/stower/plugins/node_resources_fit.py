@@ -217,12 +217,21 @@ class NodeResourcesFit(Plugin):
 
     def rooms(self, shape: Shape, state: ClusterState) -> tuple[Room, ...] | None:
         """A slot, and each resource; not where what counts differs from row to row."""
-        if self._delegated(shape, state):
-            return None
+        return None if self._delegated(shape, state) else self.amounts(shape, state)
+
+    def amounts(self, shape: Shape, state: ClusterState) -> tuple[Room, ...]:
+        """The same, with no end of what devices may stand in for where there is none of it."""
+        delegated = self._delegated(shape, state)
         return (
-            Room(state.columns[PODS].free, 1, _one, NO_SLOT),
+            Room(PODS, state.columns[PODS].free, 1, _one, NO_SLOT),
             *(
-                Room(column.free, amount, partial(_held, column.name), _bit(i))
+                Room(
+                    column.name,
+                    partial(_unless_absent, column) if column.name in delegated else column.free,
+                    amount,
+                    partial(_held, column.name),
+                    _bit(i),
+                )
                 for i, (column, amount) in enumerate(self._wanted(shape))
             ),
         )
@@ -392,6 +401,14 @@ def _said(name: str, amount: int) -> str:
 
 def _one(shape: Shape) -> int:
     return 1
+
+
+# More than a node has of anything, and far from overflow.
+NO_END: Final = 1 << 60
+
+
+def _unless_absent(column: ResourceColumn, rows: slice) -> Ints:
+    return np.where(column.allocatable[rows] == 0, NO_END, column.free(rows))
 
 
 def _held(name: str, shape: Shape) -> int:

@@ -150,6 +150,11 @@ class PodTopologySpread(Plugin):
         ]
         return lambda row: _SpreadRun(pod, counted, row)
 
+    def lasts(self, codes: Ints) -> Bools:
+        """What is uneven may become even."""
+        lasting: Bools = codes == NO_LABEL
+        return lasting
+
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """Only what pods have filled can pods leave again."""
         if code == NO_LABEL:

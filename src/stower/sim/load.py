@@ -15,6 +15,7 @@ from stower.model.kinds import Node, PodDisruptionBudget
 from stower.model.times import SECOND_NS
 from stower.sim.arrivals import daily
 from stower.sim.device_load import with_devices
+from stower.sim.group_load import with_groups
 from stower.sim.negotiated_load import with_negotiation
 from stower.sim.script import (
     MILLI_NS,
@@ -53,9 +54,10 @@ def drawn(
     active_ns: int,
     size: Size | None = None,
     negotiates: bool = False,
+    groups: bool = False,
 ) -> Script:
     """The script of a seed; of the size that it draws, unless one is given. `negotiates`: with
-    drivers to agree with."""
+    drivers to agree with; `groups`: with pods that are placed together."""
     chance = random.Random(f"{seed}:load")
     active_ms = active_ns // MILLI_NS
     happenings: list[AnyHappening] = []
@@ -77,6 +79,8 @@ def drawn(
         if negotiates:
             templates, more = with_negotiation(seed, nodes, templates, active_ms)
             happenings += more
+        if groups:
+            templates, happenings = with_groups(seed, templates, happenings, active_ms)
     happenings += _changes(nodes, chance, active_ms)
     happenings.sort(key=lambda happening: happening.at_ms)
     return Script(seed, faults, active_ms, tuple(templates), tuple(happenings))

@@ -9,10 +9,12 @@ import msgspec
 
 from stower.model.defaults import with_claim_defaults, with_node_defaults
 from stower.model.kinds import (
+    CompositePodGroup,
     DeviceClass,
     Node,
     Pod,
     PodDisruptionBudget,
+    PodGroup,
     ResourceClaim,
     ResourceClass,
     ResourceSlice,
@@ -85,7 +87,9 @@ class AddBudget(Happening, frozen=True, tag="add-budget"):
         stage.server.put(self.budget)
 
 
-Identified = TypeVar("Identified", ResourceSlice, DeviceClass, ResourceClass)
+Identified = TypeVar(
+    "Identified", ResourceSlice, DeviceClass, ResourceClass, PodGroup, CompositePodGroup
+)
 
 
 def _identified(obj: Identified, uid: str) -> Identified:
@@ -123,6 +127,26 @@ class AddResourceClass(Happening, frozen=True, tag="add-resource-class", rename=
         """It is there at once."""
         uid = f"resource-class/{self.resource_class.metadata.name}"
         stage.server.put(_identified(self.resource_class, uid))
+
+
+class AddGroup(Happening, frozen=True, tag="add-group"):
+    """A group of pods comes, or another in the place of the one of its name."""
+
+    group: PodGroup
+
+    def happen(self, stage: Stage) -> None:
+        """It is there at once."""
+        stage.server.put(_identified(self.group, f"group/{self.group.metadata.name}"))
+
+
+class AddComposite(Happening, frozen=True, tag="add-composite"):
+    """A group of groups comes, or another in the place of the one of its name."""
+
+    group: CompositePodGroup
+
+    def happen(self, stage: Stage) -> None:
+        """It is there at once."""
+        stage.server.put(_identified(self.group, f"composite/{self.group.metadata.name}"))
 
 
 class AddDriver(Happening, frozen=True, tag="add-driver"):
@@ -274,8 +298,8 @@ class Freeze(Happening, frozen=True, tag="freeze", rename="camel", omit_defaults
 
 AnyHappening = (
     AddNode | AddBudget | AddDevices | AddDeviceClass | AddResourceClass | AddDriver | AddClaim
-    | AddPod | RemoveNode | CordonNode | TaintNode | LabelNode | StopNode | DeletePod | DeleteClaim
-    | Crash | Freeze
+    | AddGroup | AddComposite | AddPod | RemoveNode | CordonNode | TaintNode | LabelNode | StopNode
+    | DeletePod | DeleteClaim | Crash | Freeze
 )  # fmt: skip
 
 

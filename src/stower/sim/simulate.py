@@ -83,7 +83,6 @@ class Report(msgspec.Struct, frozen=True):
     attempts: int
     seconds: float
     pods_per_s: float
-    missing_plugins: tuple[str, ...]
     curve: tuple[tuple[int, dict[str, float]], ...]
     node_use: tuple[NodeUse, ...]
     assignments: dict[str, str]
@@ -195,7 +194,7 @@ def _report(
     seconds: float,
     curve: tuple[tuple[int, dict[str, float]], ...],
 ) -> Report:
-    engine, state = world.engine, world.engine.state
+    state = world.engine.state
     arrived = {a.pod.metadata.uid for a in workload.arrivals}
     placed = sum(d.outcome is Outcome.PLACED for uid, d in last.items() if uid in arrived)
     waiting = _waiting(world, last)
@@ -224,9 +223,6 @@ def _report(
         attempts=attempts,
         seconds=seconds,
         pods_per_s=len(workload.arrivals) / seconds if seconds else 0.0,
-        missing_plugins=tuple(
-            sorted({name for p in engine.profiles.values() for name in p.missing})
-        ),
         curve=curve,
         node_use=tuple(_node_use(state, row) for row in rows),
         assignments={

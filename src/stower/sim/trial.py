@@ -167,14 +167,15 @@ def script_of(
     active_ns: int = ACTIVE_NS,
     size: Size | None = None,
     negotiates: bool = False,
+    groups: bool = False,
 ) -> Script:
     """The script of a seed. `faults`: names; None: those that the seed draws, some alone, some all
-    together. `negotiates`: drivers have to be agreed with."""
+    together. `negotiates`, `groups`: see load.drawn."""
     if faults is None:
         chance = random.Random(f"{seed}:mix")
         share = chance.random()
         faults = [fault.name for fault in FAULTS if chance.random() < share]
-    return drawn(seed, tuple(sorted(faults)), active_ns, size, negotiates)
+    return drawn(seed, tuple(sorted(faults)), active_ns, size, negotiates, groups)
 
 
 def _told(now_ns: int, name: str, event: Event, writes: list[Write]) -> str:

@@ -31,11 +31,11 @@ from stower.framework.writes import (
     PatchObject,
     Write,
 )
-from stower.model.kinds import ApiObject, Background, Node, Pod, ResourceClaim
+from stower.model.kinds import GROUPS, ApiObject, Background, Node, Pod, ResourceClaim
 from stower.model.kinds.pod import PodStatus
 from stower.sim.allocations import Allocations
 from stower.sim.binder import Binder
-from stower.sim.changes import bound, patched
+from stower.sim.changes import bound, merged, patched
 
 # Ticks in a row that may find nothing to do before the world is taken to stand still.
 IDLE_TICKS_MAX = 64
@@ -70,6 +70,7 @@ class World:
         self._recording = recording
         if recording is not None:
             recording.built(ENGINE)
+        self._groups: dict[tuple[type, str], ApiObject] = {}  # of pods, by view and name
         self._binder = Binder()
         self._allocations = Allocations()
 
@@ -85,6 +86,7 @@ class World:
         self._lasts_ns |= lasts_ns or {}
         self._binder.start(related)
         self._allocations.start(related)
+        self._groups |= {(type(o), o.metadata.key): o for o in related if isinstance(o, GROUPS)}
         self.pods.update((pod.metadata.uid, pod) for pod in known)
         self._send(Listed((*related, *nodes, *known)))
 
@@ -120,6 +122,8 @@ class World:
         if isinstance(obj, Pod):
             self._pod_happens(type, obj)
             return
+        if isinstance(obj, GROUPS):
+            self._groups[obj.__class__, obj.metadata.key] = obj
         if type is WatchType.ADDED:
             self._binder.start((obj,))
             self._allocations.start((obj,))
@@ -229,6 +233,10 @@ class World:
                     version = happened.object.metadata.resource_version
                     self._inbox[-1] = WriteOk(write.id, version)
                     self._inbox.append(happened)
+            elif write.view in GROUPS and isinstance(write, PatchObject):
+                key = (write.view, f"{write.namespace}/{write.name}")
+                changed_group = self._groups[key] = merged(self._groups[key], write)
+                self._inbox.append(Observed(WatchType.MODIFIED, changed_group))
             elif isinstance(write, PatchObject):
                 for obj in self._binder.patched(write):
                     self._inbox.append(Observed(WatchType.MODIFIED, obj))

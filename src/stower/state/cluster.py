@@ -24,6 +24,7 @@ from stower.state.arrays import CAPACITY_FIRST, Bools, DirtyLog, ResourceColumn,
 from stower.state.budgets import Budgets
 from stower.state.carried import Carried
 from stower.state.devices import Devices
+from stower.state.groups import Groups
 from stower.state.images import Images
 from stower.state.journal import Journal, Trial
 from stower.state.labels import CodeColumn, LabelColumns
@@ -120,6 +121,7 @@ class ClusterState:
         self.budgets = Budgets(self.tally)
         self.volumes = Volumes(self.journal, self.capacity)
         self.devices = Devices(self.journal)
+        self.groups = Groups(self.journal)
         self.negotiations = Negotiations(self.journal)
         self.shapes = ShapeTable(self.column, (self.non_zero_cpu, self.non_zero_memory))
         self.pods: dict[str, PodEntry] = {}
@@ -328,6 +330,8 @@ class ClusterState:
     def _know_entry(self, entry: PodEntry) -> None:
         self.pods[entry.uid] = entry
         self.uid_by_key[entry.pod.key] = entry.uid
+        if entry.pod.spec.scheduling_group is not None:
+            self.groups.join(entry)
         if self.journal.recording:
             self.journal.log(self._forget_entry, entry)
 
@@ -335,6 +339,8 @@ class ClusterState:
         del self.pods[entry.uid]
         if self.uid_by_key.get(entry.pod.key) == entry.uid:
             del self.uid_by_key[entry.pod.key]
+        if entry.pod.spec.scheduling_group is not None:
+            self.groups.leave(entry)
         if self.journal.recording:
             self.journal.log(self._know_entry, entry)
 

@@ -1,5 +1,4 @@
-"""Devices as the API has them: slices, classes, taint rules, claims, groups of pods that share
-claims; and what claims hold.
+"""Devices as the API has them: slices, classes, taint rules, claims; and what claims hold.
 
 A claim holds the devices of its allocation from the moment we decide on it (an assumption), until
 the API says otherwise or the decision is taken back. In a trial, a claim all of whose pods were
@@ -104,7 +103,6 @@ class Devices:
         self.slices: dict[str, ResourceSlice] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.rules: dict[str, DeviceTaintRule] = {}
-        self.groups: dict[str, PodGroup] = {}
         # What was decided and is not to be after all, for whoever waits for devices.
         self.given_back: list[ResourceClaim] = []
         self._claims: dict[str, ResourceClaim] = {}
@@ -163,8 +161,6 @@ class Devices:
             if owner:
                 self._made_for[owner] = key
             self._recount(key)
-        elif isinstance(obj, PodGroup):
-            self.groups[obj.metadata.key] = obj
         elif isinstance(obj, ResourceSlice):
             self.slices[name] = obj
             self.slice_log.add(name)
@@ -192,8 +188,6 @@ class Devices:
             if self._made_for.get(owner) == obj.metadata.key:
                 del self._made_for[owner]
             self._recount(obj.metadata.key)
-        elif isinstance(obj, PodGroup):
-            self.groups.pop(obj.metadata.key, None)
         elif isinstance(obj, ResourceSlice):
             self.slices.pop(name, None)
             self.slice_log.add(name)
@@ -234,15 +228,13 @@ class Devices:
             return self.slices.get(obj.metadata.name)
         if isinstance(obj, DeviceClass):
             return self.classes.get(obj.metadata.name)
-        if isinstance(obj, PodGroup):
-            return self.groups.get(obj.metadata.key)
         return self.rules.get(obj.metadata.name)
 
     def known(self) -> list[DeviceObject]:
         """All of them, as the API has them."""
         return [
             *self.slices.values(), *self.classes.values(), *self.rules.values(),
-            *self._claims.values(), *self.groups.values(),
+            *self._claims.values(),
         ]  # fmt: skip
 
     # Claims

@@ -155,6 +155,14 @@ def test_check_says_of_each_file_what_it_is(tmp_path: Path) -> None:
     assert (0, ["a"]) == (code, json.loads(out)[0]["profiles"])
 
 
+def test_check_says_what_cannot_be_disabled(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(HEAD + "profiles: [{plugins: {permit: {disabled: [{name: GangScheduling}]}}}]")
+    code, _, told = config("check", str(path))
+    assert 0 == code
+    assert "profiles[0]: GangScheduling is part of the engine: disabling it changes nothing" in told
+
+
 @pytest.mark.parametrize(
     "own",
     [

@@ -303,7 +303,7 @@ def test_report_has_its_promised_fields() -> None:
     expected = {
         "policy", "nodes", "emptyNodes", "pods", "placed", "pending", "ended",
         "evictions", "waitedS", "waiting",
-        "refusals", "use", "domains", "attempts", "seconds", "podsPerS", "missingPlugins",
+        "refusals", "use", "domains", "attempts", "seconds", "podsPerS",
         "assignments",
     }  # fmt: skip
     found = report(node(zone="x"), pod(), args=("--by", "zone"))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from stower.assembly import build_engine
 from stower.framework.plugin import read_features
@@ -43,6 +44,7 @@ def consumers(claim: ResourceClaim) -> list[tuple[str, str, str, str]]:
     return [(c.api_group, c.resource, c.name, c.uid) for c in claim.status.reserved_for or ()]
 
 
+@pytest.mark.behaviour("S3.37")
 def test_the_group_holds_the_claim_for_all_its_pods() -> None:
     claim = resource_claim()
     api = cluster(claim, group(), member("p1"), member("p2"))
@@ -65,7 +67,7 @@ def test_with_the_gate_off_each_pod_holds_the_claim() -> None:
 
 
 def test_a_pod_waits_for_its_group() -> None:
-    api = cluster(resource_claim(), member())
+    api = cluster(resource_claim(), member(), gates=f"{GATE},GenericWorkload=false")
     assert {} == api.bound
     assert 'podgroup.scheduling.k8s.io "g1" not found' in api.messages["p1"]
     api.put(group("g2"))
@@ -127,7 +129,8 @@ def test_a_group_without_placed_pods_lets_go_of_a_claim_that_is_of_no_use() -> N
     api = cluster(claim, group(), member())
     api.wait(30)
     assert {"p1": "n1"} == api.bound
-    patches = [w.patch.get("status") for w in api.writes if isinstance(w, PatchObject)]
+    written = [w for w in api.writes if isinstance(w, PatchObject) and w.view is ResourceClaim]
+    patches = [w.patch.get("status") for w in written]
     assert [{"reservedFor": None}, {"allocation": None, "reservedFor": None, "devices": None}] == (
         patches[:2]
     )

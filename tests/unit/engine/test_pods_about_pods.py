@@ -7,7 +7,7 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from stower.assembly import build_engine
-from stower.engine.queue import Place
+from stower.engine.queued import Place
 from stower.engine.step import Engine
 from stower.framework.events import Listed, Observed, WatchType
 from stower.model.kinds import Namespace, Node, Pod, ReplicaSet, Service

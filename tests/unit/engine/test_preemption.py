@@ -100,6 +100,17 @@ def test_preemptor_is_not_tried_while_its_victims_are_being_sent_away() -> None:
     assert [("bind", "high", "n1")] == bound
 
 
+def test_a_preemptor_is_tried_when_the_last_victim_is_gone_whoever_was_in_its_way() -> None:
+    lows = [make_pod("port", ports=[80], node="n1"), make_pod("big", cpu="3", node="n1")]
+    engine = engine_with(make_node("n1", cpu="4"), *lows)
+    writes = add(engine, make_pod("high", cpu="3", ports=[80], priority=10))
+    while writes := ok(engine, writes):
+        pass
+    assert [] == said(engine.step(Observed(DELETED, lows[0]), 5 * SECOND_NS))
+    writes = engine.step(Observed(DELETED, lows[1]), 6 * SECOND_NS)
+    assert [("bind", "high", "n1")] == said(writes)
+
+
 def test_fewest_and_least_important_victims() -> None:
     engine = engine_with(
         make_node("n1", cpu="4"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stower.assembly import build_profiles
+from stower.assembly import OF_THE_ENGINE, build_profiles
 from stower.framework.configuration import (
     API_VERSION,
     DEFAULT_PLUGINS,
@@ -20,6 +20,7 @@ from stower.framework.configuration import (
 from stower.framework.plugin import Features
 from stower.framework.profile import Profile
 from stower.model.errors import InvalidObject
+from stower.plugins import PLUGINS
 
 # The built ones among the default plugins, in the default order.
 FILTERS = [
@@ -108,10 +109,17 @@ def test_the_default_profile_has_the_default_plugins_in_order_with_their_weights
     assert ["DefaultBinder"] == [plugin.name for plugin in profile.binders]
 
 
-def test_default_plugins_that_are_not_built_are_told() -> None:
-    built = {*FILTERS, *(name for name, _ in SCORES)}
-    built |= {"PrioritySort", "SchedulingGates", "DefaultBinder", "DefaultPreemption"}
-    assert {name for name, _ in DEFAULT_PLUGINS} - built == set(profile_of().missing)
+def test_each_default_plugin_is_built_or_part_of_the_engine() -> None:
+    built = {plugin.name for plugin in PLUGINS}
+    assert set() == {name for name, _ in DEFAULT_PLUGINS} - built - OF_THE_ENGINE
+    assert set() == built & OF_THE_ENGINE
+
+
+def test_what_the_engine_does_may_be_named_and_disabled() -> None:
+    named = profile_of(
+        multiPoint=point("GangScheduling"), permit=point(disabled=("GangScheduling",))
+    )
+    assert filters(profile_of()) == filters(named)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +175,6 @@ def test_disabling_all_leaves_what_is_enabled_in_its_own_order() -> None:
     profile = profile_of(multiPoint=point(*enabled, disabled=("*",)))
     assert ["NodeResourcesFit", "NodeName"] == filters(profile)
     assert [("NodeResourcesFit", 4)] == scores(profile)
-    assert () == profile.missing
 
 
 def test_disabling_a_plugin_that_is_not_there_does_nothing() -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from stower.assembly import NOT_BUILT, build_profiles
+from stower.assembly import OF_THE_ENGINE, build_profiles
 from stower.cli.gates import FeatureGates, features_of
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import Output, bad_input, emit, note
@@ -15,6 +15,7 @@ from stower.framework.configuration import (
     Configuration,
     configuration_faults,
     parse_configuration,
+    plugin_sets,
 )
 from stower.framework.conversion import converted
 from stower.framework.defaults import with_defaults
@@ -131,14 +132,14 @@ def _notes(configuration: Configuration) -> list[str]:
     for i, profile in enumerate(configuration.profiles):
         if profile.percentage_of_nodes_to_score not in (None, 0, 100):
             lines.append(ALL_NODES.format(f"profiles[{i}].percentageOfNodesToScore"))
-        named = {
+        disabled = {
             ref.name
-            for plugin_set in (profile.plugins.multi_point, profile.plugins.filter)
-            for ref in plugin_set.enabled
+            for plugin_set in plugin_sets(profile.plugins).values()
+            for ref in plugin_set.disabled
         }
         lines += [
-            f"profiles[{i}]: the plugin {name} is not built, or not as a whole"
-            for name in sorted(named & NOT_BUILT)
+            f"profiles[{i}]: {name} is part of the engine: disabling it changes nothing"
+            for name in sorted(disabled & OF_THE_ENGINE)
         ]
     return lines
 

@@ -119,7 +119,7 @@ def run(
     def stop() -> asyncio.Event:
         return stop_event(with_parent)
 
-    groups = features.devices.group_claims
+    groups = features.groups or features.devices.group_claims
     options = Options(instance, seed, in_flight, terms, configuration.extenders, groups)
     place = Place(kubeconfig, context)
     wait_for_go(with_parent)

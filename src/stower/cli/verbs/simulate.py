@@ -52,6 +52,7 @@ Examples:
   stower simulate --faults all --seeds 1000
 
   stower simulate --faults driver-crashes,timeouts --negotiate --seeds 100
+  stower simulate --faults all --groups --seeds 100
 
   stower simulate --faults crashes,cuts --seed 7 --until 24h
 
@@ -179,6 +180,10 @@ def run(
             "--negotiate", help="With --faults: drivers to agree with before pods are placed."
         ),
     ] = False,
+    groups: Annotated[
+        bool,
+        typer.Option("--groups", help="With --faults: trees of pod groups, placed as a whole."),
+    ] = False,
     failures: Annotated[
         Path, typer.Option(metavar="FOLDER", help="With --faults: where failures are kept.")
     ] = Path(),
@@ -198,7 +203,7 @@ def run(
     elsewhere = {**own, "--plot": plot_file}
     of_faults: dict[str, object] = {
         "--nodes": nodes, "--pods": pods, "--until": until != UNTIL,
-        "--failures": failures != Path(), "--negotiate": negotiate,
+        "--failures": failures != Path(), "--negotiate": negotiate, "--groups": groups,
     }  # fmt: skip
     many = {"--seeds": (seeds or 1) > 1, "--jobs": jobs, **of_faults}
     if trace:
@@ -218,7 +223,15 @@ def run(
         else:
             check_folder("--failures", failures)
             order = read_order(
-                faults or "", seed, seeds or 1, jobs, until, (nodes, pods), negotiate, document
+                faults or "",
+                seed,
+                seeds or 1,
+                jobs,
+                until,
+                (nodes, pods),
+                negotiate,
+                groups,
+                document,
             )
             holds = run_order(order, output, failures)
         if not holds:
@@ -260,7 +273,8 @@ def run(
         raise bad_input(str(error)) from None
     if objects is not None:
         _write_objects(loaded, reports[-1], objects)
-    _tell(loaded, reports)
+    for text in left_out(loaded.skipped):
+        note(text)
     if output is Output.TABLE:
         print_reports(reports)
     else:
@@ -357,14 +371,6 @@ def _write_objects(loaded: Loaded, report: Report, path: Path) -> None:
             file.writelines(d + b"\n" for d in loaded.with_assignments(report.assignments))
     except OSError as error:
         raise bad_input(f"--objects {path}: {error.strerror}") from None
-
-
-def _tell(loaded: Loaded, reports: list[Report]) -> None:
-    for text in left_out(loaded.skipped):
-        note(text)
-    missing = sorted({name for report in reports for name in report.missing_plugins})
-    if missing:
-        note(f"plugins of kube-scheduler that do nothing here yet: {', '.join(missing)}")
 
 
 def summary(report: Report) -> dict[str, Any]:

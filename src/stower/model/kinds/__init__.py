@@ -4,6 +4,7 @@ from typing import Final, get_args
 
 import msgspec
 
+from stower.model.kinds.composite_pod_group import CompositePodGroup
 from stower.model.kinds.controllers import ReplicaSet, ReplicationController, StatefulSet
 from stower.model.kinds.device_class import DeviceClass
 from stower.model.kinds.device_taint_rule import DeviceTaintRule
@@ -30,13 +31,15 @@ from stower.model.kinds.storage import (
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """One API kind: its group, version and name, whether it is namespaced, its typed view."""
+    """One API kind: its group, version and name, whether it is namespaced, its typed view; in which
+    other versions the same view reads it."""
 
     api_version: str
     name: str
     plural: str
     namespaced: bool
     view: type
+    also: tuple[str, ...] = ()
 
 
 KINDS: Final = (
@@ -61,14 +64,30 @@ KINDS: Final = (
     Kind("resource.k8s.io/v1", "ResourceClaim", "resourceclaims", True, ResourceClaim),
     Kind("resource.k8s.io/v1", "DeviceClass", "deviceclasses", False, DeviceClass),
     Kind("resource.k8s.io/v1beta2", "DeviceTaintRule", "devicetaintrules", False, DeviceTaintRule),
-    Kind("scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups", True, PodGroup),
+    Kind(
+        "scheduling.k8s.io/v1alpha2",
+        "PodGroup",
+        "podgroups",
+        True,
+        PodGroup,
+        ("scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1beta1"),
+    ),
+    Kind(
+        "scheduling.k8s.io/v1alpha3",
+        "CompositePodGroup",
+        "compositepodgroups",
+        True,
+        CompositePodGroup,
+    ),
     Kind("stower.dev/v1", "ResourceClass", "resourceclasses", False, ResourceClass),
     Kind("stower.dev/v1", "PodScheduling", "podschedulings", True, PodScheduling),
     Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", True, PodDisruptionBudget),
 )
 
 KIND_BY_VIEW: Final = {kind.view: kind for kind in KINDS}
-KIND_BY_NAME: Final = {(kind.api_version, kind.name): kind for kind in KINDS}
+KIND_BY_NAME: Final = {
+    (version, kind.name): kind for kind in KINDS for version in (kind.api_version, *kind.also)
+}
 
 # Whom a controller or a service selects, and what a namespace is called.
 Selecting = Namespace | Service | ReplicationController | ReplicaSet | StatefulSet
@@ -79,20 +98,24 @@ Storage = (
     | CSIStorageCapacity | VolumeAttachment
 )  # fmt: skip
 STORAGE: Final = get_args(Storage)
-# What devices there are, who has them, and which groups of pods share them.
-DeviceObject = ResourceSlice | ResourceClaim | DeviceClass | DeviceTaintRule | PodGroup
+# What devices there are, and who has them.
+DeviceObject = ResourceSlice | ResourceClaim | DeviceClass | DeviceTaintRule
 DEVICES: Final = get_args(DeviceObject)
+# Which pods are placed together.
+GroupObject = PodGroup | CompositePodGroup
+GROUPS: Final = get_args(GroupObject)
 # What is said about devices that nobody lists.
 Negotiating = ResourceClass | PodScheduling
 NEGOTIATING: Final = get_args(Negotiating)
 # All that the scheduler listens to beside nodes and pods.
-Background = Selecting | PodDisruptionBudget | Storage | DeviceObject | Negotiating
+Background = Selecting | PodDisruptionBudget | Storage | DeviceObject | GroupObject | Negotiating
 BACKGROUND: Final = get_args(Background)
 ApiObject = Node | Pod | PriorityClass | Background
 
 __all__ = [
     "BACKGROUND",
     "DEVICES",
+    "GROUPS",
     "KINDS",
     "KIND_BY_NAME",
     "KIND_BY_VIEW",
@@ -104,9 +127,11 @@ __all__ = [
     "CSIDriver",
     "CSINode",
     "CSIStorageCapacity",
+    "CompositePodGroup",
     "DeviceClass",
     "DeviceObject",
     "DeviceTaintRule",
+    "GroupObject",
     "Kind",
     "Namespace",
     "Negotiating",

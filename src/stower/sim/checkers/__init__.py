@@ -7,6 +7,7 @@ from stower.sim.checkers.bindings import Bindings
 from stower.sim.checkers.checker import Checker
 from stower.sim.checkers.devices import DevicesKept
 from stower.sim.checkers.forgotten import Forgotten
+from stower.sim.checkers.gangs import Gangs
 from stower.sim.checkers.negotiations import Negotiations
 from stower.sim.checkers.overlooked import Overlooked
 from stower.sim.checkers.priorities import Priorities
@@ -21,6 +22,7 @@ CHECKERS: Final[tuple[type[Checker], ...]] = (
     Bindings,
     DevicesKept,
     Forgotten,
+    Gangs,
     Negotiations,
     Overlooked,
     Priorities,

@@ -28,7 +28,9 @@ class Assumptions(Checker):
             if process.engine is None or process.is_frozen:
                 continue
             for uid, entry in process.engine.state.pods.items():
-                if entry.assumed and not self._awaits_volumes(entry.pod):
+                team = [other.entry.pod for other in process.engine.together.team(uid)]
+                waits = any(self._awaits_volumes(pod) for pod in team or [entry.pod])
+                if entry.assumed and not waits:
                     key = (process.name, process.lives, uid)
                     found[key] = self._since.get(key, now_ns)
                     if now_ns - found[key] > RESOLVED_NS:
@@ -37,7 +39,8 @@ class Assumptions(Checker):
         self._since = found
 
     def _awaits_volumes(self, pod: Pod) -> bool:
-        """Whether a claim of it has no volume yet: until then it is not to be bound."""
+        """Whether a claim of it has no volume yet: until then neither it nor a pod that is bound
+        together with it is to be bound."""
         keys = (f"{pod.metadata.namespace}/{name}" for name, _ in claims_of(pod))
         claims = (self.court.server.get(PersistentVolumeClaim, key) for key in keys)
         return any(claim is not None and not claim.is_bound for claim in claims)

@@ -4,7 +4,7 @@ answer.
 
 from typing import Final
 
-from stower.engine.queue import Place
+from stower.engine.queued import Place
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker
 

@@ -116,12 +116,12 @@ class Negotiations(Checker):
         used = self._used(pod, claims)
         if pod.is_terminal or not used:
             return
+        if self.court.agenda.now_ns - self._left_ns < TAKEN_NS:
+            return  # what it has may be the first half of what it is about to get
         for claim in used:
             users = {user.uid for user in claim.status.reserved_for or ()}
             if is_delayed(claim) and users == {pod.metadata.uid}:
                 raise self.broken(f"{pod.key} waits, and has {claim.metadata.key} reserved")
-        if self.court.agenda.now_ns - self._left_ns < TAKEN_NS:
-            return
         own = [c for c in used if c.status.allocation is None and is_delayed(c)]
         where = self._could_go(pod, used, own)
         if own and where:

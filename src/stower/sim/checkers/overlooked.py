@@ -1,6 +1,6 @@
 """No pod waits for room that is there: whatever made it has woken the pod."""
 
-from stower.engine.queue import Place
+from stower.engine.queued import Place
 from stower.engine.step import Engine
 from stower.framework.guard import PluginError
 from stower.plugins.inter_pod_affinity import InterPodAffinity

@@ -1,0 +1,289 @@
+"""What becomes of an attempt for a tree of groups: all of its minimum is assumed, or nothing."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from stower.engine.cycle import Cycle
+from stower.engine.decisions import Outcome
+from stower.engine.evictions import CLUSTER
+from stower.engine.group_telling import (
+    FALSE,
+    INVALID,
+    SCHEDULED,
+    SCHEDULER_ERROR,
+    TRUE,
+    UNSCHEDULABLE,
+    GroupTelling,
+    Word,
+)
+from stower.engine.outcomes import NO_BINDER, Outcomes, is_bound_by_some
+from stower.engine.queue import Queue
+from stower.engine.queued import GANG_SCHEDULING, QueuedPod, QueuedTree
+from stower.engine.settling import Settling
+from stower.engine.telling import Telling
+from stower.engine.together import Together
+from stower.engine.tree_cycle import NO_MORE, Found, Plan, TreeCycle, pending_of
+from stower.engine.tree_preemption import Harm, TreePreemption
+from stower.engine.trees import Trees
+from stower.framework.guard import PluginError
+from stower.framework.writes import Write
+from stower.groups.build import placed
+from stower.groups.feasibility import Feasibility, feasibility
+from stower.groups.tree import Tree, pods_disagree
+from stower.state.cluster import ClusterState
+
+NOTHING: Final[Mapping[str, str | None]] = {}
+ONGOING: Final = "ongoing preemption on nominated nodes"
+NEVER: Final = "Never"  # a pod's preemptionPolicy
+
+
+class TreeOutcomes:
+    """Of all attempts for trees."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        queue: Queue,
+        trees: Trees,
+        cycle: Cycle,
+        outcomes: Outcomes,
+        tell: Telling,
+        telling: GroupTelling,
+        settling: Settling,
+        together: Together,
+        skip_deleted: Callable[[QueuedPod], None],
+        let_go: Callable[[QueuedPod, str], None],
+        send: Callable[[Write], None],
+        next_id: Callable[[], int],
+    ) -> None:
+        self._send = send
+        self._next_id = next_id
+        self._state = state
+        self._queue = queue
+        self._trees = trees
+        self._cycle = cycle
+        self._search = TreeCycle(state, cycle)
+        self._preemption = TreePreemption(state, cycle, self._search)
+        self._outcomes = outcomes
+        self._tell = tell
+        self._telling = telling
+        self._settling = settling
+        self._together = together
+        self._skip_deleted = skip_deleted
+        self._let_go = let_go
+
+    def attempt(self, queued: QueuedTree) -> None:
+        """Try to place the pods of a tree that have no node."""
+        now_ns = self._state.now_ns
+        for member in list(queued.members.values()):
+            if member.pod.metadata.deletion_timestamp is not None:
+                self._skip_deleted(member)
+        if not queued.members:
+            return
+        open_ = [uid for uid in queued.members if uid in self._settling]
+        if open_:
+            for uid in open_:
+                self._settling.missed(uid)
+            self._queue.wait(queued, queued.refused_by, now_ns, None)
+            return
+        tree = self._trees.tree(queued.root)
+        members = queued.open()
+        fault = tree.invalid or pods_disagree(tree, [m.entry for m in members])
+        if fault:
+            self._fail(queued, fault, is_invalid=bool(tree.invalid))
+            self._tell_groups(tree, INVALID if tree.invalid else SCHEDULER_ERROR, fault)
+            return
+        for member in members:
+            member.attempts += 1
+        try:
+            found = self._search.attempt(queued.profile, tree, pending_of(tree, members))
+        except PluginError as error:  # a plugin of others: this tree fails, the loop goes on
+            self._fail(queued, str(error))
+            return
+        if found.plan:
+            self._assume(queued, tree, found.plan)
+            self._tell_groups(tree, UNSCHEDULABLE, NO_MORE)
+        else:
+            self._refuse(queued, tree, found)
+            self._tell_groups(tree, UNSCHEDULABLE, found.message)
+
+    def why(self, queued: QueuedTree) -> str:
+        """What keeps a tree waiting, "" where it would be placed now. Changes nothing."""
+        tree = self._trees.tree(queued.root)
+        members = queued.open()
+        fault = queued.missing or tree.invalid or pods_disagree(tree, [m.entry for m in members])
+        if fault:
+            return fault
+        found = self._search.attempt(queued.profile, tree, pending_of(tree, members))
+        return "" if found.plan else found.message
+
+    def _assume(self, queued: QueuedTree, tree: Tree, plan: Plan) -> None:
+        if queued.profile.settlers and self._settles(queued, plan):
+            return
+        if not all(is_bound_by_some(member) for member, _ in plan):
+            self._fail(queued, NO_BINDER)
+            return
+        team = self._together.begin(member for member, _ in plan)
+        queued.unschedulable_count = 0
+        for member, _ in plan:
+            self._queue.release(member)
+        for i, (member, row) in enumerate(plan):
+            why = "a pod of its group cannot be bound"
+            try:
+                self._outcomes.take(member, row)
+            except PluginError as error:  # which went well when it was tried
+                why = str(error)
+                for other in self._together.dissolve(member.uid):
+                    self._let_go(other, f"pod {member.pod.key} of its group cannot be bound: {why}")
+                if member.entry.assumed:
+                    self._let_go(member, why)
+                else:
+                    self._outcomes.fail(member, why)
+            if team.is_dissolved:  # nothing of it is done
+                for left, _ in plan[i + 1 :]:
+                    self._outcomes.fail(left, why)
+                return
+        if queued.members:
+            # There was no room for these; the others' minimum is met.
+            errors = queued.error_count
+            self._report(queued, Found([], NO_MORE))
+            queued.error_count = errors
+
+    def _settles(self, queued: QueuedTree, plan: Plan) -> bool:
+        """Whether others have to agree first with the nodes of some pods: all wait for them."""
+        waits = []
+        for member, row in plan:
+            found = self._cycle.settle_at(queued.profile, member.entry, row)
+            if found is not None:
+                waits.append((member, *found))
+        if not waits:
+            return False
+        agains = [wait.again_ns for _, _, wait in waits if wait.again_ns is not None]
+        names = frozenset(plugin.name for _, plugin, _ in waits)
+        again_ns = min(agains) if agains else None
+        self._queue.wait(queued, names, self._state.now_ns, again_ns)
+        for member, _, wait in waits:
+            self._settling.begin(member.uid, wait)
+            self._tell.decide(member, Outcome.UNSCHEDULABLE, message=wait.message)
+            self._tell.report(member, "Unschedulable", wait.message, wait.nominate)
+        return True
+
+    def _refuse(self, queued: QueuedTree, tree: Tree, found: Found) -> None:
+        """No place for what waits: others of lower priority leave, if that helps."""
+        queued.root_uid = tree.groups[0].obj.metadata.uid
+        harm = self._harm(queued, tree, found)
+        if harm is None:
+            self._report(queued, found)
+            return
+        if not harm.plan:
+            message = f"{found.message}. preemption: {harm.why_not}"
+            kept = dict.fromkeys(queued.members) if harm.why_not == ONGOING else {}
+            self._report(queued, found._replace(message=message), kept)
+            return
+        nodes = {member.uid: self._state.names[row] for member, row in harm.plan}
+        self._report(queued, found, nodes)
+        for node_name in dict.fromkeys(nodes.values()):
+            self._outcomes.take_promises(node_name, queued.priority)
+        self._outcomes.evict(queued, CLUSTER, harm.victims)
+        if not queued.is_preempting:
+            self._queue.ungate(queued, False, self._state.now_ns)
+
+    def _harm(self, queued: QueuedTree, tree: Tree, found: Found) -> Harm | None:
+        """Where the tree would go and who would leave; None where nobody is to be asked to.
+        Source: KEP-6012 "Preemption triggering rules"."""
+        if not found.resolvable or not any(p.evicts for p in queued.profile.post_filters):
+            return None
+        pending = pending_of(tree, queued.open())
+        if self._feasibility(tree, pending) is Feasibility.UNRESOLVABLE:
+            return None
+        if queued.pod.spec.preemption_policy == NEVER:
+            return Harm([], [], "not eligible due to preemptionPolicy=Never.")
+        if self._awaits_victims(queued):
+            return Harm([], [], ONGOING)
+        return self._preemption.find(queued.profile, tree, pending, queued.priority)
+
+    def _feasibility(self, tree: Tree, pending: list[list[QueuedPod]]) -> Feasibility:
+        """What the root would say, were all that has no place refused: whether there are enough
+        pods at all. A pod that no node would ever take counts as refused, as upstream."""
+        said: list[Feasibility] = []
+        for g in range(len(tree.groups) - 1, -1, -1):
+            group = tree.groups[g]
+            if group.which.is_composite:
+                children = [said[len(tree.groups) - 1 - c] for c in group.children]
+                have = children.count(Feasibility.SUCCESS)
+                refused = children.count(Feasibility.UNSCHEDULABLE)
+            else:
+                have, refused = len(placed(self._state, tree, g)), len(pending[g])
+            said.append(feasibility(group.obj.minimum, have, 0, refused))
+        # A tree that has its minimum asks for room for what is left of it.
+        return Feasibility.UNSCHEDULABLE if said[-1] is Feasibility.SUCCESS else said[-1]
+
+    def _awaits_victims(self, queued: QueuedTree) -> bool:
+        """Whether pods still leave where its pods were promised room."""
+        for member in queued.members.values():
+            row = self._state.row_of(member.entry.nominated_to)
+            for entry in self._state.on_row[row].values() if row >= 0 else ():
+                is_leaving = entry.is_leaving or entry.pod.metadata.deletion_timestamp is not None
+                if is_leaving and entry.pod.priority < queued.priority:
+                    return True
+        return False
+
+    def _report(
+        self, queued: QueuedTree, found: Found, nodes: Mapping[str, str | None] = NOTHING
+    ) -> None:
+        """Nothing of what waits can be placed now. nodes: those that are promised, by pod; None
+        leaves a promise as it is, and who is not named has none."""
+        now_ns = self._state.now_ns
+        plugins = set()
+        notes: dict[tuple[int, bytes], str] = {}
+        seen = set()
+        for member in queued.open():
+            entry, sort = member.entry, member.sort
+            # What was made for extended resources is each pod's own.
+            if sort in seen and not entry.shape.extended:
+                continue
+            seen.add(sort)
+            plugins |= {p.name for p in queued.profile.filters if p.concerns(entry.shape)}
+            diagnosis, remedy = self._cycle.diagnose(queued.profile, entry)
+            if diagnosis is not None:
+                plugins |= diagnosis.plugins
+                notes[sort] = diagnosis.message(remedy.message)
+            for patch in remedy.patches:
+                self._send(msgspec.structs.replace(patch, id=self._next_id()))
+        self._queue.park(queued, frozenset(plugins), now_ns)
+        if found.exhausted:
+            again_ns = now_ns + self._queue.delay_ns(queued.unschedulable_count)
+            self._queue.again(queued, again_ns)
+        for member in queued.open():
+            note = notes.get(member.sort)
+            message = f"{found.message}; alone: {note}" if note else found.message
+            self._tell.decide(member, Outcome.UNSCHEDULABLE, message=message)
+            self._tell.report(member, "Unschedulable", message, nodes.get(member.uid, ""))
+        if not any(nodes.values()):
+            self._queue.ungate(queued, False, now_ns)
+
+    def _tell_groups(self, tree: Tree, reason: str, message: str) -> None:
+        """Groups that have their minimum are placed; the others say why they are not."""
+        admitted = [False] * len(tree.groups)
+        for g in range(len(tree.groups) - 1, -1, -1):
+            group = tree.groups[g]
+            have = sum(admitted[c] for c in group.children)
+            if not group.which.is_composite:
+                have = len(placed(self._state, tree, g))
+            admitted[g] = have >= group.obj.minimum
+        for group, is_admitted in zip(tree.groups, admitted, strict=True):
+            word = Word(TRUE, SCHEDULED, "") if is_admitted else Word(FALSE, reason, message)
+            self._telling.tell(group.which, word)
+
+    def _fail(self, queued: QueuedTree, message: str, *, is_invalid: bool = False) -> None:
+        """By no fault of the cluster's."""
+        now_ns = self._state.now_ns
+        if is_invalid:  # nothing but a change of its groups will help
+            self._queue.park(queued, frozenset((GANG_SCHEDULING,)), now_ns)
+        else:
+            self._queue.retry(queued, now_ns)
+        for member in queued.open():
+            self._tell.decide(member, Outcome.ERROR, message=message)
+            self._tell.report(member, "SchedulerError", message)

@@ -1,0 +1,154 @@
+"""Trees of groups in the queue: which pod waits with which tree, and what keeps a tree from being
+tried.
+
+The root is what is queued (KEP-6012 "Prerequisites"). Parents and members may come in any order: a
+tree is known by the topmost group that is named, be it known or not, and moves when that changes.
+"""
+
+from collections import Counter
+
+from stower.engine.queue import Queue
+from stower.engine.queued import Place, QueuedPod, QueuedTree
+from stower.framework.profile import Profile
+from stower.groups.tree import Tree, tree_of, unready
+from stower.model.kinds import GroupObject, Pod
+from stower.state.cluster import ClusterState
+from stower.state.groups import GroupKey, group_key, parent_of
+
+
+class Trees:
+    """All trees of which some pod has no node."""
+
+    def __init__(self, state: ClusterState, queue: Queue, is_on: bool) -> None:
+        """`is_on`: whether there are any."""
+        self._is_on = is_on
+        self._state = state
+        self._queue = queue
+        self._by_root: dict[GroupKey, QueuedTree] = {}
+        # Whose pods or groups have changed since they were last looked at.
+        self._changed: dict[GroupKey, None] = {}
+        # Some of whose pods are gated.
+        self._gated: dict[GroupKey, None] = {}
+        self._known: dict[GroupKey, tuple[int, Tree]] = {}
+        queue.emptied = self._emptied
+
+    def takes(self, pod: Pod) -> bool:
+        """Whether the pod waits with a tree."""
+        return self._is_on and bool(pod.group_name)
+
+    def add(self, queued: QueuedPod, profile: Profile, now_ns: int) -> QueuedTree:
+        """A pod waits with its tree."""
+        root = self._root(queued.pod)
+        tree = self._by_root.get(root)
+        if tree is None:
+            tree = self._by_root[root] = QueuedTree(root, profile, now_ns)
+        self._queue.hold(queued, tree)
+        self._look_at_gate(queued, tree)
+        self._changed[root] = None
+        return tree
+
+    def _look_at_gate(self, queued: QueuedPod, tree: QueuedTree) -> None:
+        was = queued.uid in tree.gated
+        if (queued.gate() is not None) == was:
+            return
+        self._changed[tree.root] = None
+        if was:
+            del tree.gated[queued.uid]
+        else:
+            tree.gated[queued.uid] = queued
+            self._gated[tree.root] = None
+
+    def group_changed(self, obj: GroupObject) -> None:
+        """A group has come, changed or gone: trees may have another root now."""
+        which = group_key(obj)
+        groups = self._state.groups
+        # Where its pods wait now, have waited while it was not known, or did while it was.
+        roots = [groups.root(which), which]
+        if parent := parent_of(obj):
+            roots.append(groups.root(GroupKey(True, parent)))
+        for root in dict.fromkeys(roots):
+            tree = self._by_root.get(root)
+            if tree is None:
+                continue
+            self._changed[root] = None
+            for member in list(tree.members.values()):
+                if self._root(member.pod) != root:
+                    self._queue.release(member)
+                    self.add(member, member.profile, tree.added_ns)
+
+    def pod_changed(self, pod: Pod) -> None:
+        """A pod of some group has come, changed or gone."""
+        root = self._root(pod)
+        tree = self._by_root.get(root)
+        if tree is None:
+            return
+        self._changed[root] = None
+        member = tree.members.get(pod.metadata.uid)
+        if member is not None:
+            self._look_at_gate(member, tree)
+
+    def settle(self, now_ns: int) -> None:
+        """Let trees in whose pods and groups are complete now, and hold back those that are not."""
+        if not self._changed and not self._gated:
+            return
+        for root in list(self._gated):
+            tree = self._by_root.get(root)
+            if tree is None or not tree.gated:
+                del self._gated[root]
+                continue
+            for member in list(tree.gated.values()):
+                self._look_at_gate(member, tree)
+        changed, self._changed = self._changed, {}
+        for root in changed:
+            tree = self._by_root.get(root)
+            if tree is None or not tree.members:
+                continue
+            known = self.tree(root)
+            tree.missing = unready(known, self._counts(known, tree))
+            if not tree.missing and len(tree.gated) == len(tree.members):
+                tree.missing = "waiting for its pods to be let in"
+            if tree.place is Place.NOWHERE:
+                self._queue.add_tree(tree, now_ns)
+            else:
+                self._queue.stir(tree, now_ns)
+
+    def failed(self, queued: QueuedPod, now_ns: int) -> None:
+        """A pod that had its node has it no more: its tree is tried again after a delay."""
+        tree = self.add(queued, queued.profile, now_ns)
+        tree.missing = ""
+        # Whatever has woken it meanwhile: what has failed would fail again at once.
+        if tree.place is not Place.ERROR_BACKOFF and not tree.is_preempting:
+            self._queue.retry_tree(tree, now_ns)
+
+    def tree(self, root: GroupKey) -> Tree:
+        """The tree as the objects say it is."""
+        generation = self._state.groups.generation
+        known = self._known.get(root)
+        if known is not None and known[0] == generation:
+            return known[1]
+        tree = tree_of(self._state.groups, root)
+        self._known[root] = (generation, tree)
+        return tree
+
+    def _counts(self, tree: Tree, queued: QueuedTree) -> list[int]:
+        """Pods by group: all that are there, but for those that are gated."""
+        groups = self._state.groups
+        gated = Counter(
+            f"{member.pod.metadata.namespace}/{member.pod.group_name}"
+            for member in queued.gated.values()
+        )
+        return [
+            0
+            if group.which.is_composite
+            else len(groups.members.get(group.which.key, ())) - gated[group.which.key]
+            for group in tree.groups
+        ]
+
+    def _root(self, pod: Pod) -> GroupKey:
+        key = GroupKey(False, f"{pod.metadata.namespace}/{pod.group_name}")
+        return self._state.groups.root(key)
+
+    def _emptied(self, tree: QueuedTree) -> None:
+        if self._by_root.get(tree.root) is tree:
+            del self._by_root[tree.root]
+            self._known.pop(tree.root, None)

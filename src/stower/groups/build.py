@@ -1,0 +1,248 @@
+"""A tree as a problem: who is still to be placed, on which nodes, in which domains.
+
+What plugins say comes in as masks over rows; amounts are read from the columns. Pods of one group
+that nothing tells apart are one part.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stower.framework.dry_run import Room
+from stower.groups.problem import (
+    NO_CAP,
+    Group,
+    Kind,
+    Part,
+    Problem,
+    Scope,
+    divided,
+    everything,
+    reduced,
+)
+from stower.groups.tree import Tree, TreeGroup
+from stower.state.arrays import Bools, Ints
+from stower.state.cluster import ClusterState, PodEntry
+
+# Of a pod: what tells it from others of its group, and bool[row_limit], where it may go.
+Sorted = Callable[[PodEntry], tuple[object, Bools]]
+
+
+class Built(NamedTuple):
+    """`problem` over `rows` (its nodes, in this order); `pods`: by group and part, who they are."""
+
+    problem: Problem
+    rows: Ints
+    pods: list[list[list[PodEntry]]]
+
+
+class Straddling(Exception):
+    """Pods of a group are placed where they could not be together."""
+
+
+class Builder:
+    """One problem."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        tree: Tree,
+        sort: Sorted,
+        amounts: Callable[[PodEntry], list[Room]],
+        prefers: bool = False,
+    ) -> None:
+        """`sort`: see Sorted; `amounts`: of what the pod needs some on each node; `prefers`: as if
+        what groups would rather have were required."""
+        self._prefers = prefers
+        self._state = state
+        self._tree = tree
+        self._sort = sort
+        self._amounts = amounts
+        self._kinds: dict[object, int] = {}
+        self._masks: list[Bools] = []
+        self._samples: list[PodEntry] = []
+
+    def build(self, pending: Sequence[Sequence[PodEntry]], priority: int) -> Built:
+        """pending: by group, pods to be placed, in their order; priority: theirs, by which room is
+        kept for others that was promised. Raises Straddling."""
+        state = self._state
+        parts: list[list[Part]] = []
+        pods: list[list[list[PodEntry]]] = []
+        for members in pending:
+            own: dict[int, list[PodEntry]] = {}
+            for entry in members:
+                own.setdefault(self._kind(entry), []).append(entry)
+            parts.append([Part(kind, len(entries)) for kind, entries in own.items()])
+            pods.append(list(own.values()))
+        wanted = np.zeros(state.row_limit, np.bool_)
+        for mask in self._masks:
+            wanted |= mask
+        rows = np.flatnonzero(wanted)
+        rooms, demands = self._demands()
+        free = np.zeros((len(rooms), len(rows)), np.int64)
+        everywhere = slice(0, state.row_limit)
+        for r, room in enumerate(rooms):
+            free[r] = room.free(everywhere)[rows]
+        self._keep(rooms, free, rows, {e.uid for es in pending for e in es}, priority)
+        free, demands = reduced(np.maximum(free, 0), demands)
+        names = [room.name for room in rooms]
+        scopes, groups = self._groups(rows, parts)
+        kinds = tuple(
+            Kind(demand, np.where(mask[rows], NO_CAP, 0))
+            for demand, mask in zip(demands, self._masks, strict=True)
+        )
+        return Built(Problem(tuple(names), free, tuple(scopes), tuple(groups), kinds), rows, pods)
+
+    def _kind(self, entry: PodEntry) -> int:
+        key, mask = self._sort(entry)
+        known = self._kinds.get(key)
+        if known is None:
+            known = self._kinds[key] = len(self._masks)
+            self._masks.append(mask)
+            self._samples.append(entry)
+        return known
+
+    def _demands(self) -> tuple[list[Room], list[Ints]]:
+        """What some pod needs, and how much of each one of each kind needs."""
+        names: dict[str, int] = {}
+        rooms: list[Room] = []
+        asked: list[list[Room]] = [self._amounts(entry) for entry in self._samples]
+        for room in (room for own in asked for room in own):
+            if room.name not in names:
+                names[room.name] = len(rooms)
+                rooms.append(room)
+        demands = []
+        for own in asked:
+            demand = np.zeros(len(rooms), np.int64)
+            for room in own:
+                demand[names[room.name]] = room.need
+            demands.append(demand)
+        return rooms, demands
+
+    def _keep(
+        self, rooms: list[Room], free: Ints, rows: Ints, own: set[str], priority: int
+    ) -> None:
+        """Leave to others what was promised to them."""
+        for name, promised in self._state.nominated.items():
+            row = self._state.row_of(name)
+            node = int(np.searchsorted(rows, row))
+            if row < 0 or node >= len(rows) or rows[node] != row:
+                continue
+            for uid, entry in promised.items():
+                if uid not in own and entry.row < 0 and entry.pod.priority >= priority:
+                    for r, room in enumerate(rooms):
+                        free[r, node] -= room.held(entry.shape)
+
+    def _groups(self, rows: Ints, parts: list[list[Part]]) -> tuple[list[Scope], list[Group]]:
+        state, tree = self._state, self._tree
+        scopes = [everything(len(rows))]
+        made: dict[tuple[int, str], int] = {}
+        scope_of: list[int] = []
+        groups: list[Group] = []
+        for g, group in enumerate(tree.groups):
+            scope = scope_of[group.parent] if group.parent >= 0 else 0
+            bound = np.ones(len(rows), np.bool_)
+            is_bound = False
+            for key in self._keys(group):
+                codes = state.labels.codes(key, state.all_rows)[rows]
+                known = made.get((scope, key))
+                if known is None:
+                    known = made[scope, key] = len(scopes)
+                    scopes.append(divided(scopes[scope], scope, codes))
+                scope = known
+                code = self._bound(g, group, key)
+                if code:
+                    bound &= codes == code
+                    is_bound = True
+            own = scopes[scope].codes[bound]
+            domains = frozenset(own[own >= 0].tolist()) if is_bound else None
+            scope_of.append(scope)
+            groups.append(
+                Group(
+                    str(group.which.key),
+                    group.parent,
+                    scope,
+                    self._minimum(g),
+                    group.children,
+                    tuple(parts[g]),
+                    domains,
+                )
+            )
+        return scopes, groups
+
+    def _keys(self, group: TreeGroup) -> list[str]:
+        """Of the labels whose values its pods share, the coarse before the fine."""
+        keys = [group.topology, group.preferred if self._prefers else ""]
+        return [key for key in dict.fromkeys(keys) if key]
+
+    def _bound(self, g: int, group: TreeGroup, key: str) -> int:
+        """See bound_to; pods that are not as would be preferred bind nobody."""
+        try:
+            return bound_to(self._state, self._tree, g, key)
+        except Straddling:
+            if key == group.topology:
+                raise
+            return 0
+
+    def _minimum(self, g: int) -> int:
+        """What is still missing of it."""
+        group = self._tree.groups[g]
+        if group.which.is_composite:
+            return min(group.obj.minimum, len(group.children) + 1)
+        return max(group.obj.minimum - len(placed(self._state, self._tree, g)), 0)
+
+
+def bound_to(state: ClusterState, tree: Tree, g: int, key: str) -> int:
+    """The value code of the key to which pods that are placed have bound a group, 0 where none has.
+    Raises Straddling."""
+    held = [entry for leaf in below(tree, g) for entry in placed(state, tree, leaf)]
+    if not held:
+        return 0
+    column = state.labels.codes(key, state.all_rows)
+    for entry in held:
+        if not state.present[entry.row]:
+            name = state.names[entry.row]
+            raise Straddling(
+                f'getting node for pod {entry.pod.key}: nodeinfo not found for node name "{name}"'
+            )
+        if not column[entry.row]:
+            raise Straddling(f"no topology domain found for pod {entry.pod.key}")
+    codes = {int(column[entry.row]) for entry in held}
+    if len(codes) > 1:
+        values = state.labels.column(key).values
+        first, second = sorted(str(values[code]) for code in codes)[:2]
+        raise Straddling(f"more than 1 domain found for pod group: {first}, {second}")
+    return codes.pop()
+
+
+def domains_of(state: ClusterState, tree: Tree, g: int, rows: Ints) -> dict[str, Ints]:
+    """By value of the group's key, those of these rows that it may choose: all in one, named "",
+    where it has no key. Raises Straddling."""
+    key = tree.groups[g].topology
+    if not key:
+        return {"": rows}
+    column = state.labels.column(key)
+    codes = column.codes[rows]
+    bound = bound_to(state, tree, g, key)
+    return {
+        str(column.values[code]): rows[codes == code]
+        for code in sorted(set(codes.tolist()) - {0})
+        if bound in (0, code)
+    }
+
+
+def placed(state: ClusterState, tree: Tree, leaf: int) -> list[PodEntry]:
+    """Pods of a group of pods that have a node."""
+    members = state.groups.members.get(tree.groups[leaf].which.key, {})
+    return [entry for entry in members.values() if entry.row >= 0]
+
+
+def below(tree: Tree, g: int) -> list[int]:
+    """The groups of pods in a subtree."""
+    found, leaves = [g], []
+    for group in found:
+        found.extend(tree.groups[group].children)
+        if not tree.groups[group].which.is_composite:
+            leaves.append(group)
+    return sorted(leaves)

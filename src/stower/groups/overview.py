@@ -1,0 +1,142 @@
+"""How each tree of groups stands: who is placed where, who waits, and for what."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from stower.groups.build import Straddling, bound_to, placed
+from stower.groups.tree import Tree, tree_of, unready
+from stower.model.errors import InvalidObject
+from stower.model.kinds import GroupObject, Node, Pod
+from stower.model.kinds.pod_group import GroupCondition
+from stower.state.cluster import ClusterState
+from stower.state.groups import GroupKey
+
+
+class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One group. `have`: pods that have a node, or groups that have their minimum, of `count`;
+    `waiting`: pods below it without a node; `domain`: where its pods are, as key=value; `state`:
+    placed, partly placed, waiting, invalid or missing; `message`: why."""
+
+    kind: str
+    name: str
+    level: int
+    policy: str
+    minimum: int
+    have: int
+    count: int
+    waiting: int
+    state: str
+    topology: str = ""
+    domain: str = ""
+    message: str = ""
+
+
+def overview(
+    nodes: Iterable[Node], pods: Iterable[Pod], groups: Iterable[GroupObject], which: str = ""
+) -> list[GroupState] | None:
+    """All trees, or that of one group (namespace/name, or the name alone); parents before their
+    children. None where there is no such group."""
+    state = ClusterState()
+    for node in nodes:
+        try:
+            state.set_node(node)
+        except InvalidObject:
+            continue  # nothing can be placed there
+    for group in groups:
+        state.groups.put(group)
+    for pod in pods:
+        if pod.group_name and not pod.is_terminal:
+            try:
+                _ = state.add_placed(pod) if pod.spec.node_name else state.add_pending(pod)
+            except InvalidObject:
+                continue
+    known = [GroupKey(False, key) for key in state.groups.members]
+    known += [GroupKey(False, key) for key in state.groups.pod_groups]
+    known += [GroupKey(True, key) for key in state.groups.composites]
+    if which:
+        known = [k for k in known if which in (k.key, k.key.partition("/")[2])]
+        if not known:
+            return None
+    roots = sorted({state.groups.root(key) for key in known}, key=lambda root: root.key)
+    return [row for root in roots for row in _rows(state, tree_of(state.groups, root))]
+
+
+def _rows(state: ClusterState, tree: Tree) -> list[GroupState]:
+    if not tree.groups:
+        kind = "CompositePodGroup" if tree.root.is_composite else "PodGroup"
+        pods = len(state.groups.members.get(tree.root.key, ()))
+        why = tree.missing
+        return [GroupState(kind, tree.root.key, 0, "", 0, 0, pods, pods, "missing", message=why)]
+    members = [state.groups.members.get(group.which.key, {}) for group in tree.groups]
+    counts = [
+        0 if group.which.is_composite else len(own)
+        for group, own in zip(tree.groups, members, strict=True)
+    ]
+    have, waiting = [0] * len(counts), [0] * len(counts)
+    for g in range(len(counts) - 1, -1, -1):
+        group = tree.groups[g]
+        if group.which.is_composite:
+            have[g] = sum(have[c] >= tree.groups[c].obj.minimum for c in group.children)
+            waiting[g] = sum(waiting[c] for c in group.children)
+        else:
+            have[g] = len(placed(state, tree, g))
+            waiting[g] = counts[g] - have[g]
+    levels = [0] * len(counts)
+    for g, group in enumerate(tree.groups[1:], 1):
+        levels[g] = levels[group.parent] + 1
+    missing = tree.invalid or unready(tree, counts)
+    rows = []
+    for g in _drawn(tree):
+        group = tree.groups[g]
+        is_admitted = have[g] >= group.obj.minimum
+        message = tree.invalid or (missing if not is_admitted else "")
+        said = _condition(group.obj)
+        if not message and not is_admitted and said is not None and said.status == "False":
+            message = said.message
+        word = "invalid" if tree.invalid else "placed" if is_admitted else "waiting"
+        if is_admitted and waiting[g]:
+            word = "partly placed"
+        rows.append(
+            GroupState(
+                "CompositePodGroup" if group.which.is_composite else "PodGroup",
+                group.which.key,
+                levels[g],
+                "gang" if group.obj.is_gang else "basic",
+                group.obj.minimum,
+                have[g],
+                len(group.children) if group.which.is_composite else counts[g],
+                waiting[g],
+                word,
+                group.topology,
+                _domain(state, tree, g),
+                message,
+            )
+        )
+    return rows
+
+
+def _drawn(tree: Tree) -> list[int]:
+    """The groups as they are drawn: each with those below it."""
+    found: list[int] = []
+    left = [0]
+    while left:
+        g = left.pop()
+        found.append(g)
+        left.extend(reversed(tree.groups[g].children))
+    return found
+
+
+def _domain(state: ClusterState, tree: Tree, g: int) -> str:
+    key = tree.groups[g].topology
+    if not key:
+        return ""
+    try:
+        code = bound_to(state, tree, g, key)
+    except Straddling as error:
+        return str(error)
+    return f"{key}={state.labels.column(key).values[code]}" if code else ""
+
+
+def _condition(obj: GroupObject) -> GroupCondition | None:
+    return next((c for c in obj.status.conditions or () if c.type.endswith("Scheduled")), None)

@@ -1,0 +1,148 @@
+"""Why a tree is not placed, in words: the smallest group and what it lacks.
+
+Counting knows the group and, for each domain, what runs out; what only the exact model has proved
+is told by the resource that is shortest.
+"""
+
+import numpy as np
+
+from stower.groups.bounds import bounds_of, cheapest, scope_sums
+from stower.groups.place import Answer, Exhausted, Impossible
+from stower.groups.problem import Problem
+from stower.groups.tree import Tree
+
+
+def told(problem: Problem, answer: Answer, tree: Tree) -> str:
+    """One sentence for people."""
+    if isinstance(answer, Exhausted):
+        return (
+            "no placement of the whole group was found, and none was ruled out: "
+            f"the search gave up after {answer.stage}; it is tried again"
+        )
+    g = answer.counted if isinstance(answer, Impossible) else 0
+    if g < 0:
+        return (
+            f"{_name(tree, 0)} cannot be placed as a whole: each of its groups would fit alone, "
+            f"not all of them together; {_shortest(problem)}"
+        )
+    group = problem.groups[g]
+    if group.children:
+        return _of_groups(problem, tree, g)
+    return _of_pods(problem, tree, g)
+
+
+def _name(tree: Tree, g: int) -> str:
+    which = tree.groups[g].which
+    return f"{'CompositePodGroup' if which.is_composite else 'PodGroup'} {which.key}"
+
+
+def _where(tree: Tree, g: int) -> str:
+    """In which domain its pods must be, as far as keys say so."""
+    keys = []
+    while g >= 0:
+        if key := tree.groups[g].topology:
+            keys.append(key)
+        g = tree.groups[g].parent
+    return f" in one {keys[0]}" if keys else ""
+
+
+def _of_pods(problem: Problem, tree: Tree, g: int) -> str:
+    group = problem.groups[g]
+    scope = problem.scopes[group.scope]
+    need = f"{_name(tree, g)} needs {group.minimum} pods{_where(tree, g)}"
+    if group.count < group.minimum:
+        return f"{need}, and has {group.count} that wait"
+    if not scope.count:
+        return f"{need}, and there is no such domain"
+    fits = _most(problem, g)
+    best = int(fits.argmax())
+    return f"{need}, {int(fits[best])} fit: {_lacking(problem, g, best)}"
+
+
+def _most(problem: Problem, g: int) -> np.ndarray:
+    """int64[domain]: pods of the group that each domain could have."""
+    group = problem.groups[g]
+    scope = problem.scopes[group.scope]
+    rows = slice(0, problem.node_count)
+    most = np.zeros(scope.count, np.int64)
+    for part in group.parts:
+        sums = scope.sums(problem.slots(part.kind, problem.free, rows))
+        most += np.minimum(sums, part.count)
+    return most
+
+
+def _lacking(problem: Problem, g: int, domain: int) -> str:
+    """The resources that run out first on the domain's nodes."""
+    group = problem.groups[g]
+    nodes = problem.scopes[group.scope].members(domain)
+    short: dict[str, None] = {}
+    refused = 0
+    for part in group.parts:
+        kind = problem.kinds[part.kind]
+        free = problem.free[:, nodes]
+        open_ = kind.cap[nodes] > 0
+        refused += int((~open_).sum())
+        for r in np.flatnonzero(kind.demand):
+            slots = np.where(open_, free[r] // kind.demand[r], 0)
+            if int(slots.sum()) < min(group.minimum, part.count) or (
+                open_.any() and int(slots.sum()) <= int(_slots(problem, part.kind, nodes).sum())
+            ):
+                short[f"Insufficient {problem.resources[r]}"] = None
+    if not short:
+        return f"{refused} node(s) are refused by other plugins" if refused else "too few nodes"
+    return ", ".join(short)
+
+
+def _slots(problem: Problem, kind: int, nodes: object) -> np.ndarray:
+    return problem.slots(kind, problem.free[:, nodes], nodes)  # type: ignore[index, arg-type]
+
+
+def _of_groups(problem: Problem, tree: Tree, g: int) -> str:
+    group = problem.groups[g]
+    bounds = bounds_of(problem)
+    need = (
+        f"{_name(tree, g)} needs {group.minimum} of its {len(group.children)} groups"
+        f"{_where(tree, g)}"
+    )
+    if len(group.children) < group.minimum:
+        return need
+    nowhere = [c for c in group.children if not bounds.alone[c].any() and not bounds.met[c]]
+    if len(group.children) - len(nowhere) < group.minimum:
+        return f"{need}, and these fit nowhere: {', '.join(_name(tree, c) for c in nowhere)}"
+    scope = problem.scopes[group.scope]
+    able = np.zeros(scope.count, np.int64)
+    for c in group.children:
+        own = bounds.alone[c]
+        child = problem.groups[c].scope
+        if child == group.scope:
+            able += own | bounds.met[c]
+        else:
+            inside = np.full(scope.count, bounds.met[c])
+            inside[problem.scopes[child].up[own]] = True
+            able += inside
+    if not len(able):
+        return f"{need}, and there is no such domain"
+    if int(able.max()) < group.minimum:
+        return f"{need}, {int(able.max())} fit in the best"
+    room, least = scope_sums(problem, group.scope), bounds.least[g]
+    short = [
+        f"Insufficient {name}"
+        for r, name in enumerate(problem.resources)
+        if (least[r] > room[r][able >= group.minimum]).all()
+    ]
+    return f"{need}, not all of them together: {', '.join(short) or 'too little room'}"
+
+
+def _shortest(problem: Problem) -> str:
+    """The resource of which the minimums take the largest share."""
+    total = np.maximum(problem.free.sum(axis=1), 1)
+    least = np.zeros(len(total), np.int64)
+    for group in problem.groups:
+        if group.parts and group.minimum > 0:
+            demands = np.stack([problem.kinds[part.kind].demand for part in group.parts])
+            counts = np.array([part.count for part in group.parts])
+            least += [cheapest(demands[:, r], counts, group.minimum) for r in range(len(total))]
+    if not len(total):
+        return "too few nodes"
+    r = int((least / total).argmax())
+    return f"Insufficient {problem.resources[r]} where it is needed"

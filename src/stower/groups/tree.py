@@ -1,0 +1,161 @@
+"""A tree of groups as the objects say it is, and what of it is faulty or still missing.
+
+Source: KEP-6012 "Group hierarchy" (invalid runtime hierarchies), "GangScheduling Plugin Changes"
+(admissibility); KEP-5710 (one priority); texts of kube-scheduler plugins/gangscheduling.
+"""
+
+from typing import Final
+
+import msgspec
+
+from stower.model.kinds import GroupObject
+from stower.state.cluster import PodEntry
+from stower.state.groups import GroupKey, Groups
+
+DEPTH_MAX: Final = 4
+PREFERRED: Final = "stower.dev/preferred-topology"
+WAITS_FOR_PODS: Final = "waiting for minCount pods from a gang to appear in scheduling queue"
+
+
+class TreeGroup(msgspec.Struct, frozen=True, gc=False):
+    """One group of a tree; `parent` and `children` are indices there."""
+
+    which: GroupKey
+    obj: GroupObject
+    parent: int
+    children: tuple[int, ...]
+
+    @property
+    def topology(self) -> str:
+        """The node label whose value all its pods must share, "" for none."""
+        constraints = self.obj.spec.scheduling_constraints
+        return constraints.key if constraints is not None else ""
+
+    @property
+    def preferred(self) -> str:
+        """The node label whose value they should rather share, "" for none."""
+        return (self.obj.metadata.annotations or {}).get(PREFERRED, "")
+
+
+class Tree(msgspec.Struct, frozen=True, gc=False):
+    """All groups below a root that are known, parents before their children. `missing`: what has to
+    appear before the tree is one; `invalid`: why it can never be placed as it is."""
+
+    root: GroupKey
+    groups: tuple[TreeGroup, ...] = ()
+    missing: str = ""
+    invalid: str = ""
+
+    def leaves(self) -> list[int]:
+        """Groups of pods."""
+        return [g for g, group in enumerate(self.groups) if not group.which.is_composite]
+
+
+def tree_of(groups: Groups, root: GroupKey) -> Tree:
+    """The tree as it is now."""
+    top = groups.get(root)
+    name = root.key.partition("/")[2]
+    if top is None:
+        if root.is_composite:
+            return Tree(root, missing=f'waiting for composite pod group "{name}" to appear')
+        missing = f'waiting for pods\'s pod group "{name}" to appear in scheduling queue'
+        return Tree(root, missing=missing)
+    found: list[tuple[GroupKey, GroupObject, int]] = [(root, top, -1)]
+    below: list[list[int]] = [[]]
+    known = {root}
+    depth = [1]
+    invalid = ""
+    for g, (which, _, _) in enumerate(found):
+        for child in _ordered(groups, which):
+            if child in known:
+                invalid = f"the hierarchy of groups has a cycle through {_told(child)}"
+                continue
+            obj = groups.get(child)
+            assert obj is not None
+            known.add(child)
+            below[g].append(len(found))
+            found.append((child, obj, g))
+            below.append([])
+            depth.append(depth[g] + 1)
+    if not invalid and max(depth) > DEPTH_MAX:
+        levels = max(depth)
+        invalid = f"the hierarchy of groups has {levels} levels, at most {DEPTH_MAX} are allowed"
+    made = tuple(
+        TreeGroup(which, obj, parent, tuple(below[g]))
+        for g, (which, obj, parent) in enumerate(found)
+    )
+    return Tree(root, made, invalid=invalid or _disagreement(made))
+
+
+def _ordered(groups: Groups, which: GroupKey) -> list[GroupKey]:
+    """The children: by creation, then by name, then groups of pods first."""
+    if not which.is_composite:
+        return []
+
+    def rank(child: GroupKey) -> tuple[str, str, bool]:
+        obj = groups.get(child)
+        return (obj.metadata.creation_timestamp or "" if obj else "", child.key, child.is_composite)
+
+    return sorted(groups.children.get(which.key, ()), key=rank)
+
+
+def _disagreement(groups: tuple[TreeGroup, ...]) -> str:
+    """What the groups of a tree must have in common and have not."""
+    workloads = sorted({g.obj.workload_name for g in groups if g.obj.workload_name})
+    if len(workloads) > 1:
+        return f"the groups refer to more than one Workload: {' and '.join(workloads)}"
+    priorities = sorted({g.obj.spec.priority or 0 for g in groups})
+    if len(priorities) > 1:
+        return (
+            "all groups of a hierarchy should have the same priority, got: "
+            f"{priorities[0]} and {priorities[1]}"
+        )
+    return ""
+
+
+def pods_disagree(tree: Tree, pods: list[PodEntry]) -> str:
+    """What the pods of a tree must have in common and have not."""
+    names = list(dict.fromkeys(entry.pod.spec.scheduler_name for entry in pods))
+    if len(names) > 1:
+        return (
+            "all pods in a single pod group should have the same .spec.schedulerName set, "
+            f'got: "{names[0]}" and "{names[1]}"'
+        )
+    own = tree.groups[0].obj.spec.priority
+    wanted = own if own is not None else (pods[0].pod.priority if pods else 0)
+    other = next((e.pod.priority for e in pods if e.pod.priority != wanted), None)
+    if other is not None:
+        return (
+            "all pods in a single pod group should match the priority of the pod group, "
+            f"got: {other} and {wanted}"
+        )
+    policies = list(dict.fromkeys(e.pod.spec.preemption_policy or "" for e in pods))
+    if len(policies) > 1:
+        return (
+            "all pods in a single pod group should have the same preemption policy, "
+            f'got: "{policies[0]}" and "{policies[1]}"'
+        )
+    return ""
+
+
+def unready(tree: Tree, counts: list[int]) -> str:
+    """Why the tree need not be tried yet: too few pods or groups are there; "" where it may be.
+    counts: int[group], of groups of pods all pods that are there, placed or not."""
+    if tree.missing:
+        return tree.missing
+    ready = [False] * len(tree.groups)
+    for g in range(len(tree.groups) - 1, -1, -1):
+        group = tree.groups[g]
+        have = sum(ready[c] for c in group.children) if group.which.is_composite else counts[g]
+        ready[g] = have >= group.obj.minimum
+    if ready[0]:
+        return ""
+    if not tree.root.is_composite:
+        return WAITS_FOR_PODS
+    name = tree.root.key.partition("/")[2]
+    return f'waiting for composite pod group "{name}" tree to meet quorum'
+
+
+def _told(which: GroupKey) -> str:
+    kind = "CompositePodGroup" if which.is_composite else "PodGroup"
+    return f"{kind} {which.key}"

@@ -1,0 +1,66 @@
+"""Who is disrupted with whom: a pod alone, or all pods of the highest group that says so.
+
+Source: KEP-5710 "Preemption unit", KEP-6012 "Integration with workload-aware preemption".
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from stower.model.kinds.pod_group import is_whole
+from stower.state.cluster import PodEntry
+from stower.state.groups import GroupKey, Groups
+from stower.state.pod_table import importance
+
+
+class Unit(msgspec.Struct, frozen=True, eq=False):
+    """Pods that leave together. `group`: which, None for a pod alone."""
+
+    group: GroupKey | None
+    priority: int
+    pods: tuple[PodEntry, ...]
+
+    @property
+    def importance(self) -> tuple[int, bool, int, tuple[int, int, int, str]]:
+        """Smaller for what is worse to lose: priority, groups before pods, many before few, old
+        before new."""
+        oldest = min(importance(entry) for entry in self.pods)
+        return (-self.priority, self.group is None, -len(self.pods), oldest)
+
+
+def group_of(groups: Groups, entry: PodEntry) -> GroupKey | None:
+    """The highest group around a pod that is disrupted as a whole, None where there is none."""
+    if not entry.pod.group_name:
+        return None
+    key = GroupKey(False, f"{entry.pod.metadata.namespace}/{entry.pod.group_name}")
+    whole = None
+    for which in groups.lineage(key):
+        obj = groups.get(which)
+        if obj is not None and is_whole(obj.spec.disruption_mode):
+            whole = which
+    return whole
+
+
+def priority_of(groups: Groups, entry: PodEntry) -> int:
+    """By which a pod is compared as a victim: its group's, where that has one."""
+    if entry.pod.group_name:
+        group = groups.pod_groups.get(f"{entry.pod.metadata.namespace}/{entry.pod.group_name}")
+        if group is not None and group.spec.priority is not None:
+            return group.spec.priority
+    return entry.pod.priority
+
+
+def units(groups: Groups, placed: Iterable[PodEntry]) -> list[Unit]:
+    """The units that these pods are, in their order; the priority of one is that of its highest."""
+    by_group: dict[GroupKey, list[PodEntry]] = {}
+    found: list[Unit] = []
+    for entry in placed:
+        which = group_of(groups, entry)
+        if which is None:
+            found.append(Unit(None, priority_of(groups, entry), (entry,)))
+        else:
+            by_group.setdefault(which, []).append(entry)
+    for which, pods in by_group.items():
+        priority = max(priority_of(groups, entry) for entry in pods)
+        found.append(Unit(which, priority, tuple(pods)))
+    return found

@@ -1,0 +1,117 @@
+"""Groups of pods are placed as a whole: none is decided for without its minimum, no gang stays with
+a part of it, and none is spread over domains that it must not be spread over.
+"""
+
+from typing import Final
+
+from stower.engine.decisions import Outcome
+from stower.engine.step import Engine
+from stower.framework.events import Event, WatchType
+from stower.framework.writes import Bind, Write
+from stower.model.kinds import CompositePodGroup, Pod, PodGroup
+from stower.model.times import SECOND_NS
+from stower.sim.checkers.checker import Binds, Checker, Court
+from stower.sim.scheduler import SchedulerProcess
+from stower.sim.server import Change
+from stower.state.cluster import PodEntry
+
+# All of a minimum is bound at once; what faults hold up is sent again within this.
+WHOLE_NS: Final = 240 * SECOND_NS
+
+Group = PodGroup | CompositePodGroup
+
+
+class Gangs(Checker):
+    """Looks at decisions as the engine took them, and at what became of them.
+
+    What a leader that is gone had under way may come true after another has decided: so domains are
+    compared by what the one that decides knows. A gang of which a pod has gone since the first was
+    bound is left alone: who is left runs on, and the rest is placed when there is room.
+    """
+
+    law = "gangs"
+
+    def __init__(self, court: Court) -> None:
+        super().__init__(court)
+        self._binds = Binds()
+        self._begun_ns: dict[str, int] = {}  # gangs of which some are bound, and not the minimum
+        self._whole: set[str] = set()  # those that had their minimum, or lost some of it
+
+    def changed(self, change: Change) -> None:
+        """A pod gets a node, or goes."""
+        _, kind, obj = change
+        if isinstance(obj, Pod) and obj.group_name:
+            if kind is WatchType.DELETED or obj.is_terminal or obj.metadata.deletion_timestamp:
+                self._whole.add(obj.group_name)
+            pod = self._binds.seen(change)
+            if pod is not None:
+                self._bound(pod)
+
+    def _bound(self, pod: Pod) -> None:
+        group = self.court.server.get(PodGroup, f"default/{pod.group_name}")
+        if group is None:
+            raise self.broken(f"{pod.key} is placed, and its group {pod.group_name} is not there")
+        pods = self.court.server.all(Pod).values()
+        have = sum(other.group_name == pod.group_name and bool(other.spec.node_name)
+                   for other in pods)  # fmt: skip
+        if have >= group.minimum:
+            self._whole.add(pod.group_name)
+            self._begun_ns.pop(pod.group_name, None)
+        elif pod.group_name not in self._whole:
+            self._begun_ns.setdefault(pod.group_name, self.court.agenda.now_ns)
+
+    def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+        """Pods that get their node in this step."""
+        engine = process.engine
+        bound = {write.uid for write in writes if isinstance(write, Bind)}
+        if engine is None or not bound:
+            return
+        for decision in reversed(process.decisions):
+            if decision.at_ns != process.now_ns:
+                break
+            entry = engine.state.pods.get(decision.uid) if decision.uid in bound else None
+            if decision.outcome is Outcome.PLACED and entry is not None and entry.row >= 0:
+                group = engine.state.groups.pod_groups.get(f"default/{entry.pod.group_name}")
+                if group is not None:
+                    self._decided(engine, entry, group)
+
+    def _decided(self, engine: Engine, entry: PodEntry, group: PodGroup) -> None:
+        have = len(_placed(engine, group))
+        if have < group.minimum:
+            raise self.broken(
+                f"{entry.pod.key} gets its node with {have} pods of {group.metadata.name}, which "
+                f"needs {group.minimum}"
+            )
+        around: Group | None = group
+        while around is not None:
+            constraints = around.spec.scheduling_constraints
+            if constraints is not None and constraints.key:
+                column = engine.state.labels.column(constraints.key)
+                rows = [other.row for other in _placed(engine, around)]
+                values = {column.values[int(column.codes[row])] for row in rows}
+                if len(values) > 1 or None in values:
+                    raise self.broken(
+                        f"with {entry.pod.key}, {around.metadata.name} is in {constraints.key} "
+                        f"{sorted(map(str, values))}"
+                    )
+            parent = around.spec.parent_composite_pod_group_name
+            around = engine.state.groups.composites.get(f"default/{parent}")
+
+    def looked(self) -> None:
+        """Gangs that have had a part for too long."""
+        now_ns = self.court.agenda.now_ns
+        for name, since_ns in self._begun_ns.items():
+            if name not in self._whole and now_ns - since_ns > WHOLE_NS:
+                raise self.broken(
+                    f"for {(now_ns - since_ns) // SECOND_NS} s, {name} has less than its minimum"
+                )
+
+
+def _placed(engine: Engine, group: Group) -> list[PodEntry]:
+    """The pods of a group and of those below it that have a node, as the engine knows them."""
+    groups = engine.state.groups
+    if isinstance(group, PodGroup):
+        members = groups.members.get(group.metadata.key, {}).values()
+        return [entry for entry in members if entry.row >= 0]
+    below = (groups.get(which) for which in groups.children.get(group.metadata.key, ()))
+    return [entry for child in below if child is not None for entry in _placed(engine, child)]

@@ -1,0 +1,140 @@
+"""Groups of pods as the API has them, who is in them, and which group is in which.
+
+Links go upwards only: a pod names its PodGroup, a group its parent; either may be heard of first.
+"""
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from stower.model.kinds import GroupObject, PodGroup
+from stower.model.kinds.composite_pod_group import CompositePodGroup
+from stower.state.journal import Journal
+
+if TYPE_CHECKING:
+    from stower.state.cluster import PodEntry
+
+# A parent that is its own ancestor has no root: who climbs stops here.
+CLIMB_MAX: Final = 64
+
+
+class GroupKey(NamedTuple):
+    """Which group: namespace/name, and whether it is one of groups."""
+
+    is_composite: bool
+    key: str
+
+
+class Groups:
+    """All of them. `generation` grows with every change of an object."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.pod_groups: dict[str, PodGroup] = {}
+        self.composites: dict[str, CompositePodGroup] = {}
+        # Pods by the key of the PodGroup that they name, be there such a group or not, and by uid.
+        self.members: dict[str, dict[str, PodEntry]] = {}
+        # Groups by the key of the parent that they name.
+        self.children: dict[str, dict[GroupKey, None]] = {}
+        self.generation = 0
+
+    def get(self, which: GroupKey) -> GroupObject | None:
+        """The group's object, None where it is not known."""
+        return (self.composites if which.is_composite else self.pod_groups).get(which.key)
+
+    def put(self, obj: GroupObject) -> None:
+        """An object as it is now."""
+        self._log_undo(obj)
+        self.generation += 1
+        which = group_key(obj)
+        old, new = parent_of(self.get(which)), parent_of(obj)
+        if isinstance(obj, PodGroup):
+            self.pod_groups[which.key] = obj
+        else:
+            self.composites[which.key] = obj
+        if old != new:
+            self._unlink(which, old)
+            if new:
+                self.children.setdefault(new, {})[which] = None
+
+    def drop(self, obj: GroupObject) -> None:
+        """There is no such object any more."""
+        self._log_undo(obj)
+        self.generation += 1
+        which = group_key(obj)
+        self._unlink(which, parent_of(self.get(which)))
+        if which.is_composite:
+            self.composites.pop(which.key, None)
+        else:
+            self.pod_groups.pop(which.key, None)
+
+    def _unlink(self, which: GroupKey, parent: str) -> None:
+        siblings = self.children.get(parent, {})
+        siblings.pop(which, None)
+        if parent and not siblings:
+            self.children.pop(parent, None)
+
+    def _log_undo(self, obj: GroupObject) -> None:
+        if self._journal.recording:
+            old = self.seen(obj)
+            self._journal.log(self.put if old is not None else self.drop, old or obj)
+
+    def seen(self, obj: GroupObject) -> GroupObject | None:
+        """What is known of the object."""
+        return self.get(group_key(obj))
+
+    def known(self) -> list[GroupObject]:
+        """All of them."""
+        return [*self.pod_groups.values(), *self.composites.values()]
+
+    # Members
+
+    def join(self, entry: "PodEntry") -> None:
+        """A pod has come that names a group."""
+        self.members.setdefault(member_of(entry), {})[entry.uid] = entry
+
+    def leave(self, entry: "PodEntry") -> None:
+        """It is no more."""
+        key = member_of(entry)
+        pods = self.members[key]
+        del pods[entry.uid]
+        if not pods:
+            del self.members[key]
+
+    # The tree
+
+    def lineage(self, which: GroupKey) -> list[GroupKey]:
+        """The group and those around it, itself first, as far as they are known; the last may not
+        be. In a cycle, each once."""
+        found = [which]
+        while (parent := parent_of(self.get(found[-1]))) and len(found) < CLIMB_MAX:
+            around = GroupKey(True, parent)
+            if around in found:
+                break
+            found.append(around)
+        return found
+
+    def root(self, which: GroupKey) -> GroupKey:
+        """The group at the top of the tree, known or not; of a cycle, one of its groups, the same
+        for all."""
+        lineage = self.lineage(which)
+        top = lineage[-1]
+        parent = parent_of(self.get(top))
+        if not parent:
+            return top
+        around = GroupKey(True, parent)
+        return min(lineage[lineage.index(around) :]) if around in lineage else top
+
+
+def group_key(obj: GroupObject) -> GroupKey:
+    """Which group an object is."""
+    return GroupKey(isinstance(obj, CompositePodGroup), obj.metadata.key)
+
+
+def parent_of(obj: GroupObject | None) -> str:
+    """The key of the parent that a group names, "" for none."""
+    name = obj.spec.parent_composite_pod_group_name if obj is not None else ""
+    return f"{obj.metadata.namespace}/{name}" if obj is not None and name else ""
+
+
+def member_of(entry: "PodEntry") -> str:
+    """The key of the PodGroup that a pod names."""
+    return f"{entry.pod.metadata.namespace}/{entry.pod.group_name}"

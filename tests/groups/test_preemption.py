@@ -1,0 +1,170 @@
+"""Trees of groups that preempt, and groups that are preempted."""
+
+from typing import Any
+
+import pytest
+
+from stower.assembly import build_engine
+from stower.framework.writes import DeletePod, PatchPodStatus
+from tests.builders import make_node
+from tests.device_builders import Agreeing
+from tests.group_builders import RACK, make_composite, make_group, members, racks
+
+HIGH: Any = {"priority": 10}
+ALL = {"all": {}}
+
+
+def cluster(*objects: Any) -> Agreeing:
+    return Agreeing(build_engine(), *objects)
+
+
+def gone(api: Agreeing) -> set[str]:
+    """Whom the scheduler has deleted."""
+    return {write.name for write in api.writes if isinstance(write, DeletePod)}
+
+
+def leave(api: Agreeing) -> None:
+    """Those that were deleted are gone."""
+    for pod in [p for p in api.objects.values() if p.metadata.name in gone(api)]:
+        api.remove(pod)
+
+
+@pytest.mark.behaviour("S3.23")
+def test_a_gang_preempts_as_many_as_it_needs_and_waits_for_the_last() -> None:
+    low = [members("low", 1, first=i, cpu="1", node="n1")[0] for i in range(4)]
+    api = cluster(make_node("n1", cpu="4"), *low, make_group("g", 2, priority=10))
+    for pod in members("g", 2, cpu="1", **HIGH):
+        api.put(pod)
+    assert {} == api.bound
+    victims = sorted(gone(api))
+    assert 2 == len(victims)
+    api.remove(next(p for p in low if p.metadata.name == victims[0]))
+    assert {} == api.bound
+    api.remove(next(p for p in low if p.metadata.name == victims[1]))
+    api.wait(10)
+    assert {"g-0", "g-1"} == set(api.bound)
+
+
+def test_victims_are_told_who_comes() -> None:
+    low = members("low", 1, cpu="1", node="n1")
+    api = cluster(make_node("n1", cpu="1"), *low, make_group("g", 1, priority=10))
+    api.put(members("g", 1, cpu="1", **HIGH)[0])
+    told = [w.condition for w in api.writes if isinstance(w, PatchPodStatus) and w.name == "low-0"]
+    assert told[0] is not None
+    want = "default-scheduler: preempting to accommodate a higher priority podgroup"
+    assert ("DisruptionTarget", "PreemptionByScheduler", want) == (
+        told[0].type, told[0].reason, told[0].message
+    )  # fmt: skip
+
+
+@pytest.mark.behaviour("S3.23")
+def test_nobody_leaves_for_a_gang_that_would_not_fit_all_the_same() -> None:
+    low = members("low", 2, cpu="1", node="n1")
+    api = cluster(make_node("n1", cpu="2"), *low, make_group("g", 3, priority=10))
+    for pod in members("g", 3, cpu="1", **HIGH):
+        api.put(pod)
+    assert set() == gone(api)
+    assert "Preemption is not helpful for scheduling" in api.messages["g-0"]
+
+
+@pytest.mark.behaviour("S3.25")
+def test_a_domain_is_emptied_for_a_gang_that_must_be_in_one() -> None:
+    """Each rack has one free node of two: one victim is enough, and it is in the gang's rack."""
+    low = [
+        members("low", 1, first=i, cpu="1", node=f"{r}-0")[0] for i, r in enumerate(("a1", "b1"))
+    ]
+    api = cluster(*racks(a=(2,), b=(2,)), *low, make_group("g", 2, key=RACK, priority=10))
+    for pod in members("g", 2, cpu="1", **HIGH):
+        api.put(pod)
+    assert 1 == len(gone(api))
+    leave(api)
+    api.wait(10)
+    assert 1 == len({node[:2] for node in api.bound.values()})
+    assert 2 == len(api.bound)
+
+
+@pytest.mark.behaviour("S3.24", "S3.22")
+def test_a_group_that_is_disrupted_as_a_whole_leaves_as_a_whole() -> None:
+    low = [members("low", 1, first=i, cpu="1", node=f"n{i}")[0] for i in range(3)]
+    api = cluster(
+        *(make_node(f"n{i}", cpu="1") for i in range(3)),
+        make_group("low", 1, disruptionMode=ALL),
+        *low,
+        make_group("g", 1, priority=10),
+    )
+    api.put(members("g", 1, cpu="1", **HIGH)[0])
+    assert {"low-0", "low-1", "low-2"} == gone(api)
+
+
+@pytest.mark.behaviour("S3.24")
+def test_the_highest_group_that_says_all_is_the_unit() -> None:
+    api = cluster(
+        *(make_node(f"n{i}", cpu="1") for i in range(3)),
+        make_composite("top", 1),
+        make_composite("c", 1, parent="top", disruptionMode=ALL),
+        make_group("x", 1, parent="c", disruptionMode=ALL),
+        make_group("y", 1, parent="c", disruptionMode=ALL),
+        make_group("z", 1, parent="top"),
+        *members("x", 1, cpu="1", node="n0"),
+        *members("y", 1, cpu="1", node="n1"),
+        *members("z", 1, cpu="1", node="n2", priority=5),
+        make_group("g", 1, priority=10),
+    )
+    api.put(members("g", 1, cpu="1", **HIGH)[0])
+    assert {"x-0", "y-0"} == gone(api)
+
+
+@pytest.mark.behaviour("S3.24")
+def test_the_less_important_leave_first() -> None:
+    low = [
+        members("low", 1, cpu="1", node="n0", priority=5)[0],
+        members("low", 1, first=1, cpu="1", node="n1", priority=1)[0],
+    ]
+    api = cluster(make_node("n0", cpu="1"), make_node("n1", cpu="1"), *low)
+    api.put(make_group("g", 1, priority=10))
+    api.put(members("g", 1, cpu="1", **HIGH)[0])
+    assert {"low-1"} == gone(api)
+
+
+def test_equal_priorities_leave_nobody() -> None:
+    low = members("low", 1, cpu="1", node="n1", priority=10)
+    api = cluster(make_node("n1", cpu="1"), *low, make_group("g", 1, priority=10))
+    api.put(members("g", 1, cpu="1", **HIGH)[0])
+    assert set() == gone(api)
+    assert "No preemption victims found for incoming preemptor" in api.messages["g-0"]
+
+
+def test_a_gang_that_must_not_preempt_waits() -> None:
+    low = members("low", 1, cpu="1", node="n1")
+    api = cluster(make_node("n1", cpu="1"), *low, make_group("g", 1, priority=10))
+    api.put(members("g", 1, cpu="1", preemptionPolicy="Never", **HIGH)[0])
+    assert set() == gone(api)
+    assert "not eligible due to preemptionPolicy=Never." in api.messages["g-0"]
+
+
+def test_a_gang_that_waits_for_victims_asks_for_no_more() -> None:
+    low = members("low", 2, cpu="1", node="n1")
+    api = cluster(make_node("n1", cpu="2"), *low, make_group("g", 1, priority=10))
+    api.put(members("g", 1, cpu="1", **HIGH)[0])
+    before = gone(api)
+    for _ in range(5):
+        api.wait(60)
+    assert before == gone(api)
+    assert 1 == len(before)
+
+
+def test_a_tree_preempts_for_its_whole_minimum() -> None:
+    low = [members("low", 1, first=i, cpu="1", node=f"n{i}")[0] for i in range(3)]
+    api = cluster(
+        *(make_node(f"n{i}", cpu="1") for i in range(3)),
+        *low,
+        make_composite("root", 2, priority=10),
+        make_group("g1", 1, parent="root", priority=10),
+        make_group("g2", 1, parent="root", priority=10),
+    )
+    for pod in [*members("g1", 1, cpu="1", **HIGH), *members("g2", 1, cpu="1", **HIGH)]:
+        api.put(pod)
+    assert 2 == len(gone(api))
+    leave(api)
+    api.wait(10)
+    assert {"g1-0", "g2-0"} == set(api.bound)
