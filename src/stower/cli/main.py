@@ -19,6 +19,7 @@ VERBS: Final = (
     "get",
     "devices",
     "negotiations",
+    "groups",
     "simulate",
     "sweep",
     "fit",

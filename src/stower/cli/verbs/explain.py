@@ -137,7 +137,9 @@ def run(
 
 
 def _explained(engine: Engine, pod: Pod) -> Explanation:
-    return explain(pod, engine.state, engine.cycle, engine.queue, engine.profiles)
+    return explain(
+        pod, engine.state, engine.cycle, engine.queue, engine.profiles, engine.tree_outcomes.why
+    )
 
 
 def _negotiation(engine: Engine, key: str, now_ns: int | None) -> Negotiation | None:
@@ -220,6 +222,11 @@ def _print(found: Explanation, negotiation: Negotiation | None) -> None:
             )
         case "fits":
             say(f"Nothing keeps {found.pod}: it would go to {found.node}.")
+        case "grouped":
+            say(
+                f"{found.pod} would fit on {found.node} alone, and waits for its group: "
+                f"{found.message}."
+            )
         case "settling":
             rest = f"{found.feasible:,} of {found.nodes:,} nodes would do for the rest"
             say(f"{found.pod} is not placed yet: {found.message}. As far as is known, {rest}.")
