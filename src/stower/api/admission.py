@@ -111,28 +111,44 @@ def _class_of(call: Call, item: Object) -> Object | None:
 
 
 def _group_priority(call: Call, item: Object) -> None:
-    """The same for a PodGroup. Where there is no class, its pods' priority is the group's: upstream
+    """The same for a group. Where there is no class, its pods' priority is the group's: upstream
     would set 0, and refuse to place pods of any other."""
     spec, found = item["spec"], _class_of(call, item)
     if found is None:
         return
     value, given = found.get("value", 0), spec.get("priority")
     if given is not None and given != value:
+        what = "composite pod group" if call.resource.kind == "CompositePodGroup" else "pod group"
         text = (
-            f"priority set in the pod group ({given}) must match the priority computed ({value}) "
+            f"priority set in the {what} ({given}) must match the priority computed ({value}) "
             "based on the priority class set in the spec"
         )
         raise call.forbidden(_name(item), text)
     spec["priorityClassName"], spec["priority"] = found["metadata"]["name"], value
+    if call.resource.version != "v1alpha2":
+        spec["preemptionPolicy"] = _preemption_policy(call, item, found, "pod group spec")
+
+
+def _preemption_policy(call: Call, item: Object, found: Object | None, where: str) -> str:
+    """What the PriorityClass says, which the object itself may only repeat."""
+    policy = str((found or {}).get("preemptionPolicy") or "PreemptLowerPriority")
+    given = item["spec"].get("preemptionPolicy")
+    if given is not None and given != policy:
+        text = (
+            f"the string value of PreemptionPolicy ({given}) must not be provided in {where}; "
+            f"priority admission controller computed {policy} from the given PriorityClass name"
+        )
+        raise call.forbidden(_name(item), text)
+    return policy
 
 
 def _priority(call: Call, item: Object) -> None:
     """Source: plugin/pkg/admission/priority."""
     spec, found = item["spec"], _class_of(call, item)
-    value, policy = 0, None
+    value = 0
     if found is not None:
         spec["priorityClassName"] = found["metadata"]["name"]
-        value, policy = found.get("value", 0), found.get("preemptionPolicy")
+        value = found.get("value", 0)
     given = spec.get("priority")
     if given is not None and given != value:
         text = (
@@ -141,16 +157,7 @@ def _priority(call: Call, item: Object) -> None:
         )
         raise call.forbidden(_name(item), text)
     spec["priority"] = value
-    policy = policy or "PreemptLowerPriority"
-    given_policy = spec.get("preemptionPolicy")
-    if given_policy is not None and given_policy != policy:
-        text = (
-            f"the string value of PreemptionPolicy ({given_policy}) must not be provided in pod "
-            f"spec; priority admission controller computed {policy} from the given PriorityClass "
-            "name"
-        )
-        raise call.forbidden(_name(item), text)
-    spec["preemptionPolicy"] = policy
+    spec["preemptionPolicy"] = _preemption_policy(call, item, found, "pod spec")
 
 
 def _tolerations(call: Call, item: Object) -> None:
@@ -320,6 +327,7 @@ MUTATIONS: Final[dict[tuple[str, str], tuple[Callable[[Call, Object], None], ...
     ("", "nodes"): (_not_ready,),
     ("", "persistentvolumeclaims"): (_storage_class, _finalizer("kubernetes.io/pvc-protection")),
     ("", "persistentvolumes"): (_finalizer("kubernetes.io/pv-protection"),),
+    ("scheduling.k8s.io", "compositepodgroups"): (_group_priority,),
     ("scheduling.k8s.io", "podgroups"): (_group_priority,),
     ("scheduling.k8s.io", "priorityclasses"): (_check_priority_class,),
 }

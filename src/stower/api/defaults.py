@@ -36,6 +36,9 @@ def _fill(values: Object) -> Default:
     return default
 
 
+_SINGLE: Final = _fill({"disruptionMode": {"single": {}}})
+
+
 def pull_policy(image: str) -> str:
     """The policy for an image: what is tagged latest, or not at all, is pulled always."""
     found = _REFERENCE.match(image)
@@ -383,6 +386,9 @@ DEFAULTS: Final[dict[str, Default]] = {
     "resource.v1.ExactDeviceRequest": _device_request,
     "scheduling.v1.PriorityClass": _fill({"preemptionPolicy": "PreemptLowerPriority"}),
     "scheduling.v1alpha2.PodGroupSpec": _fill({"disruptionMode": "Pod"}),
+    "scheduling.v1alpha3.CompositePodGroupSpec": _SINGLE,
+    "scheduling.v1alpha3.PodGroupSpec": _SINGLE,
+    "scheduling.v1beta1.PodGroupSpec": _SINGLE,
     "storage.v1.CSIDriver": _csi_driver,
     "storage.v1.StorageClass": _fill({"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}),
 }

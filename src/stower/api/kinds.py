@@ -15,6 +15,7 @@ from stower.api.registry import Resource
 from stower.api.schema import Type
 from stower.api.validation import (
     device_classes,
+    group_trees,
     others,
     pod_changes,
     pod_groups,
@@ -259,6 +260,21 @@ def _change(rule: ChangeRule) -> Callable[[Call, Object, Object], list[FieldErro
     return lambda call, new, old: rule(new, old)
 
 
+def _is_v1alpha2(call: Call) -> bool:
+    """Of groups of pods, Kubernetes 1.36 serves this version alone, and 1.37 others."""
+    return call.resource.version == "v1alpha2"
+
+
+def _of_groups(old_rule: Rule, rule: Rule) -> Callable[[Call, Object], list[FieldError]]:
+    return lambda call, item: (old_rule if _is_v1alpha2(call) else rule)(item)
+
+
+def _changed_groups(
+    old_rule: ChangeRule, rule: ChangeRule
+) -> Callable[[Call, Object, Object], list[FieldError]]:
+    return lambda call, new, old: (old_rule if _is_v1alpha2(call) else rule)(new, old)
+
+
 def _typed_change(
     rule: Callable[[Type, Object, Object], list[FieldError]],
 ) -> Callable[[Call, Object, Object], list[FieldError]]:
@@ -359,13 +375,19 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
     ),
     ("scheduling.k8s.io", "podgroups"): Hooks(
         prepare_status=_same_metadata,
-        validate_create=_rule(pod_groups.pod_group),
-        validate_update=_change(pod_groups.pod_group_update),
+        validate_create=_of_groups(pod_groups.pod_group, group_trees.pod_group),
+        validate_update=_changed_groups(pod_groups.pod_group_update, group_trees.pod_group_update),
         validate_status=_change(pod_groups.pod_group_status),
     ),
+    ("scheduling.k8s.io", "compositepodgroups"): Hooks(
+        prepare_status=_same_metadata,
+        validate_create=_rule(group_trees.composite),
+        validate_update=_change(group_trees.composite_update),
+        validate_status=_change(group_trees.composite_status),
+    ),
     ("scheduling.k8s.io", "workloads"): Hooks(
-        validate_create=_rule(pod_groups.workload),
-        validate_update=_change(pod_groups.workload_update),
+        validate_create=_of_groups(pod_groups.workload, group_trees.workload),
+        validate_update=_changed_groups(pod_groups.workload_update, group_trees.workload_update),
     ),
     ("storage.k8s.io", "csidrivers"): _storage("csidrivers"),
     ("storage.k8s.io", "csinodes"): _storage("csinodes"),

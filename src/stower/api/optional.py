@@ -4,52 +4,32 @@ The API of Kubernetes 1.36 has it in resource.k8s.io/v1beta2, off by default. Ev
 is as for other kinds once it is added to a registry.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from stower.api.registry import Registry, Resource
+from stower.api.schema_parts import META, TEXT, columns, conditions, entry, ref, struct
 
-Object = dict[str, Any]
 GROUP: Final = "resource.k8s.io"
 VERSION: Final = "v1beta2"
 KIND: Final = "DeviceTaintRule"
 _BASE: Final = "io.k8s.api.resource.v1beta2."
-_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
-_TEXT: Final = {"type": "string"}
-
-
-def _ref(name: str) -> Object:
-    return {"$ref": f"#/definitions/{name}"}
-
-
-def _struct(required: tuple[str, ...] = (), **properties: Object) -> Object:
-    return {"type": "object", "required": [*required], "properties": properties}
-
 
 _DEFINITIONS: Final = {
-    f"{_BASE}{KIND}": _struct(
+    f"{_BASE}{KIND}": struct(
         ("spec",),
-        apiVersion=_TEXT,
-        kind=_TEXT,
-        metadata=_ref(f"{_META}ObjectMeta"),
-        spec=_ref(f"{_BASE}{KIND}Spec"),
-        status=_ref(f"{_BASE}{KIND}Status"),
+        apiVersion=TEXT,
+        kind=TEXT,
+        metadata=ref(f"{META}ObjectMeta"),
+        spec=ref(f"{_BASE}{KIND}Spec"),
+        status=ref(f"{_BASE}{KIND}Status"),
     ),
-    f"{_BASE}{KIND}Spec": _struct(
+    f"{_BASE}{KIND}Spec": struct(
         ("taint",),
-        deviceSelector=_ref(f"{_BASE}DeviceTaintSelector"),
-        taint=_ref("io.k8s.api.resource.v1.DeviceTaint"),  # which is the same
+        deviceSelector=ref(f"{_BASE}DeviceTaintSelector"),
+        taint=ref("io.k8s.api.resource.v1.DeviceTaint"),  # which is the same
     ),
-    f"{_BASE}DeviceTaintSelector": _struct(driver=_TEXT, pool=_TEXT, device=_TEXT),
-    f"{_BASE}{KIND}Status": _struct(
-        conditions={
-            "type": "array",
-            "items": _ref(f"{_META}Condition"),
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-            "x-kubernetes-patch-merge-key": "type",
-            "x-kubernetes-patch-strategy": "merge",
-        }
-    ),
+    f"{_BASE}DeviceTaintSelector": struct(driver=TEXT, pool=TEXT, device=TEXT),
+    f"{_BASE}{KIND}Status": struct(conditions=conditions()),
 }
 # Which fields are pointers and which values; see tools/make_api_tables.py.
 _FACTS: Final = {
@@ -57,22 +37,9 @@ _FACTS: Final = {
     f"{_BASE}{KIND}Spec": "taint:s",
     f"{_BASE}DeviceTaintSelector": "driver:p pool:p device:p",
 }
-_AS: Final = {"group": "", "version": "", "kind": KIND}
-_ENTRY: Final = {
-    "resource": "devicetaintrules",
-    "responseKind": _AS,
-    "scope": "Cluster",
-    "singularResource": "devicetaintrule",
-    "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
-    "subresources": [
-        {"subresource": "status", "responseKind": _AS, "verbs": ["get", "patch", "update"]}
-    ],
-}
-
-_COLUMNS: Final = [
-    {"name": name, "type": "string", "format": "name" if name == "Name" else "",
-     "description": text, "priority": 0}
-    for name, text in (
+_ENTRY: Final = entry(KIND, "devicetaintrules", "Cluster")
+_COLUMNS: Final = columns(
+    (
         ("Name", "Name must be unique."),
         ("Key", "The taint key to be applied to a device."),
         ("Value", "The taint value corresponding to the taint key."),
@@ -80,7 +47,7 @@ _COLUMNS: Final = [
         ("TimeAdded", "When the taint was added, or its effect last changed."),
         ("Age", "When the object was created."),
     )
-]  # fmt: skip
+)
 
 
 def serve_device_taint_rules(registry: Registry) -> Resource:

@@ -91,6 +91,9 @@ STRATEGIES: Final[dict[tuple[str, str], Strategy]] = {
     ("resource.k8s.io", "resourceclaims"): Strategy(status=True, returns_deleted=True),
     ("resource.k8s.io", "resourceclaimtemplates"): Strategy(returns_deleted=True),
     ("resource.k8s.io", "resourceslices"): Strategy(generation=True, returns_deleted=True),
+    ("scheduling.k8s.io", "compositepodgroups"): Strategy(
+        status=True, finalizers=("scheduling.k8s.io/compositepodgroup-protection",)
+    ),
     ("scheduling.k8s.io", "podgroups"): Strategy(
         status=True, finalizers=("scheduling.k8s.io/podgroup-protection",)
     ),

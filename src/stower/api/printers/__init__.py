@@ -316,18 +316,22 @@ def _taint_rule(item: Object, now_ns: int) -> list[Any]:
     ]
 
 
+# Of a PodGroup in v1alpha2 and since, and of a CompositePodGroup.
+_SCHEDULED: Final = (
+    "PodGroupScheduled", "PodGroupInitiallyScheduled", "CompositePodGroupInitiallyScheduled",
+)  # fmt: skip
+
+
 def _pod_group(item: Object, now_ns: int) -> list[Any]:
     spec, conditions = item["spec"], conditions_of(item)
     state = "Pending"
-    if "PodGroupScheduled" in conditions:
-        done = is_true(conditions, "PodGroupScheduled")
-        state = "Scheduled" if done else "Unschedulable"
+    for condition in _SCHEDULED:
+        if condition in conditions:
+            state = "Scheduled" if is_true(conditions, condition) else "Unschedulable"
     if "DisruptionTarget" in conditions:
         state = conditions["DisruptionTarget"].get("reason", "")
-    reference = spec.get("podGroupTemplateRef")
-    workload = NONE
-    if reference is not None:
-        workload = (reference.get("workload") or {}).get("workloadName", "")
+    reference = spec.get("workloadRef") or (spec.get("podGroupTemplateRef") or {}).get("workload")
+    workload = reference.get("workloadName", "") if reference is not None else NONE
     return [
         item["metadata"]["name"],
         "Gang" if "gang" in (spec.get("schedulingPolicy") or {}) else "Basic",
@@ -447,6 +451,7 @@ PRINTERS: Final[dict[tuple[str, str], Cells]] = {
     ("resource.k8s.io", "resourceclaims"): _resource_claim,
     ("resource.k8s.io", "resourceclaimtemplates"): _plain,
     ("resource.k8s.io", "resourceslices"): _slice,
+    ("scheduling.k8s.io", "compositepodgroups"): _pod_group,
     ("scheduling.k8s.io", "podgroups"): _pod_group,
     ("scheduling.k8s.io", "priorityclasses"): _priority_class,
     ("scheduling.k8s.io", "workloads"): _plain,
