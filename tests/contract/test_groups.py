@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from tests.contract.servers import until
-from tests.contract.test_up import PODS, running, state, up
+from tests.contract.test_up import PODS, running, state, stower, up
 
-GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+OLD = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+COMPOSITES = "/apis/scheduling.k8s.io/v1alpha3/namespaces/default/compositepodgroups"
 
 __all__ = ["state"]  # a fixture
 
@@ -21,19 +23,56 @@ def pod(name: str, group: str = "") -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-@pytest.mark.behaviour("S3.7")
+@pytest.mark.behaviour("S3.7", "S3.40")
 def test_a_gang_waits_for_its_last_pod(state: Path) -> None:
-    client = up(state, "--nodes", "2")
+    """Where the API server has groups as Kubernetes 1.36 does."""
+    client = up(state, "--nodes", "2", "--kubernetes", "1.36")
     spec = {"schedulingPolicy": {"gang": {"minCount": 3}}}
     group = {"metadata": {"name": "gang"}, "spec": spec}
-    assert 201 == client.call("POST", GROUPS, group)[0]
+    assert 201 == client.call("POST", OLD, group)[0]
     for one in (pod("a", "gang"), pod("b", "gang"), pod("alone")):
         assert 201 == client.call("POST", PODS, one)[0]
     assert ["alone"] == list(running(until(client, PODS, lambda o: len(running(o)) == 1)))
     assert 201 == client.call("POST", PODS, pod("c", "gang"))[0]
     until(client, PODS, lambda o: len(running(o)) == 4)
-    said = until(client, GROUPS, lambda o: bool(o["gang"].get("status", {}).get("conditions")))
+    said = until(client, OLD, lambda o: bool(o["gang"].get("status", {}).get("conditions")))
     (condition,) = said["gang"]["status"]["conditions"]
     assert ("PodGroupScheduled", "True", "Scheduled") == (
         condition["type"], condition["status"], condition["reason"]
     )  # fmt: skip
+
+
+@pytest.mark.behaviour("S3.7", "S3.28", "S3.40")
+def test_a_tree_comes_and_goes_as_a_whole(state: Path) -> None:
+    """As Kubernetes 1.37 has it: two gangs in a group of groups, held until all are there."""
+    client = up(state, "--nodes", "3")
+    reference = {"workloadRef": {"workloadName": "job", "templateName": "all"}}
+    root = {"schedulingPolicy": {"gang": {"minGroupCount": 2}}, **reference}
+    gang = {"schedulingPolicy": {"gang": {"minCount": 2}}, **reference}
+    for name in ("left", "right"):
+        spec = {**gang, "parentCompositePodGroupName": "root"}
+        assert 201 == client.call("POST", GROUPS, {"metadata": {"name": name}, "spec": spec})[0]
+    for name in ("l1", "l2", "r1"):
+        group = "left" if name[0] == "l" else "right"
+        assert 201 == client.call("POST", PODS, pod(name, group))[0]
+    assert 201 == client.call("POST", COMPOSITES, {"metadata": {"name": "root"}, "spec": root})[0]
+    assert 201 == client.call("POST", PODS, pod("alone"))[0]
+    assert ["alone"] == list(running(until(client, PODS, lambda o: len(running(o)) == 1)))
+    assert 201 == client.call("POST", PODS, pod("r2", "right"))[0]
+    until(client, PODS, lambda o: len(running(o)) == 5)
+    for path, name, kind in (
+        (COMPOSITES, "root", "CompositePodGroupInitiallyScheduled"),
+        (GROUPS, "left", "PodGroupInitiallyScheduled"),
+    ):
+        said = until(client, path, lambda o, n=name: bool(o[n]["status"].get("conditions")))
+        (condition,) = said[name]["status"]["conditions"]
+        assert (kind, "True") == (condition["type"], condition["status"])
+    code, drawn, error = stower("groups", "--kubeconfig", str(state / "kubeconfig"), "root")
+    assert (0, "") == (code, error)
+    assert all(name in drawn for name in ("root", "left", "right"))
+    for name in ("root", "left", "right"):
+        client.call("DELETE", f"{COMPOSITES if name == 'root' else GROUPS}/{name}")
+    for name in ("l1", "l2", "r1", "r2"):
+        client.call("DELETE", f"{PODS}/{name}")
+    until(client, GROUPS, lambda o: not o)
+    until(client, COMPOSITES, lambda o: not o)

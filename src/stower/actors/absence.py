@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.actors.objects import Objects, uid_of
-from stower.actors.runtime import NOT_FOUND, Todo, path_to
+from stower.actors.runtime import NOT_FOUND, Todo
 from stower.model.times import SECOND_NS
 
 # To learn of an object that exists takes a watch less than this, unless it is down.
@@ -50,7 +50,7 @@ class Absence:
             del self._there[key, uid]
             todo.at(todo.now_ns + AGAIN_NS)
             return False
-        path = path_to(kind, namespace, name)
+        path = todo.path_to(kind, namespace, name)
         if not any(call.path == path and call.method == "GET" for call in todo.calls):
             self._asked[key, path] = {}
             todo.ask("GET", path)

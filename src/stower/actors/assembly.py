@@ -11,8 +11,9 @@ from stower.actors.disruption import Disruptions
 from stower.actors.garbage import GarbageCollector
 from stower.actors.job import Jobs
 from stower.actors.kubelet import Kubelets
-from stower.actors.namespaces import Namespaces
+from stower.actors.namespaces import Namespaces, collections_of
 from stower.actors.node_lifecycle import NodeLifecycle
+from stower.actors.objects import versions_of
 from stower.actors.pod_groups import PodGroups
 from stower.actors.preset_nodes import PresetNodes
 from stower.actors.replica_set import ReplicaSets
@@ -23,10 +24,10 @@ from stower.actors.stateful_set import StatefulSets
 from stower.actors.volumes import Volumes
 
 
-def build_actors(cluster: Cluster, collections: Sequence[str]) -> Actors:
+def build_actors(cluster: Cluster, served: Sequence[tuple[str, str]]) -> Actors:
     """Kubelets for the cluster's nodes, and every controller.
 
-    `collections`: paths of all kinds in namespaces, `{}` in place of the namespace.
+    `served`: apiVersion and plural of all kinds in namespaces.
     """
     return Actors(
         (
@@ -45,7 +46,8 @@ def build_actors(cluster: Cluster, collections: Sequence[str]) -> Actors:
             DeviceTaints(),
             Disruptions(),
             GarbageCollector(),
-            Namespaces(collections),
+            Namespaces(collections_of(served)),
             ServiceAccounts(),
-        )
+        ),
+        versions_of(served),
     )

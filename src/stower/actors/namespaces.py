@@ -101,9 +101,11 @@ class Namespaces(Base):
 
 
 def collections_of(paths: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Templates for (apiVersion, plural) pairs of kinds in namespaces."""
-    found = []
+    """Templates for (apiVersion, plural) pairs of kinds in namespaces; of several versions of a
+    kind, the first one's."""
+    found: dict[tuple[str, str], str] = {}
     for api_version, plural in paths:
-        group = "/apis/" if "/" in api_version else "/api/"
-        found.append(f"{group}{api_version}/namespaces/{{}}/{plural}")
-    return tuple(found)
+        group, slash, _ = api_version.rpartition("/")
+        base = "/apis/" if slash else "/api/"
+        found.setdefault((group, plural), f"{base}{api_version}/namespaces/{{}}/{plural}")
+    return tuple(found.values())

@@ -1,6 +1,6 @@
 """What the actors have seen of the cluster: objects as dictionaries, found by what they ask for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from stower.api.definitions import DEFINITIONS
@@ -17,12 +17,7 @@ class Resource(NamedTuple):
     namespaced: bool = True
     optional: bool = False  # a server that does not know it has none of it
     custom: bool = False  # no strategic merge patches
-
-    @property
-    def prefix(self) -> str:
-        """The start of its paths."""
-        group = "/apis/" if "/" in self.api_version else "/api/"
-        return f"{group}{self.api_version}"
+    also: tuple[str, ...] = ()  # versions in which a server may have it instead
 
 
 def _defined(definition: Object) -> Resource:
@@ -71,7 +66,10 @@ RESOURCES: Final = {
         Resource("resourceclaimtemplates", "ResourceClaimTemplate", "resource.k8s.io/v1"),
         Resource("resourceslices", "ResourceSlice", "resource.k8s.io/v1", False),
         Resource("deviceclasses", "DeviceClass", "resource.k8s.io/v1", False),
-        Resource("podgroups", "PodGroup", "scheduling.k8s.io/v1alpha2", True, True),
+        Resource("podgroups", "PodGroup", "scheduling.k8s.io/v1beta1", True, True, False,
+                 ("scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1alpha2")),
+        Resource("compositepodgroups", "CompositePodGroup", "scheduling.k8s.io/v1alpha3", True,
+                 True),
         Resource("devicetaintrules", "DeviceTaintRule", "resource.k8s.io/v1beta2", False, True),
         Resource(
             "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io/v1",
@@ -80,7 +78,20 @@ RESOURCES: Final = {
         *map(_defined, DEFINITIONS),
     )
 }  # fmt: skip
-PLURAL_OF: Final = {(r.api_version, r.kind): r.plural for r in RESOURCES.values()}
+PLURAL_OF: Final = {
+    (version, r.kind): r.plural for r in RESOURCES.values() for version in (r.api_version, *r.also)
+}
+
+
+def versions_of(served: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """In which version kinds are served, of which there is more than one. served: apiVersion and
+    plural of all that there is."""
+    there = set(served)
+    return {
+        r.plural: next((v for v in r.also if (v, r.plural) in there), r.api_version)
+        for r in RESOURCES.values()
+        if r.also and (r.api_version, r.plural) not in there
+    }
 
 
 def name_of(obj: Object) -> str:

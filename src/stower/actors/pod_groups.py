@@ -1,7 +1,8 @@
-"""PodGroups: one that is deleted goes when none of its pods runs any more.
+"""Groups of pods: one that is deleted goes when nobody in it needs it any more, leaves first.
 
 Source: kube-controller-manager pkg/controller/scheduling/podgroupprotection; KEP-4671 "PodGroup
-Deletion Protection". The finalizer is set at admission.
+Deletion Protection"; KEP-6012 "Object ownership and garbage collection". The finalizers are set at
+admission.
 """
 
 from collections.abc import Iterable
@@ -11,31 +12,45 @@ from stower.actors.objects import Object, Objects, is_ending, key_of, name_of, n
 from stower.actors.pods import is_finished
 from stower.actors.runtime import Base, Todo
 
-PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
+PROTECTION: Final = {
+    "podgroups": "scheduling.k8s.io/podgroup-protection",
+    "compositepodgroups": "scheduling.k8s.io/compositepodgroup-protection",
+}
 
 
 class PodGroups(Base):
-    """One group is one key."""
+    """One group is one key: its kind and namespace/name."""
 
     name = "podgroup-protection"
-    kinds = ("podgroups", "pods")
+    kinds = ("podgroups", "compositepodgroups", "pods")
 
     def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
-        """The group, or that of a pod that has ended."""
-        if kind == "podgroups":
-            return (key_of(obj),)
-        name = _group_of(obj)
-        return (f"{namespace_of(obj)}/{name}",) if name else ()
+        """The group, and the one around it; or that of a pod that has ended."""
+        around = "podgroups" if kind == "pods" else "compositepodgroups"
+        name = _around(kind, obj)
+        found = [f"{around} {namespace_of(obj)}/{name}"] if name else []
+        return found if kind == "pods" else [f"{kind} {key_of(obj)}", *found]
 
     def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
         """Let it go."""
-        group = seen.get("podgroups", key)
+        kind, _, key = key.partition(" ")
+        group = seen.get(kind, key)
         if group is None or not is_ending(group):
             return
-        pods = seen.within("pods", namespace_of(group))
-        if not any(_group_of(pod) == name_of(group) and not is_finished(pod) for pod in pods):
-            todo.unprotect("podgroups", group, PROTECTION)
+        inside = ("pods",) if kind == "podgroups" else ("podgroups", "compositepodgroups")
+        for inner in inside:
+            for obj in seen.within(inner, namespace_of(group)):
+                if _around(inner, obj) == name_of(group) and not _has_ended(inner, obj):
+                    return
+        todo.unprotect(kind, group, PROTECTION[kind])
 
 
-def _group_of(pod: Object) -> str:
-    return str((pod["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
+def _has_ended(kind: str, obj: Object) -> bool:
+    return kind == "pods" and is_finished(obj)
+
+
+def _around(kind: str, obj: Object) -> str:
+    """The name of the group that an object is in, "" for none."""
+    if kind == "pods":
+        return str((obj["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
+    return str(obj["spec"].get("parentCompositePodGroupName") or "")

@@ -6,7 +6,7 @@ nobody acts on what is no longer so.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final, Protocol
 
@@ -51,8 +51,9 @@ class _Wanted(msgspec.Struct, gc=False):
 class Todo:
     """What a controller wants done for one key."""
 
-    def __init__(self, now_ns: int) -> None:
+    def __init__(self, now_ns: int, versions: Mapping[str, str] = {}) -> None:
         self.now_ns = now_ns
+        self.versions = versions  # see Actors
         self.wake_ns: int | None = None
         self.others: list[tuple[str, int]] = []
         self.calls: list[_Wanted] = []
@@ -68,13 +69,14 @@ class Todo:
     def create(self, kind: str, obj: Object) -> None:
         """Make an object."""
         resource = RESOURCES[kind]
-        body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
-        path = path_to(kind, namespace_of(obj))
+        version = self.versions.get(kind, resource.api_version)
+        body = {"apiVersion": version, "kind": resource.kind, **obj}
+        path = self.path_to(kind, namespace_of(obj))
         self.calls.append(_Wanted(kind, "POST", path, encode(body), JSON))
 
     def update(self, kind: str, obj: Object, subresource: str = "") -> None:
         """Replace an object as a whole."""
-        path = _path(kind, obj, subresource)
+        path = self._path(kind, obj, subresource)
         self.calls.append(_Wanted(kind, "PUT", path, encode(obj), JSON, obj))
 
     def patch(
@@ -84,7 +86,7 @@ class Todo:
         unless another form is asked for."""
         meta = {**(patch.get("metadata") or {}), "uid": uid_of(obj)}
         body = encode({**patch, "metadata": meta})
-        path = _path(kind, obj, subresource)
+        path = self._path(kind, obj, subresource)
         own = MERGE if RESOURCES[kind].custom else STRATEGIC
         self.calls.append(_Wanted(kind, "PATCH", path, body, form or own, obj))
 
@@ -114,7 +116,7 @@ class Todo:
             options["gracePeriodSeconds"] = grace_s
         if policy is not None:
             options["propagationPolicy"] = policy
-        self.calls.append(_Wanted(kind, "DELETE", _path(kind, obj), encode(options), JSON, obj))
+        self.calls.append(_Wanted(kind, "DELETE", self._path(kind, obj), encode(options), JSON, obj))
 
     def warn(self, pod: Object, reason: str, message: str, component: str) -> None:
         """An Event about a pod; the controller is told of the answer."""
@@ -144,22 +146,27 @@ class Todo:
         path = f"/api/v1/namespaces/{namespace_of(pod)}/events"
         self.calls.append(_Wanted("", "POST", path, encode(event), JSON))
 
+    def path_to(self, kind: str, namespace: str = "", name: str = "") -> str:
+        """The path of a collection, or of an object in it."""
+        return path_to(kind, namespace, name, self.versions.get(kind, ""))
+
+    def _path(self, kind: str, obj: Object, subresource: str = "") -> str:
+        path = self.path_to(kind, namespace_of(obj), name_of(obj))
+        return f"{path}/{subresource}" if subresource else path
+
     def ask(self, method: str, path: str, **query: str) -> None:
         """Any other request; the controller is told of the answer."""
         self.calls.append(_Wanted("", method, path, query=tuple(query.items())))
 
 
-def path_to(kind: str, namespace: str = "", name: str = "") -> str:
-    """The path of a collection, or of an object in it."""
+def path_to(kind: str, namespace: str = "", name: str = "", version: str = "") -> str:
+    """The path of a collection, or of an object in it; in this apiVersion, or the kind's first."""
     resource = RESOURCES[kind]
+    version = version or resource.api_version
+    group = "/apis/" if "/" in version else "/api/"
     within = f"/namespaces/{namespace}" if resource.namespaced and namespace else ""
-    path = f"{resource.prefix}{within}/{kind}"
+    path = f"{group}{version}{within}/{kind}"
     return f"{path}/{name}" if name else path
-
-
-def _path(kind: str, obj: Object, subresource: str = "") -> str:
-    path = path_to(kind, namespace_of(obj), name_of(obj))
-    return f"{path}/{subresource}" if subresource else path
 
 
 class Controller(Protocol):
@@ -202,8 +209,12 @@ class _Busy(msgspec.Struct, gc=False):
 class Actors:
     """All controllers of a cluster over one view of it."""
 
-    def __init__(self, controllers: Sequence[Controller]) -> None:
+    def __init__(
+        self, controllers: Sequence[Controller], versions: Mapping[str, str] = {}
+    ) -> None:
+        """`versions`: the apiVersion of kinds that are served in another than their first."""
         self.controllers = tuple(controllers)
+        self.versions = versions
         self.seen = Objects()
         self.now_ns = 0
         kinds = dict.fromkeys(k for c in controllers for k in c.kinds)
@@ -346,7 +357,7 @@ class Actors:
             del self._due[work]
             if work in self._busy:
                 continue  # it comes back when its answers are here
-            todo = Todo(self.now_ns)
+            todo = Todo(self.now_ns, self.versions)
             try:
                 self.controllers[work[0]].reconcile(self.seen, work[1], todo)
             except Exception as error:

@@ -14,7 +14,6 @@ import msgspec
 
 from stower.actors.assembly import build_actors
 from stower.actors.cluster import Cluster
-from stower.actors.namespaces import collections_of
 from stower.actors.objects import RESOURCES
 from stower.actors.runtime import Actors, Call, path_to
 from stower.live.access import AccessError, read_access
@@ -58,6 +57,7 @@ class ActorShell:
 
     def _reflect(self, kind: str, chance: random.Random) -> Reflector:
         resource = RESOURCES[kind]
+        version = self.actors.versions.get(kind, resource.api_version)
 
         def on_list() -> None:
             self.actors.listed(kind, self.reflectors[kind].objects.values())
@@ -70,8 +70,8 @@ class ActorShell:
 
         return Reflector(
             self._client,
-            path_to(kind),
-            Documents(resource.api_version, resource.kind),
+            path_to(kind, version=version),
+            Documents(version, resource.kind),
             chance,
             on_list=on_list,
             on_changes=on_changes,
@@ -126,17 +126,21 @@ class ActorShell:
         self._awake.set()
 
 
-async def discover(client: Client) -> tuple[str, ...]:
-    """Collections in namespaces that can be emptied, as templates. Raises ShellError."""
+async def discover(client: Client) -> list[tuple[str, str]]:
+    """Kinds in namespaces that can be emptied: apiVersion and plural, in all versions, preferred
+    ones first. Raises ShellError."""
     found: list[tuple[str, str]] = []
-    groups = await _ask(client, "/apis")
-    versions = ["v1"] + [g["preferredVersion"]["groupVersion"] for g in groups["groups"]]
+    groups = (await _ask(client, "/apis"))["groups"]
+    versions = ["v1"]
+    for group in groups:
+        preferred = group["preferredVersion"]["groupVersion"]
+        versions += dict.fromkeys((preferred, *(v["groupVersion"] for v in group["versions"])))
     for version in versions:
         prefix = "/apis/" if "/" in version else "/api/"
         for resource in (await _ask(client, prefix + version))["resources"]:
             if resource["namespaced"] and DELETABLE in resource["verbs"]:
                 found.append((version, resource["name"]))
-    return collections_of(found)
+    return found
 
 
 async def _ask(client: Client, path: str) -> Any:
@@ -167,10 +171,10 @@ async def run_actors(
         return
     async with Client(access, USER_AGENT) as client:
         try:
-            collections = await unless(stopped, discover(client))
+            served = await unless(stopped, discover(client))
         except Stopped:
             return
-        actors = build_actors(cluster, collections)
+        actors = build_actors(cluster, served)
         shell = ActorShell(client, actors, cluster.seed)
         ready(access.server)
         await shell.run(stopped)

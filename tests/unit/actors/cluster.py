@@ -7,7 +7,6 @@ from typing import Any
 
 from stower.actors.assembly import build_actors
 from stower.actors.cluster import read_cluster
-from stower.actors.namespaces import collections_of
 from stower.actors.runtime import RESOURCES, path_to
 from stower.api.optional import SERVE
 from stower.api.reads import Watch
@@ -37,23 +36,24 @@ def pools(count: int = 3, **fields: Any) -> Object:
 class Cluster:
     """Everything happens in `settle` and `advance`, in one order."""
 
-    def __init__(self, document: Object | None = None, scheduler: bool = True) -> None:
-        registry = load_registry("1.36", SERVE)
+    def __init__(
+        self, document: Object | None = None, scheduler: bool = True, version: str = "1.36"
+    ) -> None:
+        registry = load_registry(version, SERVE)
         self.api = Api(registry, seed=1, plugins=frozenset(("TaintNodesByCondition",)))
         self.now_ns = START_NS
         self.api.bootstrap(self.now_ns)
         self.api.store.visible = self.api.store.revision
-        inside = ((r.api_version, r.plural) for r in registry.resources() if r.namespaced)
-        collections = collections_of(inside)
+        inside = [(r.api_version, r.plural) for r in registry.resources() if r.namespaced]
         self.cluster = read_cluster(document or pools())
-        self.actors = build_actors(self.cluster, collections)
+        self.actors = build_actors(self.cluster, inside)
         self.engine: Engine | None = build_engine(seed=1) if scheduler else None
         self.requests: list[tuple[str, str, int]] = []
         self.failing: list[tuple[str, str]] = []  # method and path of requests that fail once
         self.lagging: set[str] = set()  # kinds of which the actors hear nothing for now
         self.watches: dict[str, Watch] = {}
         for kind in self.actors.kinds:
-            status, listed = self.ask("GET", path_to(kind))
+            status, listed = self.ask("GET", self.path_to(kind))
             if status == 404 and RESOURCES[kind].optional:
                 self.actors.listed(kind, ())
                 continue
@@ -66,11 +66,15 @@ class Cluster:
 
     def _watch(self, kind: str, version: str) -> Watch:
         query = (("watch", "1"), ("resourceVersion", version))
-        watch = self.api.handle(Request("GET", path_to(kind), self.now_ns, query))
+        watch = self.api.handle(Request("GET", self.path_to(kind), self.now_ns, query))
         assert isinstance(watch, Watch)
         return watch
 
     # Requests
+
+    def path_to(self, kind: str, namespace: str = "", name: str = "") -> str:
+        """The path of a collection, or of an object in it, in the version that is served."""
+        return path_to(kind, namespace, name, self.actors.versions.get(kind, ""))
 
     def ask(
         self, method: str, path: str, body: Any = None, kind: str = JSON, query: Any = ()
@@ -100,14 +104,14 @@ class Cluster:
 
     def create(self, kind: str, obj: Object, namespace: str = "default") -> Object:
         """Make an object, and let everybody act on it."""
-        status, answer = self.ask("POST", path_to(kind, namespace), obj)
+        status, answer = self.ask("POST", self.path_to(kind, namespace), obj)
         assert 201 == status, answer
         self.settle()
         return answer
 
     def patch(self, kind: str, name: str, patch: Object, namespace: str = "default") -> Object:
         """Merge into an object, and let everybody act on it."""
-        path = path_to(kind, namespace, name)
+        path = self.path_to(kind, namespace, name)
         status, answer = self.ask("PATCH", path, patch, "application/merge-patch+json")
         assert 200 == status, answer
         self.settle()
@@ -115,14 +119,14 @@ class Cluster:
 
     def delete(self, kind: str, name: str, namespace: str = "default", **options: Any) -> None:
         """Delete an object, and let everybody act on it."""
-        status, answer = self.ask("DELETE", path_to(kind, namespace, name), options or None)
+        status, answer = self.ask("DELETE", self.path_to(kind, namespace, name), options or None)
         assert status in (200, 202), answer
         self.settle()
 
     def all(self, kind: str, namespace: str = "default") -> dict[str, Object]:
         """Objects by name."""
         resource = RESOURCES[kind]
-        items = self.get(path_to(kind, namespace if resource.namespaced else ""))["items"]
+        items = self.get(self.path_to(kind, namespace if resource.namespaced else ""))["items"]
         return {item["metadata"]["name"]: item for item in items}
 
     def one(self, kind: str, name: str, namespace: str = "default") -> Object:

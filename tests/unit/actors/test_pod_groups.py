@@ -9,9 +9,9 @@ from tests.unit.actors.cluster import Cluster, pools
 WAITS = {"schedulingGates": [{"name": "example.com/wait"}]}
 
 
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster(pools(1))
+@pytest.fixture(params=["1.36", "1.37"])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    return Cluster(pools(1), version=request.param)
 
 
 def with_pod(cluster: Cluster) -> None:
@@ -40,3 +40,32 @@ def test_a_group_without_pods_goes_at_once(cluster: Cluster) -> None:
     cluster.advance(5)
     cluster.delete("podgroups", "g")
     cluster.until(lambda: not cluster.all("podgroups"))
+
+
+@pytest.mark.behaviour("S3.28")
+def test_a_tree_that_is_deleted_goes_from_its_leaves_to_its_root() -> None:
+    """Whatever the order in which its groups were deleted."""
+    cluster = Cluster(pools(1), version="1.37")
+    reference = {"workloadRef": {"workloadName": "w", "templateName": "t"}}
+
+    def group(kind: str, name: str, around: str, policy: dict[str, Any]) -> None:
+        parent = {"parentCompositePodGroupName": around} if around else {}
+        spec = {**reference, **parent, "schedulingPolicy": policy}
+        cluster.create(kind, {"metadata": {"name": name}, "spec": spec})
+
+    gang = {"gang": {"minGroupCount": 1}}
+    group("compositepodgroups", "root", "", gang)
+    group("compositepodgroups", "inner", "root", gang)
+    group("podgroups", "g", "inner", {"gang": {"minCount": 1}})
+    spec = {"containers": [{"name": "c", "image": "i"}], **WAITS}
+    member = {**spec, "schedulingGroup": {"podGroupName": "g"}}
+    cluster.create("pods", {"metadata": {"name": "p"}, "spec": member})
+    cluster.delete("compositepodgroups", "root")
+    cluster.delete("podgroups", "g")
+    cluster.advance(5)
+    assert ["g"] == [*cluster.all("podgroups")]
+    cluster.delete("pods", "p")
+    cluster.until(lambda: not cluster.all("podgroups"))
+    assert ["inner", "root"] == sorted(cluster.all("compositepodgroups"))
+    cluster.delete("compositepodgroups", "inner")
+    cluster.until(lambda: not cluster.all("compositepodgroups"))

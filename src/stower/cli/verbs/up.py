@@ -14,6 +14,7 @@ import msgspec
 import typer
 
 from stower.api.optional import SERVE
+from stower.apiserver.tables import VERSIONS
 from stower.cli import clusters
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input, console, failed, note
@@ -65,6 +66,10 @@ def run(
     ] = 6443,
     record: Record = None,
     record_max: RecordMax = RECORD_MAX,
+    kubernetes: Annotated[
+        str,
+        typer.Option(help="Version of the API to serve. 1.37: 1.36 with trees of pod groups."),
+    ] = "1.37",
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Leave it running; `stower down` stops it.")
     ] = False,
@@ -86,6 +91,8 @@ def run(
                 f"{state / CLUSTER} says what the nodes are: --node-cpu and its like would change "
                 "nothing; give --nodes too, to describe the cluster anew"
             )
+    if kubernetes not in VERSIONS:
+        raise bad_input(f'--kubernetes: got "{kubernetes}", want {" or ".join(VERSIONS)}')
     if detach and str(cluster) == "-":
         raise bad_input("--cluster - with --detach: the background has no input; give a file")
     if config:
@@ -105,7 +112,7 @@ def run(
                 write_whole(state / CLUSTER, msgspec.json.encode(document))
             except OSError as error:
                 raise UpError(f"--state {state}: {error.strerror}") from None
-            asyncio.run(_up(state, port, scheduling, wanted, began))
+            asyncio.run(_up(state, port, kubernetes, scheduling, wanted, began))
     except UpError as error:
         raise failed(str(error)) from None
 
@@ -120,13 +127,16 @@ def _scheduling(state: Path, config: str, record: Path | None, record_max: str) 
     return made
 
 
-async def _up(state: Path, port: int, scheduling: list[str], wanted: int, began: float) -> None:
+async def _up(
+    state: Path, port: int, kubernetes: str, scheduling: list[str], wanted: int, began: float
+) -> None:
     stop = stop_event()
     kubeconfig = (state / "kubeconfig").resolve()
     logs = state / LOGS
     serving = ["apiserver", "--state", str(state.resolve()), "--port", str(port)]
     serving += ["--admission", "ServiceAccount,TaintNodesByCondition"]
     serving += ["--runtime-config", ",".join(f"{key}=true" for key in SERVE)]
+    serving += ["--kubernetes", kubernetes]
     actors = ["actors", "--kubeconfig", str(kubeconfig)]
     actors += ["--cluster", str((state / CLUSTER).resolve())]
     supervisor = Supervisor(

@@ -65,12 +65,12 @@ KINDS: Final = (
     Kind("resource.k8s.io/v1", "DeviceClass", "deviceclasses", False, DeviceClass),
     Kind("resource.k8s.io/v1beta2", "DeviceTaintRule", "devicetaintrules", False, DeviceTaintRule),
     Kind(
-        "scheduling.k8s.io/v1alpha2",
+        "scheduling.k8s.io/v1beta1",
         "PodGroup",
         "podgroups",
         True,
         PodGroup,
-        ("scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1beta1"),
+        ("scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1alpha2"),
     ),
     Kind(
         "scheduling.k8s.io/v1alpha3",
