@@ -116,7 +116,8 @@ class Todo:
             options["gracePeriodSeconds"] = grace_s
         if policy is not None:
             options["propagationPolicy"] = policy
-        self.calls.append(_Wanted(kind, "DELETE", self._path(kind, obj), encode(options), JSON, obj))
+        path = self._path(kind, obj)
+        self.calls.append(_Wanted(kind, "DELETE", path, encode(options), JSON, obj))
 
     def warn(self, pod: Object, reason: str, message: str, component: str) -> None:
         """An Event about a pod; the controller is told of the answer."""
