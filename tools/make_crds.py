@@ -1,6 +1,6 @@
 """Write the definitions of stower.dev's kinds for other clusters: `make_crds.py [FOLDER]`.
 
-They come from src/stower/api/definitions.py, one file for each kind.
+One file for each kind. Those of groups are for clusters without scheduling.k8s.io's, and apart.
 """
 
 import argparse
@@ -10,9 +10,14 @@ from typing import Any, Final
 import yaml
 
 from stower.api.definitions import DEFINITIONS
+from stower.api.group_definitions import GROUP_DEFINITIONS
 
-FOLDER: Final = Path(__file__).parents[1] / "deploy" / "crds"
-HEAD: Final = "# Written by tools/make_crds.py from src/stower/api/definitions.py.\n"
+FOLDER: Final = Path(__file__).parents[1] / "deploy"
+SETS: Final = {
+    "crds": ("definitions.py", DEFINITIONS),
+    "groups/crds": ("group_definitions.py", GROUP_DEFINITIONS),
+}
+HEAD: Final = "# Written by tools/make_crds.py from src/stower/api/{}.\n"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -23,21 +28,22 @@ class _Dumper(yaml.SafeDumper):
 
 
 def files() -> dict[str, str]:
-    """The text of each file by its name."""
+    """The text of each file by its path in the folder."""
     return {
-        f"{definition['spec']['names']['plural']}.yaml": HEAD
+        f"{folder}/{definition['spec']['names']['plural']}.yaml": HEAD.format(source)
         + yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=100)
-        for definition in DEFINITIONS
+        for folder, (source, definitions) in SETS.items()
+        for definition in definitions
     }
 
 
 def main() -> None:
     """Write all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, help="(deploy/crds)")
+    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, help="(deploy)")
     folder: Path = parser.parse_args().folder
-    folder.mkdir(parents=True, exist_ok=True)
     for name, text in files().items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
 
 

@@ -7,7 +7,7 @@ from stower.sim.trial import Trial, script_of
 
 ACTIVE_NS = 300 * SECOND_NS
 SEEDS = 100
-SEEDS_MORE = 1_100
+SEEDS_MORE = 500
 CHUNK = 25
 
 

@@ -210,9 +210,7 @@ class _Busy(msgspec.Struct, gc=False):
 class Actors:
     """All controllers of a cluster over one view of it."""
 
-    def __init__(
-        self, controllers: Sequence[Controller], versions: Mapping[str, str] = {}
-    ) -> None:
+    def __init__(self, controllers: Sequence[Controller], versions: Mapping[str, str] = {}) -> None:
         """`versions`: the apiVersion of kinds that are served in another than their first."""
         self.controllers = tuple(controllers)
         self.versions = versions

@@ -5,91 +5,45 @@ them to deploy/crds. A new kind is one more row in DEFINITIONS. What a schema ca
 in CEL here, and a row in native.RULES.
 """
 
-from typing import Any, Final
+from typing import Final
 
+from stower.api.definition_parts import (
+    INT32_MAX,
+    LABEL,
+    LABEL_BYTES_MAX,
+    NAME_BYTES_MAX,
+    SUBDOMAIN,
+    Object,
+    definition,
+    listed,
+    rule,
+    struct,
+    text,
+)
 from stower.model.kinds.pod_scheduling import NODES_MAX
 
-Object = dict[str, Any]
-GROUP: Final = "stower.dev"
-VERSION: Final = "v1"
-NAME_BYTES_MAX: Final = 253
-LABEL_BYTES_MAX: Final = 63
 DRIVER_BYTES_MAX: Final = 63
 UID_BYTES_MAX: Final = 128  # arbitrary: a UUID has 36
 CLAIMS_MAX: Final = 256  # arbitrary: upstream had no limit
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
-
-_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
-_AGE: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
-_TOP: Final = {
-    "apiVersion": {
-        "type": "string",
-        "description": "The version of the schema that this object follows.",
-    },
-    "kind": {"type": "string", "description": "The kind of this object."},
-    "metadata": {"type": "object"},
-}
-
-
-def _text(description: str, **more: Any) -> Object:
-    return {"type": "string", "description": description, **more}
-
-
-def _struct(description: str, properties: Object, **more: Any) -> Object:
-    return {"type": "object", "description": description, "properties": properties, **more}
-
-
-def _list(description: str, items: Object, **more: Any) -> Object:
-    return {"type": "array", "description": description, "items": items, **more}
-
-
-def _rule(rule: str, message: str) -> Object:
-    return {"rule": rule, "message": message}
 
 
 def _never_falls(field: str) -> Object:
     """A number that is 0 where it is absent."""
     before, after = (f"(has({it}.{field}) ? {it}.{field} : 0)" for it in ("oldSelf", "self"))
-    return _rule(f"{after} >= {before}", f"{field} must not be decremented")
-
-
-def _definition(
-    kind: str, plural: str, scope: str, schema: Object, columns: list[Object], **parts: Any
-) -> Object:
-    """A definition of one version."""
-    schema = {**schema, "properties": {**_TOP, **schema["properties"]}}
-    version: Object = {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        **({"subresources": parts} if parts else {}),
-        "additionalPrinterColumns": [*columns, _AGE],
-    }
-    names = {
-        "plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List",
-    }  # fmt: skip
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}"},
-        "spec": {"group": GROUP, "scope": scope, "names": names, "versions": [version]},
-    }
+    return rule(f"{after} >= {before}", f"{field} must not be decremented")
 
 
 # What both kinds refer to
 
 
 def _node_name(description: str) -> Object:
-    return _text(description, maxLength=NAME_BYTES_MAX, pattern=f"^{_SUBDOMAIN}$")
+    return text(description, maxLength=NAME_BYTES_MAX, pattern=f"^{SUBDOMAIN}$")
 
 
 def _nodes(description: str) -> Object:
     """At most NODES_MAX nodes. Each is there once; but a list is written as a whole: it would be
     all of the managed fields, if who wrote which name were kept."""
-    return _list(
+    return listed(
         description,
         _node_name("The name of a node."),
         maxItems=NODES_MAX,
@@ -98,21 +52,21 @@ def _nodes(description: str) -> Object:
 
 
 def _requirements(description: str, key: str, operators: tuple[str, ...]) -> Object:
-    values = _list(
+    values = listed(
         "Values to compare with; how many there may be depends on the operator.",
         {"type": "string"},
         **{"x-kubernetes-list-type": "atomic"},
     )
     properties = {
-        "key": _text(key),
-        "operator": _text("How the values are compared.", enum=[*operators]),
+        "key": text(key),
+        "operator": text("How the values are compared.", enum=[*operators]),
         "values": values,
     }
-    item = _struct("One requirement.", properties, required=["key", "operator"])
-    return _list(description, item, **{"x-kubernetes-list-type": "atomic"})
+    item = struct("One requirement.", properties, required=["key", "operator"])
+    return listed(description, item, **{"x-kubernetes-list-type": "atomic"})
 
 
-_TERM: Final = _struct(
+_TERM: Final = struct(
     "Labels and fields that a node must have. A term without any selects no node.",
     {
         "matchExpressions": _requirements(
@@ -126,11 +80,11 @@ _TERM: Final = _struct(
     },
     **{"x-kubernetes-map-type": "atomic"},
 )
-_NODE_SELECTOR: Final = _struct(
+_NODE_SELECTOR: Final = struct(
     "Only these nodes are worth asking the driver about; all nodes, where it is absent. It counts "
     "for claims that are not allocated yet.",
     {
-        "nodeSelectorTerms": _list(
+        "nodeSelectorTerms": listed(
             "A node is selected by any one of the terms.",
             _TERM,
             minItems=1,
@@ -143,22 +97,22 @@ _NODE_SELECTOR: Final = _struct(
 
 # Devices that are negotiated with their drivers
 
-RESOURCE_CLASS: Final = _definition(
+RESOURCE_CLASS: Final = definition(
     "ResourceClass",
     "resourceclasses",
     "Cluster",
-    _struct(
+    struct(
         "ResourceClass says that claims for the DeviceClass of the same name are allocated by a "
         "driver, which is asked node by node, and not by the scheduler.",
         {
-            "driverName": _text(
+            "driverName": text(
                 "The driver that allocates such claims, a DNS subdomain in lower case. It "
                 "cannot be changed.",
                 minLength=1,
                 maxLength=DRIVER_BYTES_MAX,
-                pattern=f"^{_SUBDOMAIN}$",
+                pattern=f"^{SUBDOMAIN}$",
                 **{
-                    "x-kubernetes-validations": [_rule("self == oldSelf", "field is immutable")],
+                    "x-kubernetes-validations": [rule("self == oldSelf", "field is immutable")],
                 },
             ),
             "parameters": {
@@ -173,13 +127,13 @@ RESOURCE_CLASS: Final = _definition(
     [{"name": "Driver", "type": "string", "jsonPath": ".driverName"}],
 )
 
-_SPEC: Final = _struct(
+_SPEC: Final = struct(
     "What the scheduler asks.",
     {
-        "selectedNode": _text(
+        "selectedNode": text(
             "Where drivers are to allocate the pod's claims; empty for nowhere yet.",
             maxLength=NAME_BYTES_MAX,
-            pattern=f"^({_SUBDOMAIN})?$",
+            pattern=f"^({SUBDOMAIN})?$",
         ),
         "potentialNodes": _nodes("The nodes that drivers are asked about, the best first."),
         "round": {
@@ -199,16 +153,16 @@ _SPEC: Final = _struct(
     },
     **{"x-kubernetes-validations": [_never_falls("round"), _never_falls("attempt")]},
 )
-_CLAIM: Final = _struct(
+_CLAIM: Final = struct(
     "What the driver of one claim answers.",
     {
-        "name": _text(
+        "name": text(
             "The name of the claim in the pod's spec.resourceClaims.",
             minLength=1,
             maxLength=LABEL_BYTES_MAX,
-            pattern=f"^{_LABEL}$",
+            pattern=f"^{LABEL}$",
         ),
-        "claimUID": _text(
+        "claimUID": text(
             "The uid of the ResourceClaim that the answer is about.", maxLength=UID_BYTES_MAX
         ),
         "unsuitableNodes": _nodes("The nodes on which the claim cannot be allocated."),
@@ -221,10 +175,10 @@ _CLAIM: Final = _struct(
     },
     required=["name"],
 )
-_STATUS: Final = _struct(
+_STATUS: Final = struct(
     "What the drivers answer.",
     {
-        "resourceClaims": _list(
+        "resourceClaims": listed(
             "One entry for each claim of the pod that is not allocated yet.",
             _CLAIM,
             maxItems=CLAIMS_MAX,
@@ -232,17 +186,17 @@ _STATUS: Final = _struct(
         )
     },
 )
-POD_SCHEDULING: Final = _definition(
+POD_SCHEDULING: Final = definition(
     "PodScheduling",
     "podschedulings",
     "Namespaced",
-    _struct(
+    struct(
         "PodScheduling is what the scheduler and the drivers of devices say to each other about a "
         "pod that waits for claims. It has the pod's name, and the pod as its one owner.",
         {"spec": _SPEC, "status": _STATUS},
         **{
             "x-kubernetes-validations": [
-                _rule("!has(oldSelf.spec) || has(self.spec)", "spec must not be removed")
+                rule("!has(oldSelf.spec) || has(self.spec)", "spec must not be removed")
             ]
         },
     ),
@@ -260,4 +214,5 @@ POD_SCHEDULING: Final = _definition(
     status={},
 )
 
+# What our API server serves by itself.
 DEFINITIONS: Final = (RESOURCE_CLASS, POD_SCHEDULING)

@@ -370,7 +370,8 @@ class Engine:
 
     def _pod_waiting(self, entry: PodEntry, pod: Pod) -> None:
         old = entry.pod
-        if old.spec.scheduler_name != pod.spec.scheduler_name:
+        moves = old.group_name != pod.group_name and not entry.assumed
+        if moves or old.spec.scheduler_name != pod.spec.scheduler_name:
             self._pod_gone(entry.uid)
             self._new_pod(pod)
             return

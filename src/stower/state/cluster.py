@@ -330,7 +330,7 @@ class ClusterState:
     def _know_entry(self, entry: PodEntry) -> None:
         self.pods[entry.uid] = entry
         self.uid_by_key[entry.pod.key] = entry.uid
-        if entry.pod.spec.scheduling_group is not None:
+        if entry.pod.group_name:
             self.groups.join(entry)
         if self.journal.recording:
             self.journal.log(self._forget_entry, entry)
@@ -339,7 +339,7 @@ class ClusterState:
         del self.pods[entry.uid]
         if self.uid_by_key.get(entry.pod.key) == entry.uid:
             del self.uid_by_key[entry.pod.key]
-        if entry.pod.spec.scheduling_group is not None:
+        if entry.pod.group_name:
             self.groups.leave(entry)
         if self.journal.recording:
             self.journal.log(self._know_entry, entry)
@@ -360,6 +360,9 @@ class ClusterState:
     def _set_view(self, entry: PodEntry, pod: Pod, shape: Shape) -> None:
         if self.journal.recording:
             self.journal.log(self._set_view, entry, entry.pod, entry.shape)
+        moves = entry.pod.group_name != pod.group_name  # its label was changed
+        if moves and entry.pod.group_name:
+            self.groups.leave(entry)
         if entry.row >= 0:
             old = entry.pod
             if self.tallies and not counts_alike(old, pod):
@@ -371,6 +374,8 @@ class ClusterState:
                 self.carried.bump(pod, entry.row, 1)
         entry.pod = pod
         entry.shape = shape
+        if moves and pod.group_name:
+            self.groups.join(entry)
 
     def _place(self, entry: PodEntry, row: int) -> None:
         shape = entry.shape

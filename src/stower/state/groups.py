@@ -12,6 +12,7 @@ from stower.state.journal import Journal
 if TYPE_CHECKING:
     from stower.state.cluster import PodEntry
 
+PARENT_GROUP: Final = "stower.dev/parent-group"
 # A parent that is its own ancestor has no root: who climbs stops here.
 CLIMB_MAX: Final = 64
 
@@ -130,8 +131,11 @@ def group_key(obj: GroupObject) -> GroupKey:
 
 
 def parent_of(obj: GroupObject | None) -> str:
-    """The key of the parent that a group names, "" for none."""
+    """The key of the parent that a group names, "" for none; where its version has no field for
+    that (v1alpha2), by a label."""
     name = obj.spec.parent_composite_pod_group_name if obj is not None else ""
+    if obj is not None and not name and obj.metadata.labels:
+        name = obj.metadata.labels.get(PARENT_GROUP, "")
     return f"{obj.metadata.namespace}/{name}" if obj is not None and name else ""
 
 

@@ -9,6 +9,7 @@ import yaml
 from cel_expr_python import cel
 
 from stower.api.definitions import DEFINITIONS
+from stower.api.group_definitions import GROUP_DEFINITIONS
 from tests.unit.api.test_device_rules import Client
 from tests.unit.api.test_negotiation_rules import (
     CLAIMS,
@@ -21,10 +22,10 @@ from tests.unit.api.test_negotiation_rules import (
     annotated,
     scheduling,
 )
-from tools.make_crds import FOLDER, files
+from tools.make_crds import FOLDER as DEPLOY
+from tools.make_crds import SETS, files
 
 Object = dict[str, Any]
-DEPLOY = FOLDER.parent
 ROUND = {"round": 2, "attempt": 1}
 
 
@@ -33,9 +34,11 @@ def documents(path: Path) -> list[Object]:
 
 
 def test_files_are_as_the_definitions_are() -> None:
-    assert files() == {path.name: path.read_text() for path in FOLDER.iterdir()}
-    written = {d["metadata"]["name"]: d for path in FOLDER.iterdir() for d in documents(path)}
-    assert {d["metadata"]["name"]: d for d in DEFINITIONS} == written
+    paths = [path for folder in SETS for path in (DEPLOY / folder).iterdir()]
+    assert files() == {str(path.relative_to(DEPLOY)): path.read_text() for path in paths}
+    written = {d["metadata"]["name"]: d for path in paths for d in documents(path)}
+    defined = [d for _, definitions in SETS.values() for d in definitions]
+    assert {d["metadata"]["name"]: d for d in defined} == written
 
 
 def test_our_server_takes_all_manifests() -> None:
@@ -87,6 +90,45 @@ def test_rule_of_a_class() -> None:
     schema = DEFINITIONS[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     (rule,) = rules(schema, "driverName")
     assert [True, False] == [evaluated(rule, self="a", oldSelf=old) for old in ("a", "b")]
+
+
+GANG = {"gang": {"minCount": 2}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "good"),
+    [
+        ({}, {}, True),
+        ({"parentCompositePodGroupName": "a"}, {"parentCompositePodGroupName": "a"}, True),
+        ({"parentCompositePodGroupName": "a"}, {"parentCompositePodGroupName": "b"}, False),
+        ({"parentCompositePodGroupName": "a"}, {}, False),
+        ({}, {"priority": 5}, False),
+        ({"disruptionMode": {"all": {}}}, {"disruptionMode": {"single": {}}}, False),
+    ],
+)
+def test_rules_of_a_group_that_changes(before: Any, after: Any, good: bool) -> None:
+    for definition in GROUP_DEFINITIONS:
+        schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        found = [evaluated(rule, self=after, oldSelf=before) for rule in rules(schema, "spec")]
+        assert good == all(found)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "good"),
+    [
+        (GANG, GANG, True),
+        (GANG, {"gang": {"minCount": 3}}, True),
+        (GANG, {"basic": {}}, False),
+        (GANG, {"basic": {}, **GANG}, False),
+        ({"basic": {}}, {}, False),
+    ],
+)
+def test_rules_of_a_policy(before: Any, after: Any, good: bool) -> None:
+    for definition in GROUP_DEFINITIONS:
+        schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        path = ("spec", "schedulingPolicy")
+        found = [evaluated(rule, self=after, oldSelf=before) for rule in rules(schema, *path)]
+        assert good == all(found)
 
 
 def admitted(plural: str, obj: Object, old: Object | None = None) -> bool:

@@ -7,7 +7,8 @@ for what is our own (round, attempt, annotations), docs/behaviours.md.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stower.api.definitions import CLAIMS_MAX, INT32_MAX, INT64_MAX, UID_BYTES_MAX
+from stower.api.definition_parts import INT32_MAX, INT64_MAX
+from stower.api.definitions import CLAIMS_MAX, UID_BYTES_MAX
 from stower.api.errors import FieldError, unsupported
 from stower.api.validation import devices_common as common
 from stower.api.validation.rules import (

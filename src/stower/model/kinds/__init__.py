@@ -70,7 +70,7 @@ KINDS: Final = (
         "podgroups",
         True,
         PodGroup,
-        ("scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1alpha2"),
+        ("scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1alpha2", "stower.dev/v1"),
     ),
     Kind(
         "scheduling.k8s.io/v1alpha3",
@@ -78,6 +78,7 @@ KINDS: Final = (
         "compositepodgroups",
         True,
         CompositePodGroup,
+        ("stower.dev/v1",),
     ),
     Kind("stower.dev/v1", "ResourceClass", "resourceclasses", False, ResourceClass),
     Kind("stower.dev/v1", "PodScheduling", "podschedulings", True, PodScheduling),

@@ -1,5 +1,7 @@
 """Pod (core/v1): the fields that scheduling looks at. Everything else stays in the raw bytes."""
 
+from typing import Final
+
 import msgspec
 
 from stower.model.meta import ObjectMeta
@@ -303,6 +305,10 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defa
     node_allocatable_resource_claim_statuses: tuple[ClaimedResources, ...] | None = None
 
 
+# Which PodGroup a pod belongs to, where its spec does not say.
+POD_GROUP: Final = "stower.dev/pod-group"
+
+
 class Pod(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A pod."""
 
@@ -322,9 +328,13 @@ class Pod(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def group_name(self) -> str:
-        """The PodGroup of its namespace that it belongs to, or ""."""
+        """The PodGroup of its namespace that it belongs to, or "". Where the API has no field for
+        it, or the pod comes from somebody who cannot set it, it is a label."""
         group = self.spec.scheduling_group
-        return (group.pod_group_name or "") if group is not None else ""
+        if group is not None:
+            return group.pod_group_name or ""
+        labels = self.metadata.labels
+        return labels.get(POD_GROUP, "") if labels else ""
 
     @property
     def is_terminal(self) -> bool:
