@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.servers import until
+from stower.apiserver.serve import Options
+from tests.contract.servers import Command, in_thread, until
 from tests.contract.test_up import PODS, running, state, stower, up
 
 OLD = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
@@ -76,3 +77,22 @@ def test_a_tree_comes_and_goes_as_a_whole(state: Path) -> None:
         client.call("DELETE", f"{PODS}/{name}")
     until(client, GROUPS, lambda o: not o)
     until(client, COMPOSITES, lambda o: not o)
+
+
+def test_groups_are_made_on_a_cluster_with_controllers_of_its_own(tmp_path: Path) -> None:
+    """`stower make-groups` on a server that nobody else looks after."""
+    with in_thread(Options(tmp_path / "state", memory=True)) as (server, client):
+        command = Command("make-groups", "--kubeconfig", str(server.kubeconfig))
+        try:
+            asking = pod("p")
+            asking["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "g"}
+            asking["metadata"]["annotations"] = {"stower.dev/min-count": "1"}
+            asking["spec"]["schedulingGates"] = [{"name": "stower.dev/pod-group"}]
+            assert 201 == client.call("POST", PODS, asking)[0]
+            pods = until(client, PODS, lambda o: not o["p"]["spec"].get("schedulingGates"))
+            assert "g" == pods["p"]["metadata"]["labels"]["stower.dev/pod-group"]
+            assert ["g"] == [*until(client, OLD, bool)]
+            assert 0 == command.stop()
+        finally:
+            if command.process.returncode is None:
+                command.kill()

@@ -8,9 +8,8 @@ import pytest
 from stower.assembly import build_engine
 from stower.model.kinds import KIND_BY_NAME, Pod, PodGroup
 from stower.model.kinds.pod import POD_GROUP
-from stower.model.kinds.pod_group import is_whole
+from stower.model.kinds.pod_group import PARENT_GROUP, is_whole
 from stower.model.raw import decode
-from stower.state.groups import PARENT_GROUP
 from tests.builders import make_node, make_pod
 from tests.device_builders import Agreeing
 from tests.group_builders import make_composite, make_group, members

@@ -9,6 +9,7 @@ from stower.actors.deployment import Deployments
 from stower.actors.device_taints import DeviceTaints
 from stower.actors.disruption import Disruptions
 from stower.actors.garbage import GarbageCollector
+from stower.actors.group_makers import GroupMakers
 from stower.actors.job import Jobs
 from stower.actors.kubelet import Kubelets
 from stower.actors.namespaces import Namespaces, collections_of
@@ -22,6 +23,11 @@ from stower.actors.runtime import Actors
 from stower.actors.service_accounts import ServiceAccounts
 from stower.actors.stateful_set import StatefulSets
 from stower.actors.volumes import Volumes
+
+
+def build_group_makers(served: Sequence[tuple[str, str]]) -> Actors:
+    """What makes groups for pods that ask for it, for clusters that have controllers."""
+    return Actors((GroupMakers(),), versions_of(served))
 
 
 def build_actors(cluster: Cluster, served: Sequence[tuple[str, str]]) -> Actors:
@@ -41,6 +47,7 @@ def build_actors(cluster: Cluster, served: Sequence[tuple[str, str]]) -> Actors:
             CronJobs(),
             Volumes(),
             ResourceClaims(),
+            GroupMakers(),
             PodGroups(),
             PresetNodes(),
             DeviceTaints(),

@@ -67,9 +67,9 @@ RESOURCES: Final = {
         Resource("resourceslices", "ResourceSlice", "resource.k8s.io/v1", False),
         Resource("deviceclasses", "DeviceClass", "resource.k8s.io/v1", False),
         Resource("podgroups", "PodGroup", "scheduling.k8s.io/v1beta1", True, True, False,
-                 ("scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1alpha2")),
+                 ("scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1alpha2", "stower.dev/v1")),
         Resource("compositepodgroups", "CompositePodGroup", "scheduling.k8s.io/v1alpha3", True,
-                 True),
+                 True, False, ("stower.dev/v1",)),
         Resource("devicetaintrules", "DeviceTaintRule", "resource.k8s.io/v1beta2", False, True),
         Resource(
             "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io/v1",

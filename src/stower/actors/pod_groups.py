@@ -11,6 +11,7 @@ from typing import Final
 from stower.actors.objects import Object, Objects, is_ending, key_of, name_of, namespace_of
 from stower.actors.pods import is_finished
 from stower.actors.runtime import Base, Todo
+from stower.model.kinds.pod import POD_GROUP
 
 PROTECTION: Final = {
     "podgroups": "scheduling.k8s.io/podgroup-protection",
@@ -52,5 +53,6 @@ def _has_ended(kind: str, obj: Object) -> bool:
 def _around(kind: str, obj: Object) -> str:
     """The name of the group that an object is in, "" for none."""
     if kind == "pods":
-        return str((obj["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
+        linked = (obj["metadata"].get("labels") or {}).get(POD_GROUP)
+        return str((obj["spec"].get("schedulingGroup") or {}).get("podGroupName") or linked or "")
     return str(obj["spec"].get("parentCompositePodGroupName") or "")

@@ -20,6 +20,7 @@ VERBS: Final = (
     "devices",
     "negotiations",
     "groups",
+    "make-groups",
     "simulate",
     "sweep",
     "fit",

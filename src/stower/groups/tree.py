@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 
 from stower.model.kinds import GroupObject
+from stower.model.kinds.pod_group import PREFERRED
 from stower.state.cluster import PodEntry
 from stower.state.groups import GroupKey, Groups
 
 DEPTH_MAX: Final = 4
-PREFERRED: Final = "stower.dev/preferred-topology"
 WAITS_FOR_PODS: Final = "waiting for minCount pods from a gang to appear in scheduling queue"
 
 

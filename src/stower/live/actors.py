@@ -12,8 +12,6 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from stower.actors.assembly import build_actors
-from stower.actors.cluster import Cluster
 from stower.actors.objects import RESOURCES
 from stower.actors.runtime import Actors, Call, path_to
 from stower.live.access import AccessError, read_access
@@ -157,11 +155,13 @@ async def _ask(client: Client, path: str) -> Any:
 async def run_actors(
     kubeconfig: Path,
     context: str,
-    cluster: Cluster,
+    build: Callable[[list[tuple[str, str]]], Actors],
     ready: Callable[[str], None],
     stop: Callable[[], asyncio.Event],
+    seed: int = 0,
 ) -> None:
-    """Kubelets and controllers, until the event is set that `stop` makes. Raises ShellError."""
+    """Actors, until the event is set that `stop` makes. `build` is told what the server has in
+    namespaces: apiVersion and plural. Raises ShellError."""
     stopped = stop()
     try:
         access = await unless(stopped, read_access(kubeconfig, context))
@@ -174,7 +174,6 @@ async def run_actors(
             served = await unless(stopped, discover(client))
         except Stopped:
             return
-        actors = build_actors(cluster, served)
-        shell = ActorShell(client, actors, cluster.seed)
+        shell = ActorShell(client, build(served), seed)
         ready(access.server)
         await shell.run(stopped)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stower.model.kinds import GroupObject, PodGroup
 from stower.model.kinds.composite_pod_group import CompositePodGroup
+from stower.model.kinds.pod_group import PARENT_GROUP
 from stower.state.journal import Journal
 
 if TYPE_CHECKING:
     from stower.state.cluster import PodEntry
 
-PARENT_GROUP: Final = "stower.dev/parent-group"
 # A parent that is its own ancestor has no root: who climbs stops here.
 CLIMB_MAX: Final = 64
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from stower.actors.assembly import build_actors
+from stower.actors.runtime import Actors
 from stower.cli import clusters
 from stower.cli.output import console, failed
 from stower.cli.stopping import WithParent, stop_event, wait_for_go
@@ -53,8 +55,11 @@ def run(
     def stop() -> asyncio.Event:
         return stop_event(with_parent)
 
+    def build(served: list[tuple[str, str]]) -> Actors:
+        return build_actors(described, served)
+
     wait_for_go(with_parent)
     try:
-        asyncio.run(run_actors(kubeconfig, context, described, ready, stop))
+        asyncio.run(run_actors(kubeconfig, context, build, ready, stop, described.seed))
     except ShellError as error:
         raise failed(str(error)) from None

@@ -15,6 +15,10 @@ from stower.model.numbers import Int32, Int64
 
 API_GROUP: Final = "scheduling.k8s.io"
 RESOURCE: Final = "podgroups"
+# The parent of a group, where its version has no field for it: a label.
+PARENT_GROUP: Final = "stower.dev/parent-group"
+# The node label whose value all pods of a group should rather share: an annotation.
+PREFERRED: Final = "stower.dev/preferred-topology"
 
 
 class GangPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

@@ -1,0 +1,53 @@
+"""stower make-groups: groups for pods of Jobs, JobSets, LeaderWorkerSets and labels."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stower.actors.assembly import build_group_makers
+from stower.actors.group_makers import GATE
+from stower.actors.runtime import Actors
+from stower.cli.output import console, failed
+from stower.cli.stopping import stop_event
+from stower.live.actors import run_actors
+from stower.live.shell import ShellError
+
+NAME = "make-groups"
+EPILOG = f"""
+Examples:
+
+  stower make-groups --kubeconfig ~/.kube/config
+
+  kubectl create -f job.yaml   # with schedulingGates: [{{name: {GATE}}}] in its template
+
+Makes a PodGroup for each Job, JobSet, LeaderWorkerSet replica or label whose pods ask for it by the
+scheduling gate {GATE}, links them, and lets them in. `stower up` has it built in.
+docs/groups.md says which labels and annotations count.
+"""
+
+
+def run(
+    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the API server.")],
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+) -> None:
+    """Make groups for pods that ask for it, until stopped."""
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=level)
+
+    def build(served: list[tuple[str, str]]) -> Actors:
+        if not any(plural == "podgroups" for _, plural in served):
+            raise ShellError("the server has no PodGroups: apply deploy/groups/crds")
+        return build_group_makers(served)
+
+    def ready(server: str) -> None:
+        text = f"Making groups for pods of {server} that have the gate {GATE}. Ctrl-C stops it."
+        console().print(text, soft_wrap=True)
+
+    try:
+        asyncio.run(run_actors(kubeconfig, context, build, ready, stop_event))
+    except ShellError as error:
+        raise failed(str(error)) from None
