@@ -58,7 +58,9 @@ def build_engine(
     features = features or Features()
     profiles = build_profiles(config, features, plugins)
     counts_claims = features.dynamic_resource_allocation and features.devices.node_allocatable
-    return Engine(profiles, seed, limits, config.extenders, counts_claims, features.groups)
+    engine = Engine(profiles, seed, limits, config.extenders, counts_claims, features.groups)
+    engine.state.groups.has_parents = features.composite_groups
+    return engine
 
 
 def build_profiles(

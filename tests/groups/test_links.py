@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from stower.assembly import build_engine
+from stower.framework.plugin import read_features
+from stower.framework.writes import CreateEvent
 from stower.model.kinds import KIND_BY_NAME, Pod, PodGroup
 from stower.model.kinds.pod import POD_GROUP
 from stower.model.kinds.pod_group import PARENT_GROUP, is_whole
@@ -114,3 +116,51 @@ def test_all_versions_say_the_same(version: str, spec: Any, whole: bool, workloa
         is_whole(group.spec.disruption_mode),
         group.workload_name,
     )
+
+
+@pytest.mark.behaviour("S3.31")
+def test_without_groups_of_groups_each_group_is_its_own_root() -> None:
+    """The gate is off: a parent is named, and counts for nothing; no crash, and no waiting."""
+    features, _ = read_features("CompositePodGroup=false")
+    api = Agreeing(
+        build_engine(features=features),
+        make_node("n1"),
+        make_composite("root", 2),
+        make_group("g", 1, parent="root"),
+        make_group("h", 2, parent="nobody"),
+        *members("g", 1),
+        *members("h", 1),
+    )
+    assert ["g-0"] == [*api.bound]
+    assert "waiting for minCount pods" in api.engine.tree_outcomes.why(
+        next(queued.tree for queued in api.engine.queue.pods() if queued.tree is not None)
+    )
+
+
+@pytest.mark.behaviour("S3.31")
+def test_where_nobody_has_groups_of_groups_it_is_said_what_is_waited_for() -> None:
+    """A server that has PodGroups alone: nothing crashes, and the tree says what is missing."""
+    api = cluster(make_node("n1"), make_group("g", 1, parent="root"), *members("g", 1))
+    (queued,) = api.engine.queue.pods()
+    assert queued.tree is not None
+    assert 'waiting for composite pod group "root" to appear' == queued.tree.missing
+
+
+def test_a_root_has_events() -> None:
+    """Those in it have none: what is said of one is said of all."""
+    api = cluster(
+        make_node("n1", cpu="1"),
+        make_composite("root", 1),
+        make_group("g", 2, parent="root"),
+        *members("g", 2, cpu="1"),
+    )
+    api.put(make_node("n2", cpu="1"))
+    api.wait(10)
+    assert 2 == len(api.bound)
+    told = [w for w in api.writes if isinstance(w, CreateEvent) and w.about[1] != "Pod"]
+    assert [
+        ("root", "Warning", "FailedScheduling", "Scheduling"),
+        ("root", "Normal", "Scheduled", "Binding"),
+    ] == [(w.name, w.type, w.reason, w.action) for w in told]
+    assert ("scheduling.k8s.io/v1alpha3", "CompositePodGroup") == told[0].about
+    assert "needs 2 pods" in told[0].note

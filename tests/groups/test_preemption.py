@@ -1,12 +1,13 @@
 """Trees of groups that preempt, and groups that are preempted."""
 
+import random
 from typing import Any
 
 import pytest
 
 from stower.assembly import build_engine
-from stower.framework.writes import DeletePod, PatchPodStatus
-from tests.builders import make_node
+from stower.framework.writes import CreateEvent, DeletePod, PatchPodStatus
+from tests.builders import make_node, make_pod
 from tests.device_builders import Agreeing
 from tests.group_builders import RACK, make_composite, make_group, members, racks
 
@@ -168,3 +169,109 @@ def test_a_tree_preempts_for_its_whole_minimum() -> None:
     leave(api)
     api.wait(10)
     assert {"g1-0", "g2-0"} == set(api.bound)
+
+
+def test_a_group_may_say_itself_that_nobody_leaves_for_it() -> None:
+    low = members("low", 1, cpu="1", node="n1")
+    group = make_group("g", 1, priority=10, preemptionPolicy="Never")
+    api = cluster(make_node("n1", cpu="1"), *low, group)
+    api.put(members("g", 1, cpu="1", **HIGH)[0])
+    assert set() == gone(api)
+    assert "not eligible due to preemptionPolicy=Never." in api.messages["g-0"]
+
+
+# Pods that preempt alone
+
+
+@pytest.mark.behaviour("S3.24", "S3.22")
+def test_for_a_pod_too_a_group_leaves_as_a_whole() -> None:
+    low = [members("low", 1, first=i, cpu="1", node=f"n{i}")[0] for i in range(3)]
+    group = make_group("low", 1, disruptionMode=ALL)
+    api = cluster(*(make_node(f"n{i}", cpu="1") for i in range(3)), group, *low)
+    api.put(make_pod("p", cpu="1", **HIGH))
+    assert {"low-0", "low-1", "low-2"} == gone(api)
+    leave(api)
+    api.wait(10)
+    assert ["p"] == [*api.bound]
+
+
+@pytest.mark.behaviour("S3.21")
+def test_groups_that_leave_say_so() -> None:
+    low = [members("low", 1, first=i, cpu="1", node=f"n{i}")[0] for i in range(2)]
+    api = cluster(
+        *(make_node(f"n{i}", cpu="1") for i in range(2)),
+        make_composite("top", 1, disruptionMode=ALL),
+        make_group("low", 1, parent="top", disruptionMode=ALL),
+        *low,
+    )
+    api.put(make_pod("p", cpu="1", **HIGH))
+    want = (
+        "DisruptionTarget", "True", "PreemptionByScheduler",
+        "default-scheduler: preempting to accommodate a higher priority pod",
+    )  # fmt: skip
+    for obj in (make_composite("top"), make_group("low")):
+        (told,) = [c for c in api.get(obj).status.conditions if c.type == want[0]]
+        assert want == (told.type, told.status, told.reason, told.message)
+    events = {w.name: w for w in api.writes if isinstance(w, CreateEvent) and w.about[1] != "Pod"}
+    assert {"top", "low"} == set(events)
+    assert ("Normal", "Preempted", "Preempting") == (
+        events["top"].type, events["top"].reason, events["top"].action
+    )  # fmt: skip
+
+
+def test_a_pod_spares_the_group_that_would_lose_more() -> None:
+    """One pod of the same priority leaves rather than a group of three."""
+    api = cluster(
+        *(make_node(f"n{i}", cpu="1") for i in range(4)),
+        make_group("low", 1, disruptionMode=ALL),
+        *(members("low", 1, first=i, cpu="1", node=f"n{i}")[0] for i in range(3)),
+        make_pod("single", cpu="1", node="n3"),
+    )
+    api.put(make_pod("p", cpu="1", **HIGH))
+    assert {"single"} == gone(api)
+
+
+def test_a_pod_does_not_break_a_group_of_its_own_priority() -> None:
+    """What counts is the priority of the group."""
+    api = cluster(
+        make_node("n0", cpu="1"),
+        make_group("low", 1, disruptionMode=ALL, priority=10),
+        *members("low", 1, cpu="1", node="n0"),
+    )
+    api.put(make_pod("p", cpu="1", **HIGH))
+    assert set() == gone(api)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_kept_from_pod_to_pod_is_what_is_found_anew(seed: int) -> None:
+    """Whole groups come, go and end while pods of one shape preempt one after another: the victims
+    are those that a scheduler which knows nothing yet would choose."""
+    chance = random.Random(seed)
+    nodes = [make_node(f"n{i}", cpu="4") for i in range(5)]
+    groups = [
+        make_group(f"g{i}", 1, disruptionMode=ALL if chance.random() < 0.7 else {"single": {}})
+        for i in range(3)
+    ]
+    pods = [
+        make_pod(
+            f"low-{i}",
+            cpu=str(chance.choice((1, 2))),
+            node=f"n{i % 5}",
+            priority=chance.choice((0, 1)),
+            **({"schedulingGroup": {"podGroupName": f"g{i % 3}"}} if chance.random() < 0.6 else {}),
+        )
+        for i in range(12)
+    ]
+    api = cluster(*nodes, *groups, *pods)
+    for turn in range(5):
+        before = gone(api)
+        objects = [*api.objects.values()]
+        preemptor = make_pod(f"p{turn}", cpu="3", **HIGH)
+        api.put(preemptor)
+        anew = cluster(*objects)
+        anew.put(preemptor)
+        assert gone(anew) == gone(api) - before
+        leave(api)
+        api.wait(10)
+        if chance.random() < 0.3 and turn < 3:
+            api.remove(api.get(groups[turn]))

@@ -29,6 +29,13 @@ def told(preemptor: Queued, node_name: str) -> str:
     return f"Preempted by {kind} {preemptor.told_as} on node {node_name}"
 
 
+def why_told(preemptor: Queued) -> str:
+    """What a victim's condition says."""
+    kind = "podgroup" if isinstance(preemptor, QueuedTree) else "pod"
+    name = preemptor.profile.scheduler_name
+    return f"{name}: preempting to accommodate a higher priority {kind}"
+
+
 class _Preemption:
     """One preemptor and those that leave for it."""
 
@@ -106,14 +113,8 @@ class Evictions:
             self._over(preemption.queued, preemption.failed)
 
     def _start(self, preemption: _Preemption, victim: PodEntry) -> None:
-        queued = preemption.queued
-        kind = "podgroup" if isinstance(queued, QueuedTree) else "pod"
-        condition = PodCondition(
-            DISRUPTION_TARGET,
-            "True",
-            BY_SCHEDULER,
-            f"{queued.profile.scheduler_name}: preempting to accommodate a higher priority {kind}",
-        )
+        message = why_told(preemption.queued)
+        condition = PodCondition(DISRUPTION_TARGET, "True", BY_SCHEDULER, message)
         if victim.pod.condition(DISRUPTION_TARGET) == condition:
             self._delete(preemption, victim)
             return

@@ -7,7 +7,8 @@ import msgspec
 
 from stower.engine.cycle import Cycle
 from stower.engine.decisions import Outcome
-from stower.engine.evictions import Evictions, told
+from stower.engine.evictions import Evictions, told, why_told
+from stower.engine.group_telling import GroupTelling
 from stower.engine.pre_binding import PreBinding
 from stower.engine.queue import Queue
 from stower.engine.queued import Queued, QueuedPod
@@ -21,6 +22,7 @@ from stower.framework.reasons import Diagnosis, Rejection
 from stower.framework.reserve import Reservation
 from stower.framework.settle import Wait
 from stower.framework.writes import Write
+from stower.groups.units import leaving
 from stower.model.kinds import Pod
 from stower.state.cluster import ClusterState, PodEntry
 
@@ -60,6 +62,7 @@ class Outcomes:
         pre_binding: PreBinding,
         together: Together,
         evictions: Evictions,
+        tell_groups: GroupTelling,
         wakes: Wakes,
         send: Callable[[Write], None],
         next_id: Callable[[], int],
@@ -73,6 +76,7 @@ class Outcomes:
         self._pre_binding = pre_binding
         self._together = together
         self._evictions = evictions
+        self._tell_groups = tell_groups
         self._wakes = wakes
         self._send = send
         self._next_id = next_id
@@ -198,6 +202,8 @@ class Outcomes:
 
     def evict(self, queued: Queued, where: str, victims: Sequence[PodEntry]) -> None:
         """These leave for a pod or a tree."""
+        for which in leaving(self.state.groups, victims):
+            self._tell_groups.disrupted(which, why_told(queued))
         bound = [victim for victim in victims if victim.uid not in self._pre_binding]
         for victim in victims:
             if victim.uid in self._pre_binding:

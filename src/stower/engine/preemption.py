@@ -2,7 +2,8 @@
 
 Rules as in kube-scheduler's SelectVictimsOnNode: all pods of lower priority leave; if the pod fits
 then, they come back one after another as long as it still does, those whose eviction a disruption
-budget forbids first, the more important before the less. Who may not come back is a victim.
+budget forbids first, the more important before the less. Who may not come back is a victim, and
+with it the rest of a group that is disrupted as a whole, wherever that is (KEP-5710).
 
 One row at a time the filters' dry runs say so exactly (`_OneRow`). Where all that pods on a row can
 matter to the pod by is amounts (`Room`), all rows are worked out at once, and what was found is
@@ -28,9 +29,11 @@ from stower.framework.dry_run import DryRun, Room
 from stower.framework.post_filter import Candidates, best
 from stower.framework.profile import Profile
 from stower.framework.reasons import Refused, Rejection, count_reasons
+from stower.groups.units import Unit, unit_of, whole_rows
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints, distinct
 from stower.state.cluster import ClusterState, PodEntry
+from stower.state.groups import GroupKey
 from stower.state.pod_table import NOT_STARTED, importance
 from stower.state.shapes import Shape
 from stower.state.ties import pick, pod_hash
@@ -45,7 +48,7 @@ class _Kept:
 
     __slots__ = (
         "budgets", "changed", "columns", "front", "layout", "node_cursor", "pod_cursor",
-        "use_cursor",
+        "use_cursor", "whole",
     )  # fmt: skip
 
     def __init__(self, state: ClusterState) -> None:
@@ -57,6 +60,7 @@ class _Kept:
         self.node_cursor = state.node_log.position
         self.pod_cursor = state.table.log.position
         self.budgets = state.budgets.generation
+        self.whole = state.groups.whole_generation
 
 
 class Preemption:
@@ -89,6 +93,7 @@ class Preemption:
         if kept is not None and (
             kept.layout != state.layout
             or kept.budgets != state.budgets.generation
+            or kept.whole != state.groups.whole_generation
             or kept.node_cursor != state.node_log.position
             or use.overrun(kept.use_cursor)
             or pods.overrun(kept.pod_cursor)
@@ -110,6 +115,11 @@ class Preemption:
                 search.fill(kept.columns, rooms, np.array(rows, np.intp))
                 kept.changed = None
             kept.use_cursor, kept.pod_cursor = use.position, pods.position
+        # Who leaves with pods elsewhere depends on those too.
+        for row in search.whole_rows:
+            kept.columns.set(row, search.by_amounts(row, rooms))
+        if kept.changed is not None:
+            kept.changed += search.whole_rows
         kept_all[key] = kept
         return kept
 
@@ -157,6 +167,11 @@ class Search:
         if possible.any():
             self._prepare()
         return possible
+
+    @cached_property
+    def whole_rows(self) -> list[int]:
+        """Rows with pods of groups that leave as a whole."""
+        return whole_rows(self.state.groups)
 
     def _prepare(self) -> None:
         """Which filters look at the pods of a row, and what the others say."""
@@ -263,7 +278,7 @@ class Search:
     def by_amounts(self, row: int, rooms: tuple[Room, ...]) -> Found:
         """Victims of one row, nothing but amounts being in the way; none where it cannot be."""
         state, priority = self.state, self.pod.priority
-        if self.promised(row):
+        if row in self.whole_rows or self.promised(row):
             return self.on_row(row)
         lower = [e for e in state.on_row[row].values() if e.pod.priority < priority]
         if not lower or not rooms or state.nodes[row] is None:
@@ -303,11 +318,33 @@ class Search:
             kept_away.sort(key=importance)
         return Found(tuple(kept_away), violations)
 
+    def _units(self, lower: list[PodEntry]) -> list[Unit]:
+        """Who of these leaves with whom; nobody with whom somebody of this priority would."""
+        found: dict[GroupKey | str, Unit] = {}
+        for entry in lower:
+            unit = unit_of(self.state.groups, entry)
+            found.setdefault(unit.group or entry.uid, unit)
+        return [unit for unit in found.values() if unit.priority < self.pod.priority]
+
+    def _reprieve_units(self, units: list[Unit], comes_back: Callable[[Unit], bool]) -> Found:
+        """As _reprieve, of groups that leave as a whole, wherever their pods are."""
+        units.sort(key=lambda unit: unit.importance)
+        violating, _ = self.state.budgets.split(e for unit in units for e in unit.pods)
+        forbidden = {entry.uid for entry in violating}
+        units.sort(key=lambda unit: not any(entry.uid in forbidden for entry in unit.pods))
+        kept_away = [e for unit in units if not comes_back(unit) for e in unit.pods]
+        kept_away.sort(key=importance)
+        return Found(tuple(kept_away), sum(entry.uid in forbidden for entry in kept_away))
+
     def _on_row(self, row: int) -> Found:
         state, pod = self.state, self.pod
         if state.nodes[row] is None:
             return Found(refusal=NOT_HELPFUL)
         lower = [e for e in state.on_row[row].values() if e.pod.priority < pod.priority]
+        whole = row in self.whole_rows
+        units = self._units(lower) if whole else []
+        if whole:
+            lower = [e for unit in units for e in unit.pods if e.row == row]
         if not lower:
             return Found(refusal=NO_VICTIMS)
         one = _OneRow(self, row)
@@ -318,14 +355,21 @@ class Search:
             i, code = refused
             return Found(refusal=self.profile.filters[i].rejection(self.shape, code))
 
-        def comes_back(entry: PodEntry) -> bool:
-            one.add(entry)
+        def comes_back(*entries: PodEntry) -> bool:
+            for entry in entries:
+                one.add(entry)
             if one.refused_by() is None:
                 return True
-            one.remove(entry)
+            for entry in entries:
+                one.remove(entry)
             return False
 
-        found = self._reprieve(lower, comes_back)
+        if whole:
+            found = self._reprieve_units(
+                units, lambda unit: comes_back(*(e for e in unit.pods if e.row == row))
+            )
+        else:
+            found = self._reprieve(lower, comes_back)
         # With nobody to evict, something else than pods keeps it off.
         return found if found.victims else Found(refusal=NO_VICTIMS)
 
@@ -374,6 +418,8 @@ class Search:
             row = state.row_by_name.get(name, -1)
             if row >= 0 and wanted[row]:
                 alone[row] = True
+        for row in self.whole_rows:
+            alone[row] = wanted[row]
         slots = table.ordered()
         slots = slots[
             (table.priorities[slots] < self.pod.priority) & (wanted & ~alone)[table.rows[slots]]

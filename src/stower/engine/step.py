@@ -84,7 +84,7 @@ class Engine:
         self._writes: list[Write] = []
         state, queue, send = self.state, self.queue, self._send
         self._tell = Telling(state, self.limits, send, self._id)
-        self._tell_groups = GroupTelling(state, send, self._id)
+        self._tell_groups = GroupTelling(state, send, self._id, self._tell.about_group)
         self._evictions = Evictions(send, self._id, self._preempted, self._preempted_all)
         self._pre_binding = PreBinding(state, self._id, send, self._ready, self._give_up)
         self.together = Together(self._bind_now)
@@ -96,7 +96,7 @@ class Engine:
         self._trees = Trees(state, queue, groups)
         self._outcomes = Outcomes(
             state, queue, self._trees, self.cycle, self._tell, self._settling, self._pre_binding,
-            self.together, self._evictions, self, send, self._id,
+            self.together, self._evictions, self._tell_groups, self, send, self._id,
         )  # fmt: skip
         self.tree_outcomes = TreeOutcomes(
             state, queue, self._trees, self.cycle, self._outcomes, self._tell, self._tell_groups,

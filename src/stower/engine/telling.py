@@ -5,16 +5,20 @@ from collections.abc import Callable
 from typing import Final
 
 from stower.engine.decisions import Decision, Outcome
+from stower.engine.evictions import BY_SCHEDULER
+from stower.engine.group_telling import Word
 from stower.engine.limits import Limits
 from stower.engine.queued import QueuedPod
 from stower.framework.post_filter import Remedy
 from stower.framework.reasons import Diagnosis
 from stower.framework.writes import CreateEvent, PatchPodStatus, Write
-from stower.model.kinds import Pod
+from stower.model.kinds import KIND_BY_VIEW, GroupObject, Pod
 from stower.model.kinds.pod import PodCondition
+from stower.model.meta import ObjectMeta
 from stower.state.cluster import ClusterState, PodEntry
 
 POD_SCHEDULED: Final = "PodScheduled"
+POD: Final = ("v1", "Pod")
 
 
 class Telling:
@@ -99,13 +103,36 @@ class Telling:
 
     def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
         """An Event about a pod."""
+        self._event(pod.metadata, POD, type, reason, action, note)
+
+    def about_group(self, group: GroupObject, word: Word) -> None:
+        """An Event about a group, of what its condition says."""
+        kind = KIND_BY_VIEW[type(group)]
+        reason, action, note = "FailedScheduling", "Scheduling", word.message
+        if word.reason == BY_SCHEDULER:
+            reason, action = "Preempted", "Preempting"
+        elif word.status == "True":
+            reason, action, note = "Scheduled", "Binding", "its minimum has been placed as a whole"
+        is_good = reason != "FailedScheduling"
+        about = (kind.api_version, kind.name)
+        self._event(group.metadata, about, "Normal" if is_good else "Warning", reason, action, note)
+
+    def _event(
+        self,
+        meta: ObjectMeta,
+        about: tuple[str, str],
+        type: str,
+        reason: str,
+        action: str,
+        note: str,
+    ) -> None:
         limit = self._limits.event_note_bytes_max
         if len(note.encode()) > limit:
             note = note.encode()[: limit - 4].decode(errors="ignore") + " ..."
-        meta, id = pod.metadata, self._next_id()
+        id, now_ns = self._next_id(), self.now_ns
         self._write(
             CreateEvent(
-                id, meta.namespace, meta.name, meta.uid, type, reason, action, note, self.now_ns
+                id, meta.namespace, meta.name, meta.uid, type, reason, action, note, now_ns, about
             )
         )
 

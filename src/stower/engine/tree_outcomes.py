@@ -198,7 +198,8 @@ class TreeOutcomes:
         pending = pending_of(tree, queued.open())
         if self._feasibility(tree, pending) is Feasibility.UNRESOLVABLE:
             return None
-        if queued.pod.spec.preemption_policy == NEVER:
+        own = tree.groups[0].obj.spec.preemption_policy
+        if (own or queued.pod.spec.preemption_policy) == NEVER:
             return Harm([], [], "not eligible due to preemptionPolicy=Never.")
         if self._awaits_victims(queued):
             return Harm([], [], ONGOING)

@@ -13,7 +13,7 @@ from stower.framework.profile import Profile
 from stower.groups.tree import Tree, tree_of, unready
 from stower.model.kinds import GroupObject, Pod
 from stower.state.cluster import ClusterState
-from stower.state.groups import GroupKey, group_key, parent_of
+from stower.state.groups import GroupKey, group_key
 
 
 class Trees:
@@ -64,7 +64,7 @@ class Trees:
         groups = self._state.groups
         # Where its pods wait now, have waited while it was not known, or did while it was.
         roots = [groups.root(which), which]
-        if parent := parent_of(obj):
+        if parent := groups.parent_of(obj):
             roots.append(groups.root(GroupKey(True, parent)))
         for root in dict.fromkeys(roots):
             tree = self._by_root.get(root)

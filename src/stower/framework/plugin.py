@@ -40,19 +40,21 @@ MAX_NODE_SCORE: Final = 100
 class Features(msgspec.Struct, frozen=True):
     """Feature gates that are asked about, with Kubernetes 1.36's defaults. `drivers`: whether there
     are any to negotiate with, which is not so in a simulation; `groups`: whether pods of a group
-    are placed together, which is off in 1.36."""
+    are placed together, which is off in 1.36; `composite_groups`: whether groups are in groups."""
 
     taint_toleration_comparison_operators: bool = False
     dynamic_resource_allocation: bool = True
     devices: DeviceGates = DeviceGates()
     drivers: bool = True
     groups: bool = True
+    composite_groups: bool = True
 
 
 # Gates by name: the field of Features or of its device gates, and whether the gate is an alpha one.
 _GATES: Final = {
     "TaintTolerationComparisonOperators": ("taint_toleration_comparison_operators", True),
     "GenericWorkload": ("groups", False),
+    "CompositePodGroup": ("composite_groups", False),
     "DynamicResourceAllocation": ("dynamic_resource_allocation", False),
     "DRAAdminAccess": ("devices.admin_access", False),
     "DRAPrioritizedList": ("devices.prioritized_list", False),

@@ -41,6 +41,49 @@ def group_of(groups: Groups, entry: PodEntry) -> GroupKey | None:
     return whole
 
 
+def below(groups: Groups, which: GroupKey) -> list[GroupKey]:
+    """The group and all groups in it."""
+    found = [which]
+    for group in found:
+        if group.is_composite:
+            found += [g for g in groups.children.get(group.key, ()) if g not in found]
+    return found
+
+
+def members_of(groups: Groups, which: GroupKey) -> list[PodEntry]:
+    """All pods of a group and of those in it, placed or not."""
+    return [
+        entry
+        for group in below(groups, which)
+        if not group.is_composite
+        for entry in groups.members.get(group.key, {}).values()
+    ]
+
+
+def unit_of(groups: Groups, entry: PodEntry) -> Unit:
+    """The unit of a placed pod, with all pods of it that are placed."""
+    which = group_of(groups, entry)
+    if which is None:
+        return Unit(None, priority_of(groups, entry), (entry,))
+    pods = tuple(other for other in members_of(groups, which) if other.row >= 0)
+    return Unit(which, max(priority_of(groups, other) for other in pods), pods)
+
+
+def leaving(groups: Groups, victims: Iterable[PodEntry]) -> list[GroupKey]:
+    """The groups that leave as a whole, and all in them, where these pods do."""
+    wholes = dict.fromkeys(which for e in victims if (which := group_of(groups, e)) is not None)
+    return [which for whole in wholes for which in below(groups, whole)]
+
+
+def whole_rows(groups: Groups) -> list[int]:
+    """Rows with pods that leave with others or not at all, in their order."""
+    if not groups.whole:
+        return []
+    return sorted(
+        {e.row for which in groups.whole for e in members_of(groups, which) if e.row >= 0}
+    )
+
+
 def priority_of(groups: Groups, entry: PodEntry) -> int:
     """By which a pod is compared as a victim: its group's, where that has one."""
     if entry.pod.group_name:

@@ -19,7 +19,7 @@ from stower.framework.writes import (
     PatchPodStatus,
 )
 from stower.live.client import JSON, collection_path
-from stower.model.kinds import KIND_BY_VIEW, Pod, PodGroup
+from stower.model.kinds import KIND_BY_NAME, KIND_BY_VIEW, Pod, PodGroup
 from stower.model.times import micro_time_text, time_text
 
 MERGE: Final = "application/merge-patch+json"
@@ -65,7 +65,7 @@ def request_of(
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         return "DELETE", path, encode(_DELETE | {"preconditions": {"uid": write.uid}}), JSON
     path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
-    return "POST", path, encode(_event(write, instance)), JSON
+    return "POST", path, encode(_event(write, instance, versions)), JSON
 
 
 def as_served(write: PatchObject, version: str) -> PatchObject:
@@ -123,7 +123,9 @@ def _version(write: Bind | PatchPodStatus) -> dict[str, str]:
     return {"resourceVersion": write.resource_version} if write.resource_version else {}
 
 
-def _event(write: CreateEvent, instance: str) -> dict[str, Any]:
+def _event(write: CreateEvent, instance: str, versions: Mapping[type, str]) -> dict[str, Any]:
+    kind = KIND_BY_NAME.get(write.about)
+    version = versions.get(kind.view, write.about[0]) if kind is not None else write.about[0]
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -137,7 +139,7 @@ def _event(write: CreateEvent, instance: str) -> dict[str, Any]:
         "action": write.action,
         "reason": write.reason,
         "regarding": {
-            "apiVersion": write.about[0],
+            "apiVersion": version,
             "kind": write.about[1],
             "namespace": write.namespace,
             "name": write.name,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stower.model.kinds import GroupObject, PodGroup
 from stower.model.kinds.composite_pod_group import CompositePodGroup
-from stower.model.kinds.pod_group import PARENT_GROUP
+from stower.model.kinds.pod_group import PARENT_GROUP, is_whole
 from stower.state.journal import Journal
 
 if TYPE_CHECKING:
@@ -36,6 +36,12 @@ class Groups:
         # Groups by the key of the parent that they name.
         self.children: dict[str, dict[GroupKey, None]] = {}
         self.generation = 0
+        # Groups that are disrupted as a whole; `whole_generation` grows when there are others.
+        self.whole: dict[GroupKey, None] = {}
+        self.whole_generation = 0
+        # Whether groups can be in groups; where not, parents and groups of groups are nobody's
+        # concern (feature gate CompositePodGroup).
+        self.has_parents = True
 
     def get(self, which: GroupKey) -> GroupObject | None:
         """The group's object, None where it is not known."""
@@ -46,11 +52,12 @@ class Groups:
         self._log_undo(obj)
         self.generation += 1
         which = group_key(obj)
-        old, new = parent_of(self.get(which)), parent_of(obj)
+        old, new = self.parent_of(self.get(which)), self.parent_of(obj)
         if isinstance(obj, PodGroup):
             self.pod_groups[which.key] = obj
         else:
             self.composites[which.key] = obj
+        self._set_whole(which, is_whole(obj.spec.disruption_mode))
         if old != new:
             self._unlink(which, old)
             if new:
@@ -61,11 +68,20 @@ class Groups:
         self._log_undo(obj)
         self.generation += 1
         which = group_key(obj)
-        self._unlink(which, parent_of(self.get(which)))
+        self._unlink(which, self.parent_of(self.get(which)))
+        self._set_whole(which, False)
         if which.is_composite:
             self.composites.pop(which.key, None)
         else:
             self.pod_groups.pop(which.key, None)
+
+    def _set_whole(self, which: GroupKey, whole: bool) -> None:
+        if whole and which not in self.whole:
+            self.whole[which] = None
+            self.whole_generation += 1
+        elif not whole and which in self.whole:
+            del self.whole[which]
+            self.whole_generation += 1
 
     def _unlink(self, which: GroupKey, parent: str) -> None:
         siblings = self.children.get(parent, {})
@@ -102,11 +118,21 @@ class Groups:
 
     # The tree
 
+    def parent_of(self, obj: GroupObject | None) -> str:
+        """The key of the parent that a group names, "" for none; where its version has no field for
+        that (v1alpha2), by a label."""
+        if obj is None or not self.has_parents:
+            return ""
+        name = obj.spec.parent_composite_pod_group_name
+        if not name and obj.metadata.labels:
+            name = obj.metadata.labels.get(PARENT_GROUP, "")
+        return f"{obj.metadata.namespace}/{name}" if name else ""
+
     def lineage(self, which: GroupKey) -> list[GroupKey]:
         """The group and those around it, itself first, as far as they are known; the last may not
         be. In a cycle, each once."""
         found = [which]
-        while (parent := parent_of(self.get(found[-1]))) and len(found) < CLIMB_MAX:
+        while (parent := self.parent_of(self.get(found[-1]))) and len(found) < CLIMB_MAX:
             around = GroupKey(True, parent)
             if around in found:
                 break
@@ -118,7 +144,7 @@ class Groups:
         for all."""
         lineage = self.lineage(which)
         top = lineage[-1]
-        parent = parent_of(self.get(top))
+        parent = self.parent_of(self.get(top))
         if not parent:
             return top
         around = GroupKey(True, parent)
@@ -128,15 +154,6 @@ class Groups:
 def group_key(obj: GroupObject) -> GroupKey:
     """Which group an object is."""
     return GroupKey(isinstance(obj, CompositePodGroup), obj.metadata.key)
-
-
-def parent_of(obj: GroupObject | None) -> str:
-    """The key of the parent that a group names, "" for none; where its version has no field for
-    that (v1alpha2), by a label."""
-    name = obj.spec.parent_composite_pod_group_name if obj is not None else ""
-    if obj is not None and not name and obj.metadata.labels:
-        name = obj.metadata.labels.get(PARENT_GROUP, "")
-    return f"{obj.metadata.namespace}/{name}" if obj is not None and name else ""
 
 
 def member_of(entry: "PodEntry") -> str:
