@@ -12,6 +12,7 @@ import numpy as np
 
 from stower.assembly import build_engine
 from stower.bench.devices import devices, partitions
+from stower.bench.groups import small_gangs, trees
 from stower.bench.negotiation import negotiation
 from stower.bench.objects import node_bytes, pod_bytes, scheduler_name
 from stower.bench.perf import claims, perf
@@ -306,4 +307,6 @@ DRIVE: dict[str, Callable[[BenchWorkload], Times]] = {
     "devices": devices,
     "negotiation": negotiation,
     "partitions": partitions,
+    "small_gangs": small_gangs,
+    "trees": trees,
 }

@@ -13,6 +13,7 @@ from stower.model.errors import InvalidObject
 DRIVERS: Final = (
     "arrive", "bytes", "restart", "hold", "wake", "churn", "preempt", "preempt-one", "relabel",
     "waiting", "perf", "claims", "devices", "partitions", "negotiation",
+    "trees", "small_gangs",
 )  # fmt: skip
 
 
@@ -39,7 +40,7 @@ class BenchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     own group; service: one selects them all, and spreads them by the defaults; existing_milli,
     arriving_milli: cpu that the pods ask for, where it is not 100 and more; priority: of the
     arriving pods; existing_waiting: pods that fit nowhere; profiles: how many the pods are dealt
-    out to; steps, zones: of the driver perf.
+    out to; steps, zones: of the driver perf; shape: of the driver trees.
     """
 
     name: str
@@ -68,6 +69,7 @@ class BenchWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: tuple[Step, ...] = ()
     zones: tuple[str, ...] = ()
     existing_waiting: int = 0
+    shape: str = ""
 
 
 def workloads() -> dict[str, BenchWorkload]:
