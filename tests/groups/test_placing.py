@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import pytest
 
 from stower.assembly import build_engine
+from stower.engine import tree_cycle
 from stower.engine.queued import Place
 from stower.framework.events import Listed, Tick
 from stower.framework.plugin import Plugin, Scope
@@ -461,3 +462,43 @@ def test_a_plugin_that_fails_halfway_leaves_nothing_half_done() -> None:
     assert "out of luck" in api.messages["g-1"]
     api.wait(30)
     assert 2 == len(api.bound)
+
+
+def test_what_was_given_up_is_tried_harder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No two pods at one switch: how many switches a rack has is no amount, and is found out by
+    trying. The first attempts end before it is."""
+    monkeypatch.setattr(tree_cycle, "ROUNDS_MAX", 2)
+    apart = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "switch", "labelSelector": {"matchLabels": {"app": "g"}}}
+            ]
+        }
+    }
+    nodes = [
+        make_node(f"{rack}{i}", cpu=cpu, labels={RACK: rack, "switch": f"{rack}-{switch}"})
+        for rack, cpu, switches in (("a", "1", "11112222"), ("b", "8", "123"))
+        for i, switch in enumerate(switches)
+    ]
+    pods = members("g", 3, cpu="1", labels={"app": "g"}, affinity=apart)
+    api = cluster(*nodes, make_group("g", 3, key=RACK), *pods)
+    assert {} == api.bound
+    assert "gave up" in api.messages["g-0"]
+    for _ in range(4):
+        api.wait(30)
+    assert {"b0", "b1", "b2"} == set(api.bound.values())
+
+
+def test_a_tree_is_not_tried_again_for_what_it_was_told() -> None:
+    """Its pods' conditions and its groups' come back as changes, which change nothing."""
+    api = cluster(
+        make_node("n1", cpu="3"),
+        make_composite("root", 1),
+        make_group("g", 4, parent="root"),
+        *members("g", 4, cpu="1"),
+    )
+    (attempts,) = {queued.tree.attempts for queued in api.engine.queue.pods() if queued.tree}
+    assert 1 == attempts
+    api.put(make_node("n2", cpu="1"))
+    api.wait(10)
+    assert 4 == len(api.bound)

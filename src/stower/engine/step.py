@@ -394,7 +394,7 @@ class Engine:
                 queued.condition = None  # from here on, the object says what was told
             happened = Happened(own_change(old, pod), old_pod=old, pod=pod)
             self.queue.update(queued.tree or queued, happened, self.now_ns)
-            self._trees.pod_changed(pod)
+            self._trees.pod_changed(queued)
         if was and promised != was:
             self.freed(old, priority_max=old.priority)
 
@@ -425,7 +425,7 @@ class Engine:
         """A pod is gone: those of its group that were to be bound with it are not."""
         if not self._trees.takes(entry.pod):
             return
-        self._trees.pod_changed(entry.pod)
+        self._trees.pod_left(entry.pod)
         for other in self.together.dissolve(entry.uid):
             self._let_go(other, f"pod {entry.pod.key} of its group is gone")
 

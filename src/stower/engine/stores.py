@@ -15,6 +15,7 @@ from stower.model.kinds import (
     NEGOTIATING,
     STORAGE,
     ApiObject,
+    GroupObject,
     PodScheduling,
     ResourceClaim,
 )
@@ -41,6 +42,14 @@ def _gives_back(old: Any, new: Any) -> bool:
         return old is not None
     had, has = old.status.allocation, new.status.allocation if new is not None else None
     return had is not None and has is None
+
+
+def _says_other(old: GroupObject, new: GroupObject) -> bool:
+    """Whether more than a group's status has changed: what it says of itself."""
+    was, now = old.metadata, new.metadata
+    return old.spec != new.spec or (was.labels, was.annotations, was.uid) != (
+        now.labels, now.annotations, now.uid,
+    )  # fmt: skip
 
 
 class StoreEvents:
@@ -75,7 +84,8 @@ class StoreEvents:
         self._pre_binding.look(obj)
         self._settling.seen(obj, gone)
         if isinstance(obj, GROUPS):
-            self._trees.group_changed(obj)
+            if gone or old is None or _says_other(old, obj):
+                self._trees.group_changed(obj)
             self._telling.seen(obj, gone)
         added, updated, deleted = STORE_CHANGES[type(obj)]
         change = deleted if gone else added if old is None else updated

@@ -27,6 +27,8 @@ from stower.state.cluster import ClusterState, PodEntry
 
 # After so many refusals of what was found, the attempt is given up.
 ROUNDS_MAX: Final = 20
+# How much more is done, at most, for a tree whose last attempts were given up.
+EFFORT_MAX: Final = 4
 
 NO_MORE: Final = "the group has its minimum; there is no room for this pod"
 
@@ -50,20 +52,24 @@ class TreeCycle:
         self._state = state
         self._cycle = cycle
 
-    def attempt(self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]]) -> Found:
-        """pending: by group, its pods that have no node, in their order."""
+    def attempt(
+        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], given_up: int = 0
+    ) -> Found:
+        """pending: by group, its pods that have no node, in their order; given_up: how many
+        attempts before this one were, without an answer: each has twice as much done."""
+        effort = min(1 << given_up, EFFORT_MAX)
         top = tree.groups[0]
         if len(tree.groups) == 1 and not (top.topology or top.preferred):
             plan = self._alone(profile, pending[0])
             if plan is not None:
                 return Found(plan)
         try:
-            attempt = _Attempt(self._state, self._cycle, profile, tree, pending)
+            attempt = _Attempt(self._state, self._cycle, profile, tree, pending, effort)
             if any(group.preferred for group in tree.groups):
                 found = attempt.run(prefers=True)
                 if found.plan:
                     return found
-                attempt = _Attempt(self._state, self._cycle, profile, tree, pending)
+                attempt = _Attempt(self._state, self._cycle, profile, tree, pending, effort)
             return attempt.run()
         except Straddling as error:
             message = f"cannot determine domain for already scheduled pods: {error}"
@@ -92,7 +98,9 @@ class _Attempt:
         profile: Profile,
         tree: Tree,
         pending: list[list[QueuedPod]],
+        effort: int,
     ) -> None:
+        self._effort = effort
         self._state = state
         self._cycle = cycle
         self._profile = profile
@@ -112,9 +120,9 @@ class _Attempt:
         members = [[q.entry for q in pods] for pods in self._pending]
         built = builder.build(members, self._priority())
         answer: Answer = Exhausted("plugins")
-        for round in range(ROUNDS_MAX):
+        for _ in range(ROUNDS_MAX * self._effort):
             problem = self._with_caps(built.problem)
-            answer = place(problem)
+            answer = place(problem, effort=self._effort)
             if not isinstance(answer, Placed):
                 break
             plan = self._tried(built, answer)
@@ -122,9 +130,11 @@ class _Attempt:
                 if plan or not any(self._pending):
                     return Found(plan)
                 return Found([], NO_MORE)
-            if not self._learn(built, problem, round):
+            if not self._learn(built, problem):
                 answer = Exhausted("plugins")
                 break
+        else:
+            answer = Exhausted("plugins")
         if self._is_cut and isinstance(answer, Impossible):
             answer = Exhausted("plugins")
         message = told(self._with_caps(built.problem), answer, self._tree)
@@ -238,7 +248,7 @@ class _Attempt:
         had = sum(1 for q, r in plan if r == row and kinds[q.uid] == kind)
         self._refused = (kind, int(np.searchsorted(built.rows, row)), had)
 
-    def _learn(self, built: Built, problem: Problem, round: int) -> bool:
+    def _learn(self, built: Built, problem: Problem) -> bool:
         """How many pods of the kind that was refused each node can have; where that was known, no
         more than it had, which may have been others' doing. False where nothing was refused."""
         kind, node, had = self._refused

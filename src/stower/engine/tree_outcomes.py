@@ -98,10 +98,12 @@ class TreeOutcomes:
         for member in members:
             member.attempts += 1
         try:
-            found = self._search.attempt(queued.profile, tree, pending_of(tree, members))
+            pending = pending_of(tree, members)
+            found = self._search.attempt(queued.profile, tree, pending, queued.given_up)
         except PluginError as error:  # a plugin of others: this tree fails, the loop goes on
             self._fail(queued, str(error))
             return
+        queued.given_up = queued.given_up + 1 if found.exhausted else 0
         if found.plan:
             self._assume(queued, tree, found.plan)
             self._tell_groups(tree, UNSCHEDULABLE, NO_MORE)

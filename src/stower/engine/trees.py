@@ -76,16 +76,16 @@ class Trees:
                     self._queue.release(member)
                     self.add(member, member.profile, tree.added_ns)
 
-    def pod_changed(self, pod: Pod) -> None:
-        """A pod of some group has come, changed or gone."""
+    def pod_changed(self, queued: QueuedPod) -> None:
+        """A pod that waits has changed: what it is held back by may have."""
+        if queued.tree is not None:
+            self._look_at_gate(queued, queued.tree)
+
+    def pod_left(self, pod: Pod) -> None:
+        """A pod of some group is gone."""
         root = self._root(pod)
-        tree = self._by_root.get(root)
-        if tree is None:
-            return
-        self._changed[root] = None
-        member = tree.members.get(pod.metadata.uid)
-        if member is not None:
-            self._look_at_gate(member, tree)
+        if root in self._by_root:
+            self._changed[root] = None
 
     def settle(self, now_ns: int) -> None:
         """Let trees in whose pods and groups are complete now, and hold back those that are not."""

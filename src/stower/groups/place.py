@@ -21,6 +21,8 @@ from stower.groups.search import ENOUGH, Search
 VARIABLES_MAX: Final = 20_000
 # The solver's calls back times the variables of its model; some 25 µs each, 5 s in all.
 WORK_MAX: Final = 200_000
+# The solver cannot be interrupted: nobody else is served while it works.
+SOLVER_EFFORT_MAX: Final = 2
 # For one subtree, in calls back.
 REPAIR_STEPS: Final = 40
 GAP: Final = 0.01
@@ -50,14 +52,16 @@ class Exhausted(msgspec.Struct, frozen=True):
 Answer = Placed | Impossible | Exhausted
 
 
-def place(problem: Problem, work: int = WORK_MAX) -> Answer:
-    """The answer for a tree. work: of the solver, 0 to do without it."""
+def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
+    """The answer for a tree. work: of the solver, 0 to do without it; effort: so many times as much
+    as usual, where that was not enough."""
+    work *= min(effort, SOLVER_EFFORT_MAX)
     bounds = bounds_of(problem)
     if bounds.lacking >= 0:
         return Impossible(bounds.lacking, "counting")
-    best, stage = Search(problem, bounds).run(), "search"
+    best, stage = Search(problem, bounds, effort).run(), "search"
     if best is None and work:
-        best, stage = Repairing(problem, bounds).repaired(REPAIR_STEPS), "repair"
+        best, stage = Repairing(problem, bounds, effort).repaired(REPAIR_STEPS), "repair"
     if best is None:
         return _decided(problem, bounds, work)
     if best.count >= ENOUGH * bounds.pods_max or not work:

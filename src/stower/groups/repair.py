@@ -98,7 +98,7 @@ class Repairing(Search):
         if super().place_in(g, domain):
             return True
         group = self.problem.groups[g]
-        if not group.children or group.parent < 0 or self.calls >= CALLS_MAX:
+        if not group.children or group.parent < 0 or self.calls >= CALLS_MAX * self.effort:
             return False
         if group.scope == self.problem.groups[group.parent].scope:
             return False

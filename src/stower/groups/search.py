@@ -127,9 +127,11 @@ class Board:
 class Search:
     """All rounds over one problem."""
 
-    def __init__(self, problem: Problem, bounds: Bounds) -> None:
+    def __init__(self, problem: Problem, bounds: Bounds, effort: int = 1) -> None:
+        """effort: so many times as long as usual, and as wide."""
         self.problem = problem
         self.bounds = bounds
+        self.effort = effort
         self.board = Board(problem, problem.free)
         self.weights = [0] * len(problem.groups)
         self.policy = POLICIES[0]
@@ -143,11 +145,12 @@ class Search:
         """The best placement of all rounds, None where none succeeded."""
         best: Placement | None = None
         enough = ENOUGH * self.bounds.pods_max
-        for i in range(rounds):
-            if self.board.packings > PACKINGS_MAX:
+        for i in range(rounds * self.effort):
+            if self.board.packings > PACKINGS_MAX * self.effort:
                 break
             self.policy = POLICIES[i % len(POLICIES)]
-            self.domains_tried = DOMAINS_TRIED if i < len(POLICIES) else DOMAINS_TRIED_LATER
+            some = DOMAINS_TRIED if i < len(POLICIES) else DOMAINS_TRIED_LATER
+            self.domains_tried = some * self.effort
             found = self._round()
             if found is not None and (best is None or found.count > best.count):
                 best = found
@@ -188,7 +191,7 @@ class Search:
 
     def place_in(self, g: int, domain: int) -> bool:
         """The same in one domain of its own scope. Where it fails, nothing is placed."""
-        if self.board.packings > PACKINGS_MAX:
+        if self.board.packings > PACKINGS_MAX * self.effort:
             return False
         mark = len(self.board.log)
         self.domain_of[g] = domain
