@@ -223,7 +223,8 @@ def test_pods_in_two_domains_leave_no_choice() -> None:
     assert {} == api.bound
     assert (
         "cannot determine domain for already scheduled pods: "
-        "more than 1 domain found for pod group: a1, b1" == api.messages["g-2"]
+        "more than 1 domain found for pod group: a1, b1 (half bound: 2 of its pods are on nodes)"
+        == api.messages["g-2"]
     )
 
 

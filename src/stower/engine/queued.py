@@ -167,7 +167,9 @@ class QueuedPod(Queued):
 class QueuedTree(Queued):
     """All pods of a tree of groups that have no node yet, which are tried together."""
 
-    __slots__ = ("gated", "given_up", "members", "missing", "root", "root_uid")
+    __slots__ = (
+        "again_ns", "gated", "given_up", "half_bound_ns", "members", "missing", "root", "root_uid",
+    )  # fmt: skip
 
     def __init__(self, root: GroupKey, profile: Profile, now_ns: int) -> None:
         kind = "CompositePodGroup" if root.is_composite else "PodGroup"
@@ -177,6 +179,8 @@ class QueuedTree(Queued):
         self.members: dict[str, QueuedPod] = {}
         self.gated: dict[str, QueuedPod] = {}  # members that a gate of their own holds back
         self.missing = ""  # what has to appear before it is tried
+        self.half_bound_ns: int | None = None  # since when it is seen to be
+        self.again_ns = 0  # when it is to be tried again, whatever happens
         self.given_up = 0  # attempts since the last one that had an answer
 
     @property

@@ -134,7 +134,10 @@ class Engine:
         # While an extender is asked, no other pod is tried.
         is_shut = self._is_held or self.extended.is_busy
         next_pod = None if is_shut else self.queue.next_wake_ns
-        wakes = (next_pod, self._pre_binding.next_wake_ns, self._settling.next_wake_ns)
+        wakes = (
+            next_pod, self._pre_binding.next_wake_ns, self._settling.next_wake_ns,
+            self._trees.next_wake_ns,
+        )  # fmt: skip
         due = [d for d in wakes if d is not None] + self._binds.dues()
         return max(min(due), self.now_ns) if due else None
 

@@ -17,6 +17,7 @@ from stower.engine.group_telling import (
     UNSCHEDULABLE,
     GroupTelling,
     Word,
+    is_placed,
 )
 from stower.engine.outcomes import NO_BINDER, Outcomes, is_bound_by_some
 from stower.engine.queue import Queue
@@ -28,12 +29,17 @@ from stower.engine.tree_cycle import NO_MORE, Found, Plan, TreeCycle, pending_of
 from stower.engine.tree_preemption import Harm, TreePreemption
 from stower.engine.trees import Trees
 from stower.framework.guard import PluginError
-from stower.framework.writes import Write
+from stower.framework.writes import DeletePod, Write
 from stower.groups.build import placed
 from stower.groups.feasibility import Feasibility, feasibility
 from stower.groups.tree import Tree, pods_disagree
-from stower.state.cluster import ClusterState
+from stower.model.times import SECOND_NS
+from stower.state.cluster import ClusterState, PodEntry
 
+GATED: Final = "SchedulingGated"  # as of pods with gates: nobody need make room for it yet
+HALF_BOUND: Final = "stower.dev/when-half-bound"  # an annotation of a root
+RELEASE: Final = "Release"
+RELEASED_AFTER_NS: Final = 300 * SECOND_NS  # as long as a Permit plugin waits upstream
 NOTHING: Final[Mapping[str, str | None]] = {}
 ONGOING: Final = "ongoing preemption on nominated nodes"
 NEVER: Final = "Never"  # a pod's preemptionPolicy
@@ -73,6 +79,7 @@ class TreeOutcomes:
         self._together = together
         self._skip_deleted = skip_deleted
         self._let_go = let_go
+        trees.tell = self._missing
 
     def attempt(self, queued: QueuedTree) -> None:
         """Try to place the pods of a tree that have no node."""
@@ -120,6 +127,12 @@ class TreeOutcomes:
             return fault
         found = self._search.attempt(queued.profile, tree, pending_of(tree, members))
         return "" if found.plan else found.message
+
+    def _missing(self, tree: Tree, queued: QueuedTree) -> None:
+        """It waits for something to appear, and has for a while."""
+        for member in queued.open():
+            self._tell.report(member, GATED, queued.missing)
+        self._tell_groups(tree, UNSCHEDULABLE, queued.missing)
 
     def _assume(self, queued: QueuedTree, tree: Tree, plan: Plan) -> None:
         if queued.profile.settlers and self._settles(queued, plan):
@@ -175,6 +188,10 @@ class TreeOutcomes:
     def _refuse(self, queued: QueuedTree, tree: Tree, found: Found) -> None:
         """No place for what waits: others of lower priority leave, if that helps."""
         queued.root_uid = tree.groups[0].obj.metadata.uid
+        half = self._half_bound(queued, tree)
+        if half:
+            message = f"{found.message} (half bound: {len(half)} of its pods are on nodes)"
+            found = found._replace(message=message)
         harm = self._harm(queued, tree, found)
         if harm is None:
             self._report(queued, found)
@@ -191,6 +208,31 @@ class TreeOutcomes:
         self._outcomes.evict(queued, CLUSTER, harm.victims)
         if not queued.is_preempting:
             self._queue.ungate(queued, False, self._state.now_ns)
+
+    def _half_bound(self, queued: QueuedTree, tree: Tree) -> list[PodEntry]:
+        """Pods that are on nodes though the tree's minimum never was: whoever bound them has
+        crashed, or others took the room. Where the root says so, they leave after a while."""
+        root = tree.groups[0].obj
+        bound = [e for g in tree.leaves() for e in placed(self._state, tree, g) if not e.assumed]
+        if not bound or is_placed(root) or self._admitted(tree)[0]:
+            queued.half_bound_ns = None
+            return []
+        now_ns = self._state.now_ns
+        since_ns = now_ns if queued.half_bound_ns is None else queued.half_bound_ns
+        queued.half_bound_ns = since_ns
+        if (root.metadata.annotations or {}).get(HALF_BOUND) != RELEASE:
+            return bound
+        if now_ns - since_ns < RELEASED_AFTER_NS:
+            queued.again_ns = since_ns + RELEASED_AFTER_NS
+            return bound
+        for entry in bound:
+            meta = entry.pod.metadata
+            if meta.deletion_timestamp is None:
+                note = f"{root.metadata.name} cannot be placed as a whole"
+                self._tell.event(entry.pod, "Warning", "Released", "Scheduling", note)
+                self._send(DeletePod(self._next_id(), meta.namespace, meta.name, meta.uid))
+        queued.half_bound_ns = None
+        return bound
 
     def _harm(self, queued: QueuedTree, tree: Tree, found: Found) -> Harm | None:
         """Where the tree would go and who would leave; None where nobody is to be asked to.
@@ -259,6 +301,8 @@ class TreeOutcomes:
         if found.exhausted:
             again_ns = now_ns + self._queue.delay_ns(queued.unschedulable_count)
             self._queue.again(queued, again_ns)
+        elif queued.again_ns > now_ns:
+            self._queue.again(queued, queued.again_ns)
         for member in queued.open():
             note = notes.get(member.sort)
             message = f"{found.message}; alone: {note}" if note else found.message
@@ -269,6 +313,12 @@ class TreeOutcomes:
 
     def _tell_groups(self, tree: Tree, reason: str, message: str) -> None:
         """Groups that have their minimum are placed; the others say why they are not."""
+        for group, is_admitted in zip(tree.groups, self._admitted(tree), strict=True):
+            word = Word(TRUE, SCHEDULED, "") if is_admitted else Word(FALSE, reason, message)
+            self._telling.tell(group.which, word)
+
+    def _admitted(self, tree: Tree) -> list[bool]:
+        """Which groups have their minimum."""
         admitted = [False] * len(tree.groups)
         for g in range(len(tree.groups) - 1, -1, -1):
             group = tree.groups[g]
@@ -276,9 +326,7 @@ class TreeOutcomes:
             if not group.which.is_composite:
                 have = len(placed(self._state, tree, g))
             admitted[g] = have >= group.obj.minimum
-        for group, is_admitted in zip(tree.groups, admitted, strict=True):
-            word = Word(TRUE, SCHEDULED, "") if is_admitted else Word(FALSE, reason, message)
-            self._telling.tell(group.which, word)
+        return admitted
 
     def _fail(self, queued: QueuedTree, message: str, *, is_invalid: bool = False) -> None:
         """By no fault of the cluster's."""

@@ -6,14 +6,21 @@ tree is known by the topmost group that is named, be it known or not, and moves 
 """
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Final
 
 from stower.engine.queue import Queue
 from stower.engine.queued import Place, QueuedPod, QueuedTree
 from stower.framework.profile import Profile
 from stower.groups.tree import Tree, tree_of, unready
 from stower.model.kinds import GroupObject, Pod
+from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState
 from stower.state.groups import GroupKey, group_key
+
+# What most trees wait for comes at once; what does not is worth a word.
+TOLD_AFTER_NS: Final = 15 * SECOND_NS
+LET_IN: Final = "waiting for its pods to be let in"
 
 
 class Trees:
@@ -22,6 +29,10 @@ class Trees:
     def __init__(self, state: ClusterState, queue: Queue, is_on: bool) -> None:
         """`is_on`: whether there are any."""
         self._is_on = is_on
+        # Who is told what a tree has waited for for a while.
+        self.tell: Callable[[Tree, QueuedTree], None] = lambda known, tree: None
+        # Trees that wait for something to appear, and when it is told; the first comes first.
+        self._untold: dict[GroupKey, int] = {}
         self._state = state
         self._queue = queue
         self._by_root: dict[GroupKey, QueuedTree] = {}
@@ -31,6 +42,11 @@ class Trees:
         self._gated: dict[GroupKey, None] = {}
         self._known: dict[GroupKey, tuple[int, Tree]] = {}
         queue.emptied = self._emptied
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When the next tree is told what it waits for."""
+        return next(iter(self._untold.values()), None)
 
     def takes(self, pod: Pod) -> bool:
         """Whether the pod waits with a tree."""
@@ -89,6 +105,11 @@ class Trees:
 
     def settle(self, now_ns: int) -> None:
         """Let trees in whose pods and groups are complete now, and hold back those that are not."""
+        while self._untold and (due := next(iter(self._untold.items())))[1] <= now_ns:
+            del self._untold[due[0]]
+            waiting = self._by_root.get(due[0])
+            if waiting is not None and waiting.missing:
+                self.tell(self.tree(due[0]), waiting)
         if not self._changed and not self._gated:
             return
         for root in list(self._gated):
@@ -106,7 +127,11 @@ class Trees:
             known = self.tree(root)
             tree.missing = unready(known, self._counts(known, tree))
             if not tree.missing and len(tree.gated) == len(tree.members):
-                tree.missing = "waiting for its pods to be let in"
+                tree.missing = LET_IN
+            if tree.missing and tree.missing != LET_IN:
+                self._untold.setdefault(root, now_ns + TOLD_AFTER_NS)
+            else:
+                self._untold.pop(root, None)
             if tree.place is Place.NOWHERE:
                 self._queue.add_tree(tree, now_ns)
             else:
@@ -152,3 +177,4 @@ class Trees:
         if self._by_root.get(tree.root) is tree:
             del self._by_root[tree.root]
             self._known.pop(tree.root, None)
+            self._untold.pop(tree.root, None)

@@ -72,25 +72,32 @@ def _most(problem: Problem, g: int) -> np.ndarray:
 
 
 def _lacking(problem: Problem, g: int, domain: int) -> str:
-    """The resources that run out first on the domain's nodes."""
+    """The resources that run out first on the domain's nodes that would take a pod; where there are
+    none, those of which its nodes have too little for one."""
     group = problem.groups[g]
     nodes = problem.scopes[group.scope].members(domain)
-    short: dict[str, None] = {}
+    if not problem.free[:, nodes].size:
+        return "no node would take one now"
+    first: dict[int, None] = {}
+    at_once: dict[int, None] = {}
     refused = 0
     for part in group.parts:
         kind = problem.kinds[part.kind]
         free = problem.free[:, nodes]
         open_ = kind.cap[nodes] > 0
-        refused += int((~open_).sum())
-        for r in np.flatnonzero(kind.demand):
-            slots = np.where(open_, free[r] // kind.demand[r], 0)
-            if int(slots.sum()) < min(group.minimum, part.count) or (
-                open_.any() and int(slots.sum()) <= int(_slots(problem, part.kind, nodes).sum())
-            ):
-                short[f"Insufficient {problem.resources[r]}"] = None
+        lacks = (free < kind.demand[:, None]) & (kind.demand > 0)[:, None]
+        refused += int((~open_ & ~lacks.any(axis=0)).sum())
+        fit = int(_slots(problem, part.kind, nodes).sum())
+        for r in np.flatnonzero(kind.demand).tolist():
+            slots = int((free[r] // kind.demand[r])[open_].sum())
+            if open_.any() and (slots < min(group.minimum, part.count) or slots <= fit):
+                first[r] = None
+            if (lacks[r] & ~open_).any():
+                at_once[r] = None
+    short = first or at_once
     if not short:
         return f"{refused} node(s) are refused by other plugins" if refused else "too few nodes"
-    return ", ".join(short)
+    return ", ".join(f"Insufficient {problem.resources[r]}" for r in short)
 
 
 def _slots(problem: Problem, kind: int, nodes: object) -> np.ndarray:

@@ -1,0 +1,103 @@
+"""Trees that wait for something to appear, and trees of which only a part was bound."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stower.assembly import build_engine
+from stower.framework.writes import CreateEvent, DeletePod
+from stower.model.kinds.pod_group import GroupCondition, PodGroupStatus
+from tests.builders import make_node
+from tests.device_builders import Agreeing
+from tests.group_builders import make_composite, make_group, members
+
+RELEASE = {"stower.dev/when-half-bound": "Release"}
+
+
+def cluster(*objects: Any) -> Agreeing:
+    return Agreeing(build_engine(), *objects)
+
+
+def conditions(api: Agreeing, obj: Any) -> list[tuple[str, str, str]]:
+    found = api.get(obj).status.conditions or ()
+    return [(c.type, c.reason, c.message) for c in found]
+
+
+@pytest.mark.behaviour("S3.38")
+def test_what_a_gang_waits_for_is_told_after_a_while() -> None:
+    """At once it would be told of nearly all gangs, whose pods come one after another."""
+    text = "waiting for minCount pods from a gang to appear in scheduling queue"
+    api = cluster(make_node("n1"), make_group("g", 3), *members("g", 2))
+    api.wait(14)
+    assert {} == api.messages
+    api.wait(1)
+    assert {"g-0": text, "g-1": text} == api.messages
+    assert [("PodGroupInitiallyScheduled", "Unschedulable", text)] == conditions(
+        api, make_group("g")
+    )
+    (said,) = [c for c in api.get(members("g", 1)[0]).status.conditions if c.status == "False"]
+    assert ("PodScheduled", "SchedulingGated") == (said.type, said.reason)
+    api.put(members("g", 1, first=2)[0])
+    assert 3 == len(api.bound)
+
+
+@pytest.mark.behaviour("S3.19")
+def test_what_pods_wait_for_is_told_where_their_root_is_missing() -> None:
+    api = cluster(make_node("n1"), make_group("g", 1, parent="root"), *members("g", 1))
+    api.wait(15)
+    assert {"g-0": 'waiting for composite pod group "root" to appear'} == api.messages
+    api.put(make_composite("root", 1))
+    assert ["g-0"] == [*api.bound]
+
+
+def test_who_came_in_time_is_told_nothing() -> None:
+    api = cluster(make_node("n1"), make_group("g", 2), *members("g", 1))
+    api.wait(10)
+    api.put(members("g", 1, first=1)[0])
+    api.wait(60)
+    assert (2, {}) == (len(api.bound), api.messages)
+
+
+def half_bound(**group: Any) -> Agreeing:
+    """Whoever bound the first two of three pods has crashed; the room of the third is gone."""
+    nodes = [make_node(f"n{i}", cpu="1") for i in range(2)]
+    bound = [members("g", 1, first=i, cpu="1", node=f"n{i}")[0] for i in range(2)]
+    return cluster(*nodes, make_group("g", 3, **group), *bound, *members("g", 1, first=2, cpu="1"))
+
+
+@pytest.mark.behaviour("S3.30")
+def test_a_gang_that_is_half_bound_says_so_and_is_completed_when_there_is_room() -> None:
+    api = half_bound()
+    assert "(half bound: 2 of its pods are on nodes)" in api.messages["g-2"]
+    for _ in range(20):
+        api.wait(60)
+    assert [] == [w for w in api.writes if isinstance(w, DeletePod)]
+    api.put(make_node("n2", cpu="1"))
+    api.wait(10)
+    assert {"g-2": "n2"} == api.bound
+
+
+@pytest.mark.behaviour("S3.30")
+def test_a_gang_that_is_half_bound_is_released_where_it_says_so() -> None:
+    """After five minutes, so that others can have the room."""
+    api = half_bound(annotations={**RELEASE})
+    for _ in range(4):
+        api.wait(60)
+    assert [] == [w for w in api.writes if isinstance(w, DeletePod)]
+    api.wait(60)
+    assert {"g-0", "g-1"} == {w.name for w in api.writes if isinstance(w, DeletePod)}
+    told = [w for w in api.writes if isinstance(w, CreateEvent) and w.reason == "Released"]
+    assert {"g-0", "g-1"} == {w.name for w in told}
+    assert {"g cannot be placed as a whole"} == {w.note for w in told}
+
+
+def test_a_gang_that_was_whole_once_is_not_released() -> None:
+    """It has lost a pod since: that is no half of what was to be bound."""
+    placed = GroupCondition("PodGroupInitiallyScheduled", "True", "Scheduled")
+    api = half_bound(annotations={**RELEASE})
+    status = PodGroupStatus(conditions=(placed,))
+    api.put(msgspec.structs.replace(make_group("g", 3, annotations={**RELEASE}), status=status))
+    for _ in range(12):
+        api.wait(60)
+    assert [] == [w for w in api.writes if isinstance(w, DeletePod)]
