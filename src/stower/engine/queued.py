@@ -222,8 +222,9 @@ class QueuedTree(Queued):
 GANG_SCHEDULING = "GangScheduling"
 
 
-def about_others(pod: Pod) -> bytes:
-    """All by which plugins of scope PODS tell pods of one shape apart."""
+def about_others(pod: Pod, claims: list[object] | None = None) -> bytes:
+    """All by which plugins of scope PODS tell pods of one shape apart. `claims`: what stands for
+    the pod's claims, where not their names."""
     affinity = pod.spec.affinity
     return _encode(
         (
@@ -234,7 +235,7 @@ def about_others(pod: Pod) -> bytes:
             pod.spec.volumes if uses_storage(pod) else None,
             # Claims that are made for a pod have its name.
             pod.metadata.name if any(v.ephemeral for v in pod.spec.volumes or ()) else None,
-            (claim_keys(pod), pod.group_name) if pod.spec.resource_claims else None,
+            (claims or claim_keys(pod), pod.group_name) if pod.spec.resource_claims else None,
         )
     )
 

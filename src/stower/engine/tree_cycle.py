@@ -8,6 +8,7 @@ learned: how many pods of that kind each node can have for other reasons than ro
 Must not know of the queue, of writes or of time.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -17,13 +18,15 @@ from stower.engine.cycle import Cycle
 from stower.engine.queued import QueuedPod, about_others
 from stower.framework.dry_run import Room
 from stower.framework.profile import Profile
-from stower.groups.build import Builder, Built, Straddling
+from stower.groups.build import Builder, Built, Straddling, placed
 from stower.groups.place import Answer, Exhausted, Impossible, Placed, place
 from stower.groups.problem import Kind, Problem
 from stower.groups.reasons import told
 from stower.groups.tree import Tree
+from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
+from stower.state.devices import claim_keys
 
 # After so many refusals of what was found, the attempt is given up.
 ROUNDS_MAX: Final = 20
@@ -107,6 +110,11 @@ class _Attempt:
         self._tree = tree
         self._pending = pending
         self._queued = {q.uid: q for members in pending for q in members}
+        uses = Counter(key for q in self._queued.values() for key in claim_keys(q.pod))
+        # Claims that several of its pods use, or some that are placed.
+        self._shared = {key for key, count in uses.items() if count > 1}
+        for g in tree.leaves():
+            self._shared.update(k for e in placed(state, tree, g) for k in claim_keys(e.pod))
         self._everywhere: Bools = np.ones(state.row_limit, np.bool_)
         self._no_points: Ints = np.zeros(state.row_limit, np.int64)
         self._caps: dict[int, Ints] = {}  # by kind, as learned
@@ -149,21 +157,34 @@ class _Attempt:
         filters, pre_filters = evaluation.pod_filters, evaluation.pod_pre_filters
         if not filters and not pre_filters:
             return entry.shape.serial, mask
+        about = about_others(entry.pod, self._own_claims(entry.pod))
         for plugin in pre_filters:
             if plugin.pre_filter_pod(entry.pod, entry.shape, self._state) is not None:
-                return (entry.shape.serial, about_others(entry.pod)), np.zeros_like(mask)
+                alone = (entry.shape.serial, about_others(entry.pod))
+                return alone, np.zeros_like(mask)
         for plugin in filters:
             codes = plugin.filter_pod(entry.pod, entry.shape, self._state)
             if codes is not None:
                 mask = mask & ~plugin.lasts(codes)
-        return (entry.shape.serial, about_others(entry.pod)), mask
+        return (entry.shape.serial, about), mask
+
+    def _own_claims(self, pod: Pod) -> list[object] | None:
+        """What the pod's claims ask for, where nobody else uses them and none is allocated yet:
+        pods with claims that ask for the same are alike. None where they are told by name."""
+        found: list[object] = []
+        for key in claim_keys(pod):
+            claim = self._state.devices.claim(key)
+            if claim is None or claim.status.allocation is not None or key in self._shared:
+                return None
+            found.append(claim.spec.devices)
+        return found or None
 
     def _amounts(self, entry: PodEntry) -> list[Room]:
         return [
             room
             for plugin in self._profile.filters
             if plugin.concerns(entry.shape)
-            for room in plugin.amounts(entry.shape, self._state)
+            for room in plugin.amounts(entry.pod, entry.shape, self._state, self._shared)
         ]
 
     def _priority(self) -> int:
@@ -181,13 +202,22 @@ class _Attempt:
             rows.setdefault(key, []).extend([int(built.rows[piece.node])] * piece.count)
         free: list[tuple[QueuedPod, Bools]] = []
         fixed: list[tuple[QueuedPod, int]] = []
-        for (g, p), count in sorted(counts.items()):
+        for (g, p), count in sorted(counts.items(), key=lambda item: self._choice(built, *item[0])):
             allowed = self._allowed(built, g, rows[g, p][0])
             chosen = [self._queued[entry.uid] for entry in built.pods[g][p][:count]]
             free += [(queued, allowed) for queued in chosen]
             fixed += zip(chosen, sorted(rows[g, p]), strict=True)
         plan = self._by_score(free)
         return plan if plan is not None else self._by_row(built, fixed)
+
+    def _choice(self, built: Built, g: int, p: int) -> tuple[int, int, int]:
+        """Who has least to choose from goes first: others can do with what is left."""
+        entry = built.pods[g][p][0]
+        everywhere = slice(0, self._state.row_limit)
+        choices = [
+            int(room.free(everywhere).sum()) for room in self._amounts(entry) if room.is_choice
+        ]
+        return (min(choices, default=0), g, p)
 
     def _allowed(self, built: Built, g: int, row: int) -> Bools:
         """bool[row_limit]: the domain of a group that is on this row."""

@@ -27,13 +27,14 @@ class DryRun(Protocol):
 class Room(NamedTuple):
     """A filter as an amount: the pod needs so much of what rows have free, and other pods hold so
     much of it each. `code` is the filter's where that is too much; `name`: what it is, equal for
-    pods that compete for it."""
+    pods that compete for it; `is_choice`: single things, of which others may want the same ones."""
 
     name: str
     free: Callable[[slice], Ints]
     need: int
     held: Callable[[Shape], int]
     code: int
+    is_choice: bool = False
 
 
 class TrialRun:

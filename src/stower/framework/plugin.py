@@ -13,7 +13,7 @@ changed). It answers with a small integer per row: 0 passes, anything else is a 
 A method that a plugin does not override is not one of its extension points.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, Final
 
@@ -250,9 +250,12 @@ class Plugin:
         """The filter as amounts, for one that has `dry_runs`; None where it is not of that kind."""
         return None
 
-    def amounts(self, shape: Shape, state: ClusterState) -> tuple[Room, ...]:
+    def amounts(
+        self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
+    ) -> tuple[Room, ...]:
         """Amounts that the filter compares, for a whole group of pods at once: no more may be
-        placed than there is of each. What else it refuses is no matter here."""
+        placed than there is of each. What else it refuses is no matter here. `shared`: keys of
+        claims that others use too, which are nobody's own."""
         return self.rooms(shape, state) or ()
 
     def lasts(self, codes: Ints) -> Bools:

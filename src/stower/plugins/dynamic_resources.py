@@ -5,7 +5,7 @@ it. Different from upstream: the search for devices is complete, and given steps
 lower priority are evicted for their devices.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,9 +19,10 @@ from stower.devices.negotiation.claims import driver_of
 from stower.devices.random_order import by_chance, drawn
 from stower.devices.requests import AllocationError
 from stower.devices.results import allocation_of
+from stower.devices.stock import Stock
 from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.changes import Change, Happened
-from stower.framework.dry_run import DryRun, TrialRun
+from stower.framework.dry_run import DryRun, Room, TrialRun
 from stower.framework.fixes import Fix
 from stower.framework.guard import PluginError
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
@@ -40,6 +41,7 @@ from stower.model.resources import Claimed
 from stower.model.times import SECOND_NS, duration_ns
 from stower.plugins.claim_binding import ClaimBinding, Wanted, binding_fault, due, is_ready
 from stower.plugins.claim_consumers import consumer_of, is_reserved, owner_fault
+from stower.plugins.claim_faults import request_fault
 from stower.plugins.claim_hints import may_help
 from stower.plugins.claim_lacks import departures, lacks_of
 from stower.plugins.extended_binding import ExtendedBinding, deletion
@@ -250,27 +252,19 @@ class DynamicResources(Plugin):
         if decided is not None and decided.status.allocation is not None:
             return f"resource claim {key} is in the process of being allocated"
         for request in claim.spec.devices.requests or ():
-            fault = self._request_fault(claim, request, state)
+            fault = request_fault(claim, request, state, self._rules.gates)
             if fault:
                 return fault
         return ""
 
-    def _request_fault(self, claim: ResourceClaim, request: Any, state: ClusterState) -> str:
-        of = f"resource claim {claim.metadata.key}, request {request.name}"
-        if request.exactly is not None:
-            asked = [(request.name, request.exactly)]
-        elif request.first_available:
-            if not self._rules.gates.prioritized_list:
-                gate = "the DRAPrioritizedList feature is disabled"
-                return f"{of}: has subrequests, but {gate}"
-            asked = [(f"{request.name}/{a.name}", a) for a in request.first_available]
-        else:
-            return f"{of}: unknown request type"
-        for name, alternative in asked:
-            class_name = alternative.device_class_name
-            if class_name not in state.devices.classes:
-                return f"request {name}: device class {class_name} does not exist"
-        return ""
+    def amounts(
+        self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
+    ) -> tuple[Room, ...]:
+        """Devices that the pod's own claims would take."""
+        claims = self.claims(pod, state)
+        known = claims if isinstance(claims, list) else []
+        own = [c for c in known if c.status.allocation is None and c.metadata.key not in shared]
+        return state.devices.part(Stock).rooms(own, state, self._rules)
 
     # Filter
 

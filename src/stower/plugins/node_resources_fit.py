@@ -3,7 +3,7 @@
 Source: kube-scheduler plugins/noderesources/fit.go.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from itertools import pairwise
@@ -217,10 +217,15 @@ class NodeResourcesFit(Plugin):
 
     def rooms(self, shape: Shape, state: ClusterState) -> tuple[Room, ...] | None:
         """A slot, and each resource; not where what counts differs from row to row."""
-        return None if self._delegated(shape, state) else self.amounts(shape, state)
+        return None if self._delegated(shape, state) else self._amounts(shape, state)
 
-    def amounts(self, shape: Shape, state: ClusterState) -> tuple[Room, ...]:
+    def amounts(
+        self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
+    ) -> tuple[Room, ...]:
         """The same, with no end of what devices may stand in for where there is none of it."""
+        return self._amounts(shape, state)
+
+    def _amounts(self, shape: Shape, state: ClusterState) -> tuple[Room, ...]:
         delegated = self._delegated(shape, state)
         return (
             Room(PODS, state.columns[PODS].free, 1, _one, NO_SLOT),

@@ -1,0 +1,171 @@
+"""How many devices that a request could have are free on each row: amounts, for groups of pods.
+
+Only devices that one node alone reaches, and that are taken as a whole, are counted; of others
+nothing is said here. A count is no promise: taints are looked at, constraints and capacities not.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from stower.devices.changed_rows import ChangedRows
+from stower.devices.fits import Fits, Rules
+from stower.devices.inventory import Inventory, PoolView, Record
+from stower.devices.requests import AllocationError, Alternative
+from stower.framework.dry_run import Room
+from stower.model.kinds import ResourceClaim
+from stower.model.taints import Toleration, tolerated
+from stower.state.arrays import Ints, grown
+from stower.state.cluster import ClusterState
+from stower.state.devices import UNUSED, Devices
+from stower.state.shapes import Shape
+
+COLUMNS_MAX: Final = 256
+NO_AMOUNT: Final = -1  # of a row: some device is shared, a partition, or reached by others too
+
+
+class Want(NamedTuple):
+    """Which devices: of a driver ("" for any), chosen by all of these expressions."""
+
+    driver: str
+    expressions: tuple[str, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class Column:
+    """One Want: free devices by row, and whose they are, used or not."""
+
+    __slots__ = ("changed", "counts", "drivers")
+
+    def __init__(self, state: ClusterState) -> None:
+        self.counts: Ints = np.zeros(state.capacity, np.int64)
+        self.changed = ChangedRows(state.devices)
+        self.drivers: dict[str, None] = {}
+
+    @property
+    def is_amount(self) -> bool:
+        """Whether devices can be counted on all rows."""
+        return not (self.counts == NO_AMOUNT).any()
+
+
+class Stock:
+    """All columns over one state's devices."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._inventory = devices.part(Inventory)
+        self._columns: dict[tuple[Want, Rules], Column] = {}
+
+    def rooms(
+        self, claims: Sequence[ResourceClaim], state: ClusterState, rules: Rules
+    ) -> tuple[Room, ...]:
+        """What a pod with these claims needs some of."""
+        try:
+            plans = self._devices.part(Fits).plans(claims, rules)
+        except AllocationError:
+            return ()  # it will have no devices at all
+        needs: dict[str, int] = {}
+        counts: dict[str, Ints] = {}
+
+        def need(name: str, of: Ints, number: int) -> None:
+            needs[name] = needs.get(name, 0) + number
+            counts[name] = of
+
+        for request in (request for plan in plans for request in plan.requests):
+            if len(request) != 1 or request[0].takes_all or request[0].admin:
+                continue
+            asked = request[0]
+            column = self._column(_want_of(asked), state, rules)
+            if not column.is_amount:
+                continue
+            every = None
+            if len(column.drivers) == 1:
+                (driver,) = column.drivers
+                whole = self._column(Want(driver), state, rules)
+                if whole.is_amount:
+                    every = whole.counts
+                    need(f"devices of {driver}", every, asked.number)
+            if every is None or (every != column.counts).any():
+                need(_name_of(asked), column.counts, asked.number)
+        return tuple(
+            Room(name, partial(_free, counts[name]), number, _none, 0, is_choice=True)
+            for name, number in needs.items()
+        )
+
+    def _column(self, want: Want, state: ClusterState, rules: Rules) -> Column:
+        key = (want, rules)
+        column = self._columns.pop(key, None)
+        if column is None:
+            column = Column(state)
+            if len(self._columns) >= COLUMNS_MAX:
+                del self._columns[next(iter(self._columns))]  # the least recently used
+        self._columns[key] = column
+        changed = column.changed.since_last(state)
+        if changed is None:
+            column.counts = grown(column.counts, state.capacity)
+            column.counts[:] = 0
+            column.drivers.clear()
+            changed = state.present_rows()
+        for row in changed:
+            column.counts[row] = 0
+            if state.present[row]:
+                column.counts[row] = self._count(want, column, state, row, rules)
+        return column
+
+    def _count(
+        self, want: Want, column: Column, state: ClusterState, row: int, rules: Rules
+    ) -> int:
+        count = 0
+        for view in self._devices.part(Fits).views(state, row, rules):
+            if view.fault:
+                continue
+            used = self._devices.used(view.pool.id)
+            for record in view.records:
+                if not _chooses(want, record, rules):
+                    continue
+                column.drivers[record.content.driver] = None
+                if not self._is_amount(view, record):
+                    return NO_AMOUNT
+                is_open = not rules.gates.taints or all(
+                    taint.effect == "None" or tolerated(want.tolerations, taint)
+                    for taint in record.taints
+                )
+                count += is_open and used.get(record.name, UNUSED) == UNUSED
+        return count
+
+    def _is_amount(self, view: PoolView, record: Record) -> bool:
+        content = record.content
+        if content.is_shared or content.counters or record.nodes is not None:
+            return False
+        users = self._inventory.nodes_of(view.pool.id)
+        return users is not None and len(users) == 1
+
+
+def _chooses(want: Want, record: Record, rules: Rules) -> bool:
+    content = record.content
+    if want.driver and content.driver != want.driver:
+        return False
+    listed = rules.gates.list_attributes
+    return all(content.match(expression, listed) is True for expression in want.expressions)
+
+
+def _want_of(asked: Alternative) -> Want:
+    selectors = (*asked.class_selectors, *asked.selectors)
+    expressions = (s.cel.expression if s.cel is not None else "" for s in selectors)
+    return Want("", tuple(expressions), asked.tolerations)
+
+
+def _name_of(asked: Alternative) -> str:
+    chosen = [s.cel.expression for s in asked.selectors if s.cel is not None]
+    by = f" with {' and '.join(chosen)}" if chosen else ""
+    return f"devices of class {asked.class_name}{by}"
+
+
+def _free(counts: Ints, rows: slice) -> Ints:
+    return counts[rows]
+
+
+def _none(shape: Shape) -> int:
+    return 0
