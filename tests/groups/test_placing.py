@@ -323,13 +323,13 @@ def test_pods_of_a_group_that_disagree_are_told_so(odd: dict[str, Any], told: st
         (
             [make_composite("c", 1, parent="d"), make_composite("d", 1, parent="c"),
              make_group("g", 1, parent="c")],
-            "the hierarchy of groups has a cycle through CompositePodGroup default/c",
+            "cycle detected in composite pod group hierarchy: default/c",
         ),
         (
             [make_composite("c1", 1), make_composite("c2", 1, parent="c1"),
              make_composite("c3", 1, parent="c2"), make_composite("c4", 1, parent="c3"),
              make_group("g", 1, parent="c4")],
-            "the hierarchy of groups has 5 levels, at most 4 are allowed",
+            "hierarchy depth of 5 exceeds maximum allowed depth of 4",
         ),
         (
             [make_composite("c", 1, workload="w1"), make_group("g", 1, parent="c", workload="w2")],

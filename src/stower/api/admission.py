@@ -18,6 +18,10 @@ NOT_READY: Final = "node.kubernetes.io/not-ready"
 EVICTING: Final = (NOT_READY, "node.kubernetes.io/unreachable")
 TOLERATION_SECONDS: Final = 300
 Usage = quota.Usage
+# What can be in a group.
+GROUPED: Final = (
+    ("", "pods"), ("scheduling.k8s.io", "podgroups"), ("scheduling.k8s.io", "compositepodgroups"),
+)  # fmt: skip
 
 
 def check_namespace(call: Call, name: str) -> None:
@@ -71,7 +75,26 @@ def mutate_update(call: Call, new: Object, old: Object) -> None:
 def check_new(call: Call, item: Object) -> Usage:
     """What admission refuses of a new object; what it will use of quotas."""
     limits.check(call, item)
+    _check_group(call, item)
     return quota.check(call, item, None)
+
+
+def _check_group(call: Call, item: Object) -> None:
+    """Nobody comes into a group that is being deleted. Source: plugin/pkg/admission/scheduling/
+    podgroupprotection, Kubernetes 1.37."""
+    spec = item.get("spec") or {}
+    if call.resource.key == ("", "pods"):
+        around, kind = (spec.get("schedulingGroup") or {}).get("podGroupName"), "PodGroup"
+    else:
+        around, kind = spec.get("parentCompositePodGroupName"), "CompositePodGroup"
+    if not around or call.resource.key not in GROUPED:
+        return
+    key = ("scheduling.k8s.io", f"{kind.lower()}s")
+    record = call.api.store.collection(key).records.get(f"{call.namespace}/{around}")
+    if record is not None and "deletionTimestamp" in record.decode()["metadata"]:
+        what = call.resource.kind
+        text = f'cannot create {what} referencing {kind} "{around}" because it is being deleted'
+        raise call.forbidden(_name(item), text)
 
 
 def check_update(call: Call, new: Object, old: Object) -> Usage:

@@ -42,7 +42,7 @@ def _name(description: str) -> Object:
     return text(description, minLength=1, maxLength=NAME_BYTES_MAX, pattern=f"^{SUBDOMAIN}$")
 
 
-def _policy(count: str, what: str) -> Object:
+def _policy(count: str, what: str, rules: list[Object]) -> Object:
     minimum = {
         "type": "integer",
         "format": "int32",
@@ -51,12 +51,12 @@ def _policy(count: str, what: str) -> Object:
         "description": f"So many {what} at once, or none.",
     }
     return struct(
-        "How the group is placed. The kind of policy cannot be changed; the minimum can.",
+        "How the group is placed. Whether it is basic or a gang cannot be changed.",
         {
             "basic": struct("As many as there is room for.", {}),
             "gang": struct("A minimum, or none.", {count: minimum}, required=[count]),
         },
-        **{"x-kubernetes-validations": [_one_of("basic", "gang"), *_kept("basic", "gang")]},
+        **{"x-kubernetes-validations": [_one_of("basic", "gang"), *rules]},
     )
 
 
@@ -130,8 +130,10 @@ _COLUMNS: Final = [
 ]
 
 
-def _group(kind: str, count: str, what: str, status: Object, **own: Any) -> Object:
-    properties = {**_SHARED, "schedulingPolicy": _policy(count, what), **own}
+def _group(
+    kind: str, count: str, what: str, rules: list[Object], status: Object, **own: Any
+) -> Object:
+    properties = {**_SHARED, "schedulingPolicy": _policy(count, what, rules), **own}
     spec = struct(
         "What the group is.",
         properties,
@@ -186,6 +188,7 @@ POD_GROUP: Final = _group(
     "PodGroup",
     "minCount",
     "pods",
+    _kept("basic", "gang"),
     {
         "conditions": _CONDITIONS,
         "resourceClaimStatuses": listed("Made claims.", _MADE, maxItems=4, **_NAMED),
@@ -193,7 +196,11 @@ POD_GROUP: Final = _group(
     resourceClaims=listed("Shared claims.", _CLAIM, maxItems=4, **_NAMED),
 )
 COMPOSITE_POD_GROUP: Final = _group(
-    "CompositePodGroup", "minGroupCount", "groups", {"conditions": _CONDITIONS}
+    "CompositePodGroup",
+    "minGroupCount",
+    "groups",
+    [rule("self == oldSelf", "schedulingPolicy is immutable")],
+    {"conditions": _CONDITIONS},
 )
 
 GROUP_DEFINITIONS: Final = (POD_GROUP, COMPOSITE_POD_GROUP)

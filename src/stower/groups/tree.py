@@ -68,7 +68,7 @@ def tree_of(groups: Groups, root: GroupKey) -> Tree:
     for g, (which, _, _) in enumerate(found):
         for child in _ordered(groups, which):
             if child in known:
-                invalid = f"the hierarchy of groups has a cycle through {_told(child)}"
+                invalid = f"cycle detected in composite pod group hierarchy: {child.key}"
                 continue
             obj = groups.get(child)
             assert obj is not None
@@ -79,7 +79,7 @@ def tree_of(groups: Groups, root: GroupKey) -> Tree:
             depth.append(depth[g] + 1)
     if not invalid and max(depth) > DEPTH_MAX:
         levels = max(depth)
-        invalid = f"the hierarchy of groups has {levels} levels, at most {DEPTH_MAX} are allowed"
+        invalid = f"hierarchy depth of {levels} exceeds maximum allowed depth of {DEPTH_MAX}"
     made = tuple(
         TreeGroup(which, obj, parent, tuple(below[g]))
         for g, (which, obj, parent) in enumerate(found)
@@ -154,8 +154,3 @@ def unready(tree: Tree, counts: list[int]) -> str:
         return WAITS_FOR_PODS
     name = tree.root.key.partition("/")[2]
     return f'waiting for composite pod group "{name}" tree to meet quorum'
-
-
-def _told(which: GroupKey) -> str:
-    kind = "CompositePodGroup" if which.is_composite else "PodGroup"
-    return f"{kind} {which.key}"

@@ -75,7 +75,7 @@ def test_a_workload_has_one_of_the_two_lists(cluster: Cluster) -> None:
         "podGroupTemplates": [leaf("a")],
         "compositePodGroupTemplates": [node("b", pods=[leaf("c")])],
     }
-    lists = "`compositePodGroupTemplates`, `podGroupTemplates`"
+    lists = "`podGroupTemplates`, `compositePodGroupTemplates`"
     assert [f'spec: Invalid value: "": must specify one of: {lists}'] == cluster.faults(
         f"{V1BETA1}/workloads", "w"
     )
@@ -199,10 +199,10 @@ def test_a_group_of_groups_needs_a_template_and_a_minimum_of_at_least_one(
 @pytest.mark.parametrize(
     ("patch", "told"),
     [
-        ({"schedulingPolicy": {"gang": {"minGroupCount": 3}}}, []),  # scaling
+        ({"schedulingPolicy": {"gang": {"minGroupCount": 3}}},
+         ["spec.schedulingPolicy: Invalid value: null: field is immutable"]),
         ({"schedulingPolicy": {"gang": None, "basic": {}}},
-         ["spec.schedulingPolicy.basic: Invalid value: null: field is immutable",
-          "spec.schedulingPolicy.gang: Invalid value: null: field cannot be cleared once set"]),
+         ["spec.schedulingPolicy: Invalid value: null: field is immutable"]),
         ({"parentCompositePodGroupName": "other"},
          ["spec.parentCompositePodGroupName: Invalid value: null: field is immutable"]),
         ({"workloadRef": {"templateName": "other"}},
@@ -214,13 +214,43 @@ def test_a_group_of_groups_needs_a_template_and_a_minimum_of_at_least_one(
         ({"priority": 7}, ["spec.priority: Invalid value: null: field is immutable"]),
     ],
 )  # fmt: skip
-def test_of_a_group_of_groups_its_minimum_alone_can_change(
+def test_of_a_group_of_groups_nothing_can_change(
     cluster: Cluster, patch: Any, told: list[str]
 ) -> None:
     path = f"{V1ALPHA3}/compositepodgroups"
     cluster.make(path, "g", schedulingPolicy=GANGS, **REFERENCE)
     found = cluster.changed(f"{path}/g", patch)
     assert told == [text.replace("Invalid value: :", "Invalid value: null:") for text in found]
+
+
+@pytest.mark.behaviour("S3.6")
+def test_of_a_group_of_pods_its_minimum_alone_can_change(cluster: Cluster) -> None:
+    path = f"{V1BETA1}/podgroups"
+    cluster.make(path, "g", schedulingPolicy=GANG)
+    assert [] == cluster.changed(f"{path}/g", {"schedulingPolicy": {"gang": {"minCount": 3}}})
+    found = cluster.changed(f"{path}/g", {"schedulingPolicy": {"gang": None, "basic": {}}})
+    assert [
+        "spec.schedulingPolicy.basic: Invalid value: null: field is immutable",
+        "spec.schedulingPolicy.gang: Invalid value: null: field cannot be cleared once set",
+    ] == found
+
+
+@pytest.mark.behaviour("S3.28")
+def test_nobody_comes_into_a_group_that_is_being_deleted(cluster: Cluster) -> None:
+    cluster.make(f"{V1ALPHA3}/compositepodgroups", "root", schedulingPolicy=GANGS, **REFERENCE)
+    cluster.make(f"{V1BETA1}/podgroups", "g", schedulingPolicy=GANG)
+    cluster.send("DELETE", f"{V1ALPHA3}/compositepodgroups/root")
+    cluster.send("DELETE", f"{V1BETA1}/podgroups/g")
+    spec = {"parentCompositePodGroupName": "root", "schedulingPolicy": GANG, **REFERENCE}
+    container = {"name": "c", "image": "i"}
+    pod = {"containers": [container], "schedulingGroup": {"podGroupName": "g"}}
+    for path, body, what, around in (
+        (f"{V1BETA1}/podgroups", spec, "PodGroup", 'CompositePodGroup "root"'),
+        ("/api/v1/namespaces/default/pods", pod, "Pod", 'PodGroup "g"'),
+    ):
+        status, said = cluster.make(path, "x", **body)
+        text = f"cannot create {what} referencing {around} because it is being deleted"
+        assert (403, True) == (status, text in said["message"])
 
 
 @pytest.mark.behaviour("S3.2")

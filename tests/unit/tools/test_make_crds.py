@@ -117,7 +117,6 @@ def test_rules_of_a_group_that_changes(before: Any, after: Any, good: bool) -> N
     ("before", "after", "good"),
     [
         (GANG, GANG, True),
-        (GANG, {"gang": {"minCount": 3}}, True),
         (GANG, {"basic": {}}, False),
         (GANG, {"basic": {}, **GANG}, False),
         ({"basic": {}}, {}, False),
@@ -128,6 +127,17 @@ def test_rules_of_a_policy(before: Any, after: Any, good: bool) -> None:
         schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         path = ("spec", "schedulingPolicy")
         found = [evaluated(rule, self=after, oldSelf=before) for rule in rules(schema, *path)]
+        assert good == all(found)
+
+
+def test_of_pods_the_minimum_may_change_of_groups_it_may_not() -> None:
+    for definition, good in zip(GROUP_DEFINITIONS, (True, False), strict=True):
+        schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        after = {"gang": {"minCount": 3}}
+        found = [
+            evaluated(rule, self=after, oldSelf=GANG)
+            for rule in rules(schema, "spec", "schedulingPolicy")
+        ]
         assert good == all(found)
 
 

@@ -52,7 +52,7 @@ def workload(item: Object) -> Faults:
 def _declared(item: Object) -> Iterator[FieldError]:
     spec = item["spec"]
     yield from controller("spec.controllerRef", spec.get("controllerRef"))
-    yield from one_of("spec", {k: v for k, v in spec.items() if v or v == 0}, (GROUPS, PODS))
+    yield from one_of("spec", {k: v for k, v in spec.items() if v or v == 0}, (PODS, GROUPS))
     yield from _templates("spec", spec)
 
 
@@ -97,9 +97,7 @@ def composite(item: Object) -> Faults:
 
 def composite_update(new: Object, old: Object) -> Faults:
     """A changed CompositePodGroup."""
-    spec, before = new["spec"], old["spec"]
-    faults = list(_kept("spec", spec, before, (*PLACE, *FIXED)))
-    return [*faults, *_changed_policy("spec", spec, before, "minGroupCount")]
+    return list(_kept("spec", new["spec"], old["spec"], (*PLACE, "schedulingPolicy", *FIXED)))
 
 
 def composite_status(new: Object, old: Object) -> Faults:
