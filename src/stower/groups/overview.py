@@ -73,14 +73,15 @@ def _rows(state: ClusterState, tree: Tree) -> list[GroupState]:
         0 if group.which.is_composite else len(own)
         for group, own in zip(tree.groups, members, strict=True)
     ]
-    have, waiting = [0] * len(counts), [0] * len(counts)
+    have, waiting, on_nodes = [0] * len(counts), [0] * len(counts), [0] * len(counts)
     for g in range(len(counts) - 1, -1, -1):
         group = tree.groups[g]
         if group.which.is_composite:
             have[g] = sum(have[c] >= tree.groups[c].obj.minimum for c in group.children)
             waiting[g] = sum(waiting[c] for c in group.children)
+            on_nodes[g] = sum(on_nodes[c] for c in group.children)
         else:
-            have[g] = len(placed(state, tree, g))
+            have[g] = on_nodes[g] = len(placed(state, tree, g))
             waiting[g] = counts[g] - have[g]
     levels = [0] * len(counts)
     for g, group in enumerate(tree.groups[1:], 1):
@@ -97,6 +98,8 @@ def _rows(state: ClusterState, tree: Tree) -> list[GroupState]:
         word = "invalid" if tree.invalid else "placed" if is_admitted else "waiting"
         if is_admitted and waiting[g]:
             word = "partly placed"
+        elif word == "waiting" and on_nodes[g]:
+            word = "half bound"
         rows.append(
             GroupState(
                 "CompositePodGroup" if group.which.is_composite else "PodGroup",

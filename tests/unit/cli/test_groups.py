@@ -78,3 +78,18 @@ def test_what_waits_says_for_what(tmp_path: Path) -> None:
 def test_a_group_that_is_not_there_is_an_error() -> None:
     ran = CliRunner().invoke(app, ["groups", "nope", str(EXAMPLE)])
     assert 1 == ran.exit_code
+
+
+def test_a_tree_of_which_a_part_is_on_nodes_is_shown_so(tmp_path: Path) -> None:
+    file, part = tmp_path / "placed.ndjson", tmp_path / "part.ndjson"
+    assert 0 == invoke(EXAMPLE, "--objects", file)[0]
+    lost = {"workers-0-3", "workers-0-4"}
+    objects = map(json.loads, file.read_text().splitlines())
+    kept = [o for o in objects if o["kind"] != "Pod" or o["metadata"]["name"] not in lost]
+    part.write_text("\n".join(map(json.dumps, kept)))
+    found = {g["name"]: g["state"] for g in json.loads(shown("all", str(part), "-o", "json"))}
+    assert {
+        "default/job": "half bound",
+        "default/workers-0": "half bound",
+        "default/workers-1": "placed",
+    } == found
