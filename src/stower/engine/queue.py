@@ -70,6 +70,11 @@ class Queue:
         """The pod if it is queued or in flight."""
         return self._pods.get(uid)
 
+    def missing(self, uid: str) -> str:
+        """What the tree of the pod waits for before it is tried, "" where it has none."""
+        pod = self._pods.get(uid)
+        return pod.tree.missing if pod is not None and pod.tree is not None else ""
+
     def pods(self) -> list[QueuedPod]:
         """All of them, in the order in which they came."""
         return list(self._pods.values())

@@ -233,9 +233,9 @@ class _Run:
         why |= {_first(pod.metadata.uid): "evicted" for pod in self.world.evicted}
         for pod in self.world.waiting():
             decision = self._last.get(pod.metadata.uid)
-            why[_first(pod.metadata.uid)] = (
-                "it was not tried" if decision is None else decision.message
-            )
+            uid = pod.metadata.uid
+            untried = self.world.engine.queue.missing(uid) or "it was not tried"
+            why[_first(uid)] = untried if decision is None else decision.message
         return why
 
     def pending(self) -> set[str]:

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stower.cli.main import app
-from tests.unit.cli.test_simulate import invoke
+from tests.unit.cli.test_simulate import invoke, reports
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "groups" / "two-blocks.yaml"
 
@@ -73,6 +73,16 @@ def test_what_waits_says_for_what(tmp_path: Path) -> None:
     )
     want = 'waiting for composite pod group "job" tree to meet quorum'
     assert want == found["default/workers-0"]["message"]
+
+
+def test_what_a_simulated_tree_waits_for_is_reported(tmp_path: Path) -> None:
+    documents = EXAMPLE.read_text().split("\n---\n")
+    file = tmp_path / "less.yaml"
+    file.write_text("\n---\n".join(d for d in documents if "name: workers-0-4" not in d))
+    (report,) = reports(file)
+    (waiting,) = report["waiting"]
+    want = ('waiting for composite pod group "job" tree to meet quorum', 9)
+    assert want == (waiting["message"], waiting["pods"])
 
 
 def test_a_group_that_is_not_there_is_an_error() -> None:
