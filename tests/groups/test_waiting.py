@@ -101,3 +101,18 @@ def test_a_gang_that_was_whole_once_is_not_released() -> None:
     for _ in range(12):
         api.wait(60)
     assert [] == [w for w in api.writes if isinstance(w, DeletePod)]
+
+
+def test_a_cycle_that_is_broken_waits_for_what_is_missing_then() -> None:
+    api = cluster(
+        make_node("n1"),
+        make_composite("c0", 1, parent="c1"),
+        make_composite("c1", 1, parent="c0"),
+        make_group("g", 1, parent="c0"),
+        *members("g", 1),
+    )
+    assert "cycle detected" in api.messages["g-0"]
+    api.remove(make_composite("c1"))
+    assert {} == api.bound
+    api.put(make_composite("c1", 1))
+    assert ["g-0"] == [*api.bound]

@@ -78,10 +78,12 @@ class Trees:
         """A group has come, changed or gone: trees may have another root now."""
         which = group_key(obj)
         groups = self._state.groups
-        # Where its pods wait now, have waited while it was not known, or did while it was.
-        roots = [groups.root(which), which]
+        # Where its pods wait now, have waited while it was not known, or did while it was; or, of
+        # what was a cycle, in any of its groups.
+        roots = [groups.root(which), *groups.lineage(which)]
         if parent := groups.parent_of(obj):
-            roots.append(groups.root(GroupKey(True, parent)))
+            around = GroupKey(True, parent)
+            roots += [groups.root(around), *groups.lineage(around)]
         for root in dict.fromkeys(roots):
             tree = self._by_root.get(root)
             if tree is None:
