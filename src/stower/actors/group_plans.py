@@ -114,6 +114,9 @@ def _number(where: Object, key: str) -> int:
 def _pods(pod: Object, name: str, count: int, owner: Object | None, parent: str = "") -> Group:
     spec: Object = {"schedulingPolicy": {"gang": {"minCount": count}}}
     notes = pod["metadata"].get("annotations") or {}
+    for key in (REQUIRED, WISHED):
+        for fault in names.qualified_name_faults(notes.get(key, "x")):
+            raise NoPlan(f'{key}: got "{notes[key]}": {fault}')
     if REQUIRED in notes:
         spec["schedulingConstraints"] = {"topology": [{"key": notes[REQUIRED]}]}
     if parent:

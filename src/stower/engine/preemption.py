@@ -29,7 +29,7 @@ from stower.framework.dry_run import DryRun, Room
 from stower.framework.post_filter import Candidates, best
 from stower.framework.profile import Profile
 from stower.framework.reasons import Refused, Rejection, count_reasons
-from stower.groups.units import Unit, unit_of, whole_rows
+from stower.groups.units import Unit, group_of, members_of, unit_of, whole_rows
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints, distinct
 from stower.state.cluster import ClusterState, PodEntry
@@ -47,8 +47,16 @@ class _Kept:
     """Columns for one shape and priority, and up to where they know of changes."""
 
     __slots__ = (
-        "budgets", "changed", "columns", "front", "layout", "node_cursor", "pod_cursor",
-        "use_cursor", "whole",
+        "budgets",
+        "changed",
+        "columns",
+        "front",
+        "groups",
+        "layout",
+        "node_cursor",
+        "pod_cursor",
+        "units_on",
+        "use_cursor",
     )  # fmt: skip
 
     def __init__(self, state: ClusterState) -> None:
@@ -60,7 +68,9 @@ class _Kept:
         self.node_cursor = state.node_log.position
         self.pod_cursor = state.table.log.position
         self.budgets = state.budgets.generation
-        self.whole = state.groups.whole_generation
+        self.groups = state.groups.units_generation
+        # Groups that leave as a whole, by row, as it was when the row was worked out.
+        self.units_on: dict[int, list[GroupKey]] = {}
 
 
 class Preemption:
@@ -93,7 +103,7 @@ class Preemption:
         if kept is not None and (
             kept.layout != state.layout
             or kept.budgets != state.budgets.generation
-            or kept.whole != state.groups.whole_generation
+            or kept.groups != state.groups.units_generation
             or kept.node_cursor != state.node_log.position
             or use.overrun(kept.use_cursor)
             or pods.overrun(kept.pod_cursor)
@@ -102,10 +112,14 @@ class Preemption:
         if kept is None:
             kept = _Kept(state)
             search.fill(kept.columns, rooms, None)
+            for row in whole_rows(state.groups):
+                kept.units_on[row] = search.wholes_on(row)
             if len(kept_all) >= KEPT_MAX:
                 del kept_all[next(iter(kept_all))]
         elif kept.use_cursor != use.position or kept.pod_cursor != pods.position:
             rows = sorted({*use.cells(kept.use_cursor), *pods.cells(kept.pod_cursor)})
+            if state.groups.whole:
+                rows = self._with_units(kept, search, rows)
             if len(rows) <= ROWS_ONE_BY_ONE_MAX:
                 for row in rows:
                     kept.columns.set(row, search.by_amounts(row, rooms))
@@ -115,13 +129,20 @@ class Preemption:
                 search.fill(kept.columns, rooms, np.array(rows, np.intp))
                 kept.changed = None
             kept.use_cursor, kept.pod_cursor = use.position, pods.position
-        # Who leaves with pods elsewhere depends on those too.
-        for row in search.whole_rows:
-            kept.columns.set(row, search.by_amounts(row, rooms))
-        if kept.changed is not None:
-            kept.changed += search.whole_rows
         kept_all[key] = kept
         return kept
+
+    def _with_units(self, kept: _Kept, search: "Search", changed: list[int]) -> list[int]:
+        """These rows, and those of pods that leave with some that are or were there."""
+        groups = self._state.groups
+        touched: dict[GroupKey, None] = {}
+        for row in changed:
+            touched.update(dict.fromkeys(kept.units_on.pop(row, ())))
+            if found := search.wholes_on(row):
+                kept.units_on[row] = found
+                touched.update(dict.fromkeys(found))
+        elsewhere = {e.row for which in touched for e in members_of(groups, which) if e.row >= 0}
+        return sorted(elsewhere.union(changed))
 
 
 def candidates_of(
@@ -168,10 +189,13 @@ class Search:
             self._prepare()
         return possible
 
-    @cached_property
-    def whole_rows(self) -> list[int]:
-        """Rows with pods of groups that leave as a whole."""
-        return whole_rows(self.state.groups)
+    def wholes_on(self, row: int) -> list[GroupKey]:
+        """The groups with pods on a row that leave as a whole."""
+        groups = self.state.groups
+        if not groups.whole:
+            return []
+        found = (group_of(groups, entry) for entry in self.state.on_row[row].values())
+        return [*dict.fromkeys(which for which in found if which is not None)]
 
     def _prepare(self) -> None:
         """Which filters look at the pods of a row, and what the others say."""
@@ -278,7 +302,7 @@ class Search:
     def by_amounts(self, row: int, rooms: tuple[Room, ...]) -> Found:
         """Victims of one row, nothing but amounts being in the way; none where it cannot be."""
         state, priority = self.state, self.pod.priority
-        if row in self.whole_rows or self.promised(row):
+        if self.promised(row) or self.wholes_on(row):
             return self.on_row(row)
         lower = [e for e in state.on_row[row].values() if e.pod.priority < priority]
         if not lower or not rooms or state.nodes[row] is None:
@@ -341,7 +365,7 @@ class Search:
         if state.nodes[row] is None:
             return Found(refusal=NOT_HELPFUL)
         lower = [e for e in state.on_row[row].values() if e.pod.priority < pod.priority]
-        whole = row in self.whole_rows
+        whole = bool(self.wholes_on(row))
         units = self._units(lower) if whole else []
         if whole:
             lower = [e for unit in units for e in unit.pods if e.row == row]
@@ -418,8 +442,8 @@ class Search:
             row = state.row_by_name.get(name, -1)
             if row >= 0 and wanted[row]:
                 alone[row] = True
-        for row in self.whole_rows:
-            alone[row] = wanted[row]
+        for row in whole_rows(state.groups):
+            alone[row] |= wanted[row]
         slots = table.ordered()
         slots = slots[
             (table.priorities[slots] < self.pod.priority) & (wanted & ~alone)[table.rows[slots]]

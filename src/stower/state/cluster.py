@@ -374,8 +374,10 @@ class ClusterState:
                 self.carried.bump(pod, entry.row, 1)
         entry.pod = pod
         entry.shape = shape
-        if moves and pod.group_name:
-            self.groups.join(entry)
+        if moves:
+            self.groups.units_generation += 1
+            if pod.group_name:
+                self.groups.join(entry)
 
     def _place(self, entry: PodEntry, row: int) -> None:
         shape = entry.shape

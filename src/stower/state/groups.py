@@ -36,9 +36,10 @@ class Groups:
         # Groups by the key of the parent that they name.
         self.children: dict[str, dict[GroupKey, None]] = {}
         self.generation = 0
-        # Groups that are disrupted as a whole; `whole_generation` grows when there are others.
+        # Groups that are disrupted as a whole; `units_generation` grows when there are others, or
+        # a pod has changed its group.
         self.whole: dict[GroupKey, None] = {}
-        self.whole_generation = 0
+        self.units_generation = 0
         # Whether groups can be in groups; where not, parents and groups of groups are nobody's
         # concern (feature gate CompositePodGroup).
         self.has_parents = True
@@ -78,10 +79,10 @@ class Groups:
     def _set_whole(self, which: GroupKey, whole: bool) -> None:
         if whole and which not in self.whole:
             self.whole[which] = None
-            self.whole_generation += 1
+            self.units_generation += 1
         elif not whole and which in self.whole:
             del self.whole[which]
-            self.whole_generation += 1
+            self.units_generation += 1
 
     def _unlink(self, which: GroupKey, parent: str) -> None:
         siblings = self.children.get(parent, {})
