@@ -115,13 +115,21 @@ def test_a_pod_that_does_not_say_in_which_group_it_is_waits_and_is_told_once(
     cluster.create("pods", asking("p1", {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}))
     bad = {"labels": {f"{LWS}/name": "llm"}, "annotations": {f"{LWS}/size": "many"}}
     cluster.create("pods", asking("p2", bad))
+    odd = {
+        "labels": {"scheduling.x-k8s.io/pod-group": "g"},
+        "annotations": {
+            "stower.dev/min-count": "1", "kueue.x-k8s.io/podset-required-topology": "a b",
+        },
+    }  # fmt: skip
+    cluster.create("pods", asking("p3", odd))
     cluster.advance(60)
     assert ({}, 0) == (cluster.all("podgroups"), placed(cluster))
     events = cluster.get("/api/v1/namespaces/default/events")["items"]
     told = {
         e["involvedObject"]["name"]: e["message"] for e in events if e["reason"] == "NoPodGroup"
     }
-    assert 3 == len([e for e in events if e["reason"] == "NoPodGroup"])
+    assert 4 == len([e for e in events if e["reason"] == "NoPodGroup"])
+    assert 'kueue.x-k8s.io/podset-required-topology: got "a b"' in told["p3"]
     assert "was not made by a Job" in told["p0"]
     assert "set the annotation stower.dev/min-count" in told["p1"]
     assert f'{LWS}/size: got "many", want a number' in told["p2"]
