@@ -10,49 +10,32 @@ from tests.builders import make_node, make_pod
 RACK, BLOCK = "rack", "block"
 
 
-def make_group(
-    name: str = "g1",
-    least: int | None = 1,
-    *,
-    parent: str = "",
-    key: str = "",
-    priority: int | None = None,
-    workload: str = "",
-    created: str = "2026-01-01T00:00:00Z",
-    **spec: Any,
-) -> PodGroup:
-    """A group of pods; `least`: its minCount, None for the basic policy."""
-    policy: dict[str, Any] = {"basic": {}} if least is None else {"gang": {"minCount": least}}
-    return _made(PodGroup, name, policy, parent, key, priority, workload, created, spec)
+def make_group(name: str = "g1", least: int | None = 1, **fields: Any) -> PodGroup:
+    """A group of pods; `least`: its minCount, None for the basic policy. fields: see _made."""
+    made: PodGroup = _made(PodGroup, "minCount", name, least, **fields)
+    return made
 
 
-def make_composite(
-    name: str = "c1",
-    least: int | None = 1,
-    *,
-    parent: str = "",
-    key: str = "",
-    priority: int | None = None,
-    workload: str = "",
-    created: str = "2026-01-01T00:00:00Z",
-    **spec: Any,
-) -> CompositePodGroup:
+def make_composite(name: str = "c1", least: int | None = 1, **fields: Any) -> CompositePodGroup:
     """A group of groups; `least`: its minGroupCount, None for the basic policy."""
-    policy: dict[str, Any] = {"basic": {}} if least is None else {"gang": {"minGroupCount": least}}
-    return _made(CompositePodGroup, name, policy, parent, key, priority, workload, created, spec)
+    made: CompositePodGroup = _made(CompositePodGroup, "minGroupCount", name, least, **fields)
+    return made
 
 
 def _made(
     view: type[Any],
+    count: str,
     name: str,
-    policy: dict[str, Any],
-    parent: str,
-    key: str,
-    priority: int | None,
-    workload: str,
-    created: str,
-    spec: dict[str, Any],
+    least: int | None,
+    *,
+    parent: str = "",
+    key: str = "",
+    priority: int | None = None,
+    workload: str = "",
+    created: str = "2026-01-01T00:00:00Z",
+    **spec: Any,
 ) -> Any:
+    policy: dict[str, Any] = {"basic": {}} if least is None else {"gang": {count: least}}
     data = {
         "metadata": {
             "name": name,
