@@ -275,3 +275,28 @@ def test_what_is_kept_from_pod_to_pod_is_what_is_found_anew(seed: int) -> None:
         api.wait(10)
         if chance.random() < 0.3 and turn < 3:
             api.remove(api.get(groups[turn]))
+
+
+@pytest.mark.parametrize("preemptors", ["pod", "gang"])
+def test_an_eviction_that_was_refused_is_asked_for_again(preemptors: str) -> None:
+    low = [members("low", 1, first=i, cpu="1", node="n1")[0] for i in range(2)]
+    api = cluster(make_node("n1", cpu="2"), *low, make_group("g", 2, priority=10))
+    tried: list[str] = []
+
+    def refuses(write: Any) -> int:
+        if isinstance(write, DeletePod):
+            tried.append(write.name)
+        return 500 if isinstance(write, DeletePod) and len(tried) == 1 else 0
+
+    api.refuses = refuses
+    if preemptors == "pod":
+        api.put(make_pod("p", cpu="2", **HIGH))
+    else:
+        for pod in members("g", 2, cpu="1", **HIGH):
+            api.put(pod)
+    for _ in range(6):
+        for pod in low:
+            if pod.metadata.uid in api.objects and pod.metadata.name in tried[1:]:
+                api.remove(pod)
+        api.wait(10)
+    assert api.bound

@@ -10,7 +10,7 @@ from stower.framework.writes import CreateEvent, DeletePod
 from stower.model.kinds.pod_group import GroupCondition, PodGroupStatus
 from tests.builders import make_node
 from tests.device_builders import Agreeing
-from tests.group_builders import make_composite, make_group, members
+from tests.group_builders import RACK, make_composite, make_group, members
 
 RELEASE = {"stower.dev/when-half-bound": "Release"}
 
@@ -116,3 +116,50 @@ def test_a_cycle_that_is_broken_waits_for_what_is_missing_then() -> None:
     assert {} == api.bound
     api.put(make_composite("c1", 1))
     assert ["g-0"] == [*api.bound]
+
+
+def test_a_node_that_comes_into_another_domain_is_looked_at() -> None:
+    nodes = [make_node(f"n{i}", cpu="1") for i in range(2)]
+    api = cluster(*nodes, make_group("g", 2, key=RACK), *members("g", 2, cpu="1"))
+    assert {} == api.bound
+    for i in range(2):
+        api.put(make_node(f"n{i}", cpu="1", labels={RACK: "r1"}))
+    api.wait(10)
+    assert 2 == len(api.bound)
+
+
+def test_pods_that_others_have_bound_are_counted() -> None:
+    api = cluster(make_node("n1"), make_group("g", 2), *members("g", 1))
+    api.put(members("g", 1, first=1, node="n1")[0])
+    assert ["g-0"] == [*api.bound]
+
+
+@pytest.mark.behaviour("S3.20")
+def test_what_is_faulty_is_told_so_however_little_of_it_is_there() -> None:
+    api = cluster(
+        make_node("n1"),
+        make_composite("a", 2, parent="b"),
+        make_composite("b", 2, parent="a"),
+        make_group("g", 3, parent="a"),
+        *members("g", 1),
+    )
+    for obj in (make_composite("a"), make_composite("b"), make_group("g")):
+        (found,) = conditions(api, obj)
+        assert "Invalid" == found[1]
+
+
+def test_a_group_that_has_not_its_minimum_is_not_told_that_it_has() -> None:
+    api = cluster(
+        make_node("n1", cpu="2"),
+        make_composite("root", 1),
+        make_group("a", 2, parent="root"),
+        make_group("b", 2, parent="root"),
+        *members("a", 2, cpu="1"),
+        *members("b", 2, cpu="1"),
+    )
+    assert {"a-0", "a-1"} == set(api.bound)
+    text = "there is no room for its minimum beside the groups that are placed"
+    assert api.messages["b-0"].startswith(text)
+    assert [("PodGroupInitiallyScheduled", "Unschedulable", text)] == conditions(
+        api, make_group("b")
+    )

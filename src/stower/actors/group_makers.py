@@ -8,7 +8,7 @@ group goes with whatever it was made for; one that was made for labels alone, wi
 from collections.abc import Iterable
 from typing import Final
 
-from stower.actors.group_plans import NoPlan, Plan, plan_of
+from stower.actors.group_plans import NoPlan, Plan, count_of, plan_of
 from stower.actors.objects import (
     Object,
     Objects,
@@ -17,9 +17,10 @@ from stower.actors.objects import (
     name_of,
     namespace_of,
     owner_of,
+    uid_of,
 )
 from stower.actors.pods import is_finished
-from stower.actors.runtime import Base, Todo
+from stower.actors.runtime import MERGE, Base, Todo
 from stower.model.kinds.pod import POD_GROUP
 from stower.model.times import SECOND_NS, time_ns
 
@@ -44,10 +45,10 @@ class GroupMakers(Base):
         if kind == "pods":
             was_told = key_of(obj) in self._told
             found = [f"pods {key_of(obj)}"] if _asks(obj) or was_told else []
-            name = (obj["metadata"].get("labels") or {}).get(POD_GROUP)
-            return [*found, f"podgroups {namespace}/{name}"] if name else found
+            names = dict.fromkeys(_linked(one) for one in (old, obj) if one is not None)
+            return [*found, *(f"podgroups {namespace}/{name}" for name in names if name)]
         found = [f"pods {key_of(pod)}" for pod in seen.within("pods", namespace) if _asks(pod)]
-        return [*found, f"{kind} {key_of(obj)}"] if kind == "podgroups" else found
+        return [*found, f"podgroups {key_of(obj)}"] if kind != "compositepodgroups" else found
 
     def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
         """Link a pod, or let a group go."""
@@ -85,17 +86,31 @@ class GroupMakers(Base):
         todo.patch("pods", pod, {"metadata": {"labels": labels}, "spec": spec})
 
     def _look_at_made(self, seen: Objects, group: Object, todo: Todo) -> None:
-        """One that nobody owns goes with its pods."""
+        """One of a Job needs as many pods as that runs; one that nobody owns goes with its pods."""
         if group["metadata"].get("ownerReferences"):
+            self._follow(seen, group, todo)
             return
         for pod in seen.within("pods", namespace_of(group)):
-            if (pod["metadata"].get("labels") or {}).get(POD_GROUP) == name_of(group) or _asks(pod):
+            if _linked(pod) == name_of(group) or _asks(pod):
                 return
         due_ns = (time_ns(group["metadata"].get("creationTimestamp")) or 0) + EMPTY_NS
         if todo.now_ns < due_ns:
             todo.at(due_ns)
         else:
             todo.delete("podgroups", group)
+
+    def _follow(self, seen: Objects, group: Object, todo: Todo) -> None:
+        """Where the Job needs fewer pods or more; v1alpha2 cannot be changed."""
+        job = seen.get("jobs", key_of(group))
+        references = group["metadata"].get("ownerReferences") or ()
+        if job is None or uid_of(job) not in {r.get("uid") for r in references}:
+            return
+        if todo.versions.get("podgroups", "").endswith("/v1alpha2"):
+            return
+        count, gang = count_of(job), group["spec"]["schedulingPolicy"].get("gang")
+        if gang is not None and count is not None and gang.get("minCount") != count:
+            patch = {"spec": {"schedulingPolicy": {"gang": {"minCount": count}}}}
+            todo.patch("podgroups", group, patch, form=MERGE)
 
 
 def _make(seen: Objects, plan: Plan, todo: Todo) -> bool:
@@ -106,6 +121,10 @@ def _make(seen: Objects, plan: Plan, todo: Todo) -> bool:
             todo.create(kind, {**obj, "metadata": {**obj["metadata"], "labels": labels}})
             return True
     return False
+
+
+def _linked(pod: Object) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(POD_GROUP) or "")
 
 
 def _asks(pod: Object) -> bool:

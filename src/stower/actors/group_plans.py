@@ -86,11 +86,19 @@ def _alone(pod: Object, name: str, count: int, job: Object | None = None) -> Pla
 
 
 def _of_job(job: Object) -> int:
-    """So many pods of it run at once."""
+    """So many pods of it run at once, from now on."""
     spec = job["spec"]
     parallelism = int(spec.get("parallelism", 1))
-    completions = spec.get("completions")
-    return max(1, parallelism if completions is None else min(parallelism, int(completions)))
+    if spec.get("completions") is None:
+        return max(1, parallelism)
+    done = int((job.get("status") or {}).get("succeeded") or 0)
+    return max(1, min(parallelism, int(spec["completions"]) - done))
+
+
+def count_of(job: Object) -> int | None:
+    """So many pods the group of a Job needs; None where its pods say it themselves."""
+    meta = (job["spec"].get("template") or {}).get("metadata") or {}
+    return None if MIN_COUNT in (meta.get("annotations") or {}) else _of_job(job)
 
 
 def _count(where: Object, key: str, notes: Object) -> int:

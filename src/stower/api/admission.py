@@ -134,12 +134,10 @@ def _class_of(call: Call, item: Object) -> Object | None:
 
 
 def _group_priority(call: Call, item: Object) -> None:
-    """The same for a group. Where there is no class, its pods' priority is the group's: upstream
-    would set 0, and refuse to place pods of any other."""
+    """The same for a group. Where there is no class, none is set and its pods' priority is the
+    group's: upstream would set 0, and refuse to place pods of any other."""
     spec, found = item["spec"], _class_of(call, item)
-    if found is None:
-        return
-    value, given = found.get("value", 0), spec.get("priority")
+    value, given = (found or {}).get("value", 0), spec.get("priority")
     if given is not None and given != value:
         what = "composite pod group" if call.resource.kind == "CompositePodGroup" else "pod group"
         text = (
@@ -147,6 +145,8 @@ def _group_priority(call: Call, item: Object) -> None:
             "based on the priority class set in the spec"
         )
         raise call.forbidden(_name(item), text)
+    if found is None:
+        return
     spec["priorityClassName"], spec["priority"] = found["metadata"]["name"], value
     if call.resource.version != "v1alpha2":
         spec["preemptionPolicy"] = _preemption_policy(call, item, found, "pod group spec")

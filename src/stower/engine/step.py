@@ -282,6 +282,8 @@ class Engine:
             # Nothing can be placed on a node that does not say what it has.
             self._node_gone(node.metadata.name)
             return
+        if old is not None and old.metadata.labels != node.metadata.labels:
+            self._trees.domains_changed()
         change = node_change(old, node)
         if change and self.queue.is_waiting:
             resources = self.state.devices.resources
@@ -335,6 +337,7 @@ class Engine:
         if entry is None:
             self._tidy(pod)
             self.state.add_placed(pod)
+            self._trees.counted_anew(pod)
             if self.queue.is_waiting:
                 self.came(pod)
             return
@@ -345,6 +348,9 @@ class Engine:
         self.queue.remove(entry.uid)
         self.state.nominate(entry, "")
         self._settling.drop(entry.uid)
+        if old.group_name != pod.group_name:
+            self._trees.counted_anew(old)
+            self._trees.counted_anew(pod)
         if was_on >= 0 and was_on != entry.row:
             self.freed(old)  # it was assumed elsewhere
             if self.queue.is_waiting:
@@ -428,7 +434,7 @@ class Engine:
         """A pod is gone: those of its group that were to be bound with it are not."""
         if not self._trees.takes(entry.pod):
             return
-        self._trees.pod_left(entry.pod)
+        self._trees.counted_anew(entry.pod)
         for other in self.together.dissolve(entry.uid):
             self._let_go(other, f"pod {entry.pod.key} of its group is gone")
 
@@ -503,7 +509,15 @@ class Engine:
 
     def _preempted_all(self, queued: Queued, failed: bool) -> None:
         queued.is_preempting = False
+        if failed:  # who does not leave is not waited for
+            leaving = [uid for uid in queued.victims if self._leaves(uid)]
+            self.queue.await_victims(queued, leaving)
         self.queue.ungate(queued, failed, self.now_ns)
+
+    def _leaves(self, uid: str) -> bool:
+        entry = self.state.pods.get(uid)
+        is_deleted = entry is not None and entry.pod.metadata.deletion_timestamp is not None
+        return entry is not None and (entry.is_leaving or is_deleted)
 
     def _skip_deleted(self, queued: QueuedPod) -> None:
         pod = queued.entry.pod

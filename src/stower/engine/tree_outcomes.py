@@ -40,6 +40,7 @@ GATED: Final = "SchedulingGated"  # as of pods with gates: nobody need make room
 HALF_BOUND: Final = "stower.dev/when-half-bound"  # an annotation of a root
 RELEASE: Final = "Release"
 RELEASED_AFTER_NS: Final = 300 * SECOND_NS  # as long as a Permit plugin waits upstream
+NO_ROOM: Final = "there is no room for its minimum beside the groups that are placed"
 NOTHING: Final[Mapping[str, str | None]] = {}
 ONGOING: Final = "ongoing preemption on nominated nodes"
 NEVER: Final = "Never"  # a pod's preemptionPolicy
@@ -305,7 +306,10 @@ class TreeOutcomes:
             self._queue.again(queued, queued.again_ns)
         for member in queued.open():
             note = notes.get(member.sort)
-            message = f"{found.message}; alone: {note}" if note else found.message
+            told = found.message
+            if not self._has_minimum(member):
+                told = told.replace(NO_MORE, NO_ROOM)
+            message = f"{told}; alone: {note}" if note else told
             self._tell.decide(member, Outcome.UNSCHEDULABLE, message=message)
             self._tell.report(member, "Unschedulable", message, nodes.get(member.uid, ""))
         if not any(nodes.values()):
@@ -314,8 +318,16 @@ class TreeOutcomes:
     def _tell_groups(self, tree: Tree, reason: str, message: str) -> None:
         """Groups that have their minimum are placed; the others say why they are not."""
         for group, is_admitted in zip(tree.groups, self._admitted(tree), strict=True):
-            word = Word(TRUE, SCHEDULED, "") if is_admitted else Word(FALSE, reason, message)
+            said = message.replace(NO_MORE, NO_ROOM)
+            word = Word(TRUE, SCHEDULED, "") if is_admitted else Word(FALSE, reason, said)
             self._telling.tell(group.which, word)
+
+    def _has_minimum(self, member: QueuedPod) -> bool:
+        """Whether the pod's own group has."""
+        key = f"{member.pod.metadata.namespace}/{member.pod.group_name}"
+        group = self._state.groups.pod_groups.get(key)
+        pods = self._state.groups.members.get(key, {}).values()
+        return group is None or sum(entry.row >= 0 for entry in pods) >= group.minimum
 
     def _admitted(self, tree: Tree) -> list[bool]:
         """Which groups have their minimum."""

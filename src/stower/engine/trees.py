@@ -99,11 +99,18 @@ class Trees:
         if queued.tree is not None:
             self._look_at_gate(queued, queued.tree)
 
-    def pod_left(self, pod: Pod) -> None:
-        """A pod of some group is gone."""
-        root = self._root(pod)
-        if root in self._by_root:
+    def counted_anew(self, pod: Pod) -> None:
+        """A pod that does not wait has come into some group, or is gone."""
+        if self.takes(pod) and (root := self._root(pod)) in self._by_root:
             self._changed[root] = None
+
+    def domains_changed(self) -> None:
+        """Some node is in other domains now: trees that were refused may have one."""
+        for root, tree in self._by_root.items():
+            if tree.place is Place.UNSCHEDULABLE:
+                groups = self.tree(root).groups
+                if any(group.topology or group.preferred for group in groups):
+                    self._changed[root] = None
 
     def settle(self, now_ns: int) -> None:
         """Let trees in whose pods and groups are complete now, and hold back those that are not."""

@@ -141,8 +141,8 @@ def pods_disagree(tree: Tree, pods: list[PodEntry]) -> str:
 def unready(tree: Tree, counts: list[int]) -> str:
     """Why the tree need not be tried yet: too few pods or groups are there; "" where it may be.
     counts: int[group], of groups of pods all pods that are there, placed or not."""
-    if tree.missing:
-        return tree.missing
+    if tree.missing or tree.invalid:
+        return tree.missing  # what is faulty is told so, however much of it is there
     ready = [False] * len(tree.groups)
     for g in range(len(tree.groups) - 1, -1, -1):
         group = tree.groups[g]

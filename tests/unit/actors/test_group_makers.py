@@ -152,3 +152,30 @@ def test_a_job_set_gets_a_tree() -> None:
     assert 4 == placed(cluster)
     root = cluster.one("compositepodgroups", "set")
     assert 2 == root["spec"]["schedulingPolicy"]["gang"]["minGroupCount"]
+
+
+def test_the_last_pods_of_a_job_do_not_wait_for_those_that_have_ended() -> None:
+    """Two at a time, three in all; and a Job that is made smaller needs fewer."""
+    cluster = Cluster(pools(2, capacity={"cpu": "2"}), version="1.37")
+    notes = {"annotations": {"stower.dev/run-seconds": "3"}}
+    cluster.create("jobs", job("train", 2, notes, completions=3))
+    cluster.until(lambda: [*cluster.phases().values()].count("Succeeded") == 3, 120)
+    cluster.create("jobs", job("shrinks", 2))
+    cluster.advance(5)
+    assert 2 == minimum(cluster, "shrinks")
+    cluster.patch("jobs", "shrinks", {"spec": {"parallelism": 1}})
+    cluster.advance(5)
+    assert 1 == minimum(cluster, "shrinks")
+
+
+def test_a_group_whose_pod_was_linked_elsewhere_goes(cluster: Cluster) -> None:
+    policy = {"schedulingPolicy": {"gang": {"minCount": 1}}}
+    cluster.create("podgroups", {"metadata": {"name": "g"}, "spec": policy})
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    meta = {"name": "p", "labels": {"stower.dev/pod-group": "g"}}
+    cluster.create("pods", {"metadata": meta, "spec": spec})
+    cluster.delete("podgroups", "g")
+    cluster.advance(5)
+    assert ["g"] == [*cluster.all("podgroups")]
+    cluster.patch("pods", "p", {"metadata": {"labels": {"stower.dev/pod-group": None}}})
+    cluster.until(lambda: not cluster.all("podgroups"))

@@ -69,3 +69,15 @@ def test_a_tree_that_is_deleted_goes_from_its_leaves_to_its_root() -> None:
     assert ["inner", "root"] == sorted(cluster.all("compositepodgroups"))
     cluster.delete("compositepodgroups", "inner")
     cluster.until(lambda: not cluster.all("compositepodgroups"))
+
+
+def test_groups_in_a_cycle_do_not_hold_each_other() -> None:
+    cluster = Cluster(pools(1), version="1.37")
+    reference = {"workloadRef": {"workloadName": "w", "templateName": "t"}}
+    for name, around in (("a", "b"), ("b", "a"), ("own", "own")):
+        policy = {"schedulingPolicy": {"gang": {"minGroupCount": 1}}}
+        spec = {**reference, **policy, "parentCompositePodGroupName": around}
+        cluster.create("compositepodgroups", {"metadata": {"name": name}, "spec": spec})
+    for name in ("a", "b", "own"):
+        cluster.delete("compositepodgroups", name)
+    cluster.until(lambda: not cluster.all("compositepodgroups"))
