@@ -300,3 +300,15 @@ def test_an_eviction_that_was_refused_is_asked_for_again(preemptors: str) -> Non
                 api.remove(pod)
         api.wait(10)
     assert api.bound
+
+
+@pytest.mark.parametrize(("least", "count"), [(3, 4), (5, 6), (5, 8)])
+def test_nobody_leaves_for_more_than_the_minimum(least: int, count: int) -> None:
+    low = [members("low", 1, first=i, cpu="1", node=f"n{i}")[0] for i in range(8)]
+    nodes = [make_node(f"n{i}", cpu="1") for i in range(8)]
+    pods = members("g", count, cpu="1", **HIGH)
+    api = cluster(*nodes, *low, *pods, make_group("g", least, priority=10))
+    assert least == len(gone(api))
+    leave(api)
+    api.wait(10)
+    assert least == len(api.bound)

@@ -163,3 +163,39 @@ def test_a_group_that_has_not_its_minimum_is_not_told_that_it_has() -> None:
     assert [("PodGroupInitiallyScheduled", "Unschedulable", text)] == conditions(
         api, make_group("b")
     )
+
+
+@pytest.mark.behaviour("S3.30")
+def test_a_half_bound_gang_whose_other_pods_are_missing_is_released_too() -> None:
+    bound = [members("g", 1, first=i, node="n1")[0] for i in range(2)]
+    group = make_group("g", 4, annotations={**RELEASE})
+    api = cluster(make_node("n1"), group, *bound, *members("g", 1, first=2))
+    api.wait(15)
+    assert api.messages["g-2"].endswith("(half bound: 2 of its pods are on nodes)")
+    for _ in range(4):
+        api.wait(60)
+    assert [] == [w for w in api.writes if isinstance(w, DeletePod)]
+    api.wait(61)
+    assert {"g-0", "g-1"} == {w.name for w in api.writes if isinstance(w, DeletePod)}
+
+
+@pytest.mark.behaviour("S3.41")
+def test_pods_of_a_group_have_one_scheduler() -> None:
+    profiles = [{"schedulerName": name} for name in ("one", "two")]
+    pods = [members("g", 1, first=i, schedulerName=p["schedulerName"])[0]
+            for i, p in enumerate(profiles)]  # fmt: skip
+    api = Agreeing(build_engine({"profiles": profiles}), make_node("n1"), make_group("g", 2), *pods)
+    assert {} == api.bound
+    want = (
+        "all pods in a single pod group should have the same .spec.schedulerName set, "
+        'got: "one" and "two"'
+    )
+    assert want == api.messages["g-0"]
+
+
+def test_a_group_is_told_what_is_in_the_way_of_all_its_pods() -> None:
+    api = cluster(make_node("n1", cpu="1"), make_group("g", 2), *members("g", 2, cpu="4"))
+    ((_, reason, message),) = conditions(api, make_group("g"))
+    assert "Unschedulable" == reason
+    assert "needs 2 pods, 0 fit: no node would take one now; alone: 0/1 nodes" in message
+    assert "Insufficient cpu" in message

@@ -32,6 +32,7 @@ from stower.framework.guard import PluginError
 from stower.framework.writes import DeletePod, Write
 from stower.groups.build import placed
 from stower.groups.feasibility import Feasibility, feasibility
+from stower.groups.reasons import NO_NODE
 from stower.groups.tree import Tree, pods_disagree
 from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState, PodEntry
@@ -116,8 +117,11 @@ class TreeOutcomes:
             self._assume(queued, tree, found.plan)
             self._tell_groups(tree, UNSCHEDULABLE, NO_MORE)
         else:
-            self._refuse(queued, tree, found)
-            self._tell_groups(tree, UNSCHEDULABLE, found.message)
+            note = self._refuse(queued, tree, found)
+            # Groups are not told what each of their pods is, but for the one thing that is in the
+            # way of all.
+            more = f"; alone: {note}" if note and NO_NODE in found.message else ""
+            self._tell_groups(tree, UNSCHEDULABLE, f"{found.message}{more}")
 
     def why(self, queued: QueuedTree) -> str:
         """What keeps a tree waiting, "" where it would be placed now. Changes nothing."""
@@ -129,11 +133,15 @@ class TreeOutcomes:
         found = self._search.attempt(queued.profile, tree, pending_of(tree, members))
         return "" if found.plan else found.message
 
-    def _missing(self, tree: Tree, queued: QueuedTree) -> None:
-        """It waits for something to appear, and has for a while."""
+    def _missing(self, tree: Tree, queued: QueuedTree) -> int | None:
+        """It waits for something to appear, and has for a while. When to look again, if at all."""
+        message, queued.again_ns = queued.missing, 0
+        if half := self._half_bound(queued, tree):
+            message = f"{message} (half bound: {len(half)} of its pods are on nodes)"
         for member in queued.open():
-            self._tell.report(member, GATED, queued.missing)
-        self._tell_groups(tree, UNSCHEDULABLE, queued.missing)
+            self._tell.report(member, GATED, message)
+        self._tell_groups(tree, UNSCHEDULABLE, message)
+        return queued.again_ns or None
 
     def _assume(self, queued: QueuedTree, tree: Tree, plan: Plan) -> None:
         if queued.profile.settlers and self._settles(queued, plan):
@@ -186,8 +194,9 @@ class TreeOutcomes:
             self._tell.report(member, "Unschedulable", wait.message, wait.nominate)
         return True
 
-    def _refuse(self, queued: QueuedTree, tree: Tree, found: Found) -> None:
-        """No place for what waits: others of lower priority leave, if that helps."""
+    def _refuse(self, queued: QueuedTree, tree: Tree, found: Found) -> str:
+        """No place for what waits: others of lower priority leave, if that helps. Why one of its
+        pods would not fit alone, "" where all would."""
         queued.root_uid = tree.groups[0].obj.metadata.uid
         half = self._half_bound(queued, tree)
         if half:
@@ -195,24 +204,25 @@ class TreeOutcomes:
             found = found._replace(message=message)
         harm = self._harm(queued, tree, found)
         if harm is None:
-            self._report(queued, found)
-            return
+            return self._report(queued, found)
         if not harm.plan:
             message = f"{found.message}. preemption: {harm.why_not}"
             kept = dict.fromkeys(queued.members) if harm.why_not == ONGOING else {}
-            self._report(queued, found._replace(message=message), kept)
-            return
+            return self._report(queued, found._replace(message=message), kept)
         nodes = {member.uid: self._state.names[row] for member, row in harm.plan}
-        self._report(queued, found, nodes)
+        note = self._report(queued, found, nodes)
         for node_name in dict.fromkeys(nodes.values()):
             self._outcomes.take_promises(node_name, queued.priority)
         self._outcomes.evict(queued, CLUSTER, harm.victims)
         if not queued.is_preempting:
             self._queue.ungate(queued, False, self._state.now_ns)
+        return note
 
     def _half_bound(self, queued: QueuedTree, tree: Tree) -> list[PodEntry]:
         """Pods that are on nodes though the tree's minimum never was: whoever bound them has
         crashed, or others took the room. Where the root says so, they leave after a while."""
+        if not tree.groups:
+            return []
         root = tree.groups[0].obj
         bound = [e for g in tree.leaves() for e in placed(self._state, tree, g) if not e.assumed]
         if not bound or is_placed(root) or self._admitted(tree)[0]:
@@ -248,6 +258,14 @@ class TreeOutcomes:
             return Harm([], [], "not eligible due to preemptionPolicy=Never.")
         if self._awaits_victims(queued):
             return Harm([], [], ONGOING)
+        if not self._admitted(tree)[0]:
+            # Nobody leaves for more than the minimum.
+            pending = [
+                pods[: max(group.obj.minimum - len(placed(self._state, tree, g)), 0)]
+                if not group.which.is_composite
+                else []
+                for g, (group, pods) in enumerate(zip(tree.groups, pending, strict=True))
+            ]
         return self._preemption.find(queued.profile, tree, pending, queued.priority)
 
     def _feasibility(self, tree: Tree, pending: list[list[QueuedPod]]) -> Feasibility:
@@ -278,9 +296,9 @@ class TreeOutcomes:
 
     def _report(
         self, queued: QueuedTree, found: Found, nodes: Mapping[str, str | None] = NOTHING
-    ) -> None:
+    ) -> str:
         """Nothing of what waits can be placed now. nodes: those that are promised, by pod; None
-        leaves a promise as it is, and who is not named has none."""
+        leaves a promise as it is, and who is not named has none. What is returned: see _refuse."""
         now_ns = self._state.now_ns
         plugins = set()
         notes: dict[tuple[int, bytes], str] = {}
@@ -314,6 +332,7 @@ class TreeOutcomes:
             self._tell.report(member, "Unschedulable", message, nodes.get(member.uid, ""))
         if not any(nodes.values()):
             self._queue.ungate(queued, False, now_ns)
+        return next(iter(notes.values()), "")
 
     def _tell_groups(self, tree: Tree, reason: str, message: str) -> None:
         """Groups that have their minimum are placed; the others say why they are not."""

@@ -77,19 +77,28 @@ class TreePreemption:
     def _on_fewer_nodes(
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
     ) -> list[Unit]:
-        """Those on the nodes that lose least, as many nodes as are needed, but for a factor."""
+        """Those on the nodes that lose least, on as few nodes as are enough."""
         by_row: dict[int, list[Unit]] = {}
         for unit in chosen:
             for row in {entry.row for entry in unit.pods}:
                 by_row.setdefault(row, []).append(unit)
         rows = sorted(by_row, key=lambda row: (_harm(by_row[row]), self._state.names[row]))
-        count = 1
-        while count < len(rows):
-            some = [u for u in chosen if any(e.row in rows[:count] for e in u.pods)]
-            if self._helps(profile, tree, pending, some):
-                return some
-            count *= 2
-        return chosen
+
+        def some(count: int) -> list[Unit]:
+            first = set(rows[:count])
+            return [u for u in chosen if any(e.row in first for e in u.pods)]
+
+        few, count = 0, 1  # so many are too few; so many are enough, once that is known
+        while count < len(rows) and not self._helps(profile, tree, pending, some(count)):
+            few, count = count, count * 2
+        count = min(count, len(rows))
+        while count - few > 1:
+            half = (few + count) // 2
+            if self._helps(profile, tree, pending, some(half)):
+                count = half
+            else:
+                few = half
+        return some(count)
 
     def _without_spared(
         self, profile: Profile, plan: Plan, chosen: list[Unit], rows: dict[str, int]

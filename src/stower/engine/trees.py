@@ -7,6 +7,7 @@ tree is known by the topmost group that is named, be it known or not, and moves 
 
 from collections import Counter
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Final
 
 from stower.engine.queue import Queue
@@ -30,9 +31,10 @@ class Trees:
         """`is_on`: whether there are any."""
         self._is_on = is_on
         # Who is told what a tree has waited for for a while.
-        self.tell: Callable[[Tree, QueuedTree], None] = lambda known, tree: None
-        # Trees that wait for something to appear, and when it is told; the first comes first.
+        self.tell: Callable[[Tree, QueuedTree], int | None] = lambda known, tree: None
+        # Trees that wait for something to appear, and when it is told; the heap has old ones too.
         self._untold: dict[GroupKey, int] = {}
+        self._due: list[tuple[int, GroupKey]] = []
         self._state = state
         self._queue = queue
         self._by_root: dict[GroupKey, QueuedTree] = {}
@@ -46,7 +48,13 @@ class Trees:
     @property
     def next_wake_ns(self) -> int | None:
         """When the next tree is told what it waits for."""
-        return next(iter(self._untold.values()), None)
+        while self._due and self._untold.get(self._due[0][1]) != self._due[0][0]:
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def _tell_at(self, root: GroupKey, due_ns: int) -> None:
+        self._untold[root] = due_ns
+        heappush(self._due, (due_ns, root))
 
     def takes(self, pod: Pod) -> bool:
         """Whether the pod waits with a tree."""
@@ -114,11 +122,14 @@ class Trees:
 
     def settle(self, now_ns: int) -> None:
         """Let trees in whose pods and groups are complete now, and hold back those that are not."""
-        while self._untold and (due := next(iter(self._untold.items())))[1] <= now_ns:
-            del self._untold[due[0]]
-            waiting = self._by_root.get(due[0])
+        while (due_ns := self.next_wake_ns) is not None and due_ns <= now_ns:
+            _, root = heappop(self._due)
+            del self._untold[root]
+            waiting = self._by_root.get(root)
             if waiting is not None and waiting.missing:
-                self.tell(self.tree(due[0]), waiting)
+                again_ns = self.tell(self.tree(root), waiting)
+                if again_ns is not None:
+                    self._tell_at(root, again_ns)
         if not self._changed and not self._gated:
             return
         for root in list(self._gated):
@@ -137,10 +148,10 @@ class Trees:
             tree.missing = unready(known, self._counts(known, tree))
             if not tree.missing and len(tree.gated) == len(tree.members):
                 tree.missing = LET_IN
-            if tree.missing and tree.missing != LET_IN:
-                self._untold.setdefault(root, now_ns + TOLD_AFTER_NS)
-            else:
+            if not tree.missing or tree.missing == LET_IN:
                 self._untold.pop(root, None)
+            elif root not in self._untold:
+                self._tell_at(root, now_ns + TOLD_AFTER_NS)
             if tree.place is Place.NOWHERE:
                 self._queue.add_tree(tree, now_ns)
             else:

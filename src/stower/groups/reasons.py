@@ -4,12 +4,16 @@ Counting knows the group and, for each domain, what runs out; what only the exac
 is told by the resource that is shortest.
 """
 
+from typing import Final
+
 import numpy as np
 
 from stower.groups.bounds import bounds_of, cheapest, scope_sums
 from stower.groups.place import Answer, Exhausted, Impossible
 from stower.groups.problem import Problem
 from stower.groups.tree import Tree
+
+NO_NODE: Final = "no node would take one now"
 
 
 def told(problem: Problem, answer: Answer, tree: Tree) -> str:
@@ -77,7 +81,7 @@ def _lacking(problem: Problem, g: int, domain: int) -> str:
     group = problem.groups[g]
     nodes = problem.scopes[group.scope].members(domain)
     if not problem.free[:, nodes].size:
-        return "no node would take one now"
+        return NO_NODE
     first: dict[int, None] = {}
     at_once: dict[int, None] = {}
     refused = 0
