@@ -199,3 +199,38 @@ def test_a_group_is_told_what_is_in_the_way_of_all_its_pods() -> None:
     assert "Unschedulable" == reason
     assert "needs 2 pods, 0 fit: no node would take one now; alone: 0/1 nodes" in message
     assert "Insufficient cpu" in message
+
+
+def job_of_two_groups() -> Agreeing:
+    """Both groups were placed; the pods of one have all ended."""
+    api = cluster(
+        make_node("n1"),
+        make_composite("root", 2),
+        make_group("leader", 1, parent="root"),
+        make_group("workers", 2, parent="root"),
+        *members("leader", 1),
+        *members("workers", 2),
+    )
+    assert 3 == len(api.bound)
+    api.remove(members("leader", 1)[0])
+    return api
+
+
+@pytest.mark.behaviour("S3.27")
+def test_a_group_whose_pods_have_ended_is_not_waited_for() -> None:
+    """One pod of the others is lost and comes again."""
+    api = job_of_two_groups()
+    api.remove(members("workers", 1)[0])
+    api.put(members("workers", 1, first=2)[0])
+    assert "n1" == api.bound["workers-2"]
+
+
+def test_a_tree_of_which_nobody_is_left_begins_anew() -> None:
+    api = job_of_two_groups()
+    for pod in members("workers", 2):
+        api.remove(pod)
+    for pod in members("workers", 2, first=2):
+        api.put(pod)
+    assert "workers-2" not in api.bound
+    api.put(members("leader", 1, first=1)[0])
+    assert {"leader-1", "workers-2", "workers-3"} < set(api.bound)

@@ -11,10 +11,9 @@ from typing import Final
 
 from stower.engine.queued import Queued, QueuedTree
 from stower.framework.writes import DeletePod, PatchPodStatus, Write
-from stower.model.kinds.pod import PodCondition
+from stower.model.kinds.pod import DISRUPTION_TARGET, PodCondition
 from stower.state.cluster import PodEntry
 
-DISRUPTION_TARGET: Final = "DisruptionTarget"
 BY_SCHEDULER: Final = "PreemptionByScheduler"
 NOT_FOUND: Final = 404
 

@@ -10,9 +10,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from stower.engine.evictions import BY_SCHEDULER, DISRUPTION_TARGET
+from stower.engine.evictions import BY_SCHEDULER
 from stower.framework.writes import Write, patch_of
+from stower.groups.tree import is_placed
 from stower.model.kinds import GroupObject, PodGroup
+from stower.model.kinds.pod import DISRUPTION_TARGET
 from stower.model.kinds.pod_group import GroupCondition
 from stower.model.times import time_text
 from stower.state.cluster import ClusterState
@@ -152,12 +154,6 @@ def _is_said(obj: GroupObject, disrupted: bool, word: Word) -> bool:
     if not disrupted and is_placed(obj):
         return True
     return found is not None and Word(found.status, found.reason, found.message) == word
-
-
-def is_placed(obj: GroupObject) -> bool:
-    """Whether the group says that it was placed as a whole, once."""
-    found = _condition(obj)
-    return found is not None and found.status == TRUE
 
 
 def _put(conditions: list[GroupCondition], types: tuple[str, ...], word: Word, now: str) -> None:

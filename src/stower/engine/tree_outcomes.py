@@ -17,7 +17,6 @@ from stower.engine.group_telling import (
     UNSCHEDULABLE,
     GroupTelling,
     Word,
-    is_placed,
 )
 from stower.engine.outcomes import NO_BINDER, Outcomes, is_bound_by_some
 from stower.engine.queue import Queue
@@ -30,10 +29,10 @@ from stower.engine.tree_preemption import Harm, TreePreemption
 from stower.engine.trees import Trees
 from stower.framework.guard import PluginError
 from stower.framework.writes import DeletePod, Write
-from stower.groups.build import placed
+from stower.groups.build import admitted, placed
 from stower.groups.feasibility import Feasibility, feasibility
 from stower.groups.reasons import NO_NODE
-from stower.groups.tree import Tree, pods_disagree
+from stower.groups.tree import Tree, done, is_placed, pods_disagree
 from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState, PodEntry
 
@@ -225,7 +224,7 @@ class TreeOutcomes:
             return []
         root = tree.groups[0].obj
         bound = [e for g in tree.leaves() for e in placed(self._state, tree, g) if not e.assumed]
-        if not bound or is_placed(root) or self._admitted(tree)[0]:
+        if not bound or is_placed(root) or admitted(self._state, tree)[0]:
             queued.half_bound_ns = None
             return []
         now_ns = self._state.now_ns
@@ -258,7 +257,7 @@ class TreeOutcomes:
             return Harm([], [], "not eligible due to preemptionPolicy=Never.")
         if self._awaits_victims(queued):
             return Harm([], [], ONGOING)
-        if not self._admitted(tree)[0]:
+        if not admitted(self._state, tree)[0]:
             # Nobody leaves for more than the minimum.
             pending = [
                 pods[: max(group.obj.minimum - len(placed(self._state, tree, g)), 0)]
@@ -272,6 +271,7 @@ class TreeOutcomes:
         """What the root would say, were all that has no place refused: whether there are enough
         pods at all. A pod that no node would ever take counts as refused, as upstream."""
         said: list[Feasibility] = []
+        ended = done(tree, self._state.groups)
         for g in range(len(tree.groups) - 1, -1, -1):
             group = tree.groups[g]
             if group.which.is_composite:
@@ -280,7 +280,8 @@ class TreeOutcomes:
                 refused = children.count(Feasibility.UNSCHEDULABLE)
             else:
                 have, refused = len(placed(self._state, tree, g)), len(pending[g])
-            said.append(feasibility(group.obj.minimum, have, 0, refused))
+            minimum = 0 if g in ended else group.obj.minimum
+            said.append(feasibility(minimum, have, 0, refused))
         # A tree that has its minimum asks for room for what is left of it.
         return Feasibility.UNSCHEDULABLE if said[-1] is Feasibility.SUCCESS else said[-1]
 
@@ -336,7 +337,7 @@ class TreeOutcomes:
 
     def _tell_groups(self, tree: Tree, reason: str, message: str) -> None:
         """Groups that have their minimum are placed; the others say why they are not."""
-        for group, is_admitted in zip(tree.groups, self._admitted(tree), strict=True):
+        for group, is_admitted in zip(tree.groups, admitted(self._state, tree), strict=True):
             said = message.replace(NO_MORE, NO_ROOM)
             word = Word(TRUE, SCHEDULED, "") if is_admitted else Word(FALSE, reason, said)
             self._telling.tell(group.which, word)
@@ -347,17 +348,6 @@ class TreeOutcomes:
         group = self._state.groups.pod_groups.get(key)
         pods = self._state.groups.members.get(key, {}).values()
         return group is None or sum(entry.row >= 0 for entry in pods) >= group.minimum
-
-    def _admitted(self, tree: Tree) -> list[bool]:
-        """Which groups have their minimum."""
-        admitted = [False] * len(tree.groups)
-        for g in range(len(tree.groups) - 1, -1, -1):
-            group = tree.groups[g]
-            have = sum(admitted[c] for c in group.children)
-            if not group.which.is_composite:
-                have = len(placed(self._state, tree, g))
-            admitted[g] = have >= group.obj.minimum
-        return admitted
 
     def _fail(self, queued: QueuedTree, message: str, *, is_invalid: bool = False) -> None:
         """By no fault of the cluster's."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from stower.engine.queue import Queue
 from stower.engine.queued import Place, QueuedPod, QueuedTree
+from stower.framework.changes import OWN
 from stower.framework.profile import Profile
 from stower.groups.tree import Tree, tree_of, unready
 from stower.model.kinds import GroupObject, Pod
@@ -40,7 +41,7 @@ class Trees:
         self._by_root: dict[GroupKey, QueuedTree] = {}
         # Whose pods or groups have changed since they were last looked at.
         self._changed: dict[GroupKey, None] = {}
-        # Some of whose pods are gated.
+        # Some of whose pods wait at a gate that more can open than a change of their own.
         self._gated: dict[GroupKey, None] = {}
         self._known: dict[GroupKey, tuple[int, Tree]] = {}
         queue.emptied = self._emptied
@@ -73,14 +74,18 @@ class Trees:
 
     def _look_at_gate(self, queued: QueuedPod, tree: QueuedTree) -> None:
         was = queued.uid in tree.gated
-        if (queued.gate() is not None) == was:
+        gate = queued.gate()
+        if gate is not None:
+            name, error = gate
+            if error or queued.profile.plugins[name].wakes_on & ~OWN:
+                self._gated[tree.root] = None
+        if (gate is not None) == was:
             return
         self._changed[tree.root] = None
         if was:
             del tree.gated[queued.uid]
         else:
             tree.gated[queued.uid] = queued
-            self._gated[tree.root] = None
 
     def group_changed(self, obj: GroupObject) -> None:
         """A group has come, changed or gone: trees may have another root now."""
@@ -134,8 +139,8 @@ class Trees:
             return
         for root in list(self._gated):
             tree = self._by_root.get(root)
-            if tree is None or not tree.gated:
-                del self._gated[root]
+            del self._gated[root]
+            if tree is None:
                 continue
             for member in list(tree.gated.values()):
                 self._look_at_gate(member, tree)
@@ -145,7 +150,7 @@ class Trees:
             if tree is None or not tree.members:
                 continue
             known = self.tree(root)
-            tree.missing = unready(known, self._counts(known, tree))
+            tree.missing = unready(known, self._counts(known, tree), self._state.groups)
             if not tree.missing and len(tree.gated) == len(tree.members):
                 tree.missing = LET_IN
             if not tree.missing or tree.missing == LET_IN:

@@ -21,7 +21,7 @@ from stower.groups.problem import (
     everything,
     reduced,
 )
-from stower.groups.tree import Tree, TreeGroup
+from stower.groups.tree import Tree, TreeGroup, done
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
 
@@ -57,6 +57,7 @@ class Builder:
         self._prefers = prefers
         self._state = state
         self._tree = tree
+        self._done = done(tree, state.groups)
         self._sort = sort
         self._amounts = amounts
         self._kinds: dict[object, int] = {}
@@ -190,6 +191,8 @@ class Builder:
         group = self._tree.groups[g]
         if group.which.is_composite:
             return min(group.obj.minimum, len(group.children) + 1)
+        if g in self._done:
+            return 0
         return max(group.obj.minimum - len(placed(self._state, self._tree, g)), 0)
 
 
@@ -236,6 +239,19 @@ def placed(state: ClusterState, tree: Tree, leaf: int) -> list[PodEntry]:
     """Pods of a group of pods that have a node."""
     members = state.groups.members.get(tree.groups[leaf].which.key, {})
     return [entry for entry in members.values() if entry.row >= 0]
+
+
+def admitted(state: ClusterState, tree: Tree) -> list[bool]:
+    """Which groups have their minimum, or have had it and need no more."""
+    found = [False] * len(tree.groups)
+    ended = done(tree, state.groups)
+    for g in range(len(tree.groups) - 1, -1, -1):
+        group = tree.groups[g]
+        have = sum(found[c] for c in group.children)
+        if not group.which.is_composite:
+            have = len(placed(state, tree, g))
+        found[g] = have >= group.obj.minimum or g in ended
+    return found
 
 
 def below(tree: Tree, g: int) -> list[int]:

@@ -4,11 +4,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stower.groups.build import Straddling, bound_to, placed
-from stower.groups.tree import Tree, tree_of, unready
+from stower.groups.build import Straddling, admitted, bound_to, placed
+from stower.groups.tree import Tree, scheduled_condition, tree_of, unready
 from stower.model.errors import InvalidObject
 from stower.model.kinds import GroupObject, Node, Pod
-from stower.model.kinds.pod_group import GroupCondition
 from stower.state.cluster import ClusterState
 from stower.state.groups import GroupKey
 
@@ -16,7 +15,7 @@ from stower.state.groups import GroupKey
 class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One group. `have`: pods that have a node, or groups that have their minimum, of `count`;
     `waiting`: pods below it without a node; `domain`: where its pods are, as key=value; `state`:
-    placed, partly placed, waiting, invalid or missing; `message`: why."""
+    placed, partly placed, ended, waiting, half bound, invalid or missing; `message`: why."""
 
     kind: str
     name: str
@@ -73,11 +72,12 @@ def _rows(state: ClusterState, tree: Tree) -> list[GroupState]:
         0 if group.which.is_composite else len(own)
         for group, own in zip(tree.groups, members, strict=True)
     ]
+    has_minimum = admitted(state, tree)
     have, waiting, on_nodes = [0] * len(counts), [0] * len(counts), [0] * len(counts)
     for g in range(len(counts) - 1, -1, -1):
         group = tree.groups[g]
         if group.which.is_composite:
-            have[g] = sum(have[c] >= tree.groups[c].obj.minimum for c in group.children)
+            have[g] = sum(has_minimum[c] for c in group.children)
             waiting[g] = sum(waiting[c] for c in group.children)
             on_nodes[g] = sum(on_nodes[c] for c in group.children)
         else:
@@ -86,17 +86,19 @@ def _rows(state: ClusterState, tree: Tree) -> list[GroupState]:
     levels = [0] * len(counts)
     for g, group in enumerate(tree.groups[1:], 1):
         levels[g] = levels[group.parent] + 1
-    missing = tree.invalid or unready(tree, counts)
+    missing = tree.invalid or unready(tree, counts, state.groups)
     rows = []
     for g in _drawn(tree):
         group = tree.groups[g]
-        is_admitted = have[g] >= group.obj.minimum
+        is_admitted = has_minimum[g]
         message = tree.invalid or (missing if not is_admitted else "")
-        said = _condition(group.obj)
+        said = scheduled_condition(group.obj)
         if not message and not is_admitted and said is not None and said.status == "False":
             message = said.message
         word = "invalid" if tree.invalid else "placed" if is_admitted else "waiting"
-        if is_admitted and waiting[g]:
+        if is_admitted and not group.which.is_composite and have[g] < group.obj.minimum:
+            word = "ended"
+        elif is_admitted and waiting[g]:
             word = "partly placed"
         elif word == "waiting" and on_nodes[g]:
             word = "half bound"
@@ -139,7 +141,3 @@ def _domain(state: ClusterState, tree: Tree, g: int) -> str:
     except Straddling as error:
         return str(error)
     return f"{key}={state.labels.column(key).values[code]}" if code else ""
-
-
-def _condition(obj: GroupObject) -> GroupCondition | None:
-    return next((c for c in obj.status.conditions or () if c.type.endswith("Scheduled")), None)

@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 
 from stower.model.kinds import GroupObject
-from stower.model.kinds.pod_group import PREFERRED
+from stower.model.kinds.pod import DISRUPTION_TARGET
+from stower.model.kinds.pod_group import PREFERRED, GroupCondition
 from stower.state.cluster import PodEntry
 from stower.state.groups import GroupKey, Groups
 
@@ -138,16 +139,50 @@ def pods_disagree(tree: Tree, pods: list[PodEntry]) -> str:
     return ""
 
 
-def unready(tree: Tree, counts: list[int]) -> str:
+def done(tree: Tree, groups: Groups) -> frozenset[int]:
+    """Groups of pods that were placed once and whose pods have all ended, while others of the tree
+    are still there: the tree needs no more of them. Where nobody is there it begins anew."""
+    leaves = [(g, tree.groups[g]) for g in tree.leaves()]
+    empty = [(g, group.obj) for g, group in leaves if not groups.members.get(group.which.key)]
+    found = frozenset(g for g, obj in empty if is_placed(obj) and not _is_disrupted(obj))
+    if not found:
+        return found
+    members = [groups.members.get(group.which.key, {}).values() for _, group in leaves]
+    remains = any(
+        entry.row >= 0 and entry.pod.metadata.deletion_timestamp is None
+        for own in members
+        for entry in own
+    )
+    return found if remains else frozenset()
+
+
+def scheduled_condition(obj: GroupObject) -> GroupCondition | None:
+    """What a group says of its placement; versions of the API differ in the condition's name."""
+    return next((c for c in obj.status.conditions or () if c.type.endswith("Scheduled")), None)
+
+
+def is_placed(obj: GroupObject) -> bool:
+    """Whether the group says that it was placed as a whole, once."""
+    found = scheduled_condition(obj)
+    return found is not None and found.status == "True"
+
+
+def _is_disrupted(obj: GroupObject) -> bool:
+    conditions = obj.status.conditions or ()
+    return any(c.type == DISRUPTION_TARGET and c.status == "True" for c in conditions)
+
+
+def unready(tree: Tree, counts: list[int], groups: Groups) -> str:
     """Why the tree need not be tried yet: too few pods or groups are there; "" where it may be.
     counts: int[group], of groups of pods all pods that are there, placed or not."""
     if tree.missing or tree.invalid:
         return tree.missing  # what is faulty is told so, however much of it is there
     ready = [False] * len(tree.groups)
+    ended = done(tree, groups) if tree.root.is_composite else frozenset()
     for g in range(len(tree.groups) - 1, -1, -1):
         group = tree.groups[g]
         have = sum(ready[c] for c in group.children) if group.which.is_composite else counts[g]
-        ready[g] = have >= group.obj.minimum
+        ready[g] = have >= group.obj.minimum or g in ended
     if ready[0]:
         return ""
     if not tree.root.is_composite:

@@ -10,9 +10,9 @@ from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.plugin import Features, Plugin
 from stower.framework.post_filter import Failure, Remedy
 from stower.model.kinds import Pod
+from stower.model.kinds.pod import DISRUPTION_TARGET
 
 NEVER: Final = "Never"
-DISRUPTION_TARGET: Final = "DisruptionTarget"
 BY_SCHEDULER: Final = "PreemptionByScheduler"
 
 

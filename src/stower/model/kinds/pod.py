@@ -307,6 +307,8 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defa
 
 # Which PodGroup a pod belongs to, where its spec does not say.
 POD_GROUP: Final = "stower.dev/pod-group"
+# The condition of a pod, or of a group, that somebody has to go.
+DISRUPTION_TARGET: Final = "DisruptionTarget"
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
