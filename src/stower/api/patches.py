@@ -86,7 +86,8 @@ def _apply(value: Value, operation: Object) -> Value:
     if kind == "add":
         return _changed(value, steps, operation["value"], insert=True)
     if kind == "replace":
-        _at(value, steps)
+        # Of an object, one that has no such key too: as the library that API servers use
+        # (evanphx/json-patch v4).
         return _changed(value, steps, operation["value"], insert=False)
     if kind == "remove":
         return _removed(value, steps)

@@ -294,6 +294,8 @@ class Cycle:
         nominate = None
         for plugin in profile.post_filters:
             remedy = plugin.post_filter(failure)
+            if remedy == Remedy():
+                continue  # it only wanted to know
             patches += remedy.patches
             if not remedy.message:
                 return msgspec.structs.replace(remedy, patches=patches)

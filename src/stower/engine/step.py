@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from stower.engine.binds import Binds
+from stower.engine.companions import companions
 from stower.engine.cycle import Cycle
 from stower.engine.decisions import Decision
 from stower.engine.evictions import Evictions
@@ -37,6 +38,7 @@ from stower.framework.changes import (
     own_change,
 )
 from stower.framework.events import (
+    AgentAsked,
     Event,
     ExtenderAnswered,
     Hold,
@@ -51,7 +53,7 @@ from stower.framework.extenders import Extender
 from stower.framework.guard import PluginError
 from stower.framework.profile import Profile
 from stower.framework.retries import UNKNOWN
-from stower.framework.writes import Write
+from stower.framework.writes import AgentAnswer, Write
 from stower.model.errors import InvalidObject, InvariantError
 from stower.model.kinds import SELECTING, Node, Pod, PodDisruptionBudget, ResourceClaim
 from stower.state.cluster import ClusterState, PodEntry
@@ -105,6 +107,7 @@ class Engine:
         extending = Extending(extenders, state, send, self._id)
         self.extended = ExtendedCycle(extending, self.cycle, queue, self._outcomes)
         self._outcomes.extended = self.extended
+        self._companions = tuple(companions(self.profiles.values(), state, seed))
         self._stores = StoreEvents(
             state, queue, self._pre_binding, self._settling, self._trees, self._tell_groups
         )
@@ -125,8 +128,15 @@ class Engine:
         if self._pre_binding:
             self._pre_binding.expire(now_ns)
         self._settling.expire(now_ns)
+        self._run_companions()
         self._run_cycles()
+        if self._companions:
+            self._run_companions()  # for pods that have been given a node
         return self._writes
+
+    def _run_companions(self) -> None:
+        for companion in self._companions:
+            self._writes += companion.run(self.now_ns, self._id)
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -138,7 +148,8 @@ class Engine:
             next_pod, self._pre_binding.next_wake_ns, self._settling.next_wake_ns,
             self._trees.next_wake_ns,
         )  # fmt: skip
-        due = [d for d in wakes if d is not None] + self._binds.dues()
+        beside = [companion.next_wake_ns for companion in self._companions]
+        due = [d for d in (*wakes, *beside) if d is not None] + self._binds.dues()
         return max(min(due), self.now_ns) if due else None
 
     @property
@@ -150,12 +161,18 @@ class Engine:
             return False
         if self.state.devices.has_assumptions:
             return False
+        if not all(companion.is_settled for companion in self._companions):
+            return False
         pods = self.state.pods.values()
         return not any(e.assumed and e.uid not in self._pre_binding for e in pods)
 
     def drain(self) -> list[Decision]:
         """The decisions since the last call, oldest first."""
         return self._tell.drain()
+
+    def notes(self) -> list[tuple[str, str, str]]:
+        """What companions have to say since the last call: level, text, and about what."""
+        return [note for companion in self._companions for note in companion.notes()]
 
     # Events
 
@@ -184,6 +201,8 @@ class Engine:
                 self.state.budgets.put(obj)  # nor for this
         else:
             self._stores.observed(obj, gone, self.now_ns)
+        for companion in self._companions:
+            companion.observed(obj, gone, self.now_ns)
 
     def _on_listed(self, event: Listed) -> None:
         uids = {o.metadata.uid: None for o in event.objects if isinstance(o, Pod)}
@@ -203,6 +222,8 @@ class Engine:
         self._stores.listed(event.objects, self.now_ns)
         each(event.objects, Node, self._node)
         each(event.objects, Pod, self._pod)
+        for companion in self._companions:
+            companion.listed(event.objects, self.now_ns)
         # A list that shows a pod without the node that it was given may be older than its bind.
         awaited = self._binds.awaited()
         for entry in self.state.pods.values():
@@ -230,7 +251,7 @@ class Engine:
             return
         if self._binds.done(id) or self._evictions.answered(id, 0):
             return
-        if self._tell_groups.answered(id, False):
+        if self._tell_groups.answered(id, False) or self._is_beside(id, 0, ""):
             return
         if not self._pre_binding.answered(id, DONE, "", version):
             self._settling.answered(id, DONE, version, self.now_ns)
@@ -244,6 +265,8 @@ class Engine:
             return
         if self._pre_binding.answered(event.id, code, why):
             return
+        if self._is_beside(event.id, code, why):
+            return
         if not self._settling.answered(event.id, code, "", self.now_ns):
             self._binds.failed(event)
 
@@ -251,6 +274,17 @@ class Engine:
         if not self.extended.answered(event):
             if self._binds.extender_answered(event, self.extended):
                 self._on_write_ok(WriteOk(event.id))
+
+    def _is_beside(self, id: int, code: int, why: str) -> bool:
+        """Whether the answer was a companion's."""
+        return any(c.answered(id, code, why, self.now_ns) for c in self._companions)
+
+    def _on_agent_asked(self, event: AgentAsked) -> None:
+        for companion in self._companions:
+            if companion.asked(event.id, event.method, event.body, self.now_ns):
+                return
+        text = "nothing here answers agents"
+        self._writes.append(AgentAnswer(event.id, 404, text, "text/plain"))
 
     def _give_up(self, queued: QueuedPod, message: str) -> None:
         """A node was found, and then something failed."""
@@ -540,6 +574,7 @@ HANDLERS: Final[Mapping[type, Callable[..., None]]] = {
     Tick: Engine._on_tick,
     Hold: Engine._on_hold,
     ExtenderAnswered: Engine._on_extender_answered,
+    AgentAsked: Engine._on_agent_asked,
     WriteOk: Engine._on_write_ok,
     WriteFailed: Engine._on_write_failed,
 }

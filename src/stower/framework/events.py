@@ -54,6 +54,14 @@ class ExtenderAnswered(msgspec.Struct, frozen=True, gc=False):
     error: str = ""
 
 
+class AgentAsked(msgspec.Struct, frozen=True, gc=False):
+    """An agent asks a companion for something over HTTP; `AgentAnswer` has the same id."""
+
+    id: int
+    method: str
+    body: bytes
+
+
 class Tick(msgspec.Struct, frozen=True, gc=False):
     """Nothing but time has passed."""
 
@@ -64,4 +72,4 @@ class Hold(msgspec.Struct, frozen=True, gc=False):
     is_on: bool
 
 
-Event = Observed | Listed | WriteOk | WriteFailed | ExtenderAnswered | Tick | Hold
+Event = Observed | Listed | WriteOk | WriteFailed | ExtenderAnswered | AgentAsked | Tick | Hold

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from stower.framework.changes import Change, Happened
+from stower.framework.companion import Companion
 from stower.framework.device_gates import DeviceGates
 from stower.framework.dry_run import DryRun, Room, TrialRun
 from stower.framework.fixes import Fix
@@ -289,6 +290,10 @@ class Plugin:
     def post_bind(self, pod: Pod, state: ClusterState) -> Sequence[DeleteObject]:
         """PostBind: what is not needed any more, now that the pod was seen on its node."""
         raise NotImplementedError
+
+    def companion(self, state: ClusterState, seed: int) -> Companion | None:
+        """What goes on beside scheduling for this plugin, made once for an engine."""
+        return None
 
     def bind(self, pod: Pod) -> bool:
         """Bind: whether this plugin binds the pod."""

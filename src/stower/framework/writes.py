@@ -68,7 +68,14 @@ class DeleteObject(_OfObject, frozen=True, gc=False):
     """Delete an object, whatever its version. Relies on its uid."""
 
 
-ObjectWrite = PatchObject | CreateObject | DeleteObject
+class JsonPatchObject(_OfObject, frozen=True, gc=False):
+    """Carry out operations of a JSON patch (RFC 6902) on an object. Relies on what its `test`
+    operations say, and on nothing else. `uid` is that of the pod that it is written for."""
+
+    operations: list[dict[str, Any]]
+
+
+ObjectWrite = PatchObject | CreateObject | DeleteObject | JsonPatchObject
 
 
 def patch_of(
@@ -132,5 +139,14 @@ class CreateEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 # What is written to the API server, and all that an engine may want done.
+class AgentAnswer(msgspec.Struct, frozen=True, gc=False):
+    """What whoever has asked (`AgentAsked`, by id) is told over HTTP. Answered by nobody."""
+
+    id: int
+    status: int
+    body: str
+    type: str
+
+
 ApiWrite = Bind | PatchPodStatus | DeletePod | ObjectWrite | CreateEvent
-Write = ApiWrite | CallExtender
+Write = ApiWrite | CallExtender | AgentAnswer

@@ -14,6 +14,7 @@ from stower.framework.writes import (
     CreateObject,
     DeleteObject,
     DeletePod,
+    JsonPatchObject,
     ObjectWrite,
     PatchObject,
     PatchPodStatus,
@@ -23,6 +24,7 @@ from stower.model.kinds import KIND_BY_NAME, KIND_BY_VIEW, Pod, PodGroup
 from stower.model.times import micro_time_text, time_text
 
 MERGE: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 V1ALPHA2: Final = "scheduling.k8s.io/v1alpha2"
 CONTROLLER: Final = "stower-scheduler"
@@ -59,6 +61,8 @@ def request_of(
         if isinstance(write, DeleteObject):
             options = _DELETE | {"preconditions": {"uid": write.uid}}
             return "DELETE", f"{path}/{name}", encode(options), JSON
+        if isinstance(write, JsonPatchObject):
+            return "PATCH", f"{path}/{name}", encode(write.operations), JSON_PATCH
         part = f"/{write.subresource}" if write.subresource else ""
         return "PATCH", f"{path}/{name}{part}", encode(_relying(as_served(write, version))), MERGE
     if isinstance(write, DeletePod):

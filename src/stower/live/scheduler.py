@@ -17,6 +17,7 @@ from stower.engine.decisions import Decision
 from stower.engine.queue import PLACES
 from stower.engine.step import Engine
 from stower.framework.events import (
+    AgentAsked,
     Event,
     ExtenderAnswered,
     Listed,
@@ -27,7 +28,8 @@ from stower.framework.events import (
 )
 from stower.framework.extenders import Extender
 from stower.framework.recording import Recording
-from stower.framework.writes import CallExtender, Write
+from stower.framework.writes import AgentAnswer, CallExtender, Write
+from stower.live.agents import Agents
 from stower.live.client import Client, collection_path
 from stower.live.dispatch import Dispatch
 from stower.live.extenders import Extenders
@@ -36,14 +38,25 @@ from stower.live.reflect import Changes, Reflector, Views
 from stower.live.renewal import Renewal
 from stower.live.shell import Clock, ShellError, run_until, sleep_until
 from stower.live.window import IN_FLIGHT
-from stower.model.kinds import BACKGROUND, DEVICES, GROUPS, KINDS, NEGOTIATING, Node, Pod
+from stower.model.kinds import (
+    BACKGROUND,
+    DEVICES,
+    GROUPS,
+    KINDS,
+    NEGOTIATING,
+    Node,
+    Pod,
+    VirtualMachineMigration,
+)
 
 log = logging.getLogger(__name__)
 
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
 # Kinds that not every server has.
-OPTIONAL: Final = (*DEVICES, *GROUPS, *NEGOTIATING)
+OPTIONAL: Final = (*DEVICES, *GROUPS, *NEGOTIATING, VirtualMachineMigration)
+# What companions say is said thousands of times a second where there are many VMs.
+LEVELS: Final = {"info": logging.DEBUG, "warn": logging.INFO, "error": logging.WARNING}
 # Pods that have ended hold no room.
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 # Decide for so long, then let the loop read and send.
@@ -62,8 +75,8 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. `terms` None: no election, this scheduler is the only one. `groups`: whether pod
-    groups are looked at."""
+    """How to run. `terms` None: no election, this scheduler is the only one. `groups`, `vms`:
+    whether pod groups, and migrations of VMs, are looked at."""
 
     instance: str
     seed: int = 0
@@ -71,6 +84,7 @@ class Options:
     terms: Terms | None = None
     extenders: tuple[Extender, ...] = ()
     groups: bool = False
+    vms: bool = False
 
 
 class Scheduler:
@@ -119,6 +133,7 @@ class Scheduler:
         # Whatever else decisions depend on.
         kinds = [k for k in KINDS if k.view in BACKGROUND]
         kinds = [k for k in kinds if options.groups or k.view not in GROUPS]
+        kinds = [k for k in kinds if options.vms or k.view is not VirtualMachineMigration]
         self._kinds = {
             kind: reflect(
                 collection_path(kind),
@@ -144,6 +159,7 @@ class Scheduler:
             lambda: self.candidate is None or self.candidate.leads_still(),
         )
         self.extenders = Extenders(options.extenders, client, self._said)
+        self.agents = Agents(self._asked)
 
     @property
     def is_ready(self) -> bool:
@@ -227,6 +243,14 @@ class Scheduler:
         self._inbox.append(answer)
         self._awake.set()
 
+    def _asked(self, request: AgentAsked) -> None:
+        if self.engine is None:
+            text = "this scheduler does not lead"
+            self.agents.answered(AgentAnswer(request.id, 503, text, "text/plain"))
+            return
+        self._inbox.append(request)
+        self._awake.set()
+
     def _everything(self) -> Listed:
         related = (obj for r in self.related for obj in r.objects.values())
         return Listed((*related, *self.nodes.objects.values(), *self.pods.objects.values()))
@@ -299,15 +323,19 @@ class Scheduler:
         finally:  # what it could not stand is recorded too
             if self._recording is not None:
                 self._recording.stepped(self._options.instance, now_ns, event, writes)
+        for level, text, about in engine.notes():
+            log.log(LEVELS[level], "%s%s", text, f" ({about})" if about else "")
         for decision in engine.drain():
             self.decisions.append(decision)
             if self._observer is not None:
                 self._observer.decided(decision)
         if writes:
-            self.dispatch.send([w for w in writes if not isinstance(w, CallExtender)])
+            self.dispatch.send([w for w in writes if not isinstance(w, CallExtender | AgentAnswer)])
             for write in writes:
                 if isinstance(write, CallExtender):
                     self.extenders.send(write)
+                elif isinstance(write, AgentAnswer):
+                    self.agents.answered(write)
 
 
 async def _keep_flushed(recording: Recording) -> None:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from stower.framework.plugin import Plugin
+from stower.plugins.autoscale_enforcer import AutoscaleEnforcer
 from stower.plugins.default_binder import DefaultBinder
 from stower.plugins.default_preemption import DefaultPreemption
 from stower.plugins.dynamic_resources import DynamicResources
@@ -49,4 +50,5 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     DefaultBinder,
     NodeDeclaredFeatures,
     Fragmentation,
+    AutoscaleEnforcer,
 )

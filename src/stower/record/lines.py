@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.framework.events import (
+    AgentAsked,
     Event,
     ExtenderAnswered,
     Hold,
@@ -93,6 +94,12 @@ class _ExtenderAnswered(msgspec.Struct, frozen=True, tag="ExtenderAnswered"):
     error: str
 
 
+class _AgentAsked(msgspec.Struct, frozen=True, tag="AgentAsked"):
+    id: int
+    method: str
+    body: bytes
+
+
 class _Tick(msgspec.Struct, frozen=True, tag="Tick"):
     pass
 
@@ -101,7 +108,9 @@ class _Hold(msgspec.Struct, frozen=True, tag="Hold", rename="camel"):
     is_on: bool
 
 
-_AnyEvent = _Observed | _Listed | _WriteOk | _WriteFailed | _ExtenderAnswered | _Tick | _Hold
+_AnyEvent = (
+    _Observed | _Listed | _WriteOk | _WriteFailed | _ExtenderAnswered | _AgentAsked | _Tick | _Hold
+)  # fmt: skip
 
 
 def _view_name(view: Any) -> str:
@@ -183,6 +192,8 @@ def _event_json(event: Event) -> bytes:
             told = _WriteFailed(id, code, message)
         case ExtenderAnswered(id, body, error):
             told = _ExtenderAnswered(id, body, error)
+        case AgentAsked(id, method, body):
+            told = _AgentAsked(id, method, body)
         case Hold(is_on):
             told = _Hold(is_on)
         case Tick():
@@ -244,6 +255,8 @@ def read_event(step: Step, listed: list[ApiObject]) -> Event:
             return WriteFailed(told.id, told.code, told.message)
         case _ExtenderAnswered():
             return ExtenderAnswered(told.id, told.body, told.error)
+        case _AgentAsked():
+            return AgentAsked(told.id, told.method, told.body)
         case _Hold():
             return Hold(told.is_on)
     return Tick()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from stower.framework.events import Observed, WatchType
-from stower.framework.writes import CreateObject, DeleteObject, ObjectWrite
+from stower.framework.writes import CreateObject, DeleteObject, ObjectWrite, PatchObject
 from stower.model.kinds import ApiObject, Pod, ResourceClaim
 from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.sim.changes import created, merged
@@ -41,7 +41,7 @@ class Allocations:
         if isinstance(write, DeleteObject):
             del self._claims[claim.metadata.key]
             return Observed(WatchType.DELETED, claim)
-        changed = merged(claim, write)
+        changed = merged(claim, write) if isinstance(write, PatchObject) else claim
         assert isinstance(changed, ResourceClaim)
         return Observed(WatchType.MODIFIED, self._keep(changed))
 

@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
-from stower.api.patches import merge
-from stower.framework.writes import Bind, CreateObject, PatchObject, PatchPodStatus
+from stower.api.patches import PatchFailed, json_patch, merge
+from stower.framework.writes import Bind, CreateObject, JsonPatchObject, PatchObject, PatchPodStatus
 from stower.model.kinds import ApiObject, Pod
 from stower.model.kinds.pod import PodCondition, PodStatus
 
@@ -53,6 +53,16 @@ def merged(found: ApiObject, write: PatchObject) -> ApiObject:
     """The object with the fields of a patch merged in (RFC 7386)."""
     merged: ApiObject = msgspec.convert(merge(msgspec.to_builtins(found), write.patch), write.view)
     return merged
+
+
+def json_patched(found: ApiObject, write: JsonPatchObject) -> ApiObject | None:
+    """The object with the operations of a JSON patch carried out; None where one cannot be."""
+    try:
+        data = json_patch(msgspec.to_builtins(found), write.operations)
+    except PatchFailed:
+        return None
+    changed: ApiObject = msgspec.convert(data, type(found))
+    return changed
 
 
 def belongs_to_node(pod: Pod) -> bool:

@@ -17,7 +17,7 @@ from stower.framework.election import JITTER_FACTOR, Election, Terms
 from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.recording import Recording
 from stower.framework.retries import CONFLICT, TRIES, final_code, is_curable, is_lost, pause_seconds
-from stower.framework.writes import ApiWrite, CallExtender, CreateEvent, Write
+from stower.framework.writes import AgentAnswer, ApiWrite, CallExtender, CreateEvent, Write
 from stower.model.kinds import BACKGROUND, ApiObject, Node, Pod
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
@@ -233,7 +233,7 @@ class SchedulerProcess:
         self.decisions.extend(self.engine.drain())
         self._told(self, event, writes)
         for write in writes:
-            if not isinstance(write, CallExtender):
+            if not isinstance(write, CallExtender | AgentAnswer):
                 self._send(write)
         return True
 

@@ -21,16 +21,18 @@ from stower.framework.writes import (
     CreateObject,
     DeleteObject,
     DeletePod,
+    JsonPatchObject,
     ObjectWrite,
     PatchObject,
     PatchPodStatus,
 )
 from stower.model.kinds import ApiObject, Pod
 from stower.model.times import time_text
-from stower.sim.changes import bound, created, merged, patched
+from stower.sim.changes import bound, created, json_patched, merged, patched
 
 OK: Final = 200
 NOT_FOUND: Final = 404
+INVALID: Final = 422
 HISTORY_MAX: Final = 4_000
 
 Change = tuple[int, WatchType, ApiObject]
@@ -149,6 +151,8 @@ class Server:
             return self._delete(write)
         if isinstance(write, PatchObject):
             return self._patch(write)
+        if isinstance(write, JsonPatchObject):
+            return self._json_patch(write)
         pod = self.get(Pod, f"{write.namespace}/{write.name}")
         if pod is None:
             return NOT_FOUND
@@ -185,6 +189,16 @@ class Server:
             self.remove(changed)
         else:
             self._put_changed(found, changed)
+        return OK
+
+    def _json_patch(self, write: JsonPatchObject) -> int:
+        found = self.get(write.view, _key(write))
+        if found is None:
+            return NOT_FOUND
+        changed = json_patched(found, write)
+        if changed is None:
+            return INVALID
+        self._put_changed(found, changed)
         return OK
 
     def _create(self, write: CreateObject) -> int:

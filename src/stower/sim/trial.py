@@ -184,5 +184,5 @@ def _told(now_ns: int, name: str, event: Event, writes: list[Write]) -> str:
     about = f" {obj.metadata.name}" if obj is not None else ""
     kind = getattr(event, "type", None)
     said = f"{type(event).__name__}{f' {kind.value}' if kind is not None else ''}{about}"
-    done = ", ".join(f"{type(w).__name__} {w.name}" for w in writes)
+    done = ", ".join(f"{type(w).__name__} {getattr(w, 'name', '')}" for w in writes)
     return f"{now_ns / SECOND_NS:.3f} s {name}: {said}{f' -> {done}' if done else ''}"

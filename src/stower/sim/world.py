@@ -19,14 +19,17 @@ from stower.framework.events import (
     Observed,
     Tick,
     WatchType,
+    WriteFailed,
     WriteOk,
 )
 from stower.framework.recording import Recording
 from stower.framework.writes import (
+    AgentAnswer,
     Bind,
     CallExtender,
     CreateEvent,
     DeletePod,
+    JsonPatchObject,
     ObjectWrite,
     PatchObject,
     Write,
@@ -35,7 +38,7 @@ from stower.model.kinds import GROUPS, ApiObject, Background, Node, Pod, Resourc
 from stower.model.kinds.pod import PodStatus
 from stower.sim.allocations import Allocations
 from stower.sim.binder import Binder
-from stower.sim.changes import bound, merged, patched
+from stower.sim.changes import bound, json_patched, merged, patched
 
 # Ticks in a row that may find nothing to do before the world is taken to stand still.
 IDLE_TICKS_MAX = 64
@@ -226,6 +229,9 @@ class World:
             if write.verb != "bind":
                 return
             write = Bind(write.id, write.namespace, write.name, write.uid, write.nodes[0])
+        if isinstance(write, AgentAnswer):
+            self._inbox.pop()  # nobody answers an answer
+            return
         if isinstance(write, ObjectWrite):
             if write.view is ResourceClaim:
                 happened = self._allocations.written(write)
@@ -237,6 +243,8 @@ class World:
                 key = (write.view, f"{write.namespace}/{write.name}")
                 changed_group = self._groups[key] = merged(self._groups[key], write)
                 self._inbox.append(Observed(WatchType.MODIFIED, changed_group))
+            elif isinstance(write, JsonPatchObject):
+                self._patch_vm(write)
             elif isinstance(write, PatchObject):
                 for obj in self._binder.patched(write):
                     self._inbox.append(Observed(WatchType.MODIFIED, obj))
@@ -253,6 +261,16 @@ class World:
             changed = bound(pod, write) if isinstance(write, Bind) else patched(pod, write)
             if isinstance(write, Bind) and write.uid in self._lasts_ns:
                 heappush(self._ends, (self.now_ns + self._lasts_ns[write.uid], write.uid))
+            self.pods[write.uid] = changed
+            self._inbox.append(Observed(WatchType.MODIFIED, changed))
+
+    def _patch_vm(self, write: JsonPatchObject) -> None:
+        """What is written to a VM shows on the pod that it runs in, which is all there is of it."""
+        pod = self.pods.get(write.uid)
+        changed = json_patched(pod, write) if pod is not None else None
+        if not isinstance(changed, Pod):
+            self._inbox[-1] = WriteFailed(write.id, 422, "a test of the patch has failed")
+        elif changed != pod:
             self.pods[write.uid] = changed
             self._inbox.append(Observed(WatchType.MODIFIED, changed))
 

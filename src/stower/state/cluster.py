@@ -12,7 +12,7 @@ Must not know of plugins, queues or decisions.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -76,6 +76,23 @@ class PodEntry:
         self.claimed: Claimed = ()  # what its claims take of its node, as far as that is counted
 
 
+class PlacedWatcher(Protocol):
+    """Who counts something of pods that hold room. What is undone with a trial is told as well: the
+    inverse of each change."""
+
+    def come(self, entry: PodEntry, row: int) -> None:
+        """A pod holds room on a row."""
+
+    def go(self, entry: PodEntry, row: int) -> None:
+        """It does so no more."""
+
+    def change(self, entry: PodEntry) -> None:
+        """Its object is another one."""
+
+    def grow(self, capacity: int) -> None:
+        """There are more rows."""
+
+
 class ClusterState:
     """All that is known. Arrays are int64[capacity] or bool[capacity]; rows in use lie below
     `row_limit`, and `present` says which of them have a node (a row without one still carries pods
@@ -123,6 +140,9 @@ class ClusterState:
         self.devices = Devices(self.journal)
         self.groups = Groups(self.journal)
         self.negotiations = Negotiations(self.journal)
+        self.watchers: list[PlacedWatcher] = []
+        # What plugins have brought that goes on beside scheduling, by the plugin's name.
+        self.companions: dict[str, Any] = {}
         self.shapes = ShapeTable(self.column, (self.non_zero_cpu, self.non_zero_memory))
         self.pods: dict[str, PodEntry] = {}
         self.table = PodTable()
@@ -374,6 +394,8 @@ class ClusterState:
                 self.carried.bump(pod, entry.row, 1)
         entry.pod = pod
         entry.shape = shape
+        for watcher in self.watchers:
+            watcher.change(entry)
         if moves:
             self.groups.units_generation += 1
             if pod.group_name:
@@ -396,6 +418,8 @@ class ClusterState:
             self.tallies.come(entry, entry.pod, row)
         if entry.pod.spec.affinity is not None:
             self.carried.bump(entry.pod, row, 1)
+        for watcher in self.watchers:
+            watcher.come(entry, row)
         self.use_log.add(row)
         if self.journal.recording:
             self.journal.log(self._unplace, entry)
@@ -417,6 +441,8 @@ class ClusterState:
             self.tallies.go(entry, entry.pod, row)
         if entry.pod.spec.affinity is not None:
             self.carried.bump(entry.pod, row, -1)
+        for watcher in self.watchers:
+            watcher.go(entry, row)
         self.use_log.add(row)
         if self.journal.recording:
             self.journal.log(self._place, entry, row)
@@ -563,3 +589,5 @@ class ClusterState:
         self.labels.grow(new)
         self.tallies.grow(new)
         self.carried.grow(new)
+        for watcher in self.watchers:
+            watcher.grow(new)

@@ -28,6 +28,7 @@ from stower.model.kinds.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from stower.model.kinds.virtual_machine import VirtualMachine, VirtualMachineMigration
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -82,6 +83,14 @@ KINDS: Final = (
     ),
     Kind("stower.dev/v1", "ResourceClass", "resourceclasses", False, ResourceClass),
     Kind("stower.dev/v1", "PodScheduling", "podschedulings", True, PodScheduling),
+    Kind("vm.neon.tech/v1", "VirtualMachine", "virtualmachines", True, VirtualMachine),
+    Kind(
+        "vm.neon.tech/v1",
+        "VirtualMachineMigration",
+        "virtualmachinemigrations",
+        True,
+        VirtualMachineMigration,
+    ),
     Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", True, PodDisruptionBudget),
 )
 
@@ -109,9 +118,12 @@ GROUPS: Final = get_args(GroupObject)
 Negotiating = ResourceClass | PodScheduling
 NEGOTIATING: Final = get_args(Negotiating)
 # All that the scheduler listens to beside nodes and pods.
-Background = Selecting | PodDisruptionBudget | Storage | DeviceObject | GroupObject | Negotiating
+Background = (
+    Selecting | PodDisruptionBudget | Storage | DeviceObject | GroupObject | Negotiating
+    | VirtualMachineMigration
+)  # fmt: skip
 BACKGROUND: Final = get_args(Background)
-ApiObject = Node | Pod | PriorityClass | Background
+ApiObject = Node | Pod | PriorityClass | VirtualMachine | Background
 
 __all__ = [
     "BACKGROUND",
@@ -154,5 +166,7 @@ __all__ = [
     "StatefulSet",
     "Storage",
     "StorageClass",
+    "VirtualMachine",
+    "VirtualMachineMigration",
     "VolumeAttachment",
 ]  # fmt: skip

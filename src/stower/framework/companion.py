@@ -1,0 +1,42 @@
+"""Companions: what a plugin brings that goes on beside scheduling, with a state and writes.
+
+It hears of every object, is asked for writes at every step, and is told what became of them; what
+it knows it has from objects, so that a restart loses nothing.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from stower.framework.writes import Write
+from stower.model.kinds import ApiObject
+
+
+class Companion(Protocol):
+    """One of them."""
+
+    def observed(self, obj: ApiObject, gone: bool, now_ns: int) -> None:
+        """An object has come, changed or gone."""
+
+    def listed(self, objects: Iterable[ApiObject], now_ns: int) -> None:
+        """These are all there are."""
+
+    def run(self, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
+        """What is due now."""
+
+    def answered(self, id: int, code: int, message: str, now_ns: int) -> bool:
+        """A write was carried out (`code` 0), or not. Whether it was one of its own."""
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When something is due though nothing happens before."""
+
+    def notes(self) -> list[tuple[str, str, str]]:
+        """What is worth a line in a log since it was asked last: level (info, warn, error), text,
+        and the object that it is about."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no write of its own is under way."""
+
+    def asked(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
+        """Somebody asks for something. Whether it will be answered, by `AgentAnswer`."""

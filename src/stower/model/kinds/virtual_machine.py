@@ -1,0 +1,37 @@
+"""VirtualMachine and VirtualMachineMigration (vm.neon.tech/v1): VMs that run in pods, and their
+moves to other nodes. Source: neondatabase/autoscaling neonvm/apis/neonvm/v1.
+"""
+
+from typing import Final
+
+import msgspec
+
+from stower.model.meta import ObjectMeta
+
+API_VERSION: Final = "vm.neon.tech/v1"
+
+
+class VirtualMachine(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A VM. What is scheduled is the pod that it runs in; its annotations are copied there."""
+
+    metadata: ObjectMeta
+
+
+class MigrationSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """Which VM moves."""
+
+    vm_name: str = ""
+
+
+class MigrationStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """How far it is: Pending, Running, Succeeded or Failed."""
+
+    phase: str = ""
+
+
+class VirtualMachineMigration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A move of a VM from the pod that it runs in to another."""
+
+    metadata: ObjectMeta
+    spec: MigrationSpec = MigrationSpec()
+    status: MigrationStatus = MigrationStatus()

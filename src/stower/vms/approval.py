@@ -1,0 +1,265 @@
+"""What a VM asks for is granted as far as its node can hold it, by a patch of the VM's annotations.
+
+Less is set free only when the pod shows that the VM has less; more is set aside before it is
+granted. So neither a write that fails nor one of which no answer comes promises room twice.
+Source: seed 004; neondatabase/autoscaling pkg/plugin/handle_pod.go.
+"""
+
+from typing import Any, Final, NamedTuple
+
+from stower.framework.reconcile import EventKind, Result
+from stower.framework.writes import CreateObject, JsonPatchObject
+from stower.model.kinds import Pod, VirtualMachine, VirtualMachineMigration
+from stower.model.times import SECOND_NS
+from stower.vms.amounts import Resources, resources_text
+from stower.vms.enforcer import CAME, EXPECTS, Answer, Enforcer, Known, Steps
+from stower.vms.migrations import PREFIX, migration_of
+from stower.vms.nodes import Broken
+from stower.vms.notes import ERROR, INFO, WARN
+from stower.vms.pods import (
+    APPROVED,
+    AUTOSCALING,
+    REQUESTED,
+    UNIT,
+    BadPod,
+    PodState,
+    is_true,
+    pod_state,
+)
+
+SHORT: Final = "not enough resources to grant request for pod"
+AGAIN_NS: Final = 5 * SECOND_NS
+CONFLICT: Final = 409
+INVALID: Final = 422  # a `test` of the patch has failed
+
+
+class _Grant(NamedTuple):
+    """What is to be written for a pod. `short`: it would like more than there is."""
+
+    pod: PodState
+    short: bool
+
+
+def handle_pod(enforcer: Enforcer, event: EventKind, pod: Pod) -> Result | Steps:
+    """A pod has come, changed or gone."""
+    if enforcer.config.ignores(pod.metadata.namespace):
+        return Result()
+    if event not in CAME:
+        return _delete(enforcer, event, pod)
+    try:
+        state = pod_state(pod)
+    except BadPod as error:
+        return Result(0, f"could not get state from Pod object: {error}")
+    notes, uid = enforcer.notes, state.uid
+    node_name, awaited = pod.spec.node_name, enforcer.tentative.get(uid)
+    if awaited is not None and node_name == awaited:
+        del enforcer.tentative[uid]
+        notes.add(INFO, "Pod was scheduled as expected", pod.key)
+    elif awaited is not None and node_name:
+        text = "Pod was scheduled onto a different Node than tentatively recorded"
+        raise Broken(text)
+    if awaited is None and not node_name:
+        notes.add(INFO, "Skipping event for Pod that has not yet been scheduled", pod.key)
+        return Result()
+    node_name = node_name or awaited or ""
+    known = enforcer.nodes.get(node_name)
+    if known is None:
+        return Result(0, f'pod\'s node "{node_name}" is not present in local state')
+    try:
+        return _update(enforcer, event, pod, state, known)
+    finally:
+        enforcer.touched(known)
+
+
+def _update(
+    enforcer: Enforcer, event: EventKind, pod: Pod, state: PodState, known: Known
+) -> Result | Steps:
+    notes, uid = enforcer.notes, state.uid
+    if uid in known.node.pods:
+        if event not in EXPECTS:
+            notes.add(WARN, "Updating Pod that unexpectedly exists in local state", pod.key)
+        known.node.update(state)
+        notes.add(INFO, "Updated Pod in local state", pod.key)
+    else:
+        known.node.add(state)
+        notes.add(INFO, "Added Pod to local state", pod.key)
+    enforcer.changed(uid)
+    if not state.vm or pod.spec.scheduler_name != enforcer.config.scheduler_name:
+        return Result()
+    if uid in known.requested:
+        if state.migrating:
+            del known.requested[uid]
+        elif not state.migratable:
+            text = "Canceling previously wanted migration because Pod is not migratable"
+            notes.add(WARN, text, pod.key)
+            del known.requested[uid]
+        elif enforcer.may_migrate(known, state):
+            notes.add(INFO, "Creating migration for Pod", pod.key)
+            return _migrate(enforcer, state)
+        else:
+            notes.add(INFO, "Pod waits to be migrated, as enough others are", pod.key)
+            return Result(AGAIN_NS)
+    # Only VMs that autoscale have what is written here: on others it would be out of date.
+    if state.migrating or not is_true(pod, AUTOSCALING):
+        return Result()
+    return _approve(enforcer, pod, state, known)
+
+
+def _approve(enforcer: Enforcer, pod: Pod, state: PodState, known: Known) -> Result | Steps:
+    """Grant what can be granted."""
+    granted = known.node.granted(state)
+    short = any(h.requested != h.reserved for h in (granted.cpu, granted.memory))
+    uid, notes = state.uid, enforcer.notes
+    if not enforcer.is_started:
+        # Not all pods of the node may have been seen.
+        enforcer.awaits_start[uid] = None
+        return Result()
+    is_said = APPROVED in (pod.metadata.annotations or {})
+    if granted == state and is_said:
+        if short:
+            notes.add(WARN, "Unable to satisfy requested resources for Pod", pod.key)
+        return Result(AGAIN_NS, SHORT) if short else Result()
+    last_ns = known.patched_ns.get(uid)
+    wait_ns = enforcer.config.patch_retry_wait_seconds * SECOND_NS
+    if last_ns is not None and enforcer.now_ns < last_ns + wait_ns:
+        notes.add(
+            WARN,
+            "Want to patch VirtualMachine for reserved resources, but too soon to re-patch. "
+            "Waiting.",
+            pod.key,
+        )
+        return Result(AGAIN_NS, SHORT) if short else Result(last_ns + wait_ns - enforcer.now_ns)
+    # What it gives back may yet be in use, should the write be lost.
+    kept = granted._replace(
+        cpu=granted.cpu._replace(reserved=max(granted.cpu.reserved, state.cpu.reserved)),
+        memory=granted.memory._replace(
+            reserved=max(granted.memory.reserved, state.memory.reserved)
+        ),
+    )
+    if kept != state:
+        known.node.update(kept)
+        enforcer.changed(uid)
+        text = "Reserved resources updated for Pod, patching VirtualMachine"
+    elif granted != state:
+        text = (
+            "Reserved resources can be updated for Pod, "
+            "patching VirtualMachine without updating local state"
+        )
+    else:
+        text = "Pod is missing approved resources annotation, patching VirtualMachine"
+    notes.add(INFO, text, pod.key)
+    known.patched_ns[uid] = enforcer.now_ns
+    return _patch(enforcer, pod, _Grant(granted, short))
+
+
+def _patch(enforcer: Enforcer, pod: Pod, grant: _Grant) -> Steps:
+    """Write it, if what was asked for is still the same."""
+    own, notes = pod.metadata.annotations or {}, enforcer.notes
+    tests = [
+        {"op": "test", "path": annotation_path(name), "value": own[name]}
+        for name in (UNIT, REQUESTED)
+        if name in own
+    ]
+    resources = Resources(grant.pod.cpu.reserved, grant.pod.memory.reserved)
+    replace = {
+        "op": "replace",
+        "path": annotation_path(APPROVED),
+        "value": resources_text(resources),
+    }
+    done = Result(AGAIN_NS, SHORT) if grant.short else Result()
+    if not tests and APPROVED not in own:
+        # It may have no annotations at all, and then none can be added to them.
+        empty: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/annotations", "value": None},
+            {"op": "add", "path": "/metadata/annotations", "value": {}},
+        ]
+        answer = yield _to_vm(grant.pod, [*empty, replace])
+        _count(enforcer, grant.pod, answer)
+        if not answer.code:
+            notes.add(INFO, "Patched VirtualMachine for approved resources", grant.pod.vm)
+            return done
+        if answer.code != INVALID:
+            notes.add(ERROR, "Failed to add-path patch VirtualMachine", grant.pod.vm)
+            return Result(0, answer.message)
+        text = (
+            "Failed to add-path patch VirtualMachine because preconditions failed, "
+            "trying again with normal path"
+        )
+        notes.add(WARN, text, grant.pod.vm)
+    answer = yield _to_vm(grant.pod, [*tests, replace])
+    _count(enforcer, grant.pod, answer)
+    if answer.code == INVALID:
+        text = "Failed to patch VirtualMachine because preconditions failed"
+        notes.add(WARN, text, grant.pod.vm)
+        return Result(0, "local pod state doesn't match most recent VM state")
+    if answer.code:
+        notes.add(ERROR, "Failed to patch VirtualMachine", grant.pod.vm)
+        return Result(0, answer.message)
+    notes.add(INFO, "Patched VirtualMachine for approved resources", grant.pod.vm)
+    return done
+
+
+def annotation_path(name: str) -> str:
+    """A JSON pointer to an annotation."""
+    return "/metadata/annotations/" + name.replace("~", "~0").replace("/", "~1")
+
+
+def _to_vm(pod: PodState, operations: list[dict[str, Any]]) -> JsonPatchObject:
+    namespace, _, name = pod.vm.partition("/")
+    return JsonPatchObject(0, VirtualMachine, namespace, name, pod.uid, operations)
+
+
+def _count(enforcer: Enforcer, pod: PodState, answer: Answer) -> None:
+    why = (answer.message or f"status {answer.code}") if answer.code else ""
+    name = pod.vm.partition("/")[2]
+    enforcer.figures.answered("Patch", "VirtualMachine", name, why)
+
+
+def _migrate(enforcer: Enforcer, pod: PodState) -> Steps:
+    """Have the pod leave. It is looked at again: should nothing come of it, another is made."""
+    body = migration_of(pod)
+    name = body["metadata"]["name"]
+    enforcer.asked[f"{pod.namespace}/{PREFIX}{pod.name}"] = None
+    answer = yield CreateObject(0, VirtualMachineMigration, pod.namespace, name, pod.uid, body)
+    why = (answer.message or f"status {answer.code}") if answer.code else ""
+    enforcer.figures.answered("Create", "VirtualMachineMigration", name, why)
+    if answer.code == CONFLICT:
+        enforcer.notes.add(WARN, "Migration already exists for this pod", pod.name)
+    elif answer.code:
+        enforcer.asked.pop(f"{pod.namespace}/{name}", None)
+        return Result(AGAIN_NS, f"could not create migration for Pod: {answer.message}")
+    return Result(AGAIN_NS)
+
+
+def _delete(enforcer: Enforcer, event: EventKind, pod: Pod) -> Result:
+    uid, notes = pod.metadata.uid, enforcer.notes
+    name = pod.spec.node_name or enforcer.tentative.get(uid)
+    if not name:
+        notes.add(INFO, "Nothing to do for Pod deletion as it has no Node", pod.key)
+        return Result()
+    known = enforcer.nodes.get(name)
+    if known is None:
+        text = "Deleting Pod from internal state on a Node that doesn't exist"
+        notes.add(ERROR, text, pod.key)
+        return Result()
+    try:
+        exists, expected = uid in known.node.pods, event in EXPECTS
+        if expected and not exists:
+            text = "Deleting Pod that unexpectedly doesn't exist in local state"
+            notes.add(WARN, text, pod.key)
+        elif exists and not expected:
+            notes.add(WARN, "Deleting Pod that unexpectedly exists in local state", pod.key)
+        known.requested.pop(uid, None)
+        known.patched_ns.pop(uid, None)
+        if known.node.remove(uid):
+            notes.add(INFO, "Removed Pod from Node", pod.key)
+        else:
+            text = "Node unchanged from Pod deletion because it already isn't in local state"
+            notes.add(INFO, text, pod.key)
+        awaited = enforcer.tentative.get(uid)
+        if awaited is not None and pod.spec.node_name and awaited != pod.spec.node_name:
+            raise Broken("Pod was scheduled onto a different Node than tentatively recorded")
+        enforcer.tentative.pop(uid, None)
+        return Result()
+    finally:
+        enforcer.touched(known)

@@ -1,0 +1,396 @@
+"""VM scheduling as a whole: objects go through the reconcile queue, writes and agents' requests are
+carried on as their answers come.
+
+Source: seed 004; neondatabase/autoscaling pkg/plugin entrypoint.go.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from heapq import heappop, heappush
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from stower.framework.reconcile import EventKind, Item, Key, ReconcileQueue, Result
+from stower.framework.writes import AgentAnswer, Write
+from stower.model.kinds import ApiObject, Node, Pod, VirtualMachineMigration
+from stower.model.times import SECOND_NS
+from stower.state.arrays import Floats, Ints
+from stower.state.cluster import ClusterState, PodEntry
+from stower.vms.agent import Await, handle_request
+from stower.vms.approval import handle_pod
+from stower.vms.config import Config
+from stower.vms.enforcer import Answer, Enforcer, NotThere
+from stower.vms.figures import PANICS
+from stower.vms.ledger import Ledger
+from stower.vms.nodes import Broken
+from stower.vms.notes import ERROR, INFO, WARN
+
+POD: Final = "Pod"
+NODE: Final = "Node"
+MIGRATION: Final = "VirtualMachineMigration"
+OF_VIEW: Final = {Pod: POD, Node: NODE, VirtualMachineMigration: MIGRATION}
+# Answers of which nobody knows whether the write was carried out.
+UNKNOWN: Final = 504
+WAITS_MAX: Final = 100_000
+
+
+class _Task(NamedTuple):
+    """A handler, or an agent's request, that waits for an answer."""
+
+    steps: Generator[Any, Any, Any]
+    item: Item | None
+    request: int
+
+
+class VmScheduling:
+    """See Companion."""
+
+    def __init__(self, config: Config, state: ClusterState, seed: int = 0) -> None:
+        self.config = config
+        self.seed = seed
+        self.queue = ReconcileQueue()
+        self.ledger: Ledger
+        self.enforcer = Enforcer(config, self._requeue_pod, self._requeue_node, self._changed)
+        self.ledger = Ledger(state, self.enforcer.held, self.enforcer.notes)
+        # How long items waited for their turn, in ns, since somebody asked.
+        self.waits_ns: list[int] = []
+        self._state = state
+        self._objects: dict[Key, Any] = {}
+        self._by_name: dict[tuple[str, str], str] = {}  # kind and key: uid
+        self._awaited: dict[Key, None] | None = None  # at the start; None before there is one
+        self._start_by_ns = 0
+        self._to_look_at: dict[str, None] = {}  # uids of pods that may have got or lost a node
+        self._by_write: dict[int, _Task] = {}
+        self._heard: dict[str, int] = {}  # by uid of pods that are listened to
+        self._listeners: dict[str, list[tuple[int, _Task]]] = {}
+        self._alarms: list[tuple[int, int, str]] = []
+        self._listening: dict[int, tuple[_Task, Await]] = {}
+        self._turn = 0
+        self._ready: list[tuple[_Task, Any]] = []
+        self._out: list[Write] = []
+        self._held: Floats = np.zeros((4, state.capacity))
+        state.watchers.append(self.ledger)
+        state.watchers.append(self)
+
+    # What it is told
+
+    def observed(self, obj: ApiObject, gone: bool, now_ns: int) -> None:
+        """See Companion. A pod that has ended is gone."""
+        kind = OF_VIEW.get(type(obj))
+        if kind is None:
+            return
+        self.enforcer.now_ns = now_ns
+        name, uid = (kind, obj.metadata.key), obj.metadata.uid
+        before = self._by_name.get(name)
+        if before is not None and before != uid:
+            self._forget(Key(kind, before), now_ns)  # another one has its name now
+        key = Key(kind, uid)
+        if gone or (isinstance(obj, Pod) and obj.is_terminal):
+            if key in self._objects:
+                self._objects[key] = obj
+                self._forget(key, now_ns)
+            return
+        event = EventKind.MODIFIED if key in self._objects else EventKind.ADDED
+        self._objects[key] = obj
+        self._by_name[name] = uid
+        self._enqueue(key, event, now_ns)
+        if kind == POD:
+            self._hear(uid)
+
+    def _forget(self, key: Key, now_ns: int) -> None:
+        obj = self._objects.pop(key)
+        name = (key.kind, obj.metadata.key)
+        if self._by_name.get(name) == key.uid:
+            del self._by_name[name]
+        if self._awaited:
+            self._awaited.pop(key, None)
+        self._enqueue(key, EventKind.DELETED, now_ns, obj)
+        if key.kind == POD:
+            self._hear(key.uid)
+
+    def listed(self, objects: Iterable[ApiObject], now_ns: int) -> None:
+        """See Companion. Approvals begin once all nodes and pods that are there at first were
+        looked at."""
+        found = {}
+        for obj in objects:
+            kind = OF_VIEW.get(type(obj))
+            if kind is not None and not (isinstance(obj, Pod) and obj.is_terminal):
+                found[Key(kind, obj.metadata.uid)] = obj
+        for key in [key for key in self._objects if key not in found]:
+            self._forget(key, now_ns)
+        # Nodes come before the pods that are on them.
+        for wanted in (NODE, POD, MIGRATION):
+            for key, obj in found.items():
+                if key.kind == wanted and self._objects.get(key) != obj:
+                    self.observed(obj, False, now_ns)
+        if self._awaited is None:
+            self._awaited = {key: None for key in found if key.kind != MIGRATION}
+            self._begin(now_ns)
+
+    def _begin(self, now_ns: int) -> None:
+        timeout_s = self.config.startup_event_handling_timeout_seconds
+        self._start_by_ns = now_ns + timeout_s * SECOND_NS
+
+    # As a watcher of the state
+
+    def come(self, entry: PodEntry, row: int) -> None:
+        """See PlacedWatcher."""
+        self._look_later(entry)
+
+    def go(self, entry: PodEntry, row: int) -> None:
+        """See PlacedWatcher."""
+        self._look_later(entry)
+
+    def change(self, entry: PodEntry) -> None:
+        """See PlacedWatcher."""
+
+    def grow(self, capacity: int) -> None:
+        """See PlacedWatcher."""
+
+    def _look_later(self, entry: PodEntry) -> None:
+        # In a trial it may only be supposed: what it is then is seen afterwards.
+        if not entry.pod.spec.node_name or entry.uid in self.enforcer.tentative:
+            self._to_look_at[entry.uid] = None
+
+    def _look(self) -> None:
+        """Reserve for pods that were given a node, and take it back for those that lost it."""
+        if not self._to_look_at:
+            return
+        uids, self._to_look_at = self._to_look_at, {}
+        enforcer, names = self.enforcer, self._state.names
+        for uid in uids:
+            entry = self._state.pods.get(uid)
+            was = enforcer.tentative.get(uid)
+            here = names[entry.row] if entry is not None and entry.row >= 0 else ""
+            if was is not None and was != here:
+                pod = entry.pod if entry is not None else self._objects.get(Key(POD, uid))
+                self._unreserve(uid, was, pod)
+                was = None
+            if was is None and entry is not None and entry.assumed and here:
+                if entry.pod.spec.scheduler_name == self.config.scheduler_name:
+                    enforcer.reserve(entry.pod, here)
+                    self._changed(uid)
+
+    def _unreserve(self, uid: str, node_name: str, pod: Pod | None) -> None:
+        if pod is not None:
+            try:
+                self.enforcer.unreserve(pod, node_name)
+            except Broken as error:
+                self.enforcer.notes.add(ERROR, str(error), pod.key)
+        if self.enforcer.tentative.pop(uid, None) is not None:
+            known = self.enforcer.nodes.get(node_name)
+            if known is not None:
+                known.node.remove(uid)
+
+    def _changed(self, uid: str) -> None:
+        """More is known of what a pod holds."""
+        entry = self._state.pods.get(uid)
+        if entry is not None:
+            self.ledger.change(entry)
+
+    def held_on(self, rows: Ints) -> Floats:
+        """float64[4, rows]: what is reserved of CPU, its total, the same of memory."""
+        enforcer, state = self.enforcer, self._state
+        if self._held.shape[1] < state.capacity:
+            self._held = np.zeros((4, state.capacity))
+            enforcer.dirty.update(dict.fromkeys(enforcer.nodes))
+        for name in enforcer.dirty:
+            row, known = state.row_of(name), enforcer.nodes.get(name)
+            if row >= 0 and known is not None:
+                cpu, memory = known.node.cpu, known.node.memory
+                self._held[:, row] = cpu.reserved, cpu.total, memory.reserved, memory.total
+        enforcer.dirty.clear()
+        found: Floats = self._held[:, rows]
+        return found
+
+    # What it does
+
+    def run(self, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
+        """See Companion. As many objects are looked at at once as there may be workers."""
+        self.enforcer.now_ns = now_ns
+        self._look()
+        while self._alarms and self._alarms[0][0] <= now_ns:
+            _, turn, _ = heappop(self._alarms)
+            listening = self._listening.pop(turn, None)
+            if listening is not None:
+                self._ready.append((listening[0], False))
+        while True:
+            while self._ready:
+                task, answer = self._ready.pop(0)
+                self._go_on(task, answer, now_ns, next_id)
+            if self.queue.ongoing >= self.config.reconcile_workers:
+                break
+            item = self.queue.next(now_ns)
+            if item is None:
+                break
+            self._handle(item, now_ns, next_id)
+        self._look_at_start(now_ns)
+        out, self._out = self._out, []
+        return out
+
+    def _handle(self, item: Item, now_ns: int, next_id: Callable[[], int]) -> None:
+        if len(self.waits_ns) < WAITS_MAX:
+            self.waits_ns.append(now_ns - item.due_ns)
+        try:
+            found = self._handled(item)
+        except Broken as error:
+            found = self._panicked(item, error)
+        if isinstance(found, Result):
+            self._finish(item, found, now_ns)
+        else:
+            self._go_on(_Task(found, item, 0), None, now_ns, next_id)
+
+    def _handled(self, item: Item) -> Any:
+        enforcer, event = self.enforcer, item.event
+        if item.key.kind == POD:
+            return handle_pod(enforcer, event, item.object)
+        if item.key.kind == NODE:
+            return enforcer.handle_node(event, item.object)
+        return enforcer.handle_migration(event, item.object)
+
+    def _go_on(self, task: _Task, answer: Any, now_ns: int, next_id: Callable[[], int]) -> None:
+        """Carry on until it needs another answer, or has ended."""
+        self.enforcer.now_ns = now_ns
+        try:
+            step = task.steps.send(answer)
+        except StopIteration as ended:
+            if task.item is not None:
+                self._finish(task.item, ended.value, now_ns)
+            else:
+                status, body, type = ended.value
+                self._out.append(AgentAnswer(task.request, status, body, type))
+            return
+        except Broken as error:
+            if task.item is None:
+                raise
+            self._finish(task.item, self._panicked(task.item, error), now_ns)
+            return
+        if isinstance(step, Await):
+            self._listen(task, step)
+            return
+        write = msgspec.structs.replace(step, id=next_id())
+        self._by_write[write.id] = task
+        self._out.append(write)
+
+    def _panicked(self, item: Item, error: Broken) -> Result:
+        self.enforcer.figures.count(PANICS, kind=item.key.kind)
+        return Result(0, str(error))
+
+    def _finish(self, item: Item, result: Result, now_ns: int) -> None:
+        notes, (kind, uid) = self.enforcer.notes, item.key
+        result = self.queue.finish(item, result, now_ns)
+        if not result.error:
+            if self._awaited:
+                self._awaited.pop(item.key, None)
+            return
+        about = item.object.metadata.key
+        notes.add(ERROR, f"Failed to reconcile {item.event.value} {kind}: {result.error}", about)
+        times = self.queue.failing[kind][uid].times
+        threshold = self.config.log_successive_failures_threshold
+        if times >= threshold:
+            text = f"{kind} has failed to reconcile >{threshold} times in a row"
+            notes.add(WARN, f"{text}: {times}", about)
+
+    def _look_at_start(self, now_ns: int) -> None:
+        """Whether all that was there at first was looked at."""
+        awaited = self._awaited
+        if self.enforcer.is_started or awaited is None:
+            return
+        if not awaited:
+            self.enforcer.notes.add(INFO, "Handled all initial events")
+            self.enforcer.start()
+        elif now_ns >= self._start_by_ns:
+            # As if it were started again: what has failed is tried at once.
+            timeout_s = self.config.startup_event_handling_timeout_seconds
+            text = f"{len(awaited)} objects are not handled {timeout_s} s after the start"
+            first = self._objects.get(next(iter(awaited)))
+            about = first.metadata.key if first is not None else ""
+            self.enforcer.notes.add(ERROR, f"{text}, they are tried again", about)
+            for key in awaited:
+                self._enqueue(key, EventKind.MODIFIED, now_ns)
+            self._begin(now_ns)
+
+    def answered(self, id: int, code: int, message: str, now_ns: int) -> bool:
+        """See Companion."""
+        task = self._by_write.pop(id, None)
+        if task is None:
+            return False
+        self._ready.append((task, Answer(code, message)))
+        return True
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """See Companion."""
+        is_full = self.queue.ongoing >= self.config.reconcile_workers
+        dues = [None if is_full else self.queue.next_due_ns]
+        if self._alarms:
+            dues.append(self._alarms[0][0])
+        if self._awaited and not self.enforcer.is_started:
+            dues.append(self._start_by_ns)
+        found = [due for due in dues if due is not None]
+        return min(found) if found else None
+
+    @property
+    def is_settled(self) -> bool:
+        """See Companion."""
+        return not self._by_write and not self._ready
+
+    def notes(self) -> list[tuple[str, str, str]]:
+        """See Companion."""
+        return list(self.enforcer.notes.drain())
+
+    # Requests of agents
+
+    def asked(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
+        """See Companion."""
+        self.enforcer.now_ns = now_ns
+        talk = handle_request(self.enforcer, method, body, self._find, self._listen_to)
+        self._ready.append((_Task(talk, None, id), None))
+        return True
+
+    def _find(self, namespace: str, name: str) -> Pod | None:
+        uid = self._by_name.get((POD, f"{namespace}/{name}"))
+        return self._objects.get(Key(POD, uid)) if uid is not None else None
+
+    def _listen_to(self, uid: str) -> int:
+        return self._heard.setdefault(uid, 0)
+
+    def _listen(self, task: _Task, step: Await) -> None:
+        if self._heard.get(step.uid, 0) != step.heard:
+            self._ready.append((task, True))
+            return
+        self._turn += 1
+        self._listening[self._turn] = (task, step)
+        heappush(self._alarms, (step.until_ns, self._turn, step.uid))
+        self._listeners.setdefault(step.uid, []).append((self._turn, task))
+
+    def _hear(self, uid: str) -> None:
+        """A pod has changed: whoever listens goes on."""
+        if uid in self._heard:
+            self._heard[uid] += 1
+            for turn, task in self._listeners.pop(uid, ()):
+                if self._listening.pop(turn, None) is not None:
+                    self._ready.append((task, True))
+            if Key(POD, uid) not in self._objects:
+                del self._heard[uid]
+
+    # The queue
+
+    def _enqueue(self, key: Key, event: EventKind, now_ns: int, obj: Any = None) -> None:
+        if obj is None:
+            obj = self._objects.get(key)
+        if obj is not None:
+            self.queue.enqueue(*key, event, obj, now_ns)
+
+    def _requeue_pod(self, uid: str) -> None:
+        key = Key(POD, uid)
+        if key not in self._objects:
+            raise NotThere(f"could not requeue pod with UID {uid}: pod not found in watch store")
+        self._enqueue(key, EventKind.MODIFIED, self.enforcer.now_ns)
+
+    def _requeue_node(self, name: str) -> None:
+        uid = self._by_name.get((NODE, name))
+        if uid is None:
+            raise NotThere(f"node {name} not found in watch store")
+        self._enqueue(Key(NODE, uid), EventKind.MODIFIED, self.enforcer.now_ns)

@@ -1,0 +1,321 @@
+"""What is known of nodes and pods as far as VMs are concerned, and what follows from changes.
+
+All of it can be built again from Node and Pod objects, but for pods that were given a node which
+the API does not show yet. Objects come through the reconcile queue, one at a time each.
+Source: seed 004; neondatabase/autoscaling pkg/plugin handle_node.go, handle_vmmigration.go,
+framework_methods.go.
+"""
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Final, NamedTuple
+
+from stower.framework.reconcile import EventKind, Result
+from stower.framework.writes import DeleteObject, Write
+from stower.model.kinds import Node, Pod, VirtualMachineMigration
+from stower.state.journal import Journal
+from stower.vms.config import Config
+from stower.vms.figures import CALLS, FAILURES, Figures
+from stower.vms.migrations import CREATED_BY, ENDED, PREFIX, choose
+from stower.vms.nodes import Broken, VmNode, node_state
+from stower.vms.notes import ERROR, INFO, WARN, Notes
+from stower.vms.pods import BadPod, PodState, pod_state
+
+EXPECTS: Final = (EventKind.MODIFIED, EventKind.DELETED)
+CAME: Final = (EventKind.ADDED, EventKind.MODIFIED)
+
+
+class Answer(NamedTuple):
+    """What the API says of a write: the HTTP status, 0 where it was carried out, and why not."""
+
+    code: int = 0
+    message: str = ""
+
+
+# A handler asks for writes, one after another, and is sent what became of each.
+Steps = Generator[Write, Answer, Result]
+
+
+class NotThere(Exception):
+    """An object that is to be looked at again is not known any more."""
+
+
+class Known:
+    """A node, and what was decided of its pods. `requested`: uids of pods that are to leave;
+    `patched_ns`: when the VM of a pod was last written, by the pod's uid."""
+
+    __slots__ = ("node", "patched_ns", "requested")
+
+    def __init__(self, node: VmNode) -> None:
+        self.node = node
+        self.requested: dict[str, None] = {}
+        self.patched_ns: dict[str, int] = {}
+
+
+class Refusal(NamedTuple):
+    """Why an extension point refuses a pod: a status code of kube-scheduler's, and a reason."""
+
+    code: str
+    reason: str
+
+
+class Enforcer:
+    """All nodes. `now_ns` is the time of what is being dealt with."""
+
+    def __init__(
+        self,
+        config: Config,
+        requeue_pod: Callable[[str], None],
+        requeue_node: Callable[[str], None],
+        changed: Callable[[str], None] = lambda uid: None,
+    ) -> None:
+        """Each `requeue` has an object looked at again, as it is known, or raises NotThere;
+        `changed`: told of a pod whose amounts here may be others now."""
+        self.config = config
+        self.now_ns = 0
+        self.nodes: dict[str, Known] = {}
+        self.tentative: dict[str, str] = {}  # node name by uid of pods not seen there yet
+        self.is_started = False
+        self.awaits_start: dict[str, None] = {}  # uids of pods to be looked at again then
+        # Migrations that have not ended, and those asked for that were not seen: namespace/name.
+        self.moving: dict[str, None] = {}
+        self.asked: dict[str, None] = {}
+        self.cpu_max = 0  # of the largest node that was ever seen
+        self.memory_max = 0
+        self.notes = Notes()
+        self.figures = Figures(config.node_metric_labels or {})
+        self.journal = Journal()
+        self.dirty: dict[str, None] = {}  # names of nodes that have changed
+        self.changed = changed
+        self.requeue_pod = requeue_pod
+        self._requeue_node = requeue_node
+
+    def start(self) -> None:
+        """All nodes and pods that were there at first were looked at: what was put off is due."""
+        self.is_started = True
+        waiting, self.awaits_start = self.awaits_start, {}
+        for uid in waiting:
+            try:
+                self.requeue_pod(uid)
+            except NotThere:
+                text = "Could not requeue Pod after startup, maybe it was deleted?"
+                self.notes.add(WARN, text, uid)
+
+    # Nodes
+
+    def handle_node(self, event: EventKind, node: Node) -> Result:
+        """A node has come, changed or gone."""
+        name, expected = node.metadata.name, event in EXPECTS
+        known = self.nodes.get(name)
+        if event not in CAME:
+            if known is not None:
+                if not expected:
+                    text = "Deleting node that unexpectedly exists in local state"
+                    self.notes.add(WARN, text, name)
+                self._drop(known)
+            elif expected:
+                text = "No-op deleting node that unexpectedly doesn't exist in local state"
+                self.notes.add(WARN, text, name)
+            return Result()
+        labels = self.config.node_metric_labels or {}
+        new = node_state(node, self.config.watermark, labels, self.journal, self.dirty)
+        if known is None:
+            if expected:
+                text = "Adding node that unexpectedly doesn't exist in local state"
+                self.notes.add(WARN, text, name)
+            self.cpu_max = max(self.cpu_max, new.cpu.total)
+            self.memory_max = max(self.memory_max, new.memory.total)
+            self.notes.add(INFO, "Adding base node state", name)
+            known = self.nodes[name] = Known(new)
+            self.dirty[name] = None
+        else:
+            if not expected:
+                text = "Updating node that unexpectedly exists in local state"
+                self.notes.add(WARN, text, name)
+            if known.node.resize(new):
+                self.notes.add(WARN, "Updating base node state", name)
+        try:
+            return self._balance(known)
+        finally:
+            self.figures.saw(known.node)
+
+    def _balance(self, known: Known) -> Result:
+        def request(uid: str) -> None:
+            self.requeue_pod(uid)
+            known.requested[uid] = None
+
+        try:
+            choose(known.node, known.requested, self.journal, request, self.notes)
+        except NotThere as error:
+            self.notes.add(ERROR, "Failed to requeue reconciling of candidate Pod")
+            return Result(0, f"could not trigger live migrations: {error}")
+        return Result()
+
+    def _drop(self, known: Known) -> None:
+        name = known.node.name
+        for uid in [uid for uid, node in self.tentative.items() if node == name]:
+            del self.tentative[uid]
+        self.figures.forget(name)
+        del self.nodes[name]
+        self.dirty[name] = None
+        self.notes.add(INFO, "Removed node", name)
+
+    def touched(self, known: Known) -> None:
+        """Something has changed on a node: it is looked at in its turn, which is fair to others."""
+        try:
+            self._requeue_node(known.node.name)
+        except NotThere:
+            self.notes.add(ERROR, "Failed to requeue Node", known.node.name)
+        self.figures.saw(known.node)
+
+    # Migrations
+
+    def handle_migration(self, event: EventKind, obj: VirtualMachineMigration) -> Result | Steps:
+        """One of ours that has ended is not needed any more."""
+        meta, phase = obj.metadata, obj.status.phase
+        self.asked.pop(meta.key, None)
+        if event in CAME and phase not in ENDED:
+            self.moving[meta.key] = None
+        else:
+            self.moving.pop(meta.key, None)
+        is_ours = CREATED_BY in (meta.labels or {})
+        if event not in CAME or not is_ours or phase not in ENDED or meta.deletion_timestamp:
+            return Result()
+        return self._delete(obj)
+
+    def may_migrate(self, known: Known, pod: PodState) -> bool:
+        """Whether one more migration may begin from a node: so many at once would be a storm."""
+        node_max, all_max = self.config.migrations_per_node_max, self.config.migrations_max
+        under_way = {**self.moving, **self.asked}
+        if f"{pod.namespace}/{PREFIX}{pod.name}" in under_way:
+            return True
+        if all_max and len(under_way) >= all_max:
+            return False
+        here = sum(
+            other.migrating or f"{other.namespace}/{PREFIX}{other.name}" in under_way
+            for other in (known.node.pods[uid] for uid in known.node.migratable)
+        )
+        return not node_max or here < node_max
+
+    def _delete(self, obj: VirtualMachineMigration) -> Steps:
+        meta = obj.metadata
+        if obj.status.phase == "Failed":
+            self.notes.add(WARN, "Deleting failed VirtualMachineMigration", meta.key)
+        else:
+            self.notes.add(INFO, "Deleting successful VirtualMachineMigration", meta.key)
+        answer = yield DeleteObject(0, VirtualMachineMigration, meta.namespace, meta.name, meta.uid)
+        self.figures.answered("Delete", "VirtualMachineMigration", meta.name, _why(answer))
+        return Result(0, f"could not delete migration: {answer.message}" if answer.code else "")
+
+    # Pods that are given a node
+
+    def reserve(self, pod: Pod, node_name: str) -> Refusal | None:
+        """Count the pod on a node before the API shows it there. Want of room is no refusal: that
+        would be less reliable (neondatabase/autoscaling#869)."""
+        refusal = self._reserve(pod, node_name)
+        self.called("Reserve", pod, refusal)
+        return refusal
+
+    def called(self, method: str, pod: Pod, refusal: Refusal | None = None) -> None:
+        """An extension point was called."""
+        labels = metric_labels(pod, self.config)
+        self.figures.count(CALLS, method=method, **labels)
+        if refusal is not None:
+            self.figures.count(FAILURES, method=method, status=refusal.code, **labels)
+
+    def _reserve(self, pod: Pod, node_name: str) -> Refusal | None:
+        if self.config.ignores(pod.metadata.namespace):
+            self.notes.add(INFO, "Skipping Reserve request for ignored namespace", pod.key)
+            return None
+        self.notes.add(INFO, "Handling Reserve request", pod.key)
+        state = self.read(pod)
+        if isinstance(state, Refusal):
+            return state
+        if state.uid in self.tentative:
+            text = "Pod already exists in set of tentatively scheduled pods"
+            self.notes.add(ERROR, text, pod.key)
+            return Refusal("UnschedulableAndUnresolvable", text)
+        known = self.nodes.get(node_name)
+        if known is None:
+            self.notes.add(ERROR, "Node not found in local state", node_name)
+            return Refusal("Error", "Node not found in local state")
+        try:
+            known.node.add(state)
+        except Broken as error:
+            return Refusal("Error", f"panic: {error}")
+        self.tentative[state.uid] = node_name
+        self.notes.add(INFO, "Reserved tentatively scheduled Pod on Node", pod.key)
+        if known.node.is_over:
+            self.figures.should_deny(known.node, False)
+        return None
+
+    def unreserve(self, pod: Pod, node_name: str) -> None:
+        """The pod is not to be there after all. Raises Broken where it was to be elsewhere."""
+        self.called("Unreserve", pod)
+        self.notes.add(INFO, "Handling Unreserve request", pod.key)
+        uid = pod.metadata.uid
+        name = self.tentative.get(uid)
+        if name is None:
+            text = "Cannot unreserve Pod, it isn't in the set of tentatively scheduled pods"
+            self.notes.add(WARN, text, pod.key)
+            return
+        if name != node_name:
+            raise Broken("Pod is tentatively scheduled on an unexpected node")
+        known = self.nodes.get(name)
+        if known is None:
+            self.notes.add(ERROR, "Node not found in local state", name)
+            return
+        if not known.node.remove(uid):
+            raise Broken("Pod unexpectedly doesn't exist on Node")
+        del self.tentative[uid]
+        self.notes.add(INFO, "Unreserved tentatively scheduled Pod", pod.key)
+
+    def read(self, pod: Pod) -> PodState | Refusal:
+        """The pod as filters, scores and reservations are to see it."""
+        ours = self.config.scheduler_name
+        if pod.spec.scheduler_name != ours:
+            self.notes.add(ERROR, "Pod has unexpected SchedulerName", pod.key)
+            return Refusal(
+                "Error",
+                f'mismatched SchedulerName for pod: our config has "{ours}", '
+                f'but the pod has "{pod.spec.scheduler_name}"',
+            )
+        try:
+            return pod_state(pod)
+        except BadPod as error:
+            text = "Error extracting local information for Pod"
+            self.notes.add(ERROR, text, pod.key)
+            return Refusal("UnschedulableAndUnresolvable", f"{text}: {error}")
+
+    def held(self, uid: str, node_name: str) -> PodState | None:
+        """The pod as it is counted on a node, None where it is not."""
+        known = self.nodes.get(node_name)
+        return known.node.pods.get(uid) if known is not None else None
+
+
+def _why(answer: Answer) -> str:
+    return (answer.message or f"status {answer.code}") if answer.code else ""
+
+
+def metric_labels(pod: Pod, config: Config) -> Mapping[str, str]:
+    """Of counters about extension points."""
+    return {
+        "desired_availability_zone": _zone(pod),
+        "ignored_namespace": str(config.ignores(pod.metadata.namespace)).lower(),
+    }
+
+
+ZONE: Final = "topology.kubernetes.io/zone"
+
+
+def _zone(pod: Pod) -> str:
+    """The zone that the pod must or would like to be in, "" for none."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    if affinity is None:
+        return ""
+    required = affinity.required.node_selector_terms if affinity.required is not None else ()
+    terms = [*(required or ()), *(term.preference for term in affinity.preferred or ())]
+    for term in terms:
+        for want in term.match_expressions or ():
+            if want.key == ZONE and want.operator == "In" and len(want.values or ()) == 1:
+                return str((want.values or ("",))[0])
+    return ""

@@ -1,0 +1,80 @@
+"""What all pods of each row hold, as filters are to see it: the pods that the state has there, be
+they seen by the API yet or not, each with what is known to be set aside for it.
+
+Follows trials, so that it can be asked what would be if pods left.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from stower.model.kinds import Pod
+from stower.state.arrays import Ints, grown
+from stower.state.cluster import ClusterState, PodEntry
+from stower.vms.amounts import CPU_MASK, MEMORY_MASK
+from stower.vms.nodes import Broken, discounted
+from stower.vms.notes import ERROR, Notes
+from stower.vms.pods import BadPod, PodState, pod_state
+
+Amounts = tuple[int, int]  # milli-CPU and bytes, discounted
+# Beyond all that a row can have, and far from where sums of 64 bits end.
+AMOUNT_MAX = 1 << 50
+
+
+class Ledger:
+    """int64[capacity] each: `cpu` in thousandths, `memory` in bytes."""
+
+    def __init__(
+        self, state: ClusterState, held: Callable[[str, str], PodState | None], notes: Notes
+    ) -> None:
+        """held: what is known of a pod on a node."""
+        self.cpu: Ints = np.zeros(state.capacity, np.int64)
+        self.memory: Ints = np.zeros(state.capacity, np.int64)
+        self._state = state
+        self._held = held
+        self._notes = notes
+        self._counted: dict[str, Amounts] = {}  # by the uid of pods that are placed
+
+    def come(self, entry: PodEntry, row: int) -> None:
+        """See PlacedWatcher."""
+        amounts = self._counted[entry.uid] = self._amounts(entry, row)
+        self.cpu[row] += amounts[0]
+        self.memory[row] += amounts[1]
+
+    def go(self, entry: PodEntry, row: int) -> None:
+        """See PlacedWatcher."""
+        cpu, memory = self._counted.pop(entry.uid)
+        self.cpu[row] -= cpu
+        self.memory[row] -= memory
+
+    def change(self, entry: PodEntry) -> None:
+        """See PlacedWatcher; or more is known of it."""
+        if entry.uid in self._counted:
+            row = entry.row
+            self.go(entry, row)
+            self.come(entry, row)
+
+    def grow(self, capacity: int) -> None:
+        """See PlacedWatcher."""
+        self.cpu = grown(self.cpu, capacity)
+        self.memory = grown(self.memory, capacity)
+
+    def _amounts(self, entry: PodEntry, row: int) -> Amounts:
+        known = self._held(entry.uid, self._state.names[row])
+        found = amounts_of(known if known is not None else entry.pod)
+        if found is None:
+            text = "Ignoring extra Pod in Filter stage because extracting custom state failed"
+            self._notes.add(ERROR, text, entry.pod.key)
+        return found or (0, 0)
+
+
+def amounts_of(pod: Pod | PodState) -> Amounts | None:
+    """What a pod takes of a node; None where it does not say so."""
+    try:
+        state = pod_state(pod) if isinstance(pod, Pod) else pod
+        return (
+            min(discounted(state.cpu, CPU_MASK), AMOUNT_MAX),
+            min(discounted(state.memory, MEMORY_MASK), AMOUNT_MAX),
+        )
+    except (BadPod, Broken):
+        return None

@@ -1,0 +1,87 @@
+"""Who leaves a node that is too full, and the objects that make them go.
+
+Source: seed 004; neondatabase/autoscaling pkg/plugin/migration.go, handle_vmmigration.go.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from stower.state.journal import Journal
+from stower.vms.nodes import VmNode
+from stower.vms.notes import INFO, WARN, Notes
+from stower.vms.pods import VERSION, PodState
+
+CREATED_BY: Final = "autoscaling.neon.tech/created-by-scheduler"
+PREFIX: Final = "schedplugin-"
+ENDED: Final = ("Succeeded", "Failed")
+
+
+def choose(
+    node: VmNode,
+    requested: Iterable[str],
+    journal: Journal,
+    request: Callable[[str], None],
+    notes: Notes,
+) -> None:
+    """Have as many pods leave as bring the node to its watermark, the oldest first. requested: uids
+    of those that are to leave already; `request` may raise, which ends it."""
+    requested = list(requested)
+    if not requested and not node.is_above_watermark:
+        return
+    with journal.trial():
+        for uid in requested:
+            pod = node.pods.get(uid)
+            if pod is None:
+                notes.add(WARN, "Node state marked pod as migrating that doesn't exist locally")
+                continue
+            node.update(pod._replace(migrating=True))
+        if not node.is_above_watermark:
+            return
+        notes.add(
+            INFO,
+            "Not enough resources are being migrated to reduce to the watermark. "
+            "Finding migration targets",
+            node.name,
+        )
+        for pod in candidates(node):
+            if pod.cpu.reserved > node.cpu.watermark or pod.memory.reserved > node.memory.watermark:
+                # It would be above the watermark anywhere.
+                text = "Skipping potential migration of candidate Pod because it's too big"
+                notes.add(WARN, text, pod.name)
+                continue
+            notes.add(INFO, "Internally triggering migration for candidate Pod", pod.name)
+            request(pod.uid)
+            node.update(pod._replace(migrating=True))
+            if not node.is_above_watermark:
+                return
+        notes.add(WARN, "Could not trigger enough migrations to get below watermark", node.name)
+
+
+def candidates(node: VmNode) -> list[PodState]:
+    """Who may leave and does not yet, the oldest first: so the same VMs are not moved again and
+    again."""
+    found = [node.pods[uid] for uid in node.migratable]
+    return sorted((p for p in found if not p.migrating), key=lambda p: (p.created, p.uid))
+
+
+def migration_of(pod: PodState) -> dict[str, Any]:
+    """The object that has a pod leave. It is named after the pod, not the VM: another pod of the
+    same VM has another migration."""
+    return {
+        "apiVersion": VERSION,
+        "kind": "VirtualMachineMigration",
+        "metadata": {
+            "name": f"{PREFIX}{pod.name}",
+            "namespace": pod.namespace,
+            "labels": {CREATED_BY: "true"},
+        },
+        "spec": {
+            "vmName": pod.vm.partition("/")[2],
+            "preventMigrationToSameHost": True,
+            "completionTimeout": 3600,
+            "incremental": True,
+            "autoConverge": True,
+            "maxBandwidth": "1Gi",
+            "allowPostCopy": False,
+        },
+    }
