@@ -43,6 +43,8 @@ from tests.golden.device_schedule_suite import dra_schedule
 from tests.golden.device_suite import allocator
 from tests.golden.groups_suite import groups, groups_plugin
 from tests.golden.validation_suite import KINDS, report, validation
+from tests.golden.vm_reconcile_suite import vms_reconcile
+from tests.golden.vm_suites import vms_config, vms_node_state, vms_pod_state, vms_queue, vms_scoring
 
 Case = dict[str, Any]
 
@@ -314,6 +316,12 @@ SUITES: dict[str, Callable[[Case], Iterator[str]]] = {
     "preemption": preemption,
     "sequence": sequence,
     "validation": validation,
+    "vms_config": vms_config,
+    "vms_node_state": vms_node_state,
+    "vms_pod_state": vms_pod_state,
+    "vms_queue": vms_queue,
+    "vms_reconcile": vms_reconcile,
+    "vms_scoring": vms_scoring,
 }
 
 

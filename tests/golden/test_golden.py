@@ -22,6 +22,12 @@ SUITES = (
     ("dra_schedule", "dra_schedule.ndjson.gz"),
     ("groups", "groups.ndjson.gz"),
     ("groups_plugin", "groups_plugin.ndjson.gz"),
+    ("vms_config", "vms_config.ndjson.xz"),
+    ("vms_pod_state", "vms_pod_state.ndjson.xz"),
+    ("vms_node_state", "vms_node_state.ndjson.xz"),
+    ("vms_scoring", "vms_scoring.ndjson.xz"),
+    ("vms_queue", "vms_queue.ndjson.xz"),
+    ("vms_reconcile", "vms_reconcile.ndjson.xz"),
 )
 
 
