@@ -29,7 +29,7 @@ PURE: Final = {
     "plugins": "model state framework devices groups vms warm",
     "engine": "model state framework devices groups vms warm",
     "assembly": "model state framework devices groups vms warm plugins engine",
-    "actors": "model state framework api",
+    "actors": "model state framework api vms",
     "driver": "model state framework devices",
 }
 CORE: Final = PURE["assembly"] + " assembly actors driver"

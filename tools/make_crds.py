@@ -1,6 +1,7 @@
-"""Write the definitions of stower.dev's kinds for other clusters: `make_crds.py [FOLDER]`.
+"""Write the definitions of our kinds for other clusters: `make_crds.py [FOLDER]`.
 
-One file for each kind. Those of groups are for clusters without scheduling.k8s.io's, and apart.
+One file for each kind. Those of groups are for clusters without scheduling.k8s.io's, those of VMs
+for clusters without neon's, and apart.
 """
 
 import argparse
@@ -11,11 +12,13 @@ import yaml
 
 from stower.api.definitions import DEFINITIONS
 from stower.api.group_definitions import GROUP_DEFINITIONS
+from stower.api.vm_definitions import VM_DEFINITIONS
 
 FOLDER: Final = Path(__file__).parents[1] / "deploy"
 SETS: Final = {
     "crds": ("definitions.py", DEFINITIONS),
     "groups/crds": ("group_definitions.py", GROUP_DEFINITIONS),
+    "vms/crds": ("vm_definitions.py", VM_DEFINITIONS),
 }
 HEAD: Final = "# Written by tools/make_crds.py from src/stower/api/{}.\n"
 

@@ -22,6 +22,9 @@ from stower.actors.resource_claims import ResourceClaims
 from stower.actors.runtime import Actors
 from stower.actors.service_accounts import ServiceAccounts
 from stower.actors.stateful_set import StatefulSets
+from stower.actors.virtual_machines import VirtualMachines
+from stower.actors.vm_agents import VmAgents
+from stower.actors.vm_migrations import VmMigrations
 from stower.actors.volumes import Volumes
 
 
@@ -51,6 +54,9 @@ def build_actors(cluster: Cluster, served: Sequence[tuple[str, str]]) -> Actors:
             PodGroups(),
             PresetNodes(),
             DeviceTaints(),
+            VirtualMachines(),
+            VmMigrations(),
+            VmAgents(),
             Disruptions(),
             GarbageCollector(),
             Namespaces(collections_of(served)),

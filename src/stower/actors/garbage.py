@@ -76,15 +76,16 @@ class GarbageCollector(Base):
             return
         references = obj["metadata"].get("ownerReferences") or ()
         owners = [_owner(seen, obj, reference) for reference in references]
-        if not owners or any(
-            owner is not None and not _waits_for_dependents(owner[1]) for owner in owners
-        ):
-            return
-        if any(_unknown(obj, reference) for reference in references):
+        if not owners or any(_unknown(obj, reference) for reference in references):
             return  # of a kind that is not looked at: it may well be there
         missing = [r for r, owner in zip(references, owners, strict=True) if owner is None]
-        gone = [self._is_gone(seen, obj, reference, key, todo) for reference in missing]
-        if not all(gone):
+        gone = [r for r in missing if self._is_gone(seen, obj, r, key, todo)]
+        if any(owner is not None and not _waits_for_dependents(owner[1]) for owner in owners):
+            if gone:
+                rest = [reference for reference in references if reference not in gone]
+                todo.replace_metadata(kind, obj, ownerReferences=rest)
+            return
+        if len(gone) < len(missing):
             return
         waited_for = any(owner is not None for owner in owners)
         todo.delete(kind, obj, policy="Foreground" if waited_for else "Background")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from stower.api.definitions import DEFINITIONS
+from stower.api.native import NATIVE
 
 Object = dict[str, Any]
 
@@ -21,7 +21,7 @@ class Resource(NamedTuple):
 
 
 def _defined(definition: Object) -> Resource:
-    """A kind of stower.dev."""
+    """A kind that our API server serves by itself."""
     spec = definition["spec"]
     api_version = f"{spec['group']}/{spec['versions'][0]['name']}"
     names, namespaced = spec["names"], spec["scope"] == "Namespaced"
@@ -75,7 +75,7 @@ RESOURCES: Final = {
             "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io/v1",
             False,
         ),
-        *map(_defined, DEFINITIONS),
+        *map(_defined, NATIVE),
     )
 }  # fmt: skip
 PLURAL_OF: Final = {

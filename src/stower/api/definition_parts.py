@@ -1,4 +1,4 @@
-"""Pieces of CustomResourceDefinitions of the group stower.dev.
+"""Pieces of CustomResourceDefinitions, of the group stower.dev unless another is given.
 
 Must not know which kinds there are.
 """
@@ -47,9 +47,16 @@ def rule(rule: str, message: str) -> Object:
 
 
 def definition(
-    kind: str, plural: str, scope: str, schema: Object, columns: list[Object], **parts: Any
+    kind: str,
+    plural: str,
+    scope: str,
+    schema: Object,
+    columns: list[Object],
+    group: str = GROUP,
+    singular: str = "",
+    **parts: Any,
 ) -> Object:
-    """A definition of one version."""
+    """A definition of one version. The age is the last column, where it is not one of them."""
     schema = {**schema, "properties": {**TOP, **schema["properties"]}}
     version: Object = {
         "name": VERSION,
@@ -57,14 +64,17 @@ def definition(
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
         **({"subresources": parts} if parts else {}),
-        "additionalPrinterColumns": [*columns, AGE],
+        "additionalPrinterColumns": columns if AGE in columns else [*columns, AGE],
     }
     names = {
-        "plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List",
-    }  # fmt: skip
+        "plural": plural,
+        "singular": singular or kind.lower(),
+        "kind": kind,
+        "listKind": f"{kind}List",
+    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}"},
-        "spec": {"group": GROUP, "scope": scope, "names": names, "versions": [version]},
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": scope, "names": names, "versions": [version]},
     }

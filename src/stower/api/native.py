@@ -1,4 +1,4 @@
-"""The kinds of the group stower.dev, which our API server serves without being told to.
+"""The kinds of stower.dev and vm.neon.tech, which our API server serves without being told to.
 
 They are custom resources in all but this: nobody needs to define them, nobody can redefine or
 remove them, and rules in Python say what rules in CEL say to other servers.
@@ -13,7 +13,8 @@ from stower.api.definitions import DEFINITIONS
 from stower.api.errors import FieldError
 from stower.api.kinds import Hooks
 from stower.api.registry import Registry
-from stower.api.validation import negotiation
+from stower.api.validation import negotiation, virtual_machines
+from stower.api.vm_definitions import VM_DEFINITIONS
 
 Object = dict[str, Any]
 Faults = Iterable[FieldError]
@@ -40,7 +41,12 @@ RULES: Final = {
         negotiation.pod_scheduling_update,
         negotiation.pod_scheduling_status,
     ),
+    "VirtualMachine": Rules(
+        virtual_machines.virtual_machine, virtual_machines.virtual_machine_update
+    ),
+    "VirtualMachineMigration": Rules(virtual_machines.migration, virtual_machines.migration_update),
 }
+NATIVE: Final = (*DEFINITIONS, *VM_DEFINITIONS)
 
 
 class NativeVersion(CustomVersion):
@@ -74,7 +80,7 @@ class NativeVersion(CustomVersion):
 
 def serve_native(registry: Registry) -> None:
     """Serve all of them."""
-    for definition in DEFINITIONS:
+    for definition in NATIVE:
         for resource in resources_of(definition, registry, NativeVersion):
             registry.add(resource)
             registry.native.add(resource.key)

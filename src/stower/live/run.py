@@ -51,8 +51,10 @@ async def run(
     ready: Callable[[str, int | None], None],
     stop: Callable[[], asyncio.Event],
     recording: Recording | None = None,
+    agents: tuple[str, int] | None = None,
 ) -> None:
-    """Until the event is set that `stop` makes. `ready` is told the server and the endpoint's port.
+    """Until the event is set that `stop` makes. `ready` is told the server and the endpoint's port;
+    `agents`: host and port at which agents of VMs are served.
 
     Raises ShellError, also where leadership is lost.
     """
@@ -83,5 +85,13 @@ async def run(
             except OSError as error:
                 why = error.strerror or str(error)
                 raise ShellError(f"cannot listen on port {telling.port}: {why}") from None
+        if agents is not None:
+            from stower.live.agents import serving as serving_agents
+
+            try:
+                await stack.enter_async_context(serving_agents(scheduler.agents, *agents))
+            except OSError as error:
+                why = error.strerror or str(error)
+                raise ShellError(f"cannot listen on {agents[0]}:{agents[1]}: {why}") from None
         ready(access.server, port)
         await scheduler.run(stopped)

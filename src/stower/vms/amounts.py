@@ -52,26 +52,24 @@ def resources_of(value: Any) -> Resources:
 
 def resources_text(resources: Resources) -> str:
     """As annotations have it: no spaces, whole CPUs as a number."""
-    return f'{{"vCPUs":{_cpu_text(resources.cpu)},"mem":{_memory_text(resources.memory)}}}'
+    return msgspec.json.encode(resources_value(resources)).decode()
 
 
 def resources_value(resources: Resources) -> dict[str, int | str]:
     """The same as a JSON value."""
-    value: dict[str, int | str] = msgspec.json.decode(resources_text(resources))
-    return value
+    return {"vCPUs": cpu_value(resources.cpu), "mem": memory_value(resources.memory)}
 
 
-def _cpu_text(milli: int) -> str:
-    if milli % 1000 == 0:
-        return str(milli // 1000)
-    return f'"{Quantity.of_milli(milli, Format.BINARY_SI)}"'
+def cpu_value(milli: int) -> int | str:
+    """Whole CPUs as a number, else a text."""
+    return milli // 1000 if milli % 1000 == 0 else str(Quantity.of_milli(milli, Format.BINARY_SI))
 
 
-def _memory_text(amount: int) -> str:
+def memory_value(amount: int) -> int | str:
+    """Bytes; few of them as a number."""
     if amount < MEMORY_TEXT_LEAST:
-        return str(amount)
-    signed = amount - 2**64 if amount >= 2**63 else amount
-    return f'"{Quantity.of(signed, Format.BINARY_SI)}"'
+        return amount
+    return str(Quantity.of(amount - 2**64 if amount >= 2**63 else amount, Format.BINARY_SI))
 
 
 def read_fields(text: str | bytes) -> dict[str, msgspec.Raw]:

@@ -16,6 +16,7 @@ from stower.cli.output import bad_input, console, failed
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, recorder_of
 from stower.cli.stopping import WithParent, stop_event, wait_for_go
+from stower.cli.vm_config import with_vm_config
 from stower.framework.configuration import read_configuration
 from stower.framework.election import read_terms
 from stower.live.run import Endpoint, Place
@@ -24,6 +25,8 @@ from stower.live.scheduler import Options
 from stower.live.shell import ShellError
 from stower.live.window import IN_FLIGHT
 from stower.model.errors import InvalidObject
+from stower.plugins.autoscale_enforcer import AutoscaleEnforcer
+from stower.vms.config import DEFAULT_PATH
 
 NAME = "run"
 EPILOG = """
@@ -37,9 +40,12 @@ Examples:
 
   stower run --context prod --config scheduler.yaml --port 10259 --token-file token
 
+  stower run --config vms.yaml --agents 127.0.0.1:10299
+
 It places the pods whose schedulerName is one of the configuration's profiles (default-scheduler
 where there is none): stop the cluster's own scheduler first, or name a profile of your own.
 """
+PORT_MAX = 65_535
 CYCLES_PER_STEP = 64  # a step that nothing interrupts takes some milliseconds
 
 
@@ -70,6 +76,22 @@ def run(
         Path | None,
         typer.Option(help="With --port: the bearer token of /metrics; made where it is missing."),
     ] = None,
+    vm_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of profiles with AutoscaleEnforcer that say nothing of it: neon's JSON; "
+            f"default: {DEFAULT_PATH}, if there.",
+        ),
+    ] = None,
+    agents: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve the autoscaler-agents of VMs there, in neon's protocol, which has neither "
+            "tokens nor TLS: beyond loopback, let only agents reach it.",
+        ),
+    ] = "",
     seed: Annotated[int, typer.Option(help="Decides ties between equally good nodes.")] = 0,
     feature_gates: FeatureGates = "",
     record: Record = None,
@@ -78,7 +100,7 @@ def run(
     with_parent: WithParent = False,
 ) -> None:
     """Schedule the pods of a cluster until stopped."""
-    document = _document(config)
+    document = _document(config, vm_config)
     features = features_of(feature_gates)
     try:
         configuration = read_configuration(document)
@@ -89,11 +111,13 @@ def run(
             terms = read_terms({**(configuration.leader_election or {}), "leaderElect": True})
         plugins = plugins_of(document)
         # What is wrong with it is said before anything starts.
-        build_engine(document, features=features, plugins=plugins)
+        first = build_engine(document, features=features, plugins=plugins)
     except InvalidObject as error:
         raise bad_input(f"{config}: {error}") from None
     if (port is None) != (token_file is None):
         raise bad_input("--port and --token-file: want both or none")
+    vms = AutoscaleEnforcer.name in first.state.companions
+    address = _address(agents, vms) if agents else None
     telling = None
     if port is not None and token_file is not None:
         from stower.metrics.catalogue import Metrics
@@ -120,12 +144,12 @@ def run(
         return stop_event(with_parent)
 
     groups = features.groups or features.devices.group_claims
-    options = Options(instance, seed, in_flight, terms, configuration.extenders, groups)
+    options = Options(instance, seed, in_flight, terms, configuration.extenders, groups, vms)
     place = Place(kubeconfig, context)
     wait_for_go(with_parent)
     recorder = recorder_of(record, record_max, document, seed, features, CYCLES_PER_STEP)
     try:
-        asyncio.run(run_scheduler(place, build, options, telling, ready, stop, recorder))
+        asyncio.run(run_scheduler(place, build, options, telling, ready, stop, recorder, address))
     except ShellError as error:
         raise failed(str(error)) from None
     finally:
@@ -133,13 +157,21 @@ def run(
             recorder.close()
 
 
-def _document(config: str) -> dict[str, Any] | None:
-    if not config:
-        return None
+def _document(config: str, vm_config: Path | None) -> dict[str, Any] | None:
     try:
-        return read_yaml_document(config)
+        return with_vm_config(read_yaml_document(config) if config else None, vm_config)
     except InputError as error:
         raise bad_input(str(error)) from None
+
+
+def _address(text: str, vms: bool) -> tuple[str, int]:
+    """Where agents are served."""
+    if not vms:
+        raise bad_input(f"--agents {text}: no profile enables {AutoscaleEnforcer.name}")
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > PORT_MAX:
+        raise bad_input(f'--agents: got "{text}", want HOST:PORT, such as 127.0.0.1:10299')
+    return host.strip("[]"), int(port)
 
 
 def _token(path: Path) -> str:

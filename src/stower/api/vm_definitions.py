@@ -1,0 +1,315 @@
+"""The kinds of vm.neon.tech, as CustomResourceDefinitions: VMs and their live migrations.
+
+Our API server serves them by itself (native.py), with the rules of neon's webhooks in Python; for
+clusters that have neither neon's definitions nor its webhooks, tools/make_crds.py writes them to
+deploy/vms/crds. What is Kubernetes' own (affinity, tolerations, resources, volumes) is kept as it
+is: the API checks it on the pod.
+
+Source: neondatabase/autoscaling neonvm/apis/neonvm/v1.
+"""
+
+from typing import Any, Final
+
+from stower.api.definition_parts import AGE, INT32_MAX, Object, definition, listed, struct, text
+
+GROUP: Final = "vm.neon.tech"
+PORT_MAX: Final = 65_535
+SLOTS_MAX: Final = 512
+KEPT: Final[Object] = {"x-kubernetes-preserve-unknown-fields": True}
+AMOUNT: Final[Object] = {**KEPT, "description": "An amount: a number, or a text such as 250m, 1Gi."}
+FLAG: Final[Object] = {"type": "boolean"}
+
+
+def _kept(description: str) -> Object:
+    return {"type": "object", "description": description, **KEPT}
+
+
+def _number(description: str = "", **more: Any) -> Object:
+    made = {"type": "integer", "format": "int32", **more}
+    return {**made, "description": description} if description else made
+
+
+def _flag(default: bool) -> Object:
+    return {**FLAG, "default": default}
+
+
+def _column(name: str, path: str, wide: bool = False) -> Object:
+    made: Object = {"name": name, "type": "string", "jsonPath": path}
+    return {**made, "priority": 1} if wide else made
+
+
+def _port(default: int) -> Object:
+    return _number(minimum=1, maximum=PORT_MAX, default=default)
+
+
+_TEXTS: Final[Object] = {"type": "object", "additionalProperties": {"type": "string"}}
+_BOUNDS: Final = ("min", "max", "use")
+_SLOTS: Final = struct(
+    "How many slots of memory the VM has, and may have.",
+    {name: _number(minimum=1, maximum=SLOTS_MAX) for name in _BOUNDS},
+    required=[*_BOUNDS],
+)
+_CPUS: Final = struct(
+    "How many CPUs the VM has, and may have.",
+    dict.fromkeys(_BOUNDS, AMOUNT),
+    required=[*_BOUNDS],
+)
+_GUEST: Final = struct(
+    "What runs in the VM, and how large it is.",
+    {
+        "kernelImage": {"type": "string"},
+        "memhpAutoMovableRatio": {"type": "string"},
+        "appendKernelCmdline": {"type": "string"},
+        "cpus": _CPUS,
+        "memorySlotSize": {**AMOUNT, "default": "1Gi"},
+        "memorySlots": _SLOTS,
+        "rootDisk": struct(
+            "Where it starts from.",
+            {
+                "image": {"type": "string"},
+                "size": AMOUNT,
+                "imagePullPolicy": {"type": "string", "default": "IfNotPresent"},
+                "execute": {"type": "array", "items": {"type": "string"}},
+            },
+            required=["image"],
+        ),
+        "command": {"type": "array", "items": {"type": "string"}},
+        "args": {"type": "array", "items": {"type": "string"}},
+        "env": listed(
+            "Environment variables.",
+            struct(
+                "One.",
+                {"name": {"type": "string"}, "value": {"type": "string", "default": ""}},
+                required=["name"],
+            ),
+        ),
+        "ports": listed(
+            "Ports that the VM serves.",
+            struct(
+                "One.",
+                {
+                    "name": {"type": "string"},
+                    "port": {"type": "integer", "minimum": 1, "maximum": PORT_MAX},
+                    "protocol": {"type": "string", "default": "TCP"},
+                },
+                required=["port"],
+            ),
+        ),
+        "settings": struct(
+            "Of the system in the VM.",
+            {"sysctl": {"type": "array", "items": {"type": "string"}}, "swap": AMOUNT},
+        ),
+    },
+)
+_DISK: Final = struct(
+    "A disk of the VM.",
+    {
+        "name": {"type": "string"},
+        "readOnly": _flag(False),
+        "mountPath": {"type": "string"},
+        "watch": _flag(False),
+        "emptyDisk": _kept("One that lives as long as the VM."),
+        "configMap": _kept("The data of a ConfigMap."),
+        "secret": _kept("The data of a Secret."),
+        "tmpfs": _kept("In memory."),
+    },
+    required=["name", "mountPath"],
+)
+_REVISION: Final = struct(
+    "Which state of the spec this is, by whoever keeps count.",
+    {
+        "revision": struct(
+            "A number and flags.",
+            {
+                "value": {"type": "integer", "format": "int64"},
+                "flags": {"type": "integer", "format": "int64"},
+            },
+            required=["value", "flags"],
+        ),
+        "updatedAt": {"type": "string", "format": "date-time"},
+    },
+    required=["revision", "updatedAt"],
+)
+_SPEC: Final = struct(
+    "What the VM is to be.",
+    {
+        "qmp": _port(20_183),
+        "qmpManual": _port(20_184),
+        "runnerPort": _port(25_183),
+        "terminationGracePeriodSeconds": {"type": "integer", "format": "int64", "default": 5},
+        "nodeSelector": _TEXTS,
+        "affinity": _kept("As of a pod."),
+        "tolerations": listed("As of a pod.", _kept("One.")),
+        "schedulerName": {"type": "string"},
+        "serviceAccountName": {"type": "string"},
+        "podResources": _kept("What the runner pod takes besides, as of a container."),
+        "restartPolicy": {
+            "type": "string",
+            "default": "Always",
+            "enum": ["Always", "OnFailure", "Never"],
+        },
+        "imagePullSecrets": listed("As of a pod.", _kept("One.")),
+        "targetArchitecture": {"type": "string", "enum": ["amd64", "arm64"]},
+        "guest": _GUEST,
+        "extraInitContainers": listed("As of a pod.", _kept("One.")),
+        "initScript": {"type": "string"},
+        "disks": listed("Further disks.", _DISK),
+        "extraNetwork": struct(
+            "A second network.",
+            {
+                "enable": _flag(False),
+                "interface": {"type": "string", "default": "net1"},
+                "multusNetwork": {"type": "string"},
+            },
+        ),
+        "service_links": FLAG,
+        "enableAcceleration": _flag(True),
+        "runnerImage": {"type": "string"},
+        "enableSSH": _flag(True),
+        "tls": struct(
+            "Certificates for the VM.",
+            {
+                "certificateIssuer": {"type": "string"},
+                "expireAfter": {"type": "string"},
+                "renewBefore": {"type": "string"},
+                "serverName": {"type": "string"},
+                "mountPath": {"type": "string", "default": "/var/tls"},
+            },
+        ),
+        "overcommit": struct(
+            "By what factor its use is discounted: 2 counts half of it.",
+            {"cpu": AMOUNT, "memory": AMOUNT},
+        ),
+        "targetRevision": _REVISION,
+        "cpuScalingMode": {"type": "string", "enum": ["QmpScaling", "SysfsScaling"]},
+        "enableNetworkMonitoring": _flag(False),
+    },
+    required=["guest"],
+)
+_CONDITIONS: Final = listed(
+    "What is known of it.",
+    struct(
+        "metav1.Condition.",
+        {
+            "type": text("What it is about.", maxLength=316),
+            "status": text("True, False or Unknown.", enum=["True", "False", "Unknown"]),
+            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+            "lastTransitionTime": text("When the status changed.", format="date-time"),
+            "reason": text("Why, in one word.", maxLength=1024),
+            "message": text("Why.", maxLength=32_768),
+        },
+        required=["type", "status", "lastTransitionTime", "reason", "message"],
+    ),
+)
+_STATUS: Final = struct(
+    "What the VM is.",
+    {
+        "conditions": _CONDITIONS,
+        "phase": {"type": "string"},
+        "restartCount": _number(maximum=INT32_MAX),
+        "podName": {"type": "string"},
+        "podIP": {"type": "string"},
+        "extraNetIP": {"type": "string"},
+        "extraNetMask": {"type": "string"},
+        "node": {"type": "string"},
+        "cpus": AMOUNT,
+        "memorySize": AMOUNT,
+        "sshSecretName": {"type": "string"},
+        "tlsSecretName": {"type": "string"},
+        "currentRevision": _REVISION,
+    },
+)
+VIRTUAL_MACHINE: Final = definition(
+    "VirtualMachine",
+    "virtualmachines",
+    "Namespaced",
+    struct(
+        "VirtualMachine is a VM that runs in a pod and changes its size while it runs.",
+        {"spec": _SPEC, "status": _STATUS},
+    ),
+    [
+        _column("Cpus", ".status.cpus"),
+        _column("Memory", ".status.memorySize"),
+        _column("Pod", ".status.podName"),
+        _column("ExtraIP", ".status.extraNetIP"),
+        _column("Status", ".status.phase"),
+        _column("Restarts", ".status.restartCount"),
+        AGE,
+        _column("Node", ".status.node", wide=True),
+        _column("Image", ".spec.guest.rootDisk.image", wide=True),
+        _column("CPUScalingMode", ".spec.cpuScalingMode", wide=True),
+        _column("TargetArchitecture", ".spec.targetArchitecture", wide=True),
+    ],
+    GROUP,
+    "neonvm",
+    status={},
+)
+_COUNT: Final[Object] = {"type": "integer", "format": "int64"}
+VIRTUAL_MACHINE_MIGRATION: Final = definition(
+    "VirtualMachineMigration",
+    "virtualmachinemigrations",
+    "Namespaced",
+    struct(
+        "VirtualMachineMigration moves a VM to another node while it runs.",
+        {
+            "spec": struct(
+                "Which VM, and how.",
+                {
+                    "vmName": {"type": "string", "minLength": 1},
+                    "nodeSelector": _TEXTS,
+                    "nodeAffinity": _kept("As of a pod."),
+                    "preventMigrationToSameHost": _flag(True),
+                    "completionTimeout": _number(default=3600),
+                    "incremental": _flag(True),
+                    "allowPostCopy": _flag(False),
+                    "autoConverge": _flag(True),
+                    "maxBandwidth": {**AMOUNT, "default": "1Gi"},
+                },
+                required=["vmName"],
+            ),
+            "status": struct(
+                "How far it is.",
+                {
+                    "conditions": _CONDITIONS,
+                    "phase": {"type": "string"},
+                    **{
+                        f"{end}{what}": {"type": "string"}
+                        for end in ("source", "target")
+                        for what in ("PodName", "PodIP", "Node")
+                    },
+                    "info": struct(
+                        "What the hypervisor says.",
+                        {
+                            "status": {"type": "string"},
+                            "totalTimeMs": _COUNT,
+                            "setupTimeMs": _COUNT,
+                            "downtimeMs": _COUNT,
+                            "ram": struct(
+                                "Of memory, in bytes.",
+                                dict.fromkeys(("transferred", "remaining", "total"), _COUNT),
+                            ),
+                            "compression": struct(
+                                "Of the transfer.",
+                                dict.fromkeys(("compressedSize", "compressionRate"), _COUNT),
+                            ),
+                        },
+                    ),
+                },
+            ),
+        },
+    ),
+    [
+        _column("VM", ".spec.vmName"),
+        _column("Source", ".status.sourcePodName"),
+        _column("SourceIP", ".status.sourcePodIP", wide=True),
+        _column("Target", ".status.targetPodName"),
+        _column("TargetIP", ".status.targetPodIP", wide=True),
+        _column("Status", ".status.phase"),
+        AGE,
+    ],
+    GROUP,
+    "neonvmm",
+    status={},
+)
+
+VM_DEFINITIONS: Final = (VIRTUAL_MACHINE, VIRTUAL_MACHINE_MIGRATION)
