@@ -21,6 +21,7 @@ VERBS: Final = (
     "negotiations",
     "groups",
     "make-groups",
+    "vms",
     "simulate",
     "sweep",
     "fit",

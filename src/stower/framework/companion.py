@@ -4,11 +4,30 @@ It hears of every object, is asked for writes at every step, and is told what be
 it knows it has from objects, so that a restart loses nothing.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, NamedTuple, Protocol
 
 from stower.framework.writes import Write
 from stower.model.kinds import ApiObject
+
+MetricKind = Literal["counter", "gauge", "histogram", "unknown"]
+
+
+class Sample(NamedTuple):
+    """One number of a metric; `name`: the metric's, with what its kind puts behind it."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+class Metric(NamedTuple):
+    """What it counts or measures, in Prometheus' terms. `name`: of a counter, without _total."""
+
+    name: str
+    kind: MetricKind
+    help: str
+    samples: list[Sample]
 
 
 class Companion(Protocol):
@@ -33,6 +52,9 @@ class Companion(Protocol):
     def notes(self) -> list[tuple[str, str, str]]:
         """What is worth a line in a log since it was asked last: level (info, warn, error), text,
         and the object that it is about."""
+
+    def metrics(self) -> list[Metric]:
+        """What it has counted so far, and what it measures now."""
 
     @property
     def is_settled(self) -> bool:

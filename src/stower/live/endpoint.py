@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from stower.framework.companion import Metric
 from stower.framework.reasons import Diagnosis
 from stower.live.scheduler import Scheduler
 
@@ -20,7 +21,10 @@ METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 @asynccontextmanager
 async def endpoint(
-    scheduler: Scheduler, metrics: Callable[[Mapping[str, float]], bytes], port: int, token: str
+    scheduler: Scheduler,
+    metrics: Callable[[Mapping[str, float], Sequence[Metric]], bytes],
+    port: int,
+    token: str,
 ) -> AsyncIterator[int]:
     """Serve for as long as the block lasts; yields the port. Raises OSError."""
     wanted = f"Bearer {token}".encode()
@@ -32,7 +36,10 @@ async def endpoint(
 
     async def measured(request: web.Request) -> web.Response:
         check(request)
-        return web.Response(body=metrics(scheduler.stats()), headers={"Content-Type": METRICS_TYPE})
+        return web.Response(
+            body=metrics(scheduler.stats(), scheduler.companion_metrics()),
+            headers={"Content-Type": METRICS_TYPE},
+        )
 
     async def decisions(request: web.Request) -> web.Response:
         check(request)

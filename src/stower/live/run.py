@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from stower.engine.step import Engine
+from stower.framework.companion import Metric
 from stower.framework.recording import Recording
 from stower.live.access import AccessError, read_access
 from stower.live.client import Client
@@ -22,7 +23,7 @@ USER_AGENT = "stower-scheduler"
 class Counting(Observer, Protocol):
     """An observer that can say what it counted."""
 
-    def text(self, stats: Mapping[str, float]) -> bytes:
+    def text(self, stats: Mapping[str, float], companions: Sequence[Metric] = ()) -> bytes:
         """All of it, for Prometheus."""
 
 

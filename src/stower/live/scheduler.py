@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from stower.engine.decisions import Decision
 from stower.engine.queue import PLACES
 from stower.engine.step import Engine
+from stower.framework.companion import Metric
 from stower.framework.events import (
     AgentAsked,
     Event,
@@ -183,6 +184,11 @@ class Scheduler:
             "relists": sum(r.relists for r in (self.nodes, self.pods, *self.related)),
             "leading": self.candidate is None or self.candidate.election.leads,
         }
+
+    def companion_metrics(self) -> list[Metric]:
+        """What companions of plugins have counted."""
+        companions = self.engine.state.companions.values() if self.engine is not None else ()
+        return [metric for companion in companions for metric in companion.metrics()]
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`, or until leadership is lost. Raises ShellError."""

@@ -1,14 +1,17 @@
 """The metrics there are, by kube-scheduler's names where it has them.
 
-A shell tells of decisions as they come, and hands in what it knows when somebody asks.
+A shell tells of decisions as they come, and hands in what it knows when somebody asks. What a
+plugin's companion counts has names of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, generate_latest
+from prometheus_client.registry import Collector
 
 from stower.engine.decisions import Decision, Outcome
+from stower.framework.companion import Metric as Counted
 
 RESULTS: Final = {
     Outcome.PLACED: "scheduled",
@@ -47,11 +50,28 @@ HELP: Final = {
 }
 
 
+class _Companions(Collector):
+    """What companions have counted, as it was handed in last."""
+
+    def __init__(self) -> None:
+        self.counted: Sequence[Counted] = ()
+
+    def collect(self) -> Iterator[Metric]:
+        """For the registry."""
+        for one in self.counted:
+            metric = Metric(one.name, one.help, one.kind)
+            for name, labels, value in one.samples:
+                metric.add_sample(name, dict(labels), value)
+            yield metric
+
+
 class Metrics:
     """What one scheduler counts."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        self._companions = _Companions()
+        self._registry.register(self._companions)
         attempts = Counter(
             "scheduler_schedule_attempts",
             "Attempts to schedule pods, by what they came to",
@@ -69,8 +89,10 @@ class Metrics:
         """An attempt for a pod has ended."""
         self._attempts[decision.outcome].inc()
 
-    def text(self, stats: Mapping[str, float]) -> bytes:
-        """Everything, in Prometheus' text format. `stats` has the keys of GAUGES."""
+    def text(self, stats: Mapping[str, float], companions: Sequence[Counted] = ()) -> bytes:
+        """Everything, in Prometheus' text format. `stats` has the keys of GAUGES; `companions`:
+        what these count."""
+        self._companions.counted = companions
         for key, value in stats.items():
             name, labels = GAUGES[key]
             gauge = self._gauges[name]

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
+from stower.framework.companion import Metric
 from stower.framework.reconcile import EventKind, Item, Key, ReconcileQueue, Result
 from stower.framework.writes import AgentAnswer, Write
 from stower.model.kinds import ApiObject, Node, Pod, VirtualMachineMigration
@@ -18,7 +19,7 @@ from stower.model.times import SECOND_NS
 from stower.state.arrays import Floats, Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.vms.agent import Await, handle_request
-from stower.vms.approval import handle_pod
+from stower.vms.approval import SHORT, handle_pod
 from stower.vms.config import Config
 from stower.vms.enforcer import Answer, Enforcer, NotThere
 from stower.vms.figures import PANICS
@@ -32,7 +33,6 @@ MIGRATION: Final = "VirtualMachineMigration"
 OF_VIEW: Final = {Pod: POD, Node: NODE, VirtualMachineMigration: MIGRATION}
 # Answers of which nobody knows whether the write was carried out.
 UNKNOWN: Final = 504
-WAITS_MAX: Final = 100_000
 
 
 class _Task(NamedTuple):
@@ -53,8 +53,7 @@ class VmScheduling:
         self.ledger: Ledger
         self.enforcer = Enforcer(config, self._requeue_pod, self._requeue_node, self._changed)
         self.ledger = Ledger(state, self.enforcer.held, self.enforcer.notes)
-        # How long items waited for their turn, in ns, since somebody asked.
-        self.waits_ns: list[int] = []
+        self._began_ns: dict[Key, int] = {}  # of objects that are being looked at
         self._state = state
         self._objects: dict[Key, Any] = {}
         self._by_name: dict[tuple[str, str], str] = {}  # kind and key: uid
@@ -230,8 +229,8 @@ class VmScheduling:
         return out
 
     def _handle(self, item: Item, now_ns: int, next_id: Callable[[], int]) -> None:
-        if len(self.waits_ns) < WAITS_MAX:
-            self.waits_ns.append(now_ns - item.due_ns)
+        self.enforcer.figures.waits.observe(now_ns - item.due_ns)
+        self._began_ns[item.key] = now_ns
         try:
             found = self._handled(item)
         except Broken as error:
@@ -279,17 +278,21 @@ class VmScheduling:
 
     def _finish(self, item: Item, result: Result, now_ns: int) -> None:
         notes, (kind, uid) = self.enforcer.notes, item.key
+        took_ns = now_ns - self._began_ns.pop(item.key)
+        self.enforcer.figures.took(kind, bool(result.error), took_ns)
         result = self.queue.finish(item, result, now_ns)
         if not result.error:
             if self._awaited:
                 self._awaited.pop(item.key, None)
             return
         about = item.object.metadata.key
-        notes.add(ERROR, f"Failed to reconcile {item.event.value} {kind}: {result.error}", about)
+        # That there is no room is no fault, and said every few seconds.
+        level = INFO if result.error == SHORT else ERROR
+        notes.add(level, f"Failed to reconcile {item.event.value} {kind}: {result.error}", about)
         times = self.queue.failing[kind][uid].times
         threshold = self.config.log_successive_failures_threshold
-        if times >= threshold:
-            text = f"{kind} has failed to reconcile >{threshold} times in a row"
+        if not times % threshold:
+            text = f"{kind} has failed to reconcile >={threshold} times in a row"
             notes.add(WARN, f"{text}: {times}", about)
 
     def _look_at_start(self, now_ns: int) -> None:
@@ -339,6 +342,10 @@ class VmScheduling:
     def notes(self) -> list[tuple[str, str, str]]:
         """See Companion."""
         return list(self.enforcer.notes.drain())
+
+    def metrics(self) -> list[Metric]:
+        """See Companion."""
+        return self.enforcer.figures.metrics(self.queue)
 
     # Requests of agents
 

@@ -1,11 +1,15 @@
-"""What VM scheduling counts, by neon's names; a shell shows it.
+"""What VM scheduling counts, by neon's names; a shell shows it. Times are the engine's.
 
 Source: neondatabase/autoscaling pkg/plugin/metrics.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Final
 
+from stower.framework.companion import Metric, MetricKind, Sample
+from stower.framework.reconcile import ReconcileQueue
+from stower.model.times import SECOND_NS
 from stower.vms.nodes import Use, VmNode
 
 OPS: Final = "autoscaling_plugin_k8s_ops_total"
@@ -20,9 +24,63 @@ NODE_MEMORY: Final = "autoscaling_plugin_node_mem_resources_current"
 WAITS: Final = "autoscaling_plugin_reconcile_queue_wait_durations"
 DURATIONS: Final = "autoscaling_plugin_reconcile_duration_seconds"
 FAILING: Final = "autoscaling_plugin_reconcile_failing_objects"
+QUEUE: Final = "stower_vms_reconcile_queue"
 CPU_MILLI: Final = 1000
 
 Labels = tuple[tuple[str, str], ...]
+
+
+TOTAL: Final = "_total"
+HELP: Final = {
+    CALLS: "Number of calls to scheduler plugin extension points",
+    FAILURES: "Number of unsuccessful calls to scheduler plugin extension points",
+    SHOULD_DENY: "Number of times the plugin should deny a reservation",
+    REQUESTS: "Number of resource requests received by the scheduler plugin",
+    REQUEST_RESULTS: "Number of resource requests to the scheduler plugin with various results",
+    OPS: "Number of k8s API requests and their outcome",
+    PANICS: "Number of times reconcile operations have panicked",
+    NODE_CPU: "Current amount of CPU for 'state.NodeResources' fields",
+    NODE_MEMORY: "Current amount of memory (in bytes) for 'state.NodeResources' fields",
+    WAITS: "Duration that items in the reconcile queue are waiting to be picked up",
+    DURATIONS: "Duration that items take to be reconciled",
+    FAILING: "Number of objects currently failing to be reconciled",
+}
+# All others are counters; one that is not called so cannot be told as such.
+KINDS: Final[Mapping[str, MetricKind]] = {
+    PANICS: "unknown",
+    NODE_CPU: "gauge",
+    NODE_MEMORY: "gauge",
+    FAILING: "gauge",
+    WAITS: "histogram",
+    DURATIONS: "histogram",
+}
+# Seconds.
+BUCKETS: Final = (
+    0.00001, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0
+)  # fmt: skip
+
+
+class Histogram:
+    """How often something took so long."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.sum_ns = 0
+
+    def observe(self, ns: int) -> None:
+        """Once more."""
+        self.counts[bisect_left(BUCKETS, ns / SECOND_NS)] += 1
+        self.sum_ns += ns
+
+    def samples(self, name: str, labels: Mapping[str, str]) -> list[Sample]:
+        """As Prometheus has them: each bucket counts those below it too."""
+        found, count = [], 0
+        for limit, own in zip((*BUCKETS, None), self.counts, strict=True):
+            count += own
+            text = "+Inf" if limit is None else f"{limit:g}"
+            found.append(Sample(f"{name}_bucket", {**labels, "le": text}, count))
+        found.append(Sample(f"{name}_count", labels, count))
+        return [*found, Sample(f"{name}_sum", labels, self.sum_ns / SECOND_NS)]
 
 
 class Figures:
@@ -33,6 +91,13 @@ class Figures:
         self._node_labels = dict(sorted(node_labels.items()))
         self.counters: dict[tuple[str, Labels], int] = {}
         self.nodes: dict[str, tuple[Labels, tuple[int, ...], tuple[int, ...]]] = {}
+        self.waits = Histogram()  # of objects for their turn
+        self.durations: dict[Labels, Histogram] = {}  # until an object was dealt with, with writes
+
+    def took(self, kind: str, failed: bool, ns: int) -> None:
+        """An object was looked at."""
+        key = (("kind", kind), ("outcome", "failure" if failed else "success"))
+        self.durations.setdefault(key, Histogram()).observe(ns)
 
     def count(self, name: str, **labels: str) -> None:
         """One more of it."""
@@ -71,6 +136,29 @@ class Figures:
                 found.append((NODE_CPU, named, cpu[i] / CPU_MILLI))
                 found.append((NODE_MEMORY, named, float(memory[i])))
         return found
+
+    def metrics(self, queue: ReconcileQueue) -> list[Metric]:
+        """All of it, and how the queue is."""
+        samples: dict[str, list[Sample]] = {name: [] for name in HELP}
+        for (name, labels), count in self.counters.items():
+            samples[name].append(Sample(name, dict(labels), count))
+        for name, labelled, value in self.gauges():
+            samples[name].append(Sample(name, labelled, value))
+        samples[WAITS] = self.waits.samples(WAITS, {})
+        for key, histogram in self.durations.items():
+            samples[DURATIONS] += histogram.samples(DURATIONS, dict(key))
+        for kind, failing in queue.failing.items():
+            samples[FAILING].append(Sample(FAILING, {"kind": kind}, len(failing)))
+        found = [
+            Metric(name.removesuffix(TOTAL), KINDS.get(name, "counter"), text, samples[name])
+            for name, text in HELP.items()
+        ]
+        own = {"queued": queue.queued, "held": queue.held, "ongoing": queue.ongoing}
+        of_queue = [Sample(QUEUE, {"state": state}, count) for state, count in own.items()]
+        return [
+            *found,
+            Metric(QUEUE, "gauge", "Objects that VM scheduling is to look at", of_queue),
+        ]
 
 
 FIELDS: Final = ("Total", "Reserved", "Committed", "Migrating", "Watermark")

@@ -127,7 +127,7 @@ def _runner(pod: Pod, vm: str) -> PodState:
     migrating = migration is not None and not is_target
     always = is_true(pod, ALWAYS_MIGRATE)
     may_leave = not is_target and (is_true(pod, AUTO_MIGRATION) or always)
-    actual = _actual(pod)
+    actual = in_use(pod)
     discount = _read(pod, OVERCOMMIT, _discount) or (NO_DISCOUNT, NO_DISCOUNT)
     unit = requested = approved = None
     if is_true(pod, AUTOSCALING):
@@ -147,16 +147,16 @@ def _runner(pod: Pod, vm: str) -> PodState:
     )  # fmt: skip
 
 
-def _actual(pod: Pod) -> Resources:
-    """What the VM has by now."""
-    found = _read(pod, RESOURCES, _in_use)
+def in_use(pod: Pod) -> Resources:
+    """What the VM has by now. Raises BadPod."""
+    found = _read(pod, RESOURCES, _read_use)
     if found is None:
         raise BadPod(f"{RESOURCES} annotation is missing")
     return found
 
 
 @lru_cache(maxsize=65_536)
-def _in_use(text: str) -> Resources:
+def _read_use(text: str) -> Resources:
     fields = read_fields(text)
     cpus, slots = (_three(fields.get(name)) for name in ("cpus", "memoryslots"))
     use = [milli_cpu(cpus.get(name)) for name in BOUNDS][-1]

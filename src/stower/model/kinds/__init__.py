@@ -118,12 +118,14 @@ GROUPS: Final = get_args(GroupObject)
 Negotiating = ResourceClass | PodScheduling
 NEGOTIATING: Final = get_args(Negotiating)
 # All that the scheduler listens to beside nodes and pods.
-Background = (
+_Heard = (
     Selecting | PodDisruptionBudget | Storage | DeviceObject | GroupObject | Negotiating
     | VirtualMachineMigration
 )  # fmt: skip
-BACKGROUND: Final = get_args(Background)
-ApiObject = Node | Pod | PriorityClass | VirtualMachine | Background
+BACKGROUND: Final = get_args(_Heard)
+# What a cluster has beside nodes and pods. Of a VM, its pods say all that counts.
+Background = _Heard | VirtualMachine
+ApiObject = Node | Pod | PriorityClass | Background
 
 __all__ = [
     "BACKGROUND",

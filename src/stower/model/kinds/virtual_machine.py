@@ -2,7 +2,7 @@
 moves to other nodes. Source: neondatabase/autoscaling neonvm/apis/neonvm/v1.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -11,10 +11,12 @@ from stower.model.meta import ObjectMeta
 API_VERSION: Final = "vm.neon.tech/v1"
 
 
-class VirtualMachine(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class VirtualMachine(msgspec.Struct, frozen=True, omit_defaults=True):
     """A VM. What is scheduled is the pod that it runs in; its annotations are copied there."""
 
     metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
 
 
 class MigrationSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -24,9 +26,10 @@ class MigrationSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_
 
 
 class MigrationStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """How far it is: Pending, Running, Succeeded or Failed."""
+    """How far it is: Pending, Running, Succeeded or Failed; and to which pod."""
 
     phase: str = ""
+    target_pod_name: str = ""
 
 
 class VirtualMachineMigration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

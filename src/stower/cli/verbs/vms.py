@@ -1,0 +1,79 @@
+"""stower vms: each VM, what it asks for, what was approved, where it is, and whether it moves."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from stower.cli.output import Output, bad_input, console, emit, failed, lines, table
+from stower.cli.rooms import Context, Inputs, Kubeconfig, cluster_of
+from stower.model.kinds import VirtualMachine, VirtualMachineMigration
+from stower.vms.overview import Size, VmState, overview
+
+NAME = "vms"
+EPILOG = """
+Examples:
+
+  stower vms
+
+  stower vms node-1
+
+  stower vms default/pg-1 --output json
+
+  kubectl get nodes,pods,neonvm,neonvmm -A -o json | stower vms all -
+
+A VM is named with its namespace or without; all stands for everything. The exit code is 1 where
+there is no such VM, and no node that has one.
+"""
+ALL = "all"
+
+
+def run(
+    which: Annotated[
+        str, typer.Argument(metavar="[VM|NODE]", help="One VM, or all on a node.")
+    ] = ALL,
+    inputs: Inputs = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print it.")
+    ] = Output.TABLE,
+) -> None:
+    """Show VMs: what they use, ask for and were granted, and their migrations."""
+    if inputs is None and os.path.exists(which):
+        raise bad_input(f"{which} is a file or folder: want stower {NAME} {ALL} {which}")
+    work = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
+    pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
+    vms = [obj for obj in work.related if isinstance(obj, VirtualMachine)]
+    moves = [obj for obj in work.related if isinstance(obj, VirtualMachineMigration)]
+    found = overview(pods, vms, moves, "" if which == ALL else which)
+    if found is None:
+        raise failed(f"got {which!r}, want a VM or a node that has VMs")
+    if output is Output.TABLE:
+        _print(found)
+    else:
+        emit(found, output)
+
+
+def _print(found: list[VmState]) -> None:
+    out = console()
+    if not found:
+        out.print("There are no VMs.")
+        return
+    shown = table("VMs", "vm", "phase", "uses", "requested", "approved", "node", "migration",
+                  "note")  # fmt: skip
+    for one in found:
+        target = f"to {one.target}" if one.target else ""
+        moves = [text for text in (one.migration, target) if text]
+        shown.add_row(
+            lines([one.vm]), one.phase, _size(one.uses), _size(one.requested), _size(one.approved),
+            one.node, lines(moves), lines([one.message]),
+        )  # fmt: skip
+    out.print(shown)
+
+
+def _size(size: Size | None) -> str:
+    if size is None:
+        return ""
+    cpu = size.cpu if isinstance(size.cpu, int) else int(size.cpu.removesuffix("m")) / 1000
+    return f"{cpu:g} CPU, {size.memory}"

@@ -1,0 +1,126 @@
+"""Each VM: what it uses, asks for and was granted, where it is, and whether it moves. For people,
+not for decisions; from the objects alone, as a scheduler reads them.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from stower.model.kinds import Pod, VirtualMachine, VirtualMachineMigration
+from stower.vms.amounts import BadAmount, Resources, cpu_value, memory_value, read_resources
+from stower.vms.migrations import ENDED
+from stower.vms.pods import (
+    APPROVED,
+    AUTOSCALING,
+    REQUESTED,
+    BadPod,
+    in_use,
+    is_true,
+    migration_owner,
+    vm_owner,
+)
+
+
+class Size(msgspec.Struct, frozen=True):
+    """CPUs and memory, as annotations have them."""
+
+    cpu: int | str
+    memory: int | str
+
+
+class VmState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One VM. `phase`: as its controller says; `uses`: what it has; `requested`, `approved`: None
+    where that is not said; `migration`: how far a move is; `message`: why it cannot be read, or
+    what it waits for."""
+
+    vm: str
+    phase: str = ""
+    pod: str = ""
+    node: str = ""
+    uses: Size | None = None
+    requested: Size | None = None
+    approved: Size | None = None
+    migration: str = ""
+    target: str = ""
+    message: str = ""
+
+
+def overview(
+    pods: Iterable[Pod],
+    vms: Iterable[VirtualMachine],
+    migrations: Iterable[VirtualMachineMigration],
+    which: str = "",
+) -> list[VmState] | None:
+    """All VMs, or those of a name (namespace/name, or the name alone), or on a node. None where
+    there is no such VM."""
+    runners: dict[str, list[Pod]] = {}
+    for pod in pods:
+        owner = vm_owner(pod)
+        if owner is not None and not pod.is_terminal:
+            runners.setdefault(f"{pod.metadata.namespace}/{owner.name}", []).append(pod)
+    known = {vm.metadata.key: vm for vm in vms}
+    moves: dict[str, list[VirtualMachineMigration]] = {}
+    for one in migrations:
+        if one.status.phase not in ENDED:
+            key = f"{one.metadata.namespace}/{one.spec.vm_name}"
+            moves.setdefault(key, []).append(one)
+    names = sorted({**known, **runners})
+    found = [_state(n, known.get(n), runners.get(n, []), moves.get(n, [])) for n in names]
+    if not which:
+        return found
+    chosen = [s for s in found if which in (s.vm, s.vm.partition("/")[2], s.node)]
+    return chosen or None
+
+
+def _state(
+    name: str,
+    vm: VirtualMachine | None,
+    pods: list[Pod],
+    moves: list[VirtualMachineMigration],
+) -> VmState:
+    phase = str(vm.status.get("phase") or "") if vm is not None else ""
+    moving = [f"{one.status.phase or 'asked for'} ({one.metadata.name})" for one in moves]
+    source = next((pod for pod in pods if _is_current(pod)), None)
+    targets = [pod for pod in pods if pod is not source and _is_target(pod)]
+    target = targets[0].spec.node_name or "waits for a node" if targets else ""
+    made = VmState(name, phase, migration=", ".join(moving), target=target)
+    if source is None:
+        return msgspec.structs.replace(made, message="it has no pod")
+    where = source.spec.node_name
+    made = msgspec.structs.replace(
+        made, pod=source.metadata.name, node=where, message="" if where else "waits for a node"
+    )
+    try:
+        own = source.metadata.annotations or {}
+        uses = in_use(source)
+        asked, granted = (
+            read_resources(own[key]) if key in own and is_true(source, AUTOSCALING) else None
+            for key in (REQUESTED, APPROVED)
+        )
+    except (BadPod, BadAmount) as error:
+        return msgspec.structs.replace(made, message=str(error))
+    short = ""
+    if asked is not None and granted is not None and asked.exceeds(granted):
+        short = "its node has no room for what it asks"
+    return msgspec.structs.replace(
+        made,
+        uses=_size(uses),
+        requested=_size(asked) if asked is not None else None,
+        approved=_size(granted) if granted is not None else None,
+        message=made.message or short,
+    )
+
+
+def _is_current(pod: Pod) -> bool:
+    """Whether the VM controls it: it runs there, or is to."""
+    owner = vm_owner(pod)
+    return owner is not None and bool(owner.controller)
+
+
+def _is_target(pod: Pod) -> bool:
+    migration = migration_owner(pod)
+    return migration is not None and bool(migration.controller)
+
+
+def _size(amount: Resources) -> Size:
+    return Size(cpu_value(amount.cpu), memory_value(amount.memory))
