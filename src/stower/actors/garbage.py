@@ -33,7 +33,8 @@ class GarbageCollector(Base):
     name = "generic-garbage-collector"
     kinds = tuple(kind for kind in RESOURCES if kind not in SKIPPED)
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: tuple[str, ...] = kinds) -> None:
+        self.kinds = kinds
         self._dependents: dict[str, dict[str, None]] = {}  # by uid of the owner
         self._absence = Absence()
 

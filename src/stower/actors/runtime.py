@@ -12,7 +12,16 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from stower.actors.objects import RESOURCES, Object, Objects, key_of, name_of, namespace_of, uid_of
+from stower.actors.objects import (
+    RESOURCES,
+    Object,
+    Objects,
+    key_of,
+    name_of,
+    namespace_of,
+    uid_of,
+    version_of,
+)
 from stower.framework.events import WatchType
 from stower.model.times import SECOND_NS, time_text
 
@@ -234,11 +243,13 @@ class Actors:
 
     # In
 
-    def listed(self, kind: str, objects: Iterable[Object]) -> None:
-        """All objects of a kind, at the start and after a watch was lost."""
+    def listed(self, kind: str, objects: Iterable[Object], version: str = "") -> None:
+        """All objects of a kind, at the start and after a watch was lost; `version`: as of when.
+        An answer may have shown an object that is newer than the list."""
         found = {uid_of(obj): obj for obj in objects}
+        limit = int(version) if version.isdecimal() else None
         for old in self.seen.all(kind):
-            if uid_of(old) not in found:
+            if uid_of(old) not in found and (limit is None or version_of(old) <= limit):
                 self._gone(kind, old)
         for obj in found.values():
             self._put(kind, obj)

@@ -58,7 +58,8 @@ class ActorShell:
         version = self.actors.versions.get(kind, resource.api_version)
 
         def on_list() -> None:
-            self.actors.listed(kind, self.reflectors[kind].objects.values())
+            reflector = self.reflectors[kind]
+            self.actors.listed(kind, reflector.objects.values(), reflector.version)
             self._awake.set()
 
         def on_changes(changes: Changes) -> None:

@@ -214,6 +214,11 @@ class Reflector:
         if is_news:
             self._on_list()
 
+    @property
+    def version(self) -> str:
+        """The resourceVersion up to which all is known; "" where there is none."""
+        return self._version
+
     async def _pages(self) -> tuple[Answer, dict[str, Any], str]:
         objects: dict[str, Any] = {}
         token = ""

@@ -1,10 +1,13 @@
 """What people do to workloads by hand, and what actors must bear, on a virtual clock."""
 
+import json
 from typing import Any
 
 import pytest
 
 from stower.actors.cluster import read_cluster
+from stower.actors.replica_set import ReplicaSets
+from stower.actors.runtime import Actors
 from stower.model.errors import InvalidObject
 from tests.unit.actors.cluster import Cluster, Object, pools
 from tests.unit.actors.test_kubelet import RUN, pod, ready
@@ -366,3 +369,41 @@ def test_a_cluster_file_that_cannot_be_is_refused(fields: Object, field: str) ->
         read_cluster({"pools": [{"name": "p", **fields}]})
     assert field == refused.value.path
     assert read_cluster({"pools": [{"name": "p", "capacity": {"cpu": 4}}]}).pools
+
+
+def test_an_owner_that_is_gone_is_struck_off_while_another_is_there() -> None:
+    cluster = Cluster(scheduler=False)
+
+    def config(name: str, *owners: Object) -> Object:
+        refs = [{"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"],
+                 "uid": owner["metadata"]["uid"]} for owner in owners]  # fmt: skip
+        return cluster.create("configmaps", {"metadata": {"name": name, "ownerReferences": refs}})
+
+    first, second = config("first"), config("second")
+    config("both", first, second)
+    cluster.delete("configmaps", "first")
+    cluster.advance(5)
+    owners = cluster.one("configmaps", "both")["metadata"]["ownerReferences"]
+    assert ["second"] == [owner["name"] for owner in owners]
+    cluster.delete("configmaps", "second")
+    cluster.advance(5)
+    assert "both" not in cluster.all("configmaps")
+
+
+def test_a_list_that_is_older_than_an_answer_makes_nothing_gone() -> None:
+    """What was made while the list was on its way is not in it."""
+    actors = Actors((ReplicaSets(),))
+    own = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}
+    meta = {"name": "r", "namespace": "default", "uid": "u", "resourceVersion": "3"}
+    selector = {"matchLabels": {"a": "b"}}
+    spec = {"replicas": 1, "selector": selector, "template": own}
+    actors.listed("replicasets", [{"metadata": meta, "spec": spec, "status": {}}], "5")
+    actors.listed("pods", [], "5")
+    (call,) = [call for call in actors.step(0) if call.path.endswith("/pods")]
+    made: Object = {**json.loads(call.body), "status": {}}
+    made["metadata"] |= {"name": "r-1", "uid": "p", "resourceVersion": "7"}
+    actors.answered(call.id, 201, json.dumps(made).encode())
+    actors.listed("pods", [], "6")
+    assert actors.seen.get("pods", "default/r-1") is not None
+    actors.listed("pods", [], "8")
+    assert actors.seen.get("pods", "default/r-1") is None
