@@ -137,6 +137,9 @@ class Engine:
     def _run_companions(self) -> None:
         for companion in self._companions:
             self._writes += companion.run(self.now_ns, self._id)
+            for pod in companion.shrunk():
+                happened = Happened(Change.PLACED_POD_SCALED_DOWN, old_pod=pod, pod=pod)
+                self.queue.wake(happened, self.now_ns)
 
     @property
     def next_wake_ns(self) -> int | None:

@@ -67,6 +67,7 @@ class Change(Flag):
     NEGOTIATION_CHANGED = auto()
     OWN_TOLERATIONS = auto()
     OWN_LABELS = auto()
+    OWN_ANNOTATIONS = auto()
     OWN_SCALED_DOWN = auto()
     OWN_GATES_REMOVED = auto()
     OWN_CLAIMS_MADE = auto()
@@ -74,7 +75,7 @@ class Change(Flag):
 
 # What only the waiting pod's own update can be.
 OWN: Final = (
-    Change.OWN_TOLERATIONS | Change.OWN_LABELS | Change.OWN_SCALED_DOWN
+    Change.OWN_TOLERATIONS | Change.OWN_LABELS | Change.OWN_ANNOTATIONS | Change.OWN_SCALED_DOWN
     | Change.OWN_GATES_REMOVED | Change.OWN_CLAIMS_MADE
 )  # fmt: skip
 
@@ -169,6 +170,8 @@ def own_change(old: Pod, new: Pod) -> Change:
         change |= Change.OWN_TOLERATIONS
     if (old.metadata.labels or {}) != (new.metadata.labels or {}):
         change |= Change.OWN_LABELS
+    if (old.metadata.annotations or {}) != (new.metadata.annotations or {}):
+        change |= Change.OWN_ANNOTATIONS
     if old.spec.scheduling_gates and not new.spec.scheduling_gates:
         change |= Change.OWN_GATES_REMOVED
     if is_scaled_down(old, new):

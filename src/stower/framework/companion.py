@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
 from stower.framework.writes import Write
-from stower.model.kinds import ApiObject
+from stower.model.kinds import ApiObject, Pod
 
 MetricKind = Literal["counter", "gauge", "histogram", "unknown"]
 
@@ -41,6 +41,10 @@ class Companion(Protocol):
 
     def run(self, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
         """What is due now."""
+
+    def shrunk(self) -> list[Pod]:
+        """Pods that hold less of their nodes than they did when it was asked last, by what it
+        counts: others may fit now."""
 
     def answered(self, id: int, code: int, message: str, now_ns: int) -> bool:
         """A write was carried out (`code` 0), or not. Whether it was one of its own."""

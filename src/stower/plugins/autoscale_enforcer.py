@@ -49,7 +49,7 @@ class AutoscaleEnforcer(Plugin):
     resolvable = True
     wakes_on = (
         Change.NODE_ADDED | Change.NODE_ALLOCATABLE | Change.PLACED_POD_DELETED
-        | Change.PLACED_POD_SCALED_DOWN
+        | Change.PLACED_POD_SCALED_DOWN | Change.OWN_ANNOTATIONS
     )  # fmt: skip
 
     def __init__(self, config: Config = SHIPPED) -> None:

@@ -24,10 +24,12 @@ from stower.vms.pods import (
     BadPod,
     PodState,
     is_true,
+    migration_owner,
     pod_state,
 )
 
 SHORT: Final = "not enough resources to grant request for pod"
+NOTHING: Final = Resources()
 AGAIN_NS: Final = 5 * SECOND_NS
 CONFLICT: Final = 409
 INVALID: Final = 422  # a `test` of the patch has failed
@@ -40,8 +42,10 @@ class _Grant(NamedTuple):
     short: bool
 
 
-def handle_pod(enforcer: Enforcer, event: EventKind, pod: Pod) -> Result | Steps:
-    """A pod has come, changed or gone."""
+def handle_pod(
+    enforcer: Enforcer, event: EventKind, pod: Pod, least: Resources = NOTHING
+) -> Result | Steps:
+    """A pod has come, changed or gone. least: what is set aside for it at least."""
     if enforcer.config.ignores(pod.metadata.namespace):
         return Result()
     if event not in CAME:
@@ -66,22 +70,28 @@ def handle_pod(enforcer: Enforcer, event: EventKind, pod: Pod) -> Result | Steps
     if known is None:
         return Result(0, f'pod\'s node "{node_name}" is not present in local state')
     try:
-        return _update(enforcer, event, pod, state, known)
+        return _update(enforcer, event, pod, state, known, least)
     finally:
         enforcer.touched(known)
 
 
 def _update(
-    enforcer: Enforcer, event: EventKind, pod: Pod, state: PodState, known: Known
+    enforcer: Enforcer,
+    event: EventKind,
+    pod: Pod,
+    state: PodState,
+    known: Known,
+    least: Resources,
 ) -> Result | Steps:
     notes, uid = enforcer.notes, state.uid
+    held = _at_least(state, least)
     if uid in known.node.pods:
         if event not in EXPECTS:
             notes.add(WARN, "Updating Pod that unexpectedly exists in local state", pod.key)
-        known.node.update(state)
+        known.node.update(held)
         notes.add(INFO, "Updated Pod in local state", pod.key)
     else:
-        known.node.add(state)
+        known.node.add(held)
         notes.add(INFO, "Added Pod to local state", pod.key)
     enforcer.changed(uid)
     if not state.vm or pod.spec.scheduler_name != enforcer.config.scheduler_name:
@@ -93,6 +103,8 @@ def _update(
             text = "Canceling previously wanted migration because Pod is not migratable"
             notes.add(WARN, text, pod.key)
             del known.requested[uid]
+        elif enforcer.is_asked(state):
+            return Result(AGAIN_NS)  # it has yet to show on the pod
         elif enforcer.may_migrate(known, state):
             notes.add(INFO, "Creating migration for Pod", pod.key)
             return _migrate(enforcer, state)
@@ -100,14 +112,26 @@ def _update(
             notes.add(INFO, "Pod waits to be migrated, as enough others are", pod.key)
             return Result(AGAIN_NS)
     # Only VMs that autoscale have what is written here: on others it would be out of date.
-    if state.migrating or not is_true(pod, AUTOSCALING):
+    if state.migrating or migration_owner(pod) or not is_true(pod, AUTOSCALING):
         return Result()
-    return _approve(enforcer, pod, state, known)
+    return _approve(enforcer, pod, state, held, known)
 
 
-def _approve(enforcer: Enforcer, pod: Pod, state: PodState, known: Known) -> Result | Steps:
-    """Grant what can be granted."""
-    granted = known.node.granted(state)
+def _at_least(state: PodState, least: Resources) -> PodState:
+    """The pod with no less set aside than that."""
+    if state.cpu.reserved >= least.cpu and state.memory.reserved >= least.memory:
+        return state
+    return state._replace(
+        cpu=state.cpu._replace(reserved=max(state.cpu.reserved, least.cpu)),
+        memory=state.memory._replace(reserved=max(state.memory.reserved, least.memory)),
+    )
+
+
+def _approve(
+    enforcer: Enforcer, pod: Pod, state: PodState, held: PodState, known: Known
+) -> Result | Steps:
+    """Grant what can be granted. held: the pod as it is counted, which may be more than it says."""
+    granted = known.node.granted(held)
     short = any(h.requested != h.reserved for h in (granted.cpu, granted.memory))
     uid, notes = state.uid, enforcer.notes
     if not enforcer.is_started:
@@ -130,13 +154,8 @@ def _approve(enforcer: Enforcer, pod: Pod, state: PodState, known: Known) -> Res
         )
         return Result(AGAIN_NS, SHORT) if short else Result(last_ns + wait_ns - enforcer.now_ns)
     # What it gives back may yet be in use, should the write be lost.
-    kept = granted._replace(
-        cpu=granted.cpu._replace(reserved=max(granted.cpu.reserved, state.cpu.reserved)),
-        memory=granted.memory._replace(
-            reserved=max(granted.memory.reserved, state.memory.reserved)
-        ),
-    )
-    if kept != state:
+    kept = _at_least(granted, Resources(held.cpu.reserved, held.memory.reserved))
+    if kept != held:
         known.node.update(kept)
         enforcer.changed(uid)
         text = "Reserved resources updated for Pod, patching VirtualMachine"
@@ -219,7 +238,7 @@ def _migrate(enforcer: Enforcer, pod: PodState) -> Steps:
     """Have the pod leave. It is looked at again: should nothing come of it, another is made."""
     body = migration_of(pod)
     name = body["metadata"]["name"]
-    enforcer.asked[f"{pod.namespace}/{PREFIX}{pod.name}"] = None
+    enforcer.asked[f"{pod.namespace}/{PREFIX}{pod.name}"] = enforcer.now_ns
     answer = yield CreateObject(0, VirtualMachineMigration, pod.namespace, name, pod.uid, body)
     why = (answer.message or f"status {answer.code}") if answer.code else ""
     enforcer.figures.answered("Create", "VirtualMachineMigration", name, why)
@@ -251,6 +270,7 @@ def _delete(enforcer: Enforcer, event: EventKind, pod: Pod) -> Result:
             notes.add(WARN, "Deleting Pod that unexpectedly exists in local state", pod.key)
         known.requested.pop(uid, None)
         known.patched_ns.pop(uid, None)
+        enforcer.asked.pop(f"{pod.metadata.namespace}/{PREFIX}{pod.metadata.name}", None)
         if known.node.remove(uid):
             notes.add(INFO, "Removed Pod from Node", pod.key)
         else:

@@ -13,7 +13,7 @@ import numpy as np
 
 from stower.framework.companion import Metric
 from stower.framework.reconcile import EventKind, Item, Key, ReconcileQueue, Result
-from stower.framework.writes import AgentAnswer, Write
+from stower.framework.writes import AgentAnswer, JsonPatchObject, Write
 from stower.model.kinds import ApiObject, Node, Pod, VirtualMachineMigration
 from stower.model.times import SECOND_NS
 from stower.state.arrays import Floats, Ints
@@ -26,6 +26,7 @@ from stower.vms.figures import PANICS
 from stower.vms.ledger import Ledger
 from stower.vms.nodes import Broken
 from stower.vms.notes import ERROR, INFO, WARN
+from stower.vms.written import Written
 
 POD: Final = "Pod"
 NODE: Final = "Node"
@@ -53,6 +54,9 @@ class VmScheduling:
         self.ledger: Ledger
         self.enforcer = Enforcer(config, self._requeue_pod, self._requeue_node, self._changed)
         self.ledger = Ledger(state, self.enforcer.held, self.enforcer.notes)
+        self._written = Written()
+        self._ends: list[tuple[int, str]] = []  # by when it is to show, for which pod
+        self._approving: dict[int, tuple[str, str]] = {}  # by write: for which pod, and what
         self._began_ns: dict[Key, int] = {}  # of objects that are being looked at
         self._state = state
         self._objects: dict[Key, Any] = {}
@@ -210,10 +214,17 @@ class VmScheduling:
         self.enforcer.now_ns = now_ns
         self._look()
         while self._alarms and self._alarms[0][0] <= now_ns:
-            _, turn, _ = heappop(self._alarms)
+            _, turn, uid = heappop(self._alarms)
             listening = self._listening.pop(turn, None)
             if listening is not None:
+                others = [one for one in self._listeners.pop(uid, ()) if one[0] != turn]
+                if others:
+                    self._listeners[uid] = others
                 self._ready.append((listening[0], False))
+        while self._ends and self._ends[0][0] <= now_ns:
+            _, uid = heappop(self._ends)
+            if self._written.is_over(uid, now_ns):
+                self._enqueue(Key(POD, uid), EventKind.MODIFIED, now_ns)
         while True:
             while self._ready:
                 task, answer = self._ready.pop(0)
@@ -243,7 +254,10 @@ class VmScheduling:
     def _handled(self, item: Item) -> Any:
         enforcer, event = self.enforcer, item.event
         if item.key.kind == POD:
-            return handle_pod(enforcer, event, item.object)
+            if event in (EventKind.DELETED, EventKind.EPHEMERAL):
+                self._written.forget(item.key.uid)
+            pod, least = self._written.seen(item.object, enforcer.now_ns)
+            return handle_pod(enforcer, event, pod, least)
         if item.key.kind == NODE:
             return enforcer.handle_node(event, item.object)
         return enforcer.handle_migration(event, item.object)
@@ -269,6 +283,11 @@ class VmScheduling:
             self._listen(task, step)
             return
         write = msgspec.structs.replace(step, id=next_id())
+        if isinstance(write, JsonPatchObject) and task.item is not None:
+            value = write.operations[-1]["value"]  # the others are tests, and prepare for it
+            self._approving[write.id] = (task.item.key.uid, value)
+            until_ns = self._written.add(task.item.object, value, now_ns)
+            heappush(self._ends, (until_ns, task.item.key.uid))
         self._by_write[write.id] = task
         self._out.append(write)
 
@@ -314,11 +333,20 @@ class VmScheduling:
                 self._enqueue(key, EventKind.MODIFIED, now_ns)
             self._begin(now_ns)
 
+    def shrunk(self) -> list[Pod]:
+        """See Companion."""
+        uids, self.ledger.shrunk = self.ledger.shrunk, {}
+        found = (self._state.pods.get(uid) for uid in uids)
+        return [entry.pod for entry in found if entry is not None]
+
     def answered(self, id: int, code: int, message: str, now_ns: int) -> bool:
         """See Companion."""
         task = self._by_write.pop(id, None)
         if task is None:
             return False
+        approving = self._approving.pop(id, None)
+        if approving is not None and not code:
+            self._written.confirm(*approving)
         self._ready.append((task, Answer(code, message)))
         return True
 
@@ -327,8 +355,7 @@ class VmScheduling:
         """See Companion."""
         is_full = self.queue.ongoing >= self.config.reconcile_workers
         dues = [None if is_full else self.queue.next_due_ns]
-        if self._alarms:
-            dues.append(self._alarms[0][0])
+        dues += [times[0][0] for times in (self._alarms, self._ends) if times]
         if self._awaited and not self.enforcer.is_started:
             dues.append(self._start_by_ns)
         found = [due for due in dues if due is not None]

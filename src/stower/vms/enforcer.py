@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from stower.framework.reconcile import EventKind, Result
 from stower.framework.writes import DeleteObject, Write
 from stower.model.kinds import Node, Pod, VirtualMachineMigration
+from stower.model.times import SECOND_NS
 from stower.state.journal import Journal
 from stower.vms.config import Config
 from stower.vms.figures import CALLS, FAILURES, Figures
@@ -21,6 +22,7 @@ from stower.vms.notes import ERROR, INFO, WARN, Notes
 from stower.vms.pods import BadPod, PodState, pod_state
 
 EXPECTS: Final = (EventKind.MODIFIED, EventKind.DELETED)
+ASKED_NS: Final = 5 * SECOND_NS
 CAME: Final = (EventKind.ADDED, EventKind.MODIFIED)
 
 
@@ -78,7 +80,7 @@ class Enforcer:
         self.awaits_start: dict[str, None] = {}  # uids of pods to be looked at again then
         # Migrations that have not ended, and those asked for that were not seen: namespace/name.
         self.moving: dict[str, None] = {}
-        self.asked: dict[str, None] = {}
+        self.asked: dict[str, int] = {}  # and when, in ns
         self.cpu_max = 0  # of the largest node that was ever seen
         self.memory_max = 0
         self.notes = Notes()
@@ -182,10 +184,16 @@ class Enforcer:
             return Result()
         return self._delete(obj)
 
+    def is_asked(self, pod: PodState) -> bool:
+        """Whether a migration of the pod is there, or was made a moment ago."""
+        key = f"{pod.namespace}/{PREFIX}{pod.name}"
+        asked_ns = self.asked.get(key)
+        return key in self.moving or (asked_ns is not None and self.now_ns < asked_ns + ASKED_NS)
+
     def may_migrate(self, known: Known, pod: PodState) -> bool:
         """Whether one more migration may begin from a node: so many at once would be a storm."""
         node_max, all_max = self.config.migrations_per_node_max, self.config.migrations_max
-        under_way = {**self.moving, **self.asked}
+        under_way = self.moving | dict.fromkeys(self.asked)
         if f"{pod.namespace}/{PREFIX}{pod.name}" in under_way:
             return True
         if all_max and len(under_way) >= all_max:

@@ -33,6 +33,7 @@ class Ledger:
         self._state = state
         self._held = held
         self._notes = notes
+        self.shrunk: dict[str, None] = {}  # uids of pods that hold less than before
         self._counted: dict[str, Amounts] = {}  # by the uid of pods that are placed
 
     def come(self, entry: PodEntry, row: int) -> None:
@@ -49,10 +50,14 @@ class Ledger:
 
     def change(self, entry: PodEntry) -> None:
         """See PlacedWatcher; or more is known of it."""
-        if entry.uid in self._counted:
+        before = self._counted.get(entry.uid)
+        if before is not None:
             row = entry.row
             self.go(entry, row)
             self.come(entry, row)
+            now = self._counted[entry.uid]
+            if now[0] < before[0] or now[1] < before[1]:
+                self.shrunk[entry.uid] = None
 
     def grow(self, capacity: int) -> None:
         """See PlacedWatcher."""

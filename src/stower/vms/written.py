@@ -1,0 +1,107 @@
+"""What was approved and does not show yet.
+
+An approval is written to the VM, and comes to its pod when the VM's controller has copied it there.
+Until then the pod would look as if it held less: what was granted to it could be granted again, to
+another. So a pod is looked at with what was written for it; of a write that was not answered, or
+was refused, nobody knows whether it was carried out: its amount is set aside, and it is written
+again. Where nothing shows for a while (somebody else may have written over it), the pod counts as
+it is, and is looked at again.
+
+After a restart nobody knows of it: what the scheduler before had written and no pod shows is not
+counted until it does.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from stower.model.kinds import Pod
+from stower.model.times import SECOND_NS
+from stower.vms.amounts import BadAmount, Resources, read_resources, resources_text
+from stower.vms.pods import APPROVED
+
+LASTS_NS: Final = 30 * SECOND_NS
+
+
+class _Known(NamedTuple):
+    """What the pod showed before; values in the order in which they were written, each with whether
+    it is known that it was; until when they count."""
+
+    before: str | None
+    values: tuple[tuple[str, bool], ...]
+    until_ns: int
+
+
+class Seen(NamedTuple):
+    """A pod with what was written for it; `least`: what is to be set aside for it at least."""
+
+    pod: Pod
+    least: Resources = Resources()
+
+
+class Written:
+    """By pod's uid."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def add(self, pod: Pod, value: str, now_ns: int) -> int:
+        """A value is being written for the pod, as it was seen. Until when that counts."""
+        known = self._known.get(pod.metadata.uid) or _Known(_shown(pod), (), 0)
+        until_ns = now_ns + LASTS_NS
+        values = (*known.values, (value, False))
+        self._known[pod.metadata.uid] = _Known(known.before, values, until_ns)
+        return until_ns
+
+    def confirm(self, uid: str, value: str) -> None:
+        """It was carried out, the last time at least."""
+        known = self._known.get(uid)
+        if known is not None and known.values and known.values[-1][0] == value:
+            values = (*known.values[:-1], (value, True))
+            self._known[uid] = known._replace(values=values)
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone."""
+        self._known.pop(uid, None)
+
+    def is_over(self, uid: str, now_ns: int) -> bool:
+        """Whether something was written that has not shown in all that time."""
+        known = self._known.get(uid)
+        return known is not None and now_ns >= known.until_ns
+
+    def seen(self, pod: Pod, now_ns: int) -> Seen:
+        """The pod with all that was written for it and does not show yet, where that is more."""
+        uid, shown = pod.metadata.uid, _shown(pod)
+        known = self._known.get(uid)
+        if known is None:
+            return Seen(pod)
+        at = max((i for i, (value, _) in enumerate(known.values) if value == shown), default=-1)
+        if at >= 0:
+            known = known._replace(before=shown, values=known.values[at + 1 :])
+            self._known[uid] = known
+        is_foreign = at < 0 and shown != known.before
+        if is_foreign or not known.values or now_ns >= known.until_ns:
+            del self._known[uid]
+            return Seen(pod)
+        own = [shown] if shown is not None else []
+        sure = [value for value, is_known in known.values if is_known]
+        try:
+            least = _most([*own, *(value for value, _ in known.values)])
+            if not sure:
+                return Seen(pod, least)
+            told = _most([*own, *sure])
+        except BadAmount:
+            return Seen(pod)  # it is refused for that
+        notes = {**(pod.metadata.annotations or {}), APPROVED: resources_text(told)}
+        meta = msgspec.structs.replace(pod.metadata, annotations=notes)
+        return Seen(msgspec.structs.replace(pod, metadata=meta), least)
+
+
+def _most(values: Iterable[str]) -> Resources:
+    amounts = [read_resources(value) for value in values]
+    return Resources(max(a.cpu for a in amounts), max(a.memory for a in amounts))
+
+
+def _shown(pod: Pod) -> str | None:
+    return (pod.metadata.annotations or {}).get(APPROVED)

@@ -1,0 +1,285 @@
+"""What VMs ask for is approved, taken back and counted, through an engine."""
+
+import pytest
+
+from stower.framework.events import Observed, WatchType
+from stower.framework.writes import Bind
+from tests.builders import make_node, make_pod
+from tests.vms.rig import Rig, amount, changed, vm_pod
+
+GI = 1 << 30
+
+
+@pytest.mark.behaviour("S4.2", "S4.19")
+def test_more_is_granted_in_whole_units_up_to_what_is_free() -> None:
+    rig = Rig(make_node("n1", cpu="4", memory="8Gi")).start(
+        vm_pod("vm1", node="n1", use=(1, 2), requested=(6, 3)),
+        make_pod("other", node="n1", cpu="1100m", memory="1Gi"),
+    )
+    # 4000 - 1100 - 1000 = 1900: seven units of 250.
+    assert amount(2.75, 3) == rig.approved()
+    assert (2750 + 1100, 4 * GI) == rig.reserved()
+
+
+@pytest.mark.behaviour("S4.19")
+def test_who_got_less_is_looked_at_again_when_there_is_more() -> None:
+    other = make_pod("other", node="n1", cpu="2", memory="1Gi")
+    rig = Rig().start(vm_pod(node="n1", use=(1, 2), requested=(4, 2)), other)
+    assert amount(2, 2) == rig.approved()
+    rig.drop(other.metadata.uid)
+    assert amount(2, 2) == rig.approved()
+    assert amount(4, 2) == rig.advance(5).approved()
+
+
+@pytest.mark.behaviour("S4.20")
+def test_less_is_granted_at_once() -> None:
+    pod = vm_pod(node="n1", use=(1, 2), requested=(4, 4), approved=(4, 4))
+    rig = Rig().start(pod)
+    assert (4000, 4 * GI) == rig.reserved()
+    rig.put(changed(pod, requested=amount(1, 2)))
+    assert amount(1, 2) == rig.approved()
+    assert (1000, 2 * GI) == rig.reserved()
+
+
+@pytest.mark.behaviour("S4.21")
+def test_a_patch_says_what_it_was_worked_out_from() -> None:
+    rig = Rig().start(vm_pod(node="n1", requested=(2, 2)))
+    (patch,) = rig.patches()
+    path = "/metadata/annotations/"
+    ops = [(op["op"], op["path"].removeprefix(path)) for op in patch.operations]
+    assert [
+        ("test", "autoscaling.neon.tech~1scaling-unit"),
+        ("test", "internal.autoscaling.neon.tech~1resources-requested"),
+        ("replace", "internal.autoscaling.neon.tech~1resources-approved"),
+    ] == ops
+
+
+@pytest.mark.behaviour("S4.21", "S4.22")
+def test_a_refused_patch_is_tried_again_and_its_room_stays_reserved() -> None:
+    rig = Rig()
+    rig.fails = [422]
+    rig.start(vm_pod(node="n1", use=(1, 2), requested=(3, 2)))
+    assert (None, (3000, 2 * GI)) == (rig.approved(), rig.reserved())
+    assert amount(3, 2) == rig.advance(1.1).approved()
+
+
+@pytest.mark.behaviour("S4.22")
+def test_what_is_given_back_counts_until_the_pod_shows_it() -> None:
+    pod = vm_pod(node="n1", use=(1, 2), requested=(4, 4), approved=(4, 4))
+    rig = Rig().start(pod)
+    rig.copies = False
+    rig.put(changed(pod, requested=amount(1, 2)))
+    assert 1 == len(rig.patches())
+    assert (4000, 4 * GI) == rig.reserved()
+    rig.put(changed(pod, requested=amount(1, 2), approved=amount(1, 2)))
+    assert (1000, 2 * GI) == rig.reserved()
+
+
+@pytest.mark.behaviour("S4.22", "S4.36")
+def test_what_was_written_counts_before_the_pod_shows_it() -> None:
+    """Another event of the pod, on which the approval does not show yet, gives nothing back."""
+    pod = vm_pod(node="n1", use=(1, 2), requested=(3, 2))
+    rig = Rig()
+    rig.copies = False
+    rig.start(pod)
+    rig.put(changed(pod, resources=pod.metadata.annotations["vm.neon.tech/resources"] + " "))
+    assert (3000, 2 * GI) == rig.reserved()
+    rig.put(vm_pod("vm2", node="n1", use=(0.5, 1), requested=(2, 1)))
+    assert (4000, 3 * GI) == rig.reserved()
+
+
+@pytest.mark.behaviour("S4.22")
+def test_of_a_write_that_never_shows_nobody_waits_for_ever() -> None:
+    rig = Rig()
+    rig.copies = False
+    rig.start(vm_pod(node="n1", use=(1, 2), requested=(3, 2)))
+    assert 1 == len(rig.patches())
+    assert 1 == len(rig.advance(31).patches())  # written again, and reserved all the time
+    assert (3000, 2 * GI) == rig.reserved()
+
+
+@pytest.mark.behaviour("S4.23")
+def test_a_vm_is_written_once_a_second_at_most() -> None:
+    pod = vm_pod(node="n1", use=(1, 2), requested=(2, 2))
+    rig = Rig().start(pod)
+    assert 1 == len(rig.patches())
+    rig.put(changed(rig.pod(pod.metadata.uid), requested=amount(3, 2)))
+    assert [] == rig.advance(0.9).patches()
+    assert 1 == len(rig.advance(0.2).patches())
+
+
+@pytest.mark.behaviour("S4.24")
+def test_a_vm_that_does_not_scale_counts_what_it_uses_and_is_not_written() -> None:
+    rig = Rig().start(vm_pod(node="n1", use=(2, 3), scaled=False))
+    assert ([], (2000, 3 * GI)) == (rig.patches(), rig.reserved())
+
+
+@pytest.mark.behaviour("S4.24")
+@pytest.mark.parametrize("first", ["use", "label"])
+def test_use_and_autoscaling_may_change_together(first: str) -> None:
+    """Fields `use` are set while autoscaling is switched on, in one write or in two."""
+    before = vm_pod(node="n1", use=(2, 3), scaled=False)
+    between = vm_pod(node="n1", use=(1, 2), scaled=False)
+    if first == "label":
+        between = vm_pod(node="n1", use=(2, 3))
+    after = vm_pod(node="n1", use=(1, 2))
+    rig = Rig().start(before).put(between).advance(2).put(after).advance(2)
+    assert (amount(1, 2), (1000, 2 * GI)) == (rig.approved(), rig.reserved())
+    # And at once, upwards.
+    rig = Rig().start(before).put(vm_pod(node="n1", use=(3, 4)))
+    assert (amount(3, 4), (3000, 4 * GI)) == (rig.approved(), rig.reserved())
+
+
+@pytest.mark.behaviour("S4.25")
+def test_use_is_discounted_by_what_may_be_overcommitted() -> None:
+    half = {"vm.neon.tech/overcommit": '{"cpu":"2"}'}
+    rig = Rig().start(vm_pod(node="n1", use=(1, 2), requested=(8, 2), annotations=half))
+    # 3500 are free beside half of what it has: as much again as that, for whom half counts.
+    assert amount(8, 2) == rig.approved()
+    assert 4000 == rig.reserved()[0]
+
+
+@pytest.mark.behaviour("S4.3", "S4.35")
+def test_nothing_is_approved_before_all_pods_were_looked_at() -> None:
+    """One of two pods of the node cannot be read: what it holds is not known."""
+    rig = Rig()
+    bad = vm_pod("vm2", node="n1", annotations={"vm.neon.tech/resources": "{"})
+    rig.start(vm_pod("vm1", node="n1", use=(1, 2), requested=(4, 2)), bad)
+    assert ([], False) == (rig.advance(10).patches(), rig.enforcer.is_started)
+    rig.put(vm_pod("vm2", node="n1", use=(2, 2)))
+    assert rig.enforcer.is_started
+    assert amount(2, 2) == rig.approved()
+
+
+@pytest.mark.behaviour("S4.4")
+def test_a_start_that_takes_too_long_is_begun_again() -> None:
+    rig = Rig(startupEventHandlingTimeoutSeconds=15)
+    rig.start(vm_pod("vm1", node="n1", annotations={"vm.neon.tech/resources": "{"}))
+    rig.advance(14)
+    rig.notes.clear()
+    rig.advance(2)
+    assert any("are not handled 15 s after the start" in text for _, text, _ in rig.notes)
+    assert not rig.enforcer.is_started
+
+
+@pytest.mark.behaviour("S4.3")
+def test_a_pod_that_is_gone_is_not_waited_for() -> None:
+    rig = Rig()
+    bad = vm_pod("vm2", node="n1", annotations={"vm.neon.tech/resources": "{"})
+    rig.start(vm_pod("vm1", node="n1", requested=(2, 2)), bad)
+    rig.drop(bad.metadata.uid)
+    assert amount(2, 2) == rig.approved()
+
+
+@pytest.mark.behaviour("S4.5")
+def test_a_pod_that_was_given_a_node_counts_before_that_shows() -> None:
+    rig = Rig().start()
+    writes = rig.engine.step(Observed(WatchType.ADDED, vm_pod("vm1", use=(3, 2))), rig.now_ns)
+    assert [Bind] == [type(write) for write in writes]
+    assert (3000, 2 * GI) == rig.reserved()
+
+
+@pytest.mark.behaviour("S4.5")
+def test_room_is_free_again_when_a_pod_is_deleted() -> None:
+    rig = Rig().start(vm_pod("vm1", use=(3, 2)))
+    assert "n1" == rig.pod("uid-of-default-vm1-pod").spec.node_name
+    assert {} == rig.enforcer.tentative
+    assert (0, 0) == rig.drop("uid-of-default-vm1-pod").reserved()
+
+
+@pytest.mark.behaviour("S4.1", "S4.33")
+def test_a_new_engine_knows_the_same_from_nodes_and_pods() -> None:
+    pods = [
+        vm_pod("vm1", node="n1", use=(1, 2), requested=(2, 2)),
+        vm_pod("vm2", node="n1", use=(0.5, 1), requested=(1, 1), approved=(0.5, 1), moves=True),
+        vm_pod("vm3", node="n1", use=(1, 1), scaled=False, migration="m1", moves=True),
+        make_pod("plain", node="n1", cpu="250m", memory="64Mi"),
+    ]
+    rig = Rig(make_node("n1", cpu="8")).start(*pods).advance(3)
+
+    def known() -> object:
+        return {
+            name: (k.node.cpu.reserved, k.node.memory.reserved, k.node.cpu.migrating, k.node.pods)
+            for name, k in rig.enforcer.nodes.items()
+        }
+
+    before, probe = known(), vm_pod("vm9", use=(1, 1))
+    rig.writes.clear()
+    assert before == (rig.restart(), known())[1]
+    assert [] == rig.patches()
+    assert "n1" == rig.put(probe).pod(probe.metadata.uid).spec.node_name
+
+
+@pytest.mark.behaviour("S4.6", "S4.9")
+def test_an_object_is_looked_at_as_it_is_last() -> None:
+    """What changes while a write is under way is looked at when that has ended, once."""
+    pod = vm_pod(node="n1", use=(1, 2), requested=(2, 2))
+    rig = Rig()
+    rig.holds = True
+    rig.start(pod)
+    rig.put(changed(pod, requested=amount(3, 2))).put(changed(pod, requested=amount(4, 2)))
+    assert 1 == len(rig.patches())
+    rig.holds = False
+    # The write was for what was asked before: the VM has changed, and it is worked out anew.
+    rig.carry_out(rig.held.pop())
+    rig.advance(1.1)
+    assert amount(4, 2) == rig.approved()
+
+
+@pytest.mark.behaviour("S4.7", "S4.30")
+def test_who_fails_is_looked_at_less_and_less_often_and_told_of() -> None:
+    rig = Rig().start()
+    rig.put(vm_pod("vm1", node="n1", annotations={"vm.neon.tech/resources": "{"}))
+    rig.advance(600)
+    failed = [text for level, text, _ in rig.notes if text.startswith("Failed to reconcile")]
+    # 0.1 s growing by 2.03 to 60 s: 11 looks within 117 s, then one a minute.
+    assert 19 == len(failed)
+    told = [text for level, text, _ in rig.notes if "times in a row" in text]
+    assert ["Pod has failed to reconcile >=10 times in a row: 10"] == told[:1]
+    assert 1 == sum(
+        sample.value
+        for metric in rig.scheduling.metrics()
+        if metric.name == "autoscaling_plugin_reconcile_failing_objects"
+        for sample in metric.samples
+    )
+
+
+@pytest.mark.behaviour("S4.8")
+def test_no_more_objects_than_workers_are_looked_at_at_once() -> None:
+    rig = Rig(make_node("n1", cpu="64", memory="256Gi"), reconcileWorkers=3)
+    rig.start()
+    rig.holds = True
+    for i in range(5):
+        rig.put(vm_pod(f"vm{i}", node="n1", requested=(2, 2)))
+    assert ["vm0", "vm1", "vm2"] == [write.name for write in rig.held]
+    rig.carry_out(rig.held.pop(0))
+    rig.settle()
+    assert ["vm1", "vm2", "vm3"] == [write.name for write in rig.held]
+
+
+@pytest.mark.behaviour("S4.12")
+def test_a_node_is_looked_at_after_its_pods() -> None:
+    rig = Rig(make_node("n1", cpu="4", memory="64Gi")).start()
+    rig.put(vm_pod("vm1", node="n1", use=(2, 2), moves=True))
+    rig.put(vm_pod("vm2", node="n1", use=(1.8, 2), moves=True, created=1))
+    assert ["schedplugin-vm1-pod"] == rig.migrations()
+
+
+@pytest.mark.behaviour("S4.36")
+def test_a_node_that_is_over_full_grants_nothing_and_goes_on() -> None:
+    """It has shrunk, or a stranger was put there."""
+    rig = Rig().start(vm_pod(node="n1", use=(3, 2), approved=(3, 2), requested=(3, 2)))
+    rig.put(make_pod("stranger", node="n1", cpu="3", memory="1Gi"))
+    rig.put(changed(rig.pod("uid-of-default-vm1-pod"), requested=amount(4, 2)))
+    assert (amount(3, 2), (6000, 3 * GI)) == (rig.approved(), rig.reserved())
+    assert rig.put(vm_pod("vm2", use=(0.25, 1))).pod("uid-of-default-vm2-pod").spec.node_name == ""
+
+
+@pytest.mark.behaviour("S4.10")
+def test_listed_objects_are_told_apart_by_kind() -> None:
+    """A node and a pod of one name and uid are two."""
+    rig = Rig(make_node("default/vm1-pod")).start()
+    rig.put(vm_pod("vm1", node="default/vm1-pod", use=(2, 2)))
+    assert (2000, 2 * GI) == rig.reserved("default/vm1-pod")
+    rig.restart()
+    assert (2000, 2 * GI) == rig.reserved("default/vm1-pod")

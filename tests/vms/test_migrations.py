@@ -1,0 +1,157 @@
+"""VMs leave nodes that run over, as many as it takes and no more."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stower.framework.writes import CreateObject
+from stower.model.kinds import Node, VirtualMachineMigration
+from tests.builders import make_node
+from tests.vms.rig import AUTOSCALING, Rig, vm_pod
+
+
+def node() -> Node:
+    """Ten CPUs, of which nine lie below the watermark."""
+    return make_node("n1", cpu="10", memory="100Gi")
+
+
+@pytest.mark.behaviour("S4.13", "S4.14")
+def test_the_oldest_leave_until_the_node_is_below_its_watermark() -> None:
+    pods = [vm_pod(f"vm{i}", node="n1", use=(2, 1), moves=True, created=10 - i) for i in range(5)]
+    rig = Rig(node()).start(*pods)
+    assert ["schedplugin-vm4-pod"] == rig.migrations()  # 10 CPUs: one of 2 is enough
+    assert [] == rig.advance(20).migrations()
+
+
+@pytest.mark.behaviour("S4.13")
+def test_nobody_leaves_a_node_that_is_not_above_its_watermark() -> None:
+    rig = Rig(node()).start(
+        *(vm_pod(f"vm{i}", node="n1", use=(3, 1), moves=True) for i in range(3))
+    )
+    assert [] == rig.migrations()
+    rig.put(vm_pod("vm3", node="n1", use=(0.25, 1), created=59))
+    assert ["schedplugin-vm0-pod"] == rig.migrations()
+
+
+@pytest.mark.behaviour("S4.13")
+def test_what_already_moves_counts_as_gone() -> None:
+    moving = vm_pod("vm1", node="n1", use=(4, 1), migration="m1", moves=True)
+    rig = Rig(node()).start(moving, vm_pod("vm2", node="n1", use=(6, 1), moves=True))
+    assert [] == rig.migrations()
+
+
+@pytest.mark.behaviour("S4.14")
+def test_one_that_is_too_big_for_any_node_stays() -> None:
+    rig = Rig(node()).start(
+        vm_pod("vm1", node="n1", use=(9.5, 1), moves=True),
+        vm_pod("vm2", node="n1", use=(0.25, 1), moves=True, created=5),
+    )
+    assert ["schedplugin-vm2-pod"] == rig.migrations()
+
+
+@pytest.mark.behaviour("S4.15")
+def test_only_those_with_the_label_leave() -> None:
+    rig = Rig(node()).start(
+        vm_pod("vm1", node="n1", use=(5, 1)), vm_pod("vm2", node="n1", use=(5, 1))
+    )
+    assert [] == rig.migrations()
+
+
+@pytest.mark.behaviour("S4.16", "S4.17")
+def test_a_target_is_never_moved_and_a_source_once() -> None:
+    target = vm_pod("vm1", node="n1", use=(5, 1), moves=True, migration="m1", controlled=True)
+    source = vm_pod("vm2", node="n1", use=(5, 1), moves=True, migration="m2")
+    rig = Rig(node()).start(target, source)
+    assert [] == rig.migrations()
+    known = rig.enforcer.nodes["n1"].node
+    assert 5000 == known.cpu.migrating
+    # The migration is over: the VM controls what was the target.
+    rig.put(vm_pod("vm1", node="n1", use=(5, 1), moves=True))
+    rig.put(vm_pod("vm2", node="n1", use=(5, 1), moves=True))
+    assert 1 == len(rig.migrations())
+
+
+@pytest.mark.behaviour("S4.17")
+def test_a_migration_that_nothing_came_of_is_made_again() -> None:
+    pods = [vm_pod("vm1", node="n1", use=(5, 1), moves=True), vm_pod("vm2", node="n1", use=(5, 1))]
+    rig = Rig(node()).start(*pods)
+    assert ["schedplugin-vm1-pod"] == rig.migrations()
+    rig.drop("m/schedplugin-vm1-pod")
+    assert ["schedplugin-vm1-pod"] == rig.advance(5).migrations()
+
+
+@pytest.mark.behaviour("S4.17")
+def test_who_may_not_leave_any_more_is_let_alone() -> None:
+    """The label is taken away between the choice and the write."""
+    rig = Rig(node(), migrationsPerNodeMax=1).start(
+        vm_pod("vm1", node="n1", use=(5, 1), moves=True),
+        vm_pod("vm2", node="n1", use=(5, 1), moves=True, created=1),
+        vm_pod("vm3", node="n1", use=(5, 1), created=2),
+    )
+    assert ["schedplugin-vm1-pod"] == rig.migrations()
+    rig.put(vm_pod("vm2", node="n1", use=(5, 1), created=1))
+    rig.drop("m/schedplugin-vm1-pod").drop("uid-of-default-vm1-pod")
+    assert [] == rig.advance(20).migrations()
+
+
+@pytest.mark.behaviour("S4.18")
+def test_what_a_migration_says() -> None:
+    rig = Rig(node()).start(vm_pod("vm1", node="n1", use=(5, 1), moves=True),
+                            vm_pod("vm2", node="n1", use=(5, 1)))  # fmt: skip
+    (made,) = [write for write in rig.writes if isinstance(write, CreateObject)]
+    expected: dict[str, Any] = {
+        "vmName": "vm1", "preventMigrationToSameHost": True, "completionTimeout": 3600,
+        "incremental": True, "autoConverge": True, "maxBandwidth": "1Gi", "allowPostCopy": False,
+    }  # fmt: skip
+    assert expected == made.body["spec"]
+    assert "ownerReferences" not in made.body["metadata"]
+    assert {"autoscaling.neon.tech/created-by-scheduler": "true"} == made.body["metadata"]["labels"]
+
+
+@pytest.mark.behaviour("S4.17")
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_migrations_that_have_ended_are_cleared_away_if_they_are_ours(phase: str) -> None:
+    rig = Rig(node()).start()
+    label = {"autoscaling.neon.tech/created-by-scheduler": "true"}
+    for name, labels in (("ours", label), ("theirs", {AUTOSCALING: "true"})):
+        meta = {"name": name, "namespace": "default", "uid": f"m/{name}", "labels": labels}
+        made = {"metadata": meta, "spec": {"vmName": "vm1"}, "status": {"phase": phase}}
+        rig.put(msgspec.convert(made, VirtualMachineMigration))
+    assert ["m/theirs"] == [uid for uid in rig.objects if uid.startswith("m/")]
+
+
+@pytest.mark.behaviour("S4.13")
+def test_a_full_node_begins_so_many_migrations_at_a_time() -> None:
+    pods = [vm_pod(f"vm{i}", node="n1", use=(2, 1), moves=True, created=i) for i in range(10)]
+    rig = Rig(node(), migrationsPerNodeMax=2).start(*pods)
+    assert ["schedplugin-vm0-pod", "schedplugin-vm1-pod"] == rig.migrations()
+    assert [] == rig.advance(20).migrations()
+    rig.drop("uid-of-default-vm0-pod").drop("m/schedplugin-vm0-pod")
+    assert ["schedplugin-vm2-pod"] == rig.advance(5).migrations()
+
+
+@pytest.mark.behaviour("S4.13")
+def test_a_cluster_begins_so_many_migrations_at_a_time() -> None:
+    nodes = [make_node(name, cpu="4", memory="64Gi") for name in ("a", "b", "c")]
+    pods = [
+        vm_pod(f"{n.metadata.name}{i}", node=n.metadata.name, use=(2, 1), moves=True)
+        for n in nodes
+        for i in range(2)
+    ]
+    rig = Rig(*nodes, migrationsMax=2).start(*pods)
+    assert 2 == len(rig.migrations())
+    assert [] == rig.advance(30).migrations()
+    rig = Rig(*nodes, migrationsMax=0).start(*pods)
+    assert 3 == len(rig.migrations())
+
+
+@pytest.mark.behaviour("S4.15")
+def test_a_label_for_tests_lets_a_vm_leave_too() -> None:
+    label = {"autoscaling.neon.tech/testing-only-always-migrate": "true"}
+    stays, leaves = (vm_pod(name, node="n1", use=(5, 1)) for name in ("vm1", "vm2"))
+    meta = msgspec.structs.replace(
+        leaves.metadata, labels={**(leaves.metadata.labels or {}), **label}
+    )
+    rig = Rig(node()).start(stays, msgspec.structs.replace(leaves, metadata=meta))
+    assert ["schedplugin-vm2-pod"] == rig.migrations()
