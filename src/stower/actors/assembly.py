@@ -33,6 +33,17 @@ def build_group_makers(served: Sequence[tuple[str, str]]) -> Actors:
     return Actors((GroupMakers(),), versions_of(served))
 
 
+def build_vm_controllers() -> Actors:
+    """VMs and their migrations, and what clears up after them."""
+    kinds = ("pods", "virtualmachines", "virtualmachinemigrations")
+    return Actors((VirtualMachines(), VmMigrations(), GarbageCollector(kinds)))
+
+
+def build_vm_agents() -> Actors:
+    """What scales VMs."""
+    return Actors((VmAgents(),))
+
+
 def build_actors(cluster: Cluster, served: Sequence[tuple[str, str]]) -> Actors:
     """Kubelets for the cluster's nodes, and every controller.
 

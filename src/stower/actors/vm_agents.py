@@ -82,12 +82,13 @@ class VmAgents(Owners):
             parse_quantity(str(status["cpus"])).milli_value(),
             parse_quantity(str(status.get("memorySize") or 0)).value(),
         )
-        # Less of anything first, then what may be asked for, then more.
+        # Less of anything first, then what may be asked for, then more; but before anything else
+        # it is asked for what there is: of a VM that asks for nothing, what it uses is granted.
         lower = Resources(min(use.cpu, want.cpu), min(use.memory, want.memory))
-        if lower != use:
+        if asked is not None and lower != use:
             self._use(obj, lower, slot, todo)
             return
-        ask = Resources(max(want.cpu, has.cpu), max(want.memory, has.memory))
+        ask = Resources(max(want.cpu, has.cpu, use.cpu), max(want.memory, has.memory, use.memory))
         if asked != ask or own.get(UNIT) != resources_text(unit):
             notes = {UNIT: resources_text(unit), REQUESTED: resources_text(ask)}
             todo.patch(self.own, obj, {"metadata": {"annotations": notes}}, form=MERGE)
@@ -114,9 +115,9 @@ def _resources(text: str | None) -> Resources | None:
 
 def _wanted(guest: Object, share: float, slot: int) -> Resources:
     """So much of the largest size, in whole units, within the bounds."""
-    least, most = (parse_quantity(str(guest["cpus"][n])).milli_value() for n in ("min", "max"))
+    cpus, slots = vm_pods.guest_part(guest, "cpus"), vm_pods.guest_part(guest, "memorySlots")
+    least, most = (parse_quantity(str(cpus[n])).milli_value() for n in ("min", "max"))
     cpu = math.ceil(share * most / CPU_UNIT) * CPU_UNIT
-    slots = guest["memorySlots"]
     count = min(max(math.ceil(share * slots["max"]), slots["min"]), slots["max"])
     return Resources(min(max(cpu, least), most), count * slot)
 

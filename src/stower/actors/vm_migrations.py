@@ -195,7 +195,9 @@ class VmMigrations(Owners):
             vm_pods.reference("VirtualMachine", vm, controls=False),
         ]}  # fmt: skip
         for role, pod in (("target", target), ("source", source)):
-            if pod is not None and pod["metadata"].get("ownerReferences") != owners[role]:
+            if pod is not None and _ties(pod["metadata"]) != _ties(
+                {"ownerReferences": owners[role]}
+            ):
                 todo.replace_metadata("pods", pod, ownerReferences=owners[role])
                 return
         say(self.own, migration, {"phase": "Succeeded", "info": {"status": "completed"}}, todo)
@@ -241,6 +243,11 @@ class VmMigrations(Owners):
         made = conditions(migration, "Degraded", "True", why, todo.now_ns)
         status = {"phase": "Failed", "conditions": made, "info": {"status": "failed"}}
         say(self.own, migration, status, todo)
+
+
+def _ties(metadata: Object) -> list[tuple[str, bool]]:
+    """Who owns it, and who controls it."""
+    return [(r["uid"], bool(r.get("controller"))) for r in metadata.get("ownerReferences") or ()]
 
 
 def _target_name(vm: Object, migration: Object) -> str:

@@ -38,8 +38,14 @@ def pod_name(owner: Object, turn: int = 0) -> str:
 
 def size_of(guest: Object) -> Resources:
     """What a VM is to use now: milli-CPU and bytes."""
-    slots, each = guest["memorySlots"]["use"], guest.get("memorySlotSize", "1Gi")
-    return Resources(_milli(guest["cpus"]["use"]), slots * parse_quantity(str(each)).value())
+    slots, each = guest_part(guest, "memorySlots")["use"], guest.get("memorySlotSize", "1Gi")
+    cpus = guest_part(guest, "cpus")["use"]
+    return Resources(_milli(cpus), slots * parse_quantity(str(each)).value())
+
+
+def guest_part(guest: Object, name: str) -> Object:
+    """`cpus` or `memorySlots`: min, max and use, 0 where that is not said."""
+    return {"min": 0, "max": 0, "use": 0, **(guest.get(name) or {})}
 
 
 def _milli(amount: Any) -> int:
@@ -58,8 +64,8 @@ def annotations_of(vm: Object) -> dict[str, str]:
     own.pop(NOT_COPIED, None)
     guest = vm["spec"]["guest"]
     use = size_of(guest)
-    bounds = {name: cpu_value(_milli(guest["cpus"][name])) for name in ("min", "max", "use")}
-    slots = {name: guest["memorySlots"][name] for name in ("min", "max", "use")}
+    cpus, slots = guest_part(guest, "cpus"), guest_part(guest, "memorySlots")
+    bounds = {name: cpu_value(_milli(cpus[name])) for name in ("min", "max", "use")}
     each = str(guest.get("memorySlotSize", "1Gi"))
     own["kubectl.kubernetes.io/default-container"] = RUNNER
     own[USAGE] = _text({"cpu": str(cpu_value(use.cpu)), "memory": str(memory_value(use.memory))})

@@ -78,3 +78,17 @@ def definition(
         "metadata": {"name": f"{plural}.{group}"},
         "spec": {"group": group, "scope": scope, "names": names, "versions": [version]},
     }
+
+
+CONDITION: Final = struct(
+    "metav1.Condition.",
+    {
+        "type": text("What it is about.", maxLength=316),
+        "status": text("True, False or Unknown.", enum=["True", "False", "Unknown"]),
+        "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+        "lastTransitionTime": text("When the status changed.", format="date-time"),
+        "reason": text("Why, in one word.", maxLength=1024),
+        "message": text("Why.", maxLength=32768),
+    },
+    required=["type", "status", "lastTransitionTime", "reason", "message"],
+)

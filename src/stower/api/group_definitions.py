@@ -7,6 +7,7 @@ Workload is needed. Our own API server does not serve these: it has scheduling.k
 from typing import Any, Final
 
 from stower.api.definition_parts import (
+    CONDITION,
     INT32_MAX,
     NAME_BYTES_MAX,
     SUBDOMAIN,
@@ -102,21 +103,9 @@ _SHARED: Final[Object] = {
         "Whether others may have to go for it.", enum=["PreemptLowerPriority", "Never"]
     ),
 }
-_CONDITION: Final = struct(
-    "metav1.Condition.",
-    {
-        "type": text("What it is about.", maxLength=316),
-        "status": text("True, False or Unknown.", enum=["True", "False", "Unknown"]),
-        "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
-        "lastTransitionTime": text("When the status changed.", format="date-time"),
-        "reason": text("Why, in one word.", maxLength=1024),
-        "message": text("Why.", maxLength=32768),
-    },
-    required=["type", "status", "lastTransitionTime", "reason", "message"],
-)
 _CONDITIONS: Final = listed(
     "What is known of the group.",
-    _CONDITION,
+    CONDITION,
     **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
 )
 _COLUMNS: Final = [

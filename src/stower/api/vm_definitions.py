@@ -10,7 +10,15 @@ Source: neondatabase/autoscaling neonvm/apis/neonvm/v1.
 
 from typing import Any, Final
 
-from stower.api.definition_parts import AGE, INT32_MAX, Object, definition, listed, struct, text
+from stower.api.definition_parts import (
+    AGE,
+    CONDITION,
+    INT32_MAX,
+    Object,
+    definition,
+    listed,
+    struct,
+)
 
 GROUP: Final = "vm.neon.tech"
 PORT_MAX: Final = 65_535
@@ -186,21 +194,7 @@ _SPEC: Final = struct(
     },
     required=["guest"],
 )
-_CONDITIONS: Final = listed(
-    "What is known of it.",
-    struct(
-        "metav1.Condition.",
-        {
-            "type": text("What it is about.", maxLength=316),
-            "status": text("True, False or Unknown.", enum=["True", "False", "Unknown"]),
-            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
-            "lastTransitionTime": text("When the status changed.", format="date-time"),
-            "reason": text("Why, in one word.", maxLength=1024),
-            "message": text("Why.", maxLength=32_768),
-        },
-        required=["type", "status", "lastTransitionTime", "reason", "message"],
-    ),
-)
+_CONDITIONS: Final = listed("What is known of it.", CONDITION)
 _STATUS: Final = struct(
     "What the VM is.",
     {

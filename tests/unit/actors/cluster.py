@@ -37,7 +37,11 @@ class Cluster:
     """Everything happens in `settle` and `advance`, in one order."""
 
     def __init__(
-        self, document: Object | None = None, scheduler: bool = True, version: str = "1.36"
+        self,
+        document: Object | None = None,
+        scheduler: bool = True,
+        version: str = "1.36",
+        configuration: Object | None = None,
     ) -> None:
         registry = load_registry(version, SERVE)
         self.api = Api(registry, seed=1, plugins=frozenset(("TaintNodesByCondition",)))
@@ -47,7 +51,7 @@ class Cluster:
         inside = [(r.api_version, r.plural) for r in registry.resources() if r.namespaced]
         self.cluster = read_cluster(document or pools())
         self.actors = build_actors(self.cluster, inside)
-        self.engine: Engine | None = build_engine(seed=1) if scheduler else None
+        self.engine: Engine | None = build_engine(configuration, seed=1) if scheduler else None
         self.requests: list[tuple[str, str, int]] = []
         self.failing: list[tuple[str, str]] = []  # method and path of requests that fail once
         self.lagging: set[str] = set()  # kinds of which the actors hear nothing for now

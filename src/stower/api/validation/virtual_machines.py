@@ -44,7 +44,7 @@ def virtual_machine(item: Object) -> Iterator[FieldError]:
         text = "memorySlotSize invalid for use with virtio-mem: must be a multiple of 8Mi"
         yield invalid("spec.guest.memorySlotSize", size, text)
     for i, disk in enumerate(spec.get("disks") or ()):
-        path, name = f"spec.disks[{i}].name", disk["name"]
+        path, name = f"spec.disks[{i}].name", disk.get("name", "")
         if name in RESERVED_DISKS:
             yield invalid(path, name, f"'{name}' is reserved for .spec.disks[].name")
         if len(name) > DISK_NAME_BYTES_MAX:
@@ -114,8 +114,8 @@ def _sizes(spec: Object) -> Iterator[FieldError]:
     """What is used is neither less than the least nor more than the most."""
     cpus, slots = _at(spec, "guest.cpus"), _at(spec, "guest.memorySlots")
     for name, bounds, is_cpu in (("cpus", cpus, True), ("memorySlots", slots, False)):
-        if not bounds:
-            continue
+        if any((bounds or {}).get(which) is None for which in ("min", "max", "use")):
+            continue  # the definition says what is missing
         least, most, use = (_amount(bounds[which], is_cpu) for which in ("min", "max", "use"))
         what = f".spec.guest.{name}"
         for is_wrong, word, other, limit in (
