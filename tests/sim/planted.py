@@ -10,6 +10,8 @@ from unittest.mock import patch
 
 import numpy as np
 
+from stower.actors import vm_migrations
+from stower.actors.vm_migrations import VmMigrations
 from stower.devices.negotiation import scheduling
 from stower.driver import Refused
 from stower.engine import cycle, plain, step
@@ -32,6 +34,8 @@ from stower.sim.negotiating import Counted
 from stower.sim.server import Server
 from stower.state.cluster import ClusterState
 from stower.state.devices import Devices
+from stower.vms import approval
+from stower.vms.nodes import Use
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -269,7 +273,31 @@ def anywhere() -> AbstractContextManager[Any]:
     return patch.object(TreeGroup, "topology", "")
 
 
+def granted_whole() -> AbstractContextManager[Any]:
+    """Whatever a VM asks for is there."""
+    return patch.object(
+        Use, "granted", lambda _, holding: holding._replace(reserved=holding.requested)
+    )
+
+
+def asked_once() -> AbstractContextManager[Any]:
+    """Who got less than it asked for is not looked at again."""
+    return patch.multiple(approval, SHORT="", AGAIN_NS=0)
+
+
+def target_left() -> AbstractContextManager[Any]:
+    """A migration that has failed leaves its target."""
+    return patch.object(VmMigrations, "_is_undone", lambda *_: True)
+
+
+def all_at_once() -> AbstractContextManager[Any]:
+    """A VM is moved by whoever asks for it."""
+    return patch.object(vm_migrations, "_waits_for_another", lambda *_: False)
+
+
 PLANTED: Final[dict[str, tuple[Plant, ...]]] = {
+    "approvals": (granted_whole, asked_once),
+    "machines": (target_left, all_at_once),
     "room": (wanted_less, ports_shared),
     "bindings": (confirmation_missed, moved),
     "gangs": (half_is_enough, anywhere),

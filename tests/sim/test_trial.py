@@ -78,7 +78,12 @@ def test_each_law_is_seen_to_be_broken(law: str, plant: Plant) -> None:
     (checker,) = [c for c in CHECKERS if c.law == law]
     with plant():
         for seed in range(SEEDS_MAX):
-            script = script_of(seed, negotiates=law == "negotiations", groups=law == "gangs")
+            script = script_of(
+                seed,
+                negotiates=law == "negotiations",
+                groups=law == "gangs",
+                vms=law in ("approvals", "machines"),
+            )
             found = Trial(script, checkers=(checker,)).run()
             if found.law:
                 break

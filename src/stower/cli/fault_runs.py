@@ -20,6 +20,7 @@ from stower.sim.load import Size
 from stower.sim.script import MILLI_NS, Script
 from stower.sim.shrink import shrunk
 from stower.sim.trial import Finding, Trial, script_of
+from stower.sim.vm_load import configuration_for
 
 ALL = "all"
 FAILURES_MAX = 5
@@ -40,6 +41,7 @@ class Order(msgspec.Struct, frozen=True):
     size: Size | None = None
     negotiates: bool = False
     groups: bool = False
+    vms: bool = False
     configuration: dict[str, Any] | None = None
 
 
@@ -58,6 +60,7 @@ def read_order(
     size: tuple[int, int],
     negotiates: bool,
     groups: bool,
+    vms: bool,
     configuration: dict[str, Any] | None,
 ) -> Order:
     """The options as they were given; `size`: nodes and pods. Ends the program where they make no
@@ -79,9 +82,11 @@ def read_order(
         raise bad_input("--negotiate: does not go with --nodes")
     if size[0] and groups:
         raise bad_input("--groups: does not go with --nodes")
+    if size[0] and vms:
+        raise bad_input("--vms: does not go with --nodes")
     jobs = jobs or os.cpu_count() or 1
     large = Size(*size) if size[0] else None
-    return Order(seed, seeds, jobs, names, active_ns, large, negotiates, groups, configuration)
+    return Order(seed, seeds, jobs, names, active_ns, large, negotiates, groups, vms, configuration)
 
 
 def run_order(order: Order, output: Output, folder: Path) -> bool:
@@ -147,7 +152,8 @@ def _make_smaller(finding: Finding, order: Order, folder: Path) -> None:
 
             script = shrunk(script, finding.law, run, runs_max)
         _write(script, path)
-        recorder = Recorder(recording, Built(order.configuration, script.seed, CYCLES, Features()))
+        ruled = configuration_for(script, order.configuration)
+        recorder = Recorder(recording, Built(ruled, script.seed, CYCLES, Features()))
     except OSError as error:
         note(f"  what happened could not be kept: {error.strerror or error}")
         return
@@ -180,7 +186,7 @@ def _one(task: tuple[int, Order]) -> Finding:
 
 def _script(seed: int, order: Order) -> Script:
     return script_of(
-        seed, order.faults, order.active_ns, order.size, order.negotiates, order.groups
+        seed, order.faults, order.active_ns, order.size, order.negotiates, order.groups, order.vms
     )
 
 

@@ -58,6 +58,7 @@ class Stream:
         self.view = view
         self.objects: dict[str, ApiObject] = {}  # by uid, as far as was delivered
         self.is_listed = False
+        self.listed_at = 0  # the revision of the last list
         self.is_watched = False
         self.connection = 0  # changes of an older one are not delivered
         self.cursor = 0  # up to this revision all was sent
@@ -155,7 +156,7 @@ class Link:
                     return
                 stream.objects = {obj.metadata.uid: obj for obj in found}
                 stream.is_listed = True
-                stream.cursor = revision
+                stream.cursor = stream.listed_at = revision
                 stream.delivered.clear()
                 stream.waiting.clear()
                 stream.last_ns.clear()

@@ -31,6 +31,7 @@ from stower.sim.script import (
     TaintNode,
     Template,
 )
+from stower.sim.vm_load import with_vms
 
 Json = dict[str, Any]
 
@@ -55,9 +56,10 @@ def drawn(
     size: Size | None = None,
     negotiates: bool = False,
     groups: bool = False,
+    vms: bool = False,
 ) -> Script:
     """The script of a seed; of the size that it draws, unless one is given. `negotiates`: with
-    drivers to agree with; `groups`: with pods that are placed together."""
+    drivers to agree with; `groups`: with pods that are placed together; `vms`: with VMs."""
     chance = random.Random(f"{seed}:load")
     active_ms = active_ns // MILLI_NS
     happenings: list[AnyHappening] = []
@@ -82,6 +84,8 @@ def drawn(
         if groups:
             templates, happenings = with_groups(seed, templates, happenings, active_ms)
     happenings += _changes(nodes, chance, active_ms)
+    if vms:
+        templates, happenings = with_vms(seed, templates, happenings, active_ms)
     happenings.sort(key=lambda happening: happening.at_ms)
     return Script(seed, faults, active_ms, tuple(templates), tuple(happenings))
 

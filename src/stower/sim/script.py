@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from stower.actors.vm_agents import LOAD
 from stower.model.defaults import with_claim_defaults, with_node_defaults
 from stower.model.kinds import (
     CompositePodGroup,
@@ -18,10 +19,13 @@ from stower.model.kinds import (
     ResourceClaim,
     ResourceClass,
     ResourceSlice,
+    VirtualMachine,
+    VirtualMachineMigration,
 )
 from stower.model.numbers import Int32
 from stower.model.taints import Taint
 from stower.model.times import SECOND_NS
+from stower.sim.actor_process import ActorProcess
 from stower.sim.agenda import Agenda
 from stower.sim.claims import Claims
 from stower.sim.controller import Controller
@@ -47,6 +51,7 @@ class Stage(Protocol):
     claims: Claims
     driver: Driver
     negotiators: Negotiators
+    actors: list[ActorProcess]
     schedulers: list[SchedulerProcess]
 
 
@@ -88,8 +93,9 @@ class AddBudget(Happening, frozen=True, tag="add-budget"):
 
 
 Identified = TypeVar(
-    "Identified", ResourceSlice, DeviceClass, ResourceClass, PodGroup, CompositePodGroup
-)
+    "Identified", ResourceSlice, DeviceClass, ResourceClass, PodGroup, CompositePodGroup,
+    VirtualMachine, VirtualMachineMigration,
+)  # fmt: skip
 
 
 def _identified(obj: Identified, uid: str) -> Identified:
@@ -296,10 +302,68 @@ class Freeze(Happening, frozen=True, tag="freeze", rename="camel", omit_defaults
             stage.schedulers[self.scheduler].freeze(self.for_ms * MILLI_NS)
 
 
+class AddVm(Happening, frozen=True, tag="add-vm"):
+    """A VM comes, or another takes the place of the one of its name."""
+
+    vm: VirtualMachine
+
+    def happen(self, stage: Stage) -> None:
+        """It is there at once; its controller does the rest."""
+        stage.server.put(_identified(self.vm, f"vm/{self.vm.metadata.name}"))
+
+
+class AddMigration(Happening, frozen=True, tag="add-migration"):
+    """Somebody has a VM moved."""
+
+    migration: VirtualMachineMigration
+
+    def happen(self, stage: Stage) -> None:
+        """It is there at once."""
+        uid = f"migration/{self.migration.metadata.name}"
+        stage.server.put(_identified(self.migration, uid))
+
+
+class _OnVm(Happening, frozen=True, rename="camel", omit_defaults=True):
+    vm: str
+
+    def happen(self, stage: Stage) -> None:
+        """Nothing, where there is no such VM."""
+        found = stage.server.get(VirtualMachine, f"default/{self.vm}")
+        if found is not None:
+            self.change(stage, found)
+
+    def change(self, stage: Stage, vm: VirtualMachine) -> None:
+        """Do it to the VM."""
+        raise NotImplementedError
+
+
+class SetLoad(_OnVm, frozen=True, tag="set-load", rename="camel", omit_defaults=True):
+    """The load of a VM changes (stower.actors.vm_agents); "" for none: it stays as it is."""
+
+    load: str
+
+    def change(self, stage: Stage, vm: VirtualMachine) -> None:
+        """Write it."""
+        notes = {k: v for k, v in (vm.metadata.annotations or {}).items() if k != LOAD}
+        if self.load:
+            notes[LOAD] = self.load
+        meta = msgspec.structs.replace(vm.metadata, annotations=notes)
+        stage.server.put(msgspec.structs.replace(vm, metadata=meta))
+
+
+class DeleteVm(_OnVm, frozen=True, tag="delete-vm", rename="camel", omit_defaults=True):
+    """Somebody deletes a VM, by its name."""
+
+    def change(self, stage: Stage, vm: VirtualMachine) -> None:
+        """Its controller lets go of it."""
+        stage.server.delete(vm)
+
+
 AnyHappening = (
     AddNode | AddBudget | AddDevices | AddDeviceClass | AddResourceClass | AddDriver | AddClaim
     | AddGroup | AddComposite | AddPod | RemoveNode | CordonNode | TaintNode | LabelNode | StopNode
-    | DeletePod | DeleteClaim | Crash | Freeze
+    | DeletePod | DeleteClaim | Crash | Freeze | AddVm | SetLoad | DeleteVm
+    | AddMigration
 )  # fmt: skip
 
 

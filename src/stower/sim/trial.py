@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from stower.actors.assembly import build_vm_agents, build_vm_controllers
+from stower.actors.runtime import Actors
 from stower.assembly import build_engine
 from stower.engine.step import Engine
 from stower.framework.events import Event
@@ -19,6 +21,7 @@ from stower.framework.writes import Write
 from stower.model.errors import InvariantError
 from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS
+from stower.sim.actor_process import ActorProcess
 from stower.sim.agenda import Agenda
 from stower.sim.checkers import CHECKERS
 from stower.sim.checkers.checker import Broken, Checker
@@ -33,6 +36,7 @@ from stower.sim.nodes import Kubelets
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.script import MILLI_NS, Script
 from stower.sim.server import Change, Server
+from stower.sim.vm_load import configuration_for, has_vms
 
 ACTIVE_NS: Final = 600 * SECOND_NS
 # After the last fault: backoffs, the five minutes, leases and the last pods' lifetimes run out.
@@ -41,6 +45,7 @@ STILL_NS: Final = 400 * SECOND_NS
 LOOK_NS: Final = 15 * SECOND_NS
 LOOKS_MAX: Final = 2_000  # of days, fewer
 LAST_STEPS: Final = 12
+VM_ACTORS: Final = (("vm-controller", build_vm_controllers), ("vm-agent", build_vm_agents))
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -75,6 +80,7 @@ class Trial:
         self.server = Server(lambda: self.agenda.now_ns)
         self.kubelets = Kubelets(self.agenda, self.server, self._chance("kubelets"))
         self.schedulers: list[SchedulerProcess] = []
+        configuration = configuration_for(script, configuration)
         self.build: Callable[[], Engine] = lambda: build_engine(configuration, seed=self.seed)
         self.steps = 0
         self._recording = recording
@@ -92,6 +98,9 @@ class Trial:
         self.negotiators = Negotiators(
             self.agenda, self.server, self._chance("negotiators"), self._weather
         )
+        self.actors: list[ActorProcess] = []
+        if has_vms(script):
+            self.actors = [self._actors(*one) for one in VM_ACTORS]
         self.faults = [FAULT_BY_NAME[name](self._chance(name), self) for name in script.faults]
 
     def run(self) -> Finding:
@@ -128,6 +137,8 @@ class Trial:
 
     def _run(self) -> None:
         self.driver.begin()
+        for actors in self.actors:
+            actors.start()
         for happening in self.script.happenings:
             self.agenda.at(happening.at_ms * MILLI_NS, lambda h=happening: h.happen(self))  # type: ignore[misc]
         self._weather += self.faults
@@ -143,6 +154,11 @@ class Trial:
         self.agenda.run(end_ns + STILL_NS)
         for checker in self.checkers:
             checker.finished()
+
+    def _actors(self, name: str, build: Callable[[], Actors]) -> ActorProcess:
+        return ActorProcess(
+            name, self.agenda, self.server, self._chance(name), self._weather, build
+        )
 
     def _chance(self, what: str) -> random.Random:
         """Of its own for each part: leaving one out changes nothing for the others."""
@@ -168,14 +184,15 @@ def script_of(
     size: Size | None = None,
     negotiates: bool = False,
     groups: bool = False,
+    vms: bool = False,
 ) -> Script:
     """The script of a seed. `faults`: names; None: those that the seed draws, some alone, some all
-    together. `negotiates`, `groups`: see load.drawn."""
+    together. `negotiates`, `groups`, `vms`: see load.drawn."""
     if faults is None:
         chance = random.Random(f"{seed}:mix")
         share = chance.random()
         faults = [fault.name for fault in FAULTS if chance.random() < share]
-    return drawn(seed, tuple(sorted(faults)), active_ns, size, negotiates, groups)
+    return drawn(seed, tuple(sorted(faults)), active_ns, size, negotiates, groups, vms)
 
 
 def _told(now_ns: int, name: str, event: Event, writes: list[Write]) -> str:

@@ -54,6 +54,8 @@ Examples:
   stower simulate --faults driver-crashes,timeouts --negotiate --seeds 100
   stower simulate --faults all --groups --seeds 100
 
+  stower simulate --faults all --vms --seeds 100
+
   stower simulate --faults crashes,cuts --seed 7 --until 24h
 
   stower simulate --faults all --nodes 1000 --pods 50000 --until 24h
@@ -184,6 +186,10 @@ def run(
         bool,
         typer.Option("--groups", help="With --faults: trees of pod groups, placed as a whole."),
     ] = False,
+    vms: Annotated[
+        bool,
+        typer.Option("--vms", help="With --faults: VMs that grow, shrink and move."),
+    ] = False,
     failures: Annotated[
         Path, typer.Option(metavar="FOLDER", help="With --faults: where failures are kept.")
     ] = Path(),
@@ -204,6 +210,7 @@ def run(
     of_faults: dict[str, object] = {
         "--nodes": nodes, "--pods": pods, "--until": until != UNTIL,
         "--failures": failures != Path(), "--negotiate": negotiate, "--groups": groups,
+        "--vms": vms,
     }  # fmt: skip
     many = {"--seeds": (seeds or 1) > 1, "--jobs": jobs, **of_faults}
     if trace:
@@ -231,6 +238,7 @@ def run(
                 (nodes, pods),
                 negotiate,
                 groups,
+                vms,
                 document,
             )
             holds = run_order(order, output, failures)

@@ -2,12 +2,14 @@
 
 from typing import Final
 
+from stower.sim.checkers.approvals import Approvals
 from stower.sim.checkers.assumptions import Assumptions
 from stower.sim.checkers.bindings import Bindings
 from stower.sim.checkers.checker import Checker
 from stower.sim.checkers.devices import DevicesKept
 from stower.sim.checkers.forgotten import Forgotten
 from stower.sim.checkers.gangs import Gangs
+from stower.sim.checkers.machines import Machines
 from stower.sim.checkers.negotiations import Negotiations
 from stower.sim.checkers.overlooked import Overlooked
 from stower.sim.checkers.priorities import Priorities
@@ -18,11 +20,13 @@ from stower.sim.checkers.restart import Restart
 from stower.sim.checkers.room import RoomKept
 
 CHECKERS: Final[tuple[type[Checker], ...]] = (
+    Approvals,
     Assumptions,
     Bindings,
     DevicesKept,
     Forgotten,
     Gangs,
+    Machines,
     Negotiations,
     Overlooked,
     Priorities,

@@ -35,8 +35,9 @@ class Restart(Checker):
             raise self.broken(
                 f"a new engine binds {binds[0].name} to {binds[0].node_name}, {lived.name} does not"
             )
+        pods = [obj for obj in found if isinstance(obj, Pod)]
         templates = {
-            (pod.metadata.labels or {})["app"]: pod for pod in found if isinstance(pod, Pod)
+            label: pod for pod in pods if (label := (pod.metadata.labels or {}).get("app"))
         }
         for i, name in enumerate(sorted(templates)[:PROBES]):
             probe = _probe(templates[name], i)

@@ -1,8 +1,20 @@
 """Kubelets and controllers that die at any moment."""
 
+from typing import Protocol
+
 from stower.model.kinds import Node
 from stower.model.times import SECOND_NS
 from stower.sim.faults.fault import Fault
+
+
+class Stoppable(Protocol):
+    """A process that may be down."""
+
+    def stop(self) -> None:
+        """It dies."""
+
+    def start(self) -> None:
+        """It is started again."""
 
 
 class ActorCrashes(Fault):
@@ -26,6 +38,8 @@ class ActorCrashes(Fault):
             self.stage.kubelets.crash(name)
             agenda.after(for_ns, lambda: self.stage.kubelets.restart(name))
         else:
-            for controller in (self.stage.controller, self.stage.claims):
+            stage = self.stage
+            down: tuple[Stoppable, ...] = (stage.controller, stage.claims, *stage.actors)
+            for controller in down:
                 controller.stop()
                 agenda.after(for_ns, controller.start)

@@ -1,0 +1,170 @@
+"""What is approved for VMs fits on their nodes, is not taken away while it is used, and comes."""
+
+from collections.abc import Iterator
+
+from stower.actors.vm_pods import size_of
+from stower.framework.events import Event, WatchType
+from stower.framework.writes import JsonPatchObject, Write
+from stower.model.kinds import Node, Pod, VirtualMachine, VirtualMachineMigration
+from stower.model.resources import node_room
+from stower.model.times import SECOND_NS
+from stower.sim.checkers.checker import Checker, Court
+from stower.sim.scheduler import SchedulerProcess
+from stower.sim.server import Change
+from stower.vms.amounts import Resources, read_resources
+from stower.vms.ledger import amounts_of
+from stower.vms.migrations import ENDED
+from stower.vms.pods import (
+    APPROVED,
+    AUTOSCALING,
+    REQUESTED,
+    UNIT,
+    PodState,
+    is_true,
+    migration_owner,
+    pod_state,
+    vm_owner,
+)
+
+Writer = tuple[str, int]  # a scheduler, and which of its lives
+NOTICED_NS = 10 * SECOND_NS
+NOBODY: Writer = ("", 0)
+
+
+class Approvals(Checker):
+    """Looks at each approval when it is written, and at the end at those that never came.
+
+    Of an approval that the pod does not show yet, only who has written it can know: one that a
+    scheduler has left behind counts when its pod shows it.
+    """
+
+    law = "approvals"
+
+    def __init__(self, court: Court) -> None:
+        super().__init__(court)
+        self._approved: dict[str, Resources] = {}  # by uid of the VM
+        self._by: dict[str, Writer] = {}  # by uid of the VM: who has written it last
+        self._changed_ns = 0
+        self._sent: dict[tuple[str, str], Writer] = {}  # by uid of the VM, and what was approved
+
+    def changed(self, change: Change) -> None:
+        """Look at a VM that was written to."""
+        _, kind, vm = change
+        self._changed_ns = self.court.agenda.now_ns
+        if not isinstance(vm, VirtualMachine):
+            return
+        uid, own = vm.metadata.uid, vm.metadata.annotations or {}
+        before = self._approved.pop(uid, Resources())
+        if kind is WatchType.DELETED or APPROVED not in own:
+            return
+        now = self._approved[uid] = read_resources(own[APPROVED])
+        use = size_of(vm.spec["guest"])
+        asked = read_resources(own[REQUESTED]) if REQUESTED in own else now
+        if (
+            use.exceeds(now)
+            and not use.exceeds(asked)
+            and AUTOSCALING in (vm.metadata.labels or {})
+        ):
+            raise self.broken(f"{vm.metadata.key} uses {use}, asks for {asked} and may use {now}")
+        if self.court.server.is_scheduler_writing and now.exceeds(before):
+            writer = self._by[uid] = self._sent.get((uid, own[APPROVED]), NOBODY)
+            grown = [i for i in (0, 1) if now[i] > before[i]]
+            self._look_at_nodes(vm, grown, writer)
+
+    def _look_at_nodes(self, vm: VirtualMachine, grown: list[int], writer: Writer) -> None:
+        """One of the nodes that the VM has a pod on can hold what was approved. grown: of what it
+        was more than before: 0 CPU, 1 memory."""
+        nodes = [pod.spec.node_name for pod in self._pods(vm) if pod.spec.node_name]
+        over = [text for name in dict.fromkeys(nodes) if (text := self._over(name, grown, writer))]
+        if nodes and len(over) == len(dict.fromkeys(nodes)):
+            raise self.broken(f"for {vm.metadata.key}, {over[0]}")
+
+    def _pods(self, vm: VirtualMachine) -> Iterator[Pod]:
+        for pod in self.court.server.all(Pod).values():
+            owner = vm_owner(pod)
+            if owner is not None and owner.uid == vm.metadata.uid and _is_alive(pod):
+                yield pod
+
+    def _over(self, node_name: str, grown: list[int], writer: Writer) -> str:
+        """By how much a node is over what it has, in words; "" where it is not."""
+        node = self.court.server.get(Node, node_name)
+        if node is None:
+            return ""
+        for i, (held, total) in enumerate(self._use(node, writer)):
+            if i in grown and held > total:
+                return (
+                    f"{node_name} is to hold {held} of {total} of its {('milli-CPU', 'memory')[i]}"
+                )
+        return ""
+
+    def _use(self, node: Node, writer: Writer) -> tuple[tuple[int, int], tuple[int, int]]:
+        """What is to be held of CPU and of memory, each with what there is."""
+        room = node_room(node.status.allocatable)
+        pods = self.court.server.pods_on(node.metadata.name).values()
+        held = [amounts_of(self._held(pod, writer)) or (0, 0) for pod in pods if _is_alive(pod)]
+        return (
+            (sum(cpu for cpu, _ in held), room["cpu"]),
+            (sum(memory for _, memory in held), room["memory"]),
+        )
+
+    def _held(self, pod: Pod, writer: Writer) -> PodState:
+        """With what was approved by the writer and the pod does not show yet."""
+        state, owner = pod_state(pod), vm_owner(pod)
+        approved = self._approved.get(owner.uid) if owner is not None else None
+        if approved is None or owner is None or not is_true(pod, AUTOSCALING):
+            return state
+        if not owner.controller:
+            return state  # the VM runs elsewhere
+        if self._by.get(owner.uid) != writer:
+            return state
+        return state._replace(
+            cpu=state.cpu._replace(reserved=max(state.cpu.reserved, approved.cpu)),
+            memory=state.memory._replace(reserved=max(state.memory.reserved, approved.memory)),
+        )
+
+    def finished(self) -> None:
+        """Nobody asks any more: what there is room for was approved."""
+        if self.court.agenda.now_ns - self._changed_ns < NOTICED_NS:
+            return  # there may be room that was not there a moment ago
+        moving = {
+            f"{one.metadata.namespace}/{one.spec.vm_name}"
+            for one in self.court.server.all(VirtualMachineMigration).values()
+            if one.status.phase not in ENDED
+        }
+        for key, vm in self.court.server.all(VirtualMachine).items():
+            if key not in moving and vm.metadata.deletion_timestamp is None:
+                self._settled(vm)
+
+    def _settled(self, vm: VirtualMachine) -> None:
+        pods = [pod for pod in self._pods(vm) if pod.spec.node_name]
+        own = vm.metadata.annotations or {}
+        if len(pods) != 1 or not is_true(pods[0], AUTOSCALING) or migration_owner(pods[0]):
+            return
+        if APPROVED not in own:
+            raise self.broken(f"{vm.metadata.key} was never approved anything")
+        if REQUESTED not in own or UNIT not in own:
+            return
+        asked, now, unit = (read_resources(own[name]) for name in (REQUESTED, APPROVED, UNIT))
+        if now.exceeds(asked):
+            raise self.broken(f"{vm.metadata.key} asks for {asked} and keeps {now}")
+        name = pods[0].spec.node_name
+        node = self.court.server.get(Node, name)
+        if node is None or not asked.exceeds(now):
+            return
+        free = [total - held for held, total in self._use(node, NOBODY)]
+        lost = [i for i in (0, 1) if asked[i] > now[i] and free[i] >= unit[i]]
+        if lost:
+            raise self.broken(
+                f"{vm.metadata.key} asks for {asked} and has {now}, though {name} has {free} left"
+            )
+
+    def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+        """Remember who wrote what."""
+        for write in writes:
+            if isinstance(write, JsonPatchObject):
+                uid = f"vm/{write.name}"
+                self._sent[uid, write.operations[-1]["value"]] = (process.name, process.lives)
+
+
+def _is_alive(pod: Pod) -> bool:
+    return not pod.is_terminal

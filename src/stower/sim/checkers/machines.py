@@ -1,0 +1,77 @@
+"""Each VM runs in one pod, or is in exactly one migration."""
+
+from stower.model.kinds import Pod, VirtualMachine, VirtualMachineMigration
+from stower.model.times import SECOND_NS
+from stower.sim.checkers.checker import Checker, Court
+from stower.vms.migrations import ENDED
+from stower.vms.pods import migration_owner, vm_owner
+
+# Its controller may be down for a minute, and then has something to do.
+RESTORED_NS = 120 * SECOND_NS
+
+
+class Machines(Checker):
+    """Looks at who controls the pods of a VM; what is not in order for long is broken."""
+
+    law = "machines"
+
+    def __init__(self, court: Court) -> None:
+        super().__init__(court)
+        self._since_ns: dict[str, int] = {}  # by what is the matter
+
+    def looked(self) -> None:
+        """All VMs."""
+        now_ns, found = self.court.agenda.now_ns, {}
+        for vm in self.court.server.all(VirtualMachine).values():
+            moves = self._moves(vm)
+            if len(moves) > 1:
+                raise self.broken(f"{vm.metadata.key} moves {len(moves)} times at once")
+            for text in self._faults(vm, len(moves)):
+                found[text] = self._since_ns.get(text, now_ns)
+                if now_ns - found[text] > RESTORED_NS:
+                    raise self.broken(f"{vm.metadata.key} {text}")
+        self._since_ns = found
+
+    def _moves(self, vm: VirtualMachine) -> list[VirtualMachineMigration]:
+        """Its migrations that have begun, and not ended."""
+        return [
+            one
+            for one in self.court.server.all(VirtualMachineMigration).values()
+            if one.spec.vm_name == vm.metadata.name and one.status.phase not in ("", *ENDED)
+        ]
+
+    def _faults(self, vm: VirtualMachine, moves: int) -> list[str]:
+        server, uid = self.court.server, vm.metadata.uid
+        own, targets = [], []
+        for pod in server.all(Pod).values():
+            owner = vm_owner(pod)
+            if owner is None or owner.uid != uid or pod.metadata.deletion_timestamp is not None:
+                continue
+            migration = migration_owner(pod)
+            if owner.controller:
+                own.append(pod.metadata.name)
+            elif migration is not None and migration.controller:
+                targets.append(pod.metadata.name)
+        faults = []
+        if len(own) > 1:
+            faults.append(f"runs in {', '.join(own)}")
+        if len(targets) > moves:
+            faults.append(f"has {', '.join(targets)} to move to, and {moves} migrations")
+        phase, name = vm.status.get("phase"), vm.status.get("podName")
+        if phase in ("Migrating", "PreMigrating") and not moves:
+            waiting = [m for m in server.all(VirtualMachineMigration).values()
+                       if m.spec.vm_name == vm.metadata.name and not m.status.phase]  # fmt: skip
+            if not waiting:
+                faults.append(f"is {phase} in no migration")
+        if phase == "Running" and server.get(Pod, f"{vm.metadata.namespace}/{name}") is None:
+            faults.append(f"runs in {name}, which is not there")
+        return faults
+
+    def finished(self) -> None:
+        """Whoever moved at the end has come to an end."""
+        for vm in self.court.server.all(VirtualMachine).values():
+            faults = [
+                text for text in self._faults(vm, len(self._moves(vm))) if "migration" in text
+            ]
+            if faults:
+                raise self.broken(f"{vm.metadata.key} {faults[0]}")
