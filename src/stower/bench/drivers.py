@@ -17,6 +17,7 @@ from stower.bench.negotiation import negotiation
 from stower.bench.objects import node_bytes, pod_bytes, scheduler_name
 from stower.bench.perf import claims, perf
 from stower.bench.settle import Times, settle_memory
+from stower.bench.vms import vms
 from stower.bench.workloads import BenchWorkload
 from stower.engine.step import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
@@ -306,6 +307,7 @@ DRIVE: dict[str, Callable[[BenchWorkload], Times]] = {
     "claims": claims,
     "devices": devices,
     "negotiation": negotiation,
+    "vms": vms,
     "partitions": partitions,
     "small_gangs": small_gangs,
     "trees": trees,

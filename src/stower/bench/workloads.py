@@ -13,7 +13,7 @@ from stower.model.errors import InvalidObject
 DRIVERS: Final = (
     "arrive", "bytes", "restart", "hold", "wake", "churn", "preempt", "preempt-one", "relabel",
     "waiting", "perf", "claims", "devices", "partitions", "negotiation",
-    "trees", "small_gangs",
+    "trees", "small_gangs", "vms",
 )  # fmt: skip
 
 
