@@ -1,5 +1,6 @@
 """What questions about a cluster have in common: where it is, and the configuration that rules."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +41,16 @@ Kubeconfig = Annotated[
     Path | None, typer.Option(help="Without INPUT: the kubeconfig of the cluster to ask.")
 ]
 Context = Annotated[str, typer.Option(help="Without INPUT: a context of the kubeconfig.")]
+
+
+ALL = "all"  # in place of a name
+
+
+def name_asked(which: str, inputs: list[str] | None, verb: str) -> str:
+    """The name that is asked for, "" for all. Ends the program where it is rather an input."""
+    if inputs is None and os.path.exists(which):
+        raise bad_input(f"{which} is a file or folder: want stower {verb} {ALL} {which}")
+    return "" if which == ALL else which
 
 
 def cluster_of(

@@ -49,13 +49,13 @@ async def run(
     build: Callable[[], Engine],
     options: Options,
     telling: Endpoint | None,
-    ready: Callable[[str, int | None], None],
+    ready: Callable[[str, int | None, int | None], None],
     stop: Callable[[], asyncio.Event],
     recording: Recording | None = None,
     agents: tuple[str, int] | None = None,
 ) -> None:
-    """Until the event is set that `stop` makes. `ready` is told the server and the endpoint's port;
-    `agents`: host and port at which agents of VMs are served.
+    """Until the event is set that `stop` makes. `ready` is told the server, and the ports of the
+    endpoint and for agents; `agents`: host and port at which agents of VMs are served.
 
     Raises ShellError, also where leadership is lost.
     """
@@ -76,7 +76,7 @@ async def run(
             await unless(stopped, check_version(client))
         except Stopped:
             return
-        port = None
+        port = agents_port = None
         if telling is not None:
             from stower.live.endpoint import endpoint
 
@@ -90,9 +90,10 @@ async def run(
             from stower.live.agents import serving as serving_agents
 
             try:
-                await stack.enter_async_context(serving_agents(scheduler.agents, *agents))
+                listening = serving_agents(scheduler.agents, *agents)
+                agents_port = await stack.enter_async_context(listening)
             except OSError as error:
                 why = error.strerror or str(error)
                 raise ShellError(f"cannot listen on {agents[0]}:{agents[1]}: {why}") from None
-        ready(access.server, port)
+        ready(access.server, port, agents_port)
         await scheduler.run(stopped)

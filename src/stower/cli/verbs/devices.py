@@ -1,12 +1,11 @@
 """stower devices: each device, who holds how much of it, and what is left."""
 
-import os
 from typing import Annotated, get_args
 
 import typer
 
-from stower.cli.output import Output, bad_input, console, emit, failed, lines, table
-from stower.cli.rooms import Context, Inputs, Kubeconfig, cluster_of
+from stower.cli.output import Output, console, emit, failed, lines, table
+from stower.cli.rooms import ALL, Context, Inputs, Kubeconfig, cluster_of, name_asked
 from stower.devices.overview import DeviceState, Holder, Overview, PoolState, overview
 from stower.model.kinds import DeviceObject
 from stower.state.devices import Devices
@@ -27,7 +26,6 @@ Examples:
 A pool is named with its driver or without; all stands for everything. The exit code is 1 where
 there is no such node or pool.
 """
-ALL = "all"
 
 
 def run(
@@ -42,14 +40,13 @@ def run(
     ] = Output.TABLE,
 ) -> None:
     """Show devices, the claims that hold them, and what is left of each."""
-    if inputs is None and os.path.exists(which):
-        raise bad_input(f"{which} is a file or folder: want stower devices {ALL} {which}")
+    name = name_asked(which, inputs, NAME)
     workload = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
     devices = Devices(Journal())
     for obj in workload.related:
         if isinstance(obj, get_args(DeviceObject)):
             devices.put(obj)
-    found = overview(devices, workload.nodes, "" if which == ALL else which)
+    found = overview(devices, workload.nodes, name)
     if found is None:
         raise failed(f"got {which!r}, want a node or a pool of devices")
     if output is Output.TABLE:

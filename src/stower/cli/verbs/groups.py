@@ -1,12 +1,11 @@
 """stower groups: trees of pod groups, what of them is placed where, and what waits."""
 
-import os
 from typing import Annotated
 
 import typer
 
-from stower.cli.output import Output, bad_input, console, emit, failed, lines, table
-from stower.cli.rooms import Context, Inputs, Kubeconfig, cluster_of
+from stower.cli.output import Output, console, emit, failed, lines, table
+from stower.cli.rooms import ALL, Context, Inputs, Kubeconfig, cluster_of, name_asked
 from stower.groups.overview import GroupState, overview
 from stower.model.kinds import CompositePodGroup, PodGroup
 
@@ -25,7 +24,6 @@ Examples:
 A group is named with its namespace or without; all stands for everything. Of a group, its whole
 tree is shown. The exit code is 1 where there is no such group.
 """
-ALL = "all"
 
 
 def run(
@@ -38,12 +36,11 @@ def run(
     ] = Output.TABLE,
 ) -> None:
     """Show groups of pods that are placed together, as trees, and what they wait for."""
-    if inputs is None and os.path.exists(which):
-        raise bad_input(f"{which} is a file or folder: want stower {NAME} {ALL} {which}")
+    name = name_asked(which, inputs, NAME)
     work = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     groups = [obj for obj in work.related if isinstance(obj, PodGroup | CompositePodGroup)]
-    found = overview(work.nodes, pods, groups, "" if which == ALL else which)
+    found = overview(work.nodes, pods, groups, name)
     if found is None:
         raise failed(f"got {which!r}, want a PodGroup or a CompositePodGroup")
     if output is Output.TABLE:

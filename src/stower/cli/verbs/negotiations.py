@@ -1,14 +1,13 @@
 """stower negotiations: which pods agree with drivers on a node, and who waits for whom."""
 
-import os
 import time
 from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
-from stower.cli.output import Output, bad_input, console, emit, failed, lines, table
-from stower.cli.rooms import Context, Inputs, Kubeconfig, cluster_of
+from stower.cli.output import Output, console, emit, failed, lines, table
+from stower.cli.rooms import ALL, Context, Inputs, Kubeconfig, cluster_of, name_asked
 from stower.devices.negotiation.overview import (
     ClaimState,
     Negotiation,
@@ -39,7 +38,6 @@ A pod or a claim is named with its namespace or without, a driver as in its Reso
 stands for everything. What is told follows from the objects as they are; what a driver is about to
 do, only it can tell. The exit code is 1 where there is no such pod, claim or driver.
 """
-ALL = "all"
 NODES_SHOWN = 3
 
 
@@ -58,15 +56,14 @@ def run(
     ] = Output.TABLE,
 ) -> None:
     """Show pods whose devices are negotiated with drivers, and who waits for whom."""
-    if inputs is None and os.path.exists(which):
-        raise bad_input(f"{which} is a file or folder: want stower {NAME} {ALL} {which}")
+    name = name_asked(which, inputs, NAME)
     workload = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
     now_ns = time.time_ns()
-    found = overview(objects_of(workload, now_ns), "" if which == ALL else which)
+    found = overview(objects_of(workload, now_ns), name)
     if found is None:
         raise failed(f"got {which!r}, want a pod, a claim or a driver")
     if output is Output.TABLE:
-        _print(found, now_ns, "" if which == ALL else which)
+        _print(found, now_ns, name)
     else:
         emit(found, output)
 

@@ -127,8 +127,10 @@ def run(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=level)
     instance = f"{socket.gethostname()}_{secrets.token_hex(4)}"
 
-    def ready(server: str, listens: int | None) -> None:
+    def ready(server: str, listens: int | None, answers: int | None) -> None:
         where = "" if listens is None else f"; tells of itself on http://127.0.0.1:{listens}"
+        if address is not None:
+            where += f"; answers agents on {address[0]}:{answers}"
         console().print(f"Scheduling for {server}{where}. Stop it with Ctrl-C.", soft_wrap=True)
 
     def build() -> Any:

@@ -1,12 +1,11 @@
 """stower vms: each VM, what it asks for, what was approved, where it is, and whether it moves."""
 
-import os
 from typing import Annotated
 
 import typer
 
-from stower.cli.output import Output, bad_input, console, emit, failed, lines, table
-from stower.cli.rooms import Context, Inputs, Kubeconfig, cluster_of
+from stower.cli.output import Output, console, emit, failed, lines, table
+from stower.cli.rooms import ALL, Context, Inputs, Kubeconfig, cluster_of, name_asked
 from stower.model.kinds import VirtualMachine, VirtualMachineMigration
 from stower.vms.overview import Size, VmState, overview
 
@@ -25,7 +24,6 @@ Examples:
 A VM is named with its namespace or without; all stands for everything. The exit code is 1 where
 there is no such VM, and no node that has one.
 """
-ALL = "all"
 
 
 def run(
@@ -40,13 +38,12 @@ def run(
     ] = Output.TABLE,
 ) -> None:
     """Show VMs: what they use, ask for and were granted, and their migrations."""
-    if inputs is None and os.path.exists(which):
-        raise bad_input(f"{which} is a file or folder: want stower {NAME} {ALL} {which}")
+    name = name_asked(which, inputs, NAME)
     work = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     vms = [obj for obj in work.related if isinstance(obj, VirtualMachine)]
     moves = [obj for obj in work.related if isinstance(obj, VirtualMachineMigration)]
-    found = overview(pods, vms, moves, "" if which == ALL else which)
+    found = overview(pods, vms, moves, name)
     if found is None:
         raise failed(f"got {which!r}, want a VM or a node that has VMs")
     if output is Output.TABLE:
