@@ -1,11 +1,16 @@
 """Where VMs, and pods beside them, are placed."""
 
+import json
 from collections import Counter
+from pathlib import Path
 
+import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from stower.cli.main import app
 from tests.builders import make_node, make_pod
-from tests.vms.rig import SCHEDULER, Rig, amount, changed, vm_pod
+from tests.vms.rig import SCHEDULER, Rig, amount, changed, configuration, vm_pod
 
 
 def placed(rig: Rig, name: str = "vm1") -> str:
@@ -106,3 +111,17 @@ def test_a_pod_that_cannot_be_read_waits_and_says_why() -> None:
     decision = rig.engine.drain()[-1]
     assert "Error extracting local information for Pod" in decision.message
     assert "n1" == placed(rig.put(vm_pod("vm1", use=(1, 1))).advance(10))
+
+
+def test_explain_says_what_a_node_lacks_for_a_vm(tmp_path: Path) -> None:
+    config, objects = tmp_path / "scheduler.json", tmp_path / "objects.json"
+    config.write_text(json.dumps(configuration()))
+    made = [("Node", make_node("n1")), ("Pod", vm_pod("vm1", node="n1", use=(3, 2))),
+            ("Pod", vm_pod("vm2", use=(2, 2)))]  # fmt: skip
+    items = [{"apiVersion": "v1", "kind": kind, **msgspec.to_builtins(obj)} for kind, obj in made]
+    objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    told = CliRunner().invoke(
+        app, ["explain", "pod", "default/vm2-pod", str(objects), "--config", str(config)]
+    )
+    assert "n1 lacks 1 cpu for VMs" in told.stdout
+    assert "cpu: needs 2000m, 3000m of 4000m are set aside" in told.stdout

@@ -18,12 +18,14 @@ import msgspec
 import numpy as np
 
 from stower.framework.changes import Change
+from stower.framework.fixes import NODE, Fix
 from stower.framework.guard import PluginError
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.post_filter import Failure, Remedy
 from stower.framework.reasons import Rejection
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
+from stower.model.quantity import Format, Quantity
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -36,6 +38,7 @@ from stower.vms.pods import PodState
 from stower.vms.scoring import fractions, scores
 
 CPU, MEMORY = "cpu", "memory"
+BINARY: Final = Format.BINARY_SI
 MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 FULL: Final = "Not enough resources for Pod"
 
@@ -126,17 +129,42 @@ class AutoscaleEnforcer(Plugin):
         result[rows] = best
         return result
 
-    def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
-        """How much is held, and how much there is."""
-        cpu, memory = amounts_of(pod) or (0, 0)
-        ledger = self._of(state).ledger
-        for name, need, held, unit in (
-            (CPU, cpu, ledger.cpu[row], "m"),
-            (MEMORY, memory, ledger.memory[row], ""),
+    def _lacks(self, pod: Pod, state: ClusterState, row: int) -> list[tuple[str, int, int, int]]:
+        """Of what a node has too little for a pod: what it needs, what is set aside, what there
+        is."""
+        amounts, ledger = amounts_of(pod) or (0, 0), self._of(state).ledger
+        found = []
+        for name, need, counted in zip(
+            (CPU, MEMORY), amounts, (ledger.cpu, ledger.memory), strict=True
         ):
-            total = state.column(name).allocatable[row]
+            held, total = int(counted[row]), int(state.column(name).allocatable[row])
             if held + need > total:
-                yield f"{name}: needs {need}{unit}, {held}{unit} of {total}{unit} are set aside"
+                found.append((name, need, held, total))
+        return found
+
+    def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
+        """How much is set aside, and how much there is."""
+        for name, need, held, total in self._lacks(pod, state, row):
+            unit = "m" if name == CPU else ""
+            yield f"{name}: needs {need}{unit}, {held}{unit} of {total}{unit} are set aside"
+
+    def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
+        """More of what the node has too little of."""
+        node = state.node_at(row)
+        lacks = self._lacks(pod, state, row)
+        if not lacks:
+            return
+        room, texts, cost = dict(node.status.allocatable or {}), [], 0.0
+        for name, need, held, _ in lacks:
+            total = held + need
+            room[name] = f"{total}m" if name == CPU else str(total)
+            short = total - int(state.column(name).allocatable[row])
+            amount = Quantity.of_milli(short) if name == CPU else Quantity.of(short, BINARY)
+            texts.append(f"{amount} {name} for VMs")
+            cost += 1 + min(1.0, short / need)
+        status = msgspec.structs.replace(node.status, allocatable=room)
+        bigger = msgspec.structs.replace(node, status=status)
+        yield Fix(f"{NODE} lacks {', '.join(texts)}", cost, node=bigger)
 
 
 def _chance(seed: int, pod: Pod, nodes: np.ndarray) -> np.ndarray:
