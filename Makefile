@@ -54,7 +54,9 @@ golden: golden-dir env ## Compare with answers recorded from Kubernetes: make go
 	    fi; \
 	done; \
 	for pair in dra/allocator:allocator dra/dra_schedule:dra_schedule groups/instances:groups \
-	    groups/hard:groups groups/groups_plugin:groups_plugin; do \
+	    groups/hard:groups groups/groups_plugin:groups_plugin \
+	    vms/config:vms_config vms/pod_state:vms_pod_state vms/node_state:vms_node_state \
+	    vms/scoring:vms_scoring vms/queue:vms_queue vms/reconcile:vms_reconcile; do \
 	    file="$(DIR)/$${pair%%:*}.ndjson.gz"; \
 	    if [ -f "$$file" ]; then \
 	        echo "$${pair%%:*}:"; \
