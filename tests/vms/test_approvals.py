@@ -152,14 +152,19 @@ def test_nothing_is_approved_before_all_pods_were_looked_at() -> None:
 
 
 @pytest.mark.behaviour("S4.4")
-def test_a_start_that_takes_too_long_is_begun_again() -> None:
-    rig = Rig(startupEventHandlingTimeoutSeconds=15)
-    rig.start(vm_pod("vm1", node="n1", annotations={"vm.neon.tech/resources": "{"}))
+def test_a_start_that_takes_too_long_is_told_and_other_nodes_begin() -> None:
+    """One pod that cannot be read holds up its node, and no other."""
+    rig = Rig(make_node("n1"), make_node("n2"), startupEventHandlingTimeoutSeconds=15)
+    bad = vm_pod("bad", node="n1", annotations={"vm.neon.tech/resources": "{"})
+    rig.start(bad, *(vm_pod(f"vm{i}", node=f"n{i}", requested=(2, 2)) for i in (1, 2)))
     rig.advance(14)
+    assert (None, None) == (rig.approved("vm1"), rig.approved("vm2"))
     rig.notes.clear()
     rig.advance(2)
-    assert any("are not handled 15 s after the start" in text for _, text, _ in rig.notes)
-    assert not rig.enforcer.is_started
+    assert any("not handled 15 s after the start" in text for _, text, _ in rig.notes)
+    assert (None, amount(2, 2)) == (rig.approved("vm1"), rig.approved("vm2"))
+    rig.put(vm_pod("bad", node="n1", use=(3, 2)))
+    assert amount(1, 2) == rig.approved("vm1")  # all that is left
 
 
 @pytest.mark.behaviour("S4.3")

@@ -134,7 +134,7 @@ def _approve(
     granted = known.node.granted(held)
     short = any(h.requested != h.reserved for h in (granted.cpu, granted.memory))
     uid, notes = state.uid, enforcer.notes
-    if not enforcer.is_started:
+    if not enforcer.is_started or known.node.name in enforcer.unseen:
         # Not all pods of the node may have been seen.
         enforcer.awaits_start[uid] = None
         return Result()

@@ -315,23 +315,36 @@ class VmScheduling:
             notes.add(WARN, f"{text}: {times}", about)
 
     def _look_at_start(self, now_ns: int) -> None:
-        """Whether all that was there at first was looked at."""
-        awaited = self._awaited
-        if self.enforcer.is_started or awaited is None:
+        """Whether all that was there at first was looked at. Where that takes too long, nodes begin
+        whose pods all were: one pod that cannot be read is not to hold up all others."""
+        awaited, enforcer = self._awaited, self.enforcer
+        if awaited is None or (enforcer.is_started and not enforcer.unseen):
             return
         if not awaited:
-            self.enforcer.notes.add(INFO, "Handled all initial events")
-            self.enforcer.start()
+            enforcer.notes.add(INFO, "Handled all initial events")
+            enforcer.start()
+        elif enforcer.is_started:
+            unseen = self._unseen(awaited)
+            if len(unseen) < len(enforcer.unseen):
+                enforcer.start(unseen)
         elif now_ns >= self._start_by_ns:
             # As if it were started again: what has failed is tried at once.
             timeout_s = self.config.startup_event_handling_timeout_seconds
             text = f"{len(awaited)} objects are not handled {timeout_s} s after the start"
             first = self._objects.get(next(iter(awaited)))
             about = first.metadata.key if first is not None else ""
-            self.enforcer.notes.add(ERROR, f"{text}, they are tried again", about)
+            what = "they are tried again, and nothing is approved on their nodes"
+            enforcer.notes.add(ERROR, f"{text}, {what}", about)
             for key in awaited:
                 self._enqueue(key, EventKind.MODIFIED, now_ns)
-            self._begin(now_ns)
+            enforcer.start(self._unseen(awaited))
+
+    def _unseen(self, awaited: Iterable[Key]) -> list[str]:
+        """The nodes of objects that were not looked at."""
+        found = (self._objects[key] for key in awaited if key in self._objects)
+        return [*dict.fromkeys(
+            obj.spec.node_name if isinstance(obj, Pod) else obj.metadata.name for obj in found
+        )]  # fmt: skip
 
     def shrunk(self) -> list[Pod]:
         """See Companion."""

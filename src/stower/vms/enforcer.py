@@ -6,7 +6,7 @@ Source: seed 004; neondatabase/autoscaling pkg/plugin handle_node.go, handle_vmm
 framework_methods.go.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from stower.framework.reconcile import EventKind, Result
@@ -77,6 +77,7 @@ class Enforcer:
         self.nodes: dict[str, Known] = {}
         self.tentative: dict[str, str] = {}  # node name by uid of pods not seen there yet
         self.is_started = False
+        self.unseen: dict[str, None] = {}  # names of nodes that have pods nobody could look at yet
         self.awaits_start: dict[str, None] = {}  # uids of pods to be looked at again then
         # Migrations that have not ended, and those asked for that were not seen: namespace/name.
         self.moving: dict[str, None] = {}
@@ -91,9 +92,11 @@ class Enforcer:
         self.requeue_pod = requeue_pod
         self._requeue_node = requeue_node
 
-    def start(self) -> None:
-        """All nodes and pods that were there at first were looked at: what was put off is due."""
+    def start(self, unseen: Iterable[str] = ()) -> None:
+        """All nodes and pods that were there at first were looked at, but for pods on these nodes:
+        what was put off on the others is due."""
         self.is_started = True
+        self.unseen = dict.fromkeys(unseen)
         waiting, self.awaits_start = self.awaits_start, {}
         for uid in waiting:
             try:
