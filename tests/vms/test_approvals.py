@@ -1,9 +1,14 @@
 """What VMs ask for is approved, taken back and counted, through an engine."""
 
+import re
+from typing import Any
+
+import msgspec
 import pytest
 
-from stower.framework.events import Observed, WatchType
+from stower.framework.events import Hold, Listed, Observed, WatchType
 from stower.framework.writes import Bind
+from stower.model.errors import InvalidObject
 from tests.builders import make_node, make_pod
 from tests.vms.rig import Rig, amount, changed, vm_pod
 
@@ -152,19 +157,109 @@ def test_nothing_is_approved_before_all_pods_were_looked_at() -> None:
 
 
 @pytest.mark.behaviour("S4.4")
-def test_a_start_that_takes_too_long_is_told_and_other_nodes_begin() -> None:
-    """One pod that cannot be read holds up its node, and no other."""
-    rig = Rig(make_node("n1"), make_node("n2"), startupEventHandlingTimeoutSeconds=15)
+def test_what_cannot_be_read_holds_up_the_start_for_so_long_and_is_told() -> None:
+    rig = Rig(startupEventHandlingTimeoutSeconds=15)
     bad = vm_pod("bad", node="n1", annotations={"vm.neon.tech/resources": "{"})
-    rig.start(bad, *(vm_pod(f"vm{i}", node=f"n{i}", requested=(2, 2)) for i in (1, 2)))
+    rig.start(bad, vm_pod("vm1", node="n1", requested=(2, 2)))
     rig.advance(14)
-    assert (None, None) == (rig.approved("vm1"), rig.approved("vm2"))
+    assert rig.approved() is None
     rig.notes.clear()
     rig.advance(2)
     assert any("not handled 15 s after the start" in text for _, text, _ in rig.notes)
-    assert (None, amount(2, 2)) == (rig.approved("vm1"), rig.approved("vm2"))
-    rig.put(vm_pod("bad", node="n1", use=(3, 2)))
-    assert amount(1, 2) == rig.approved("vm1")  # all that is left
+    assert amount(2, 2) == rig.approved()
+    rig.put(vm_pod("bad", node="n1", use=(1, 2)))
+    assert (3000, 4 * GI) == rig.reserved()
+
+
+@pytest.mark.behaviour("S4.3")
+def test_a_node_that_is_registered_again_knows_its_pods_before_it_grants() -> None:
+    """Under the same name, as another object."""
+    pods = [vm_pod(f"vm{i}", node="n1", use=(1, 1), requested=(1, 1)) for i in (1, 2)]
+    rig = Rig().start(*pods, vm_pod("vm3", node="n1", use=(2, 1), requested=(2, 1))).advance(2)
+    assert 4000 == rig.reserved()[0]
+    again = make_node("n1")
+    meta = msgspec.structs.replace(again.metadata, uid="another")
+    rig.drop(again.metadata.uid)
+    rig.put(msgspec.structs.replace(again, metadata=meta))
+    assert 4000 == rig.reserved()[0]
+    rig.put(changed(rig.pod(pods[0].metadata.uid), requested=amount(3, 1))).advance(10)
+    assert (amount(1, 1), 4000) == (rig.approved("vm1"), rig.reserved()[0])
+
+
+@pytest.mark.behaviour("S4.6")
+def test_objects_come_and_go_while_all_workers_are_busy() -> None:
+    """A pod and a node that go and are shown again, by a list that is a little old."""
+    busy, other = vm_pod("busy", node="n1", requested=(2, 2)), vm_pod("other", node="n2")
+    rig = Rig(make_node("n1"), make_node("n2"), reconcileWorkers=1).start()
+    rig.holds = True
+    rig.put(busy)
+    rig.put(other)
+    node = rig.objects["uid-of-n2"]
+    for kind in (WatchType.DELETED, WatchType.ADDED, WatchType.DELETED, WatchType.MODIFIED):
+        rig.step(Observed(kind, node))
+    rig.step(Observed(WatchType.DELETED, other))
+    rig.step(Listed(tuple(rig.objects.values())))
+    rig.step(Observed(WatchType.MODIFIED, other))
+    rig.holds = False
+    rig.carry_out(rig.held.pop())
+    rig.advance(60)
+    assert (1000, 2 * GI) == rig.reserved("n2")
+
+
+@pytest.mark.behaviour("S4.6")
+def test_an_event_that_is_late_brings_no_pod_back() -> None:
+    pod = vm_pod("vm1", node="n1", use=(3, 2))
+    rig = Rig().start(pod).drop(pod.metadata.uid)
+    rig.step(Observed(WatchType.MODIFIED, pod))
+    assert (0, 0) == rig.advance(60).reserved()
+
+
+@pytest.mark.behaviour("S4.5")
+def test_a_pod_is_reserved_for_when_its_node_is_looked_at() -> None:
+    rig = Rig(reconcileWorkers=1).start()
+    rig.holds = True
+    rig.put(vm_pod("busy", node="n1", requested=(2, 2)))
+    rig.put(make_node("n2", cpu="8"))
+    writes = rig.engine.step(Observed(WatchType.ADDED, vm_pod("vm1", use=(5, 1))), rig.now_ns)
+    assert ["n2"] == [write.node_name for write in writes if isinstance(write, Bind)]
+    rig.holds = False
+    rig.carry_out(rig.held.pop())
+    assert 5000 == rig.settle().reserved("n2")[0]
+
+
+def test_nothing_new_begins_while_the_engine_is_held() -> None:
+    rig = Rig().start()
+    rig.step(Hold(True))
+    rig.put(vm_pod("vm1", node="n1", requested=(2, 2)))
+    assert ([], None) == (rig.advance(5).patches(), rig.engine.next_wake_ns)
+    rig.step(Hold(False))
+    assert amount(2, 2) == rig.settle().approved()
+
+
+def test_an_engine_is_settled_when_all_that_it_approved_shows() -> None:
+    pod = vm_pod("vm1", node="n1", use=(1, 2), requested=(2, 2))
+    rig = Rig()
+    rig.copies = False
+    rig.start(pod)
+    assert not rig.engine.is_settled
+    rig.put(changed(pod, approved=amount(2, 2)))
+    assert rig.engine.is_settled
+
+
+@pytest.mark.parametrize("label", ["name", "ignored_namespace", "node", "a-b c", "1st"])
+def test_labels_of_metrics_may_be_called_anything(label: str) -> None:
+    rig = Rig(nodeMetricLabels={label: "zone"}).start(vm_pod("vm1", node="n1", use=(3, 2)))
+    rig.enforcer.reserve(vm_pod("vm2", use=(3, 2)), "n1")
+    found = {
+        name for metric in rig.scheduling.metrics() for s in metric.samples for name in s.labels
+    }
+    assert all(re.fullmatch(r"[a-zA-Z_]\w*", name) for name in found)
+
+
+@pytest.mark.parametrize("args", [{"watermark": float("nan")}, {"scoring": [1]}, {"scoring": 1}])
+def test_what_cannot_be_configured_is_refused(args: Any) -> None:
+    with pytest.raises(InvalidObject):
+        Rig(**args)
 
 
 @pytest.mark.behaviour("S4.3")

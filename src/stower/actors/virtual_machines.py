@@ -52,6 +52,8 @@ class VirtualMachines(Owners):
         if FINALIZER not in finalizers:
             todo.replace_metadata(self.own, obj, finalizers=[*finalizers, FINALIZER])
             return
+        if not (obj.get("spec") or {}).get("guest"):
+            return  # of a server that takes it: nobody knows what it is to be
         if not obj["spec"].get("cpuScalingMode"):
             todo.patch(self.own, obj, {"spec": {"cpuScalingMode": SCALING_MODE}})
             return

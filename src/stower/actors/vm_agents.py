@@ -41,7 +41,8 @@ class Load(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     def share(self, at_ns: int) -> float:
         """How much of the VM's largest size is needed."""
         turn = 2 * math.pi * at_ns / (max(self.period_seconds, 1) * SECOND_NS)
-        return self.low + (self.high - self.low) * (1 - math.cos(turn)) / 2
+        low, high = (min(max(share, 0.0), 1.0) for share in (self.low, self.high))
+        return low + (high - low) * (1 - math.cos(turn)) / 2
 
 
 _read = msgspec.json.Decoder(Load)
@@ -75,6 +76,8 @@ class VmAgents(Owners):
             return
         guest = obj["spec"]["guest"]
         slot = parse_quantity(str(guest.get("memorySlotSize", "1Gi"))).value()
+        if not slot:
+            return
         unit = Resources(CPU_UNIT, slot)
         want = _wanted(guest, load.share(todo.now_ns + _phase_ns(obj, load)), slot)
         use = vm_pods.size_of(guest)

@@ -47,11 +47,13 @@ class VmMigrations(Owners):
             if not name:
                 return ()
         found = seen.within(self.own, namespace_of(obj))
-        return tuple(key_of(one) for one in found if one["spec"]["vmName"] == name)
+        return tuple(key_of(one) for one in found if vm_name(one) == name)
 
     def look(self, seen: Objects, obj: Object, todo: Todo) -> None:
         """One step at a time: each write is seen before the next."""
-        vm = seen.get("virtualmachines", vm_pods.key_in(obj, obj["spec"]["vmName"]))
+        if not vm_name(obj):
+            return  # of a server that takes it: it is of no VM
+        vm = seen.get("virtualmachines", vm_pods.key_in(obj, vm_name(obj)))
         finalizers = obj["metadata"].get("finalizers") or []
         if is_ending(obj):
             if FINALIZER in finalizers and self._is_undone(seen, obj, vm, todo):
@@ -245,6 +247,11 @@ class VmMigrations(Owners):
         say(self.own, migration, status, todo)
 
 
+def vm_name(migration: Object) -> str:
+    """The VM that moves."""
+    return str((migration.get("spec") or {}).get("vmName") or "")
+
+
 def _ties(metadata: Object) -> list[tuple[str, bool]]:
     """Who owns it, and who controls it."""
     return [(r["uid"], bool(r.get("controller"))) for r in metadata.get("ownerReferences") or ()]
@@ -268,7 +275,7 @@ def _controls(migration: Object, pod: Object) -> bool:
 def _others(seen: Objects, migration: Object, vm: Object) -> Iterable[Object]:
     """Other migrations of the VM that have not ended."""
     for one in seen.within(VmMigrations.own, namespace_of(migration)):
-        is_of_vm = one["spec"]["vmName"] == name_of(vm) and uid_of(one) != uid_of(migration)
+        is_of_vm = vm_name(one) == name_of(vm) and uid_of(one) != uid_of(migration)
         if is_of_vm and _phase(one) not in ENDED and not is_ending(one):
             yield one
 

@@ -220,6 +220,7 @@ VIRTUAL_MACHINE: Final = definition(
     struct(
         "VirtualMachine is a VM that runs in a pod and changes its size while it runs.",
         {"spec": _SPEC, "status": _STATUS},
+        required=["spec"],
     ),
     [
         _column("Cpus", ".status.cpus"),
@@ -291,6 +292,7 @@ VIRTUAL_MACHINE_MIGRATION: Final = definition(
                 },
             ),
         },
+        required=["spec"],
     ),
     [
         _column("VM", ".spec.vmName"),

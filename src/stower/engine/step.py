@@ -136,7 +136,7 @@ class Engine:
 
     def _run_companions(self) -> None:
         for companion in self._companions:
-            self._writes += companion.run(self.now_ns, self._id)
+            self._writes += companion.run(self.now_ns, self._id, self._is_held)
             for pod in companion.shrunk():
                 happened = Happened(Change.PLACED_POD_SCALED_DOWN, old_pod=pod, pod=pod)
                 self.queue.wake(happened, self.now_ns)
@@ -185,7 +185,9 @@ class Engine:
         if isinstance(obj, Pod):
             if gone:
                 self._pod_deleted(obj.metadata.uid)
-            elif obj.metadata.uid not in self._gone:
+            elif obj.metadata.uid in self._gone:
+                return  # it is late
+            else:
                 self._pod(obj)
         elif isinstance(obj, Node):
             if gone:

@@ -39,8 +39,8 @@ class Companion(Protocol):
     def listed(self, objects: Iterable[ApiObject], now_ns: int) -> None:
         """These are all there are."""
 
-    def run(self, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
-        """What is due now."""
+    def run(self, now_ns: int, next_id: Callable[[], int], is_held: bool) -> list[Write]:
+        """What is due now. is_held: what has begun goes on, and nothing new begins."""
 
     def shrunk(self) -> list[Pod]:
         """Pods that hold less of their nodes than they did when it was asked last, by what it
@@ -62,7 +62,7 @@ class Companion(Protocol):
 
     @property
     def is_settled(self) -> bool:
-        """Whether no write of its own is under way."""
+        """Whether nothing is under way, and all that it knows is in the objects."""
 
     def asked(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
         """Somebody asks for something. Whether it will be answered, by `AgentAnswer`."""

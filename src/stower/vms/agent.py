@@ -100,7 +100,7 @@ def read_request(body: bytes) -> Request | None:
     """None where it is none. Names are taken in any case; what is behind the first value, and what
     nobody asked for, is not looked at."""
     try:
-        text = body[:BODY_BYTES_MAX].decode().lstrip()
+        text = body[:BODY_BYTES_MAX].decode("utf-8", "replace").lstrip()
         data, _ = json.JSONDecoder().raw_decode(text)
         fields = _fields(data)
         pod = _fields(fields.get("pod"))
@@ -202,10 +202,10 @@ def _granted(
     pod = find(request.namespace, request.name)
     while pod is not None:
         in_time = bool((yield Await(pod.metadata.uid, heard, until_ns)))
-        heard = listen(pod.metadata.uid)
         pod = find(request.namespace, request.name)
         if pod is None:
             break
+        heard = listen(pod.metadata.uid)
         try:
             state = pod_state(pod)
         except BadPod as error:

@@ -252,6 +252,7 @@ def _migrate(enforcer: Enforcer, pod: PodState) -> Steps:
 
 def _delete(enforcer: Enforcer, event: EventKind, pod: Pod) -> Result:
     uid, notes = pod.metadata.uid, enforcer.notes
+    enforcer.asked.pop(f"{pod.metadata.namespace}/{PREFIX}{pod.metadata.name}", None)
     name = pod.spec.node_name or enforcer.tentative.get(uid)
     if not name:
         notes.add(INFO, "Nothing to do for Pod deletion as it has no Node", pod.key)
@@ -270,7 +271,6 @@ def _delete(enforcer: Enforcer, event: EventKind, pod: Pod) -> Result:
             notes.add(WARN, "Deleting Pod that unexpectedly exists in local state", pod.key)
         known.requested.pop(uid, None)
         known.patched_ns.pop(uid, None)
-        enforcer.asked.pop(f"{pod.metadata.namespace}/{PREFIX}{pod.metadata.name}", None)
         if known.node.remove(uid):
             notes.add(INFO, "Removed Pod from Node", pod.key)
         else:

@@ -71,7 +71,7 @@ def read_config(text: str | bytes, path: str = DEFAULT_PATH) -> Config:
     text = text if isinstance(text, str) else text.decode("utf-8", "replace")
     try:
         # Go's decoder reads the first value, and nothing behind it.
-        data, _ = json.JSONDecoder().raw_decode(text.lstrip())
+        data, _ = json.JSONDecoder(parse_constant=_no_number).raw_decode(text.lstrip())
         config = msgspec.convert(_named(data, Config), Config)
     except (ValueError, RecursionError) as error:
         raise BadConfig(f'error decoding JSON config in "{path}": {error}') from error
@@ -84,11 +84,18 @@ def config_of(fields: Mapping[str, Any]) -> Config:
     try:
         given = _named(dict(fields), Config)
         base = msgspec.to_builtins(SHIPPED)
-        scoring = {**base["scoring"], **(given.get("scoring") or {})}
+        scoring = given.get("scoring", {})
+        if isinstance(scoring, dict):
+            scoring = {**base["scoring"], **scoring}
         config = msgspec.convert({**base, **given, "scoring": scoring}, Config)
     except ValueError as error:
         raise BadConfig(str(error)) from error
     return check(config)
+
+
+def _no_number(text: str) -> float:
+    """JSON has no NaN, and nothing infinite."""
+    raise _Unfit(f"invalid character '{text[0]}' looking for beginning of value")
 
 
 class _Unfit(ValueError):
@@ -105,7 +112,7 @@ def _named(data: Any, kind: type[msgspec.Struct]) -> Any:
     known = {field.encode_name.lower(): field for field in msgspec.structs.fields(kind)}
     found = {}
     for name, value in data.items():
-        field = known.get(name.lower())
+        field = known.get(str(name).lower())
         if field is None:
             raise _Unfit(f'json: unknown field "{name}"')
         if isinstance(value, float) and field.type is Int64:
@@ -144,7 +151,7 @@ def _faults(config: Config) -> Iterable[tuple[str, str]]:
     for name, count in counts.items():
         if count <= 0:
             yield name, "value must be > 0"
-    if config.watermark <= 0:
+    if not config.watermark > 0:
         yield "watermark", "value must be > 0"
     if config.watermark > 1:
         yield "watermark", "value must be <= 1"

@@ -4,6 +4,7 @@ carried on as their answers come.
 Source: seed 004; neondatabase/autoscaling pkg/plugin entrypoint.go.
 """
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
@@ -34,6 +35,10 @@ MIGRATION: Final = "VirtualMachineMigration"
 OF_VIEW: Final = {Pod: POD, Node: NODE, VirtualMachineMigration: MIGRATION}
 # Answers of which nobody knows whether the write was carried out.
 UNKNOWN: Final = 504
+ORPHANED_MAX: Final = 10_000
+LOOKS_MAX: Final = 256  # in one step: others are to have their turn
+# Whatever is wrong with one object, others go on.
+FAULTS: Final = (Broken, ArithmeticError, LookupError, TypeError, ValueError)
 
 
 class _Task(NamedTuple):
@@ -70,7 +75,10 @@ class VmScheduling:
         self._alarms: list[tuple[int, int, str]] = []
         self._listening: dict[int, tuple[_Task, Await]] = {}
         self._turn = 0
-        self._ready: list[tuple[_Task, Any]] = []
+        self._is_held = False
+        self._orphans: dict[str, tuple[str, ...]] = {}  # by node that is gone: uids of its pods
+        self._ready: deque[tuple[_Task, Any]] = deque()
+        self._looked_at: dict[Key, None] = {}  # what is there, as far as handlers know
         self._out: list[Write] = []
         self._held: Floats = np.zeros((4, state.capacity))
         state.watchers.append(self.ledger)
@@ -94,10 +102,9 @@ class VmScheduling:
                 self._objects[key] = obj
                 self._forget(key, now_ns)
             return
-        event = EventKind.MODIFIED if key in self._objects else EventKind.ADDED
         self._objects[key] = obj
         self._by_name[name] = uid
-        self._enqueue(key, event, now_ns)
+        self._enqueue(key, now_ns)
         if kind == POD:
             self._hear(uid)
 
@@ -108,7 +115,7 @@ class VmScheduling:
             del self._by_name[name]
         if self._awaited:
             self._awaited.pop(key, None)
-        self._enqueue(key, EventKind.DELETED, now_ns, obj)
+        self._enqueue(key, now_ns, obj)
         if key.kind == POD:
             self._hear(key.uid)
 
@@ -171,7 +178,9 @@ class VmScheduling:
                 self._unreserve(uid, was, pod)
                 was = None
             if was is None and entry is not None and entry.assumed and here:
-                if entry.pod.spec.scheduler_name == self.config.scheduler_name:
+                if here not in enforcer.nodes:
+                    self._to_look_at[uid] = None  # the node is looked at first
+                elif entry.pod.spec.scheduler_name == self.config.scheduler_name:
                     enforcer.reserve(entry.pod, here)
                     self._changed(uid)
 
@@ -209,9 +218,10 @@ class VmScheduling:
 
     # What it does
 
-    def run(self, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
+    def run(self, now_ns: int, next_id: Callable[[], int], is_held: bool) -> list[Write]:
         """See Companion. As many objects are looked at at once as there may be workers."""
         self.enforcer.now_ns = now_ns
+        self._is_held = is_held
         self._look()
         while self._alarms and self._alarms[0][0] <= now_ns:
             _, turn, uid = heappop(self._alarms)
@@ -224,12 +234,12 @@ class VmScheduling:
         while self._ends and self._ends[0][0] <= now_ns:
             _, uid = heappop(self._ends)
             if self._written.is_over(uid, now_ns):
-                self._enqueue(Key(POD, uid), EventKind.MODIFIED, now_ns)
-        while True:
+                self._enqueue(Key(POD, uid), now_ns)
+        for _ in range(LOOKS_MAX):
             while self._ready:
-                task, answer = self._ready.pop(0)
+                task, answer = self._ready.popleft()
                 self._go_on(task, answer, now_ns, next_id)
-            if self.queue.ongoing >= self.config.reconcile_workers:
+            if is_held or self.queue.ongoing >= self.config.reconcile_workers:
                 break
             item = self.queue.next(now_ns)
             if item is None:
@@ -239,12 +249,22 @@ class VmScheduling:
         out, self._out = self._out, []
         return out
 
+    def _event_of(self, key: Key) -> EventKind:
+        """What has happened to an object since handlers were told of it last."""
+        if key in self._objects:
+            known = key in self._looked_at
+            self._looked_at[key] = None
+            return EventKind.MODIFIED if known else EventKind.ADDED
+        known = self._looked_at.pop(key, False) is None
+        return EventKind.DELETED if known else EventKind.EPHEMERAL
+
     def _handle(self, item: Item, now_ns: int, next_id: Callable[[], int]) -> None:
+        item = item._replace(event=self._event_of(item.key))
         self.enforcer.figures.waits.observe(now_ns - item.due_ns)
         self._began_ns[item.key] = now_ns
         try:
             found = self._handled(item)
-        except Broken as error:
+        except FAULTS as error:
             found = self._panicked(item, error)
         if isinstance(found, Result):
             self._finish(item, found, now_ns)
@@ -259,8 +279,35 @@ class VmScheduling:
             pod, least = self._written.seen(item.object, enforcer.now_ns)
             return handle_pod(enforcer, event, pod, least)
         if item.key.kind == NODE:
-            return enforcer.handle_node(event, item.object)
+            return self._handle_node(event, item.object)
         return enforcer.handle_migration(event, item.object)
+
+    def _handle_node(self, event: EventKind, node: Node) -> Result:
+        """With a node that goes, its pods are forgotten: where it comes back before they have gone,
+        they are looked at before anything is approved there."""
+        name, enforcer = node.metadata.name, self.enforcer
+        other = self._objects.get(Key(NODE, self._by_name.get((NODE, name), "")))
+        if other is not None and other.metadata.uid != node.metadata.uid:
+            if name not in enforcer.nodes:
+                return Result()
+            event = EventKind.DELETED  # another one has its name now, and comes next
+            self._enqueue(Key(NODE, other.metadata.uid), enforcer.now_ns)
+            self._looked_at.pop(Key(NODE, other.metadata.uid), None)
+        before = enforcer.nodes.get(name)
+        result = enforcer.handle_node(event, node)
+        if name not in enforcer.nodes:
+            if before is not None:
+                self._orphans[name] = tuple(before.node.pods)
+                while len(self._orphans) > ORPHANED_MAX:
+                    del self._orphans[next(iter(self._orphans))]
+        elif before is None and name in self._orphans and self._awaited is not None:
+            keys = [Key(POD, uid) for uid in self._orphans.pop(name)]
+            for key in keys:
+                if key in self._objects:
+                    self._awaited[key] = None
+                    enforcer.unseen[name] = None
+                    self._enqueue(key, enforcer.now_ns)
+        return result
 
     def _go_on(self, task: _Task, answer: Any, now_ns: int, next_id: Callable[[], int]) -> None:
         """Carry on until it needs another answer, or has ended."""
@@ -274,9 +321,11 @@ class VmScheduling:
                 status, body, type = ended.value
                 self._out.append(AgentAnswer(task.request, status, body, type))
             return
-        except Broken as error:
+        except FAULTS as error:
             if task.item is None:
-                raise
+                text = "the request cannot be answered"
+                self._out.append(AgentAnswer(task.request, 500, text, "text/plain"))
+                return
             self._finish(task.item, self._panicked(task.item, error), now_ns)
             return
         if isinstance(step, Await):
@@ -291,7 +340,7 @@ class VmScheduling:
         self._by_write[write.id] = task
         self._out.append(write)
 
-    def _panicked(self, item: Item, error: Broken) -> Result:
+    def _panicked(self, item: Item, error: Exception) -> Result:
         self.enforcer.figures.count(PANICS, kind=item.key.kind)
         return Result(0, str(error))
 
@@ -299,10 +348,11 @@ class VmScheduling:
         notes, (kind, uid) = self.enforcer.notes, item.key
         took_ns = now_ns - self._began_ns.pop(item.key)
         self.enforcer.figures.took(kind, bool(result.error), took_ns)
-        result = self.queue.finish(item, result, now_ns)
+        # What it is the next time is found out then.
+        result = self.queue.finish(item._replace(event=EventKind.MODIFIED), result, now_ns)
+        if self._awaited and (not result.error or self.enforcer.is_started):
+            self._awaited.pop(item.key, None)
         if not result.error:
-            if self._awaited:
-                self._awaited.pop(item.key, None)
             return
         about = item.object.metadata.key
         # That there is no room is no fault, and said every few seconds.
@@ -315,8 +365,9 @@ class VmScheduling:
             notes.add(WARN, f"{text}: {times}", about)
 
     def _look_at_start(self, now_ns: int) -> None:
-        """Whether all that was there at first was looked at. Where that takes too long, nodes begin
-        whose pods all were: one pod that cannot be read is not to hold up all others."""
+        """Whether all that was there at first was looked at. Where that takes too long, what cannot
+        be read is not waited for any more, as it is not at other times, and nodes begin whose pods
+        all were looked at."""
         awaited, enforcer = self._awaited, self.enforcer
         if awaited is None or (enforcer.is_started and not enforcer.unseen):
             return
@@ -328,15 +379,15 @@ class VmScheduling:
             if len(unseen) < len(enforcer.unseen):
                 enforcer.start(unseen)
         elif now_ns >= self._start_by_ns:
-            # As if it were started again: what has failed is tried at once.
             timeout_s = self.config.startup_event_handling_timeout_seconds
             text = f"{len(awaited)} objects are not handled {timeout_s} s after the start"
             first = self._objects.get(next(iter(awaited)))
             about = first.metadata.key if first is not None else ""
-            what = "they are tried again, and nothing is approved on their nodes"
-            enforcer.notes.add(ERROR, f"{text}, {what}", about)
-            for key in awaited:
-                self._enqueue(key, EventKind.MODIFIED, now_ns)
+            enforcer.notes.add(ERROR, f"{text}, and are tried again", about)
+            for key in list(awaited):
+                self._enqueue(key, now_ns)
+                if key.uid in self.queue.failing.get(key.kind, {}):
+                    del awaited[key]  # it was looked at, and cannot be read
             enforcer.start(self._unseen(awaited))
 
     def _unseen(self, awaited: Iterable[Key]) -> list[str]:
@@ -366,8 +417,8 @@ class VmScheduling:
     @property
     def next_wake_ns(self) -> int | None:
         """See Companion."""
-        is_full = self.queue.ongoing >= self.config.reconcile_workers
-        dues = [None if is_full else self.queue.next_due_ns]
+        is_shut = self._is_held or self.queue.ongoing >= self.config.reconcile_workers
+        dues = [None if is_shut else self.queue.next_due_ns]
         dues += [times[0][0] for times in (self._alarms, self._ends) if times]
         if self._awaited and not self.enforcer.is_started:
             dues.append(self._start_by_ns)
@@ -377,7 +428,8 @@ class VmScheduling:
     @property
     def is_settled(self) -> bool:
         """See Companion."""
-        return not self._by_write and not self._ready
+        is_busy = self._by_write or self._ready or self._listening
+        return not is_busy and self._written.is_empty
 
     def notes(self) -> list[tuple[str, str, str]]:
         """See Companion."""
@@ -424,20 +476,21 @@ class VmScheduling:
 
     # The queue
 
-    def _enqueue(self, key: Key, event: EventKind, now_ns: int, obj: Any = None) -> None:
+    def _enqueue(self, key: Key, now_ns: int, obj: Any = None) -> None:
+        """What has happened is found out when it is looked at: the store is the truth."""
         if obj is None:
             obj = self._objects.get(key)
         if obj is not None:
-            self.queue.enqueue(*key, event, obj, now_ns)
+            self.queue.enqueue(*key, EventKind.MODIFIED, obj, now_ns)
 
     def _requeue_pod(self, uid: str) -> None:
         key = Key(POD, uid)
         if key not in self._objects:
             raise NotThere(f"could not requeue pod with UID {uid}: pod not found in watch store")
-        self._enqueue(key, EventKind.MODIFIED, self.enforcer.now_ns)
+        self._enqueue(key, self.enforcer.now_ns)
 
     def _requeue_node(self, name: str) -> None:
         uid = self._by_name.get((NODE, name))
         if uid is None:
             raise NotThere(f"node {name} not found in watch store")
-        self._enqueue(Key(NODE, uid), EventKind.MODIFIED, self.enforcer.now_ns)
+        self._enqueue(Key(NODE, uid), self.enforcer.now_ns)

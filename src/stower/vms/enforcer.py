@@ -23,6 +23,7 @@ from stower.vms.pods import BadPod, PodState, pod_state
 
 EXPECTS: Final = (EventKind.MODIFIED, EventKind.DELETED)
 ASKED_NS: Final = 5 * SECOND_NS
+FORGOTTEN_NS: Final = 60 * SECOND_NS
 CAME: Final = (EventKind.ADDED, EventKind.MODIFIED)
 
 
@@ -178,11 +179,11 @@ class Enforcer:
         """One of ours that has ended is not needed any more."""
         meta, phase = obj.metadata, obj.status.phase
         self.asked.pop(meta.key, None)
-        if event in CAME and phase not in ENDED:
+        is_ours = CREATED_BY in (meta.labels or {})
+        if event in CAME and phase not in ENDED and (phase or is_ours):
             self.moving[meta.key] = None
         else:
             self.moving.pop(meta.key, None)
-        is_ours = CREATED_BY in (meta.labels or {})
         if event not in CAME or not is_ours or phase not in ENDED or meta.deletion_timestamp:
             return Result()
         return self._delete(obj)
@@ -196,6 +197,8 @@ class Enforcer:
     def may_migrate(self, known: Known, pod: PodState) -> bool:
         """Whether one more migration may begin from a node: so many at once would be a storm."""
         node_max, all_max = self.config.migrations_per_node_max, self.config.migrations_max
+        for key in [key for key, ns in self.asked.items() if self.now_ns > ns + FORGOTTEN_NS]:
+            del self.asked[key]  # nobody ever saw it
         under_way = self.moving | dict.fromkeys(self.asked)
         if f"{pod.namespace}/{PREFIX}{pod.name}" in under_way:
             return True
@@ -229,9 +232,9 @@ class Enforcer:
     def called(self, method: str, pod: Pod, refusal: Refusal | None = None) -> None:
         """An extension point was called."""
         labels = metric_labels(pod, self.config)
-        self.figures.count(CALLS, method=method, **labels)
+        self.figures.count(CALLS, labels, method=method)
         if refusal is not None:
-            self.figures.count(FAILURES, method=method, status=refusal.code, **labels)
+            self.figures.count(FAILURES, labels, method=method, status=refusal.code)
 
     def _reserve(self, pod: Pod, node_name: str) -> Refusal | None:
         if self.config.ignores(pod.metadata.namespace):

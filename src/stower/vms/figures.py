@@ -3,6 +3,7 @@
 Source: neondatabase/autoscaling pkg/plugin/metrics.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Final
@@ -31,6 +32,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 TOTAL: Final = "_total"
+COUNTERS_MAX: Final = 10_000  # what an API says may be another text each time
 HELP: Final = {
     CALLS: "Number of calls to scheduler plugin extension points",
     FAILURES: "Number of unsuccessful calls to scheduler plugin extension points",
@@ -58,6 +60,17 @@ KINDS: Final[Mapping[str, MetricKind]] = {
 BUCKETS: Final = (
     0.00001, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0
 )  # fmt: skip
+
+
+# Labels of our own, which no configuration can have for others.
+TAKEN: Final = ("node", "field", "ignored_namespace")
+
+
+def _own(label: str) -> str:
+    """A label of a metric as Prometheus can read it, and like none of ours."""
+    made = re.sub(r"\W", "_", label, flags=re.ASCII)
+    is_good = made and not made[0].isdigit() and made not in TAKEN
+    return made if is_good else f"label_{made}"
 
 
 class Histogram:
@@ -88,7 +101,7 @@ class Figures:
 
     def __init__(self, node_labels: Mapping[str, str]) -> None:
         """node_labels: metric label by node label."""
-        self._node_labels = dict(sorted(node_labels.items()))
+        self._node_labels = {_own(metric): key for metric, key in sorted(node_labels.items())}
         self.counters: dict[tuple[str, Labels], int] = {}
         self.nodes: dict[str, tuple[Labels, tuple[int, ...], tuple[int, ...]]] = {}
         self.waits = Histogram()  # of objects for their turn
@@ -99,10 +112,11 @@ class Figures:
         key = (("kind", kind), ("outcome", "failure" if failed else "success"))
         self.durations.setdefault(key, Histogram()).observe(ns)
 
-    def count(self, name: str, **labels: str) -> None:
+    def count(self, metric: str, labels: Mapping[str, str] | None = None, **more: str) -> None:
         """One more of it."""
-        key = (name, tuple(sorted(labels.items())))
-        self.counters[key] = self.counters.get(key, 0) + 1
+        key = (metric, tuple(sorted({**(labels or {}), **more}.items())))
+        if key in self.counters or len(self.counters) < COUNTERS_MAX:
+            self.counters[key] = self.counters.get(key, 0) + 1
 
     def answered(self, op: str, kind: str, name: str, error: str) -> None:
         """A write was answered: `error` is "" where it was carried out."""
@@ -112,7 +126,7 @@ class Figures:
     def should_deny(self, node: VmNode, ignored: bool) -> None:
         """A pod was given room that was not there."""
         labels = dict(self._labels(node))
-        self.count(SHOULD_DENY, **labels, ignored_namespace=str(ignored).lower())
+        self.count(SHOULD_DENY, labels, ignored_namespace=str(ignored).lower())
 
     def saw(self, node: VmNode) -> None:
         """A node as it is now."""

@@ -65,6 +65,11 @@ class Written:
         """The pod is gone."""
         self._known.pop(uid, None)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all shows."""
+        return not self._known
+
     def is_over(self, uid: str, now_ns: int) -> bool:
         """Whether something was written that has not shown in all that time."""
         known = self._known.get(uid)

@@ -39,10 +39,6 @@ def virtual_machine(item: Object) -> Iterator[FieldError]:
         yield from bad
         return
     yield from _sizes(spec)
-    size = _at(spec, "guest.memorySlotSize")
-    if size is not None and parse_quantity(str(size)).value() % BLOCK_BYTES:
-        text = "memorySlotSize invalid for use with virtio-mem: must be a multiple of 8Mi"
-        yield invalid("spec.guest.memorySlotSize", size, text)
     for i, disk in enumerate(spec.get("disks") or ()):
         path, name = f"spec.disks[{i}].name", disk.get("name", "")
         if name in RESERVED_DISKS:
@@ -111,7 +107,17 @@ def _bad_amounts(spec: Object, names: tuple[str, ...]) -> Iterator[FieldError]:
 
 
 def _sizes(spec: Object) -> Iterator[FieldError]:
-    """What is used is neither less than the least nor more than the most."""
+    """What is used is neither less than the least nor more than the most; memory comes in blocks,
+    and discounts are no divisions by nothing."""
+    size = _at(spec, "guest.memorySlotSize")
+    slot = BLOCK_BYTES if size is None else parse_quantity(str(size)).value()
+    if slot % BLOCK_BYTES or not slot:
+        text = "memorySlotSize invalid for use with virtio-mem: must be a multiple of 8Mi"
+        yield invalid("spec.guest.memorySlotSize", size, text)
+    for name in ("cpu", "memory"):
+        factor = _at(spec, f"overcommit.{name}")
+        if factor is not None and not parse_quantity(str(factor)).milli_value():
+            yield invalid(f"spec.overcommit.{name}", factor, "want more than 0")
     cpus, slots = _at(spec, "guest.cpus"), _at(spec, "guest.memorySlots")
     for name, bounds, is_cpu in (("cpus", cpus, True), ("memorySlots", slots, False)):
         if any((bounds or {}).get(which) is None for which in ("min", "max", "use")):
