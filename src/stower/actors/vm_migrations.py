@@ -26,6 +26,7 @@ FAILS: Final = "stower.dev/migrations-fail"
 TIMEOUT_SECONDS: Final = 3600
 BANDWIDTH: Final = "1Gi"
 TRANSFER_NS_LEAST: Final = SECOND_NS
+TURN: Final = "Progressing"  # the condition of a VM that says it
 ENDED: Final = ("Succeeded", "Failed")
 AGAIN_NS: Final = SECOND_NS
 
@@ -89,17 +90,16 @@ class VmMigrations(Owners):
                 self._is_undone(seen, obj, vm, todo)
 
     def _prepare(self, seen: Objects, migration: Object, vm: Object, todo: Todo) -> None:
-        """A VM that moves does not change its size meanwhile."""
+        """A VM that moves does not change its size meanwhile. It says whose turn it is, as two that
+        are asked for at a time may not see each other."""
         phase = (vm.get("status") or {}).get("phase")
-        if _waits_for_another(seen, migration, vm):
-            todo.at(todo.now_ns + AGAIN_NS)
-            return
-        if phase == "Running":
-            say("virtualmachines", vm, {"phase": "PreMigrating"}, todo)
-        elif phase == "PreMigrating":
+        if phase == "PreMigrating" and _has_turn(migration, vm):
             say(self.own, migration, {"phase": "Pending"}, todo)
-        else:
+        elif _waits_for_another(seen, migration, vm) or phase not in ("Running", "PreMigrating"):
             todo.at(todo.now_ns + AGAIN_NS)
+        else:
+            turn = conditions(vm, TURN, "True", _begins(migration), todo.now_ns)
+            say("virtualmachines", vm, {"phase": "PreMigrating", "conditions": turn}, todo)
 
     def _await_target(self, seen: Objects, migration: Object, vm: Object, todo: Todo) -> None:
         status, of_vm = migration["status"], vm.get("status") or {}
@@ -236,7 +236,7 @@ class VmMigrations(Owners):
             todo.replace_metadata("pods", source, ownerReferences=rest)
             return False
         if vm is not None and of_vm.get("phase") in MOVING:
-            if not _is_moved_by_another(seen, migration, vm):
+            if not any(_has_turn(one, vm) for one in _others(seen, migration, vm)):
                 say("virtualmachines", vm, {"phase": "Running"}, todo)
                 return False
         return True
@@ -273,10 +273,13 @@ def _controls(migration: Object, pod: Object) -> bool:
 
 
 def _others(seen: Objects, migration: Object, vm: Object) -> Iterable[Object]:
-    """Other migrations of the VM that have not ended."""
+    """Other migrations of the VM that have not ended, nor been deleted before they began.
+
+    One that is deleted on its way goes on being one of them until all of it is undone.
+    """
     for one in seen.within(VmMigrations.own, namespace_of(migration)):
         is_of_vm = vm_name(one) == name_of(vm) and uid_of(one) != uid_of(migration)
-        if is_of_vm and _phase(one) not in ENDED and not is_ending(one):
+        if is_of_vm and _phase(one) not in ENDED and (_phase(one) or not is_ending(one)):
             yield one
 
 
@@ -290,11 +293,17 @@ def _turn(migration: Object) -> tuple[str, str]:
 
 def _waits_for_another(seen: Objects, migration: Object, vm: Object) -> bool:
     """A VM moves once at a time, in the order in which that was asked for."""
-    return any(_phase(one) or _turn(one) < _turn(migration) for one in _others(seen, migration, vm))
+    others = _others(seen, migration, vm)
+    return any(_phase(one) or _has_turn(one, vm) or _turn(one) < _turn(migration) for one in others)
 
 
-def _is_moved_by_another(seen: Objects, migration: Object, vm: Object) -> bool:
-    return any(map(_phase, _others(seen, migration, vm)))
+def _begins(migration: Object) -> str:
+    """What the VM says of whose turn it is."""
+    return f"Migration {name_of(migration)} ({uid_of(migration)}) begins"
+
+
+def _has_turn(migration: Object, vm: Object) -> bool:
+    return (condition(vm, TURN) or {}).get("message") == _begins(migration)
 
 
 def _due_ns(migration: Object) -> int:

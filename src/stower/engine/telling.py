@@ -68,8 +68,11 @@ class Telling:
         """
         entry, pod = queued.entry, queued.entry.pod
         nominated = None
+        shown = pod.status.nominated_node_name
+        if nominate is None and shown and not entry.nominated_to and not entry.writes:
+            nominate = ""  # taken back before, in a write that was lost
         if nominate is not None:
-            known = {entry.nominated_to, pod.status.nominated_node_name}
+            known = {entry.nominated_to, shown}
             # Written already, and not shown yet.
             is_told = queued.condition is not None and entry.nominated_to == nominate
             is_told &= queued.condition == PodCondition(POD_SCHEDULED, "False", reason, message)

@@ -176,6 +176,19 @@ def test_promises_of_lower_priority_on_the_node_are_taken_back() -> None:
     assert ("patch", "mid", "-", "") in said(writes)
 
 
+def test_a_promise_whose_taking_back_was_lost_is_taken_back_with_the_next_attempt() -> None:
+    low = make_pod("low", cpu="4", node="n1")
+    mid = make_pod("mid", cpu="4", priority=5, nominated="n1", preemptionPolicy="Never")
+    engine = engine_with(make_node("n1", cpu="4"), low)
+    ok(engine, add(engine, mid))
+    writes = add(engine, make_pod("high", cpu="4", priority=9))
+    (lost,) = (w for w in writes if isinstance(w, PatchPodStatus) and w.name == "mid")
+    engine.step(WriteFailed(lost.id, 409, "conflict"), SECOND_NS)
+    engine.step(Observed(ADDED, make_node("n2", cpu="1")), SECOND_NS)
+    again = engine.step(Tick(), 400 * SECOND_NS)
+    assert [("patch", "mid", "PodScheduled", "")] == [w for w in said(again) if w[1] == "mid"]
+
+
 @pytest.mark.parametrize("stage", [0, 1])
 def test_preemptor_is_tried_again_if_a_victim_could_not_be_sent_away(stage: int) -> None:
     engine = engine_with(make_node("n1", cpu="1"), make_pod("low", cpu="1", node="n1"))
