@@ -6,9 +6,9 @@ from stower.model.times import SECOND_NS
 from stower.sim.trial import Trial, script_of
 
 ACTIVE_NS = 300 * SECOND_NS
-SEEDS = 100
-SEEDS_MORE = 500
-CHUNK = 25
+SEEDS = 40
+SEEDS_MORE = 240
+CHUNK = 10
 
 
 def said(seed: int) -> str:

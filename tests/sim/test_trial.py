@@ -25,7 +25,7 @@ from stower.sim.shrink import shrunk
 from stower.sim.trial import Finding, Trial, script_of
 from tests.sim.planted import PLANTED, Plant, unheard
 
-SEEDS = 300
+SEEDS = 150
 CHUNK = 25
 # A planted bug is caught within so many seeds.
 SEEDS_MAX = 60
