@@ -1,7 +1,7 @@
 """Write the definitions of our kinds for other clusters: `make_crds.py [FOLDER]`.
 
 One file for each kind. Those of groups are for clusters without scheduling.k8s.io's, those of VMs
-for clusters without neon's, and apart.
+for clusters without neon's, and apart; so is that of warm pools, which not everybody has.
 """
 
 import argparse
@@ -13,12 +13,14 @@ import yaml
 from stower.api.definitions import DEFINITIONS
 from stower.api.group_definitions import GROUP_DEFINITIONS
 from stower.api.vm_definitions import VM_DEFINITIONS
+from stower.api.warm_definitions import WARM_DEFINITIONS
 
 FOLDER: Final = Path(__file__).parents[1] / "deploy"
 SETS: Final = {
     "crds": ("definitions.py", DEFINITIONS),
     "groups/crds": ("group_definitions.py", GROUP_DEFINITIONS),
     "vms/crds": ("vm_definitions.py", VM_DEFINITIONS),
+    "warm/crds": ("warm_definitions.py", WARM_DEFINITIONS),
 }
 HEAD: Final = "# Written by tools/make_crds.py from src/stower/api/{}.\n"
 

@@ -104,7 +104,7 @@ def _profile(
 ) -> Profile:
     known = {plugin.name: plugin for plugin in (*others, *PLUGINS)}  # ours, where names are equal
     sets = plugin_sets(config.plugins)
-    multi_point = merged_multi_point(config.plugins.multi_point)
+    multi_point = (*merged_multi_point(config.plugins.multi_point), *_also(config, features))
     named = [(f"{path}.plugins.multiPoint", ref) for ref in multi_point]
     for field, plugin_set in sets.items():
         at = f"{path}.plugins.{field}.enabled"
@@ -149,6 +149,20 @@ def _profile(
         raise InvalidObject(f"{path}.plugins.bind", "no plugin", "at least one")
     name = config.scheduler_name or DEFAULT_SCHEDULER_NAME
     return Profile(name, points, weights)
+
+
+def _also(config: ProfileConfiguration, features: Features) -> list[PluginRef]:
+    """Plugins that their arguments enable, or the objects that they are about."""
+    sets = [config.plugins.multi_point, *plugin_sets(config.plugins).values()]
+    named = {ref.name for one in sets for ref in (*one.enabled, *one.disabled)}
+    given = {one.name for one in config.plugin_config}
+    off = {ref.name for ref in config.plugins.multi_point.disabled}
+    return [
+        PluginRef(plugin.name, plugin.default_weight)
+        for plugin in PLUGINS
+        if plugin.enabled_by and plugin.name not in named
+        and (plugin.enabled_by in given or (features.warm_pools and "*" not in off))
+    ]  # fmt: skip
 
 
 def _build(

@@ -15,6 +15,7 @@ from stower.api.kinds import Hooks
 from stower.api.registry import Registry
 from stower.api.validation import negotiation, virtual_machines
 from stower.api.vm_definitions import VM_DEFINITIONS
+from stower.api.warm_definitions import WARM_DEFINITIONS
 
 Object = dict[str, Any]
 Faults = Iterable[FieldError]
@@ -46,7 +47,7 @@ RULES: Final = {
     ),
     "VirtualMachineMigration": Rules(virtual_machines.migration, virtual_machines.migration_update),
 }
-NATIVE: Final = (*DEFINITIONS, *VM_DEFINITIONS)
+NATIVE: Final = (*DEFINITIONS, *VM_DEFINITIONS, *WARM_DEFINITIONS)
 
 
 class NativeVersion(CustomVersion):

@@ -16,10 +16,11 @@ FeatureGates = Annotated[
 ]
 
 
-def features_of(text: str) -> Features:
-    """What is switched on. Ends the program where the text makes no sense."""
+def features_of(text: str, beside: Features | None = None) -> Features:
+    """What is switched on, `beside` what is so anyway. Ends the program where the text makes no
+    sense."""
     try:
-        features, others = read_features(text)
+        features, others = read_features(text, beside)
     except ValueError as error:
         raise bad_input(f"--feature-gates: {error}") from None
     for name in others:

@@ -104,6 +104,27 @@ def plot_curves(curves: Mapping[str, Sequence[float]], path: Path) -> None:
     _save(figure, path)
 
 
+def plot_waits(waits: Mapping[tuple[str, str], Sequence[float]], path: Path) -> None:
+    """By (case, policy): the share of users who have started after so many seconds."""
+    plot_format(path)
+    cases = list(dict.fromkeys(case for case, _ in waits))
+    size = (7, 2.6 * len(cases))
+    figure, axes = _pyplot().subplots(len(cases), 1, figsize=size, squeeze=False)
+    for axis, case in zip(axes[:, 0], cases, strict=True):
+        for (of_case, policy), seconds in waits.items():
+            if of_case == case and seconds:
+                ordered = sorted(seconds)
+                shares = [100 * (i + 1) / len(ordered) for i in range(len(ordered))]
+                axis.step([1 + s for s in ordered], shares, where="post", label=policy)
+        axis.set_xscale("log")
+        axis.set_title(case)
+        axis.set_xlabel("1 + seconds since arrival")
+        axis.set_ylabel("% of users started")
+        axis.legend(loc="lower right")
+        axis.grid(alpha=0.3)
+    _save(figure, path)
+
+
 def plot(reports: list[Report], path: Path) -> None:
     """Write the file. The same reports give the same bytes."""
     plot_format(path)

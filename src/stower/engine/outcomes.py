@@ -8,6 +8,7 @@ import msgspec
 from stower.engine.cycle import Cycle
 from stower.engine.decisions import Outcome
 from stower.engine.evictions import Evictions, told, why_told
+from stower.engine.giving_way import Clearing
 from stower.engine.group_telling import GroupTelling
 from stower.engine.pre_binding import PreBinding
 from stower.engine.queue import Queue
@@ -90,8 +91,8 @@ class Outcomes:
         self._tell.decide(queued, Outcome.ERROR, message=message)
         self._tell.report(queued, "SchedulerError", message)
 
-    def assume(self, queued: QueuedPod, row: int) -> None:
-        """The pod has its node, unless others have to agree first."""
+    def assume(self, queued: QueuedPod, row: int, leaving: Sequence[PodEntry] = ()) -> None:
+        """The pod has its node, unless others have to agree first. `leaving`: who gives way."""
         entry = queued.entry
         if queued.profile.settlers and (found := self._cycle.settle(queued.profile, entry, row)):
             self._settle(queued, *found)
@@ -99,12 +100,20 @@ class Outcomes:
         if not is_bound_by_some(queued):
             self.fail(queued, NO_BINDER)
             return
-        self.take(queued, row, self._cycle.best_few())
+        self.take(queued, row, self._cycle.best_few(), leaving)
 
-    def take(self, queued: QueuedPod, row: int, scores: tuple[tuple[str, int], ...] = ()) -> None:
+    def take(
+        self,
+        queued: QueuedPod,
+        row: int,
+        scores: tuple[tuple[str, int], ...] = (),
+        leaving: Sequence[PodEntry] = (),
+    ) -> None:
         """Count the pod as placed, and have it bound."""
         entry = queued.entry
         parts: list[tuple[Plugin, Reservation]] = []
+        if leaving:
+            parts.append((queued.profile.way_makers[0], Clearing(leaving)))
         for plugin in queued.profile.reservers:
             if not plugin.concerns(entry.shape):
                 continue

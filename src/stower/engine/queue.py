@@ -213,6 +213,14 @@ class Queue:
             self._leave(pod)
             self._to_active(pod, now_ns)
 
+    def hurry(self, pod: Queued, now_ns: int) -> None:
+        """The same, of one that may have been woken already, and waits out its delay."""
+        if pod.place is Place.BACKOFF:
+            self._leave(pod)
+            self._to_active(pod, now_ns)
+        else:
+            self.nudge(pod, now_ns)
+
     def _missed(self, pod: Queued) -> bool:
         priority = pod.priority
         return len(self._meanwhile) >= MEANWHILE_MAX or any(

@@ -17,6 +17,7 @@ from stower.engine.decisions import Decision
 from stower.engine.evictions import Evictions
 from stower.engine.extended_cycle import ExtendedCycle
 from stower.engine.extending import Extending
+from stower.engine.giving_way import GivingWay
 from stower.engine.group_telling import GroupTelling
 from stower.engine.limits import Limits
 from stower.engine.outcomes import Outcomes
@@ -107,7 +108,10 @@ class Engine:
         extending = Extending(extenders, state, send, self._id)
         self.extended = ExtendedCycle(extending, self.cycle, queue, self._outcomes)
         self._outcomes.extended = self.extended
+        self._giving_way = GivingWay(state, self.cycle)
         self._companions = tuple(companions(self.profiles.values(), state, seed))
+        for companion in self._companions:
+            companion.join(self._giving_way.placing(self.profiles))
         self._stores = StoreEvents(
             state, queue, self._pre_binding, self._settling, self._trees, self._tell_groups
         )
@@ -137,9 +141,12 @@ class Engine:
     def _run_companions(self) -> None:
         for companion in self._companions:
             self._writes += companion.run(self.now_ns, self._id, self._is_held)
-            for pod in companion.shrunk():
-                happened = Happened(Change.PLACED_POD_SCALED_DOWN, old_pod=pod, pod=pod)
+            for happened in companion.happened():
                 self.queue.wake(happened, self.now_ns)
+            for uid in companion.in_turn():
+                queued = self.queue.get(uid)
+                if queued is not None:
+                    self.queue.hurry(queued, self.now_ns)
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -511,9 +518,9 @@ class Engine:
         try:
             if self.extended.asks(queued):
                 return
-            row = self.cycle.choose(queued.profile, queued.entry)
+            row, leaving = self._giving_way.choose(queued.profile, queued.entry)
             if row >= 0:
-                self._outcomes.assume(queued, row)
+                self._outcomes.assume(queued, row, leaving)
             else:
                 self._outcomes.refuse(queued)
         except PluginError as error:  # a plugin of others: this pod fails, the loop goes on

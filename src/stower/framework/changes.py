@@ -65,6 +65,7 @@ class Change(Flag):
     DEVICES_CHANGED = auto()
     POD_GROUP_CHANGED = auto()
     NEGOTIATION_CHANGED = auto()
+    WARMTH_CHANGED = auto()
     OWN_TOLERATIONS = auto()
     OWN_LABELS = auto()
     OWN_ANNOTATIONS = auto()

@@ -7,8 +7,10 @@ it knows it has from objects, so that a restart loses nothing.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
+from stower.framework.changes import Happened
 from stower.framework.writes import Write
-from stower.model.kinds import ApiObject, Pod
+from stower.model.kinds import ApiObject
+from stower.state.cluster import PodEntry
 
 MetricKind = Literal["counter", "gauge", "histogram", "unknown"]
 
@@ -30,8 +32,21 @@ class Metric(NamedTuple):
     samples: list[Sample]
 
 
+class Placing(Protocol):
+    """What would become of a pod: asked in a trial, about what is supposed there."""
+
+    def row_for(self, entry: PodEntry) -> int:
+        """The row that it would be given, -1 for none."""
+
+    def fits(self, entry: PodEntry, row: int) -> bool:
+        """Whether it may go to this row."""
+
+
 class Companion(Protocol):
     """One of them."""
+
+    def join(self, placing: Placing) -> None:
+        """The engine is made: whom to ask about pods."""
 
     def observed(self, obj: ApiObject, gone: bool, now_ns: int) -> None:
         """An object has come, changed or gone."""
@@ -42,9 +57,12 @@ class Companion(Protocol):
     def run(self, now_ns: int, next_id: Callable[[], int], is_held: bool) -> list[Write]:
         """What is due now. is_held: what has begun goes on, and nothing new begins."""
 
-    def shrunk(self) -> list[Pod]:
-        """Pods that hold less of their nodes than they did when it was asked last, by what it
-        counts: others may fit now."""
+    def happened(self) -> list[Happened]:
+        """What it knows to have changed since it was asked last, for which pods may be waiting."""
+
+    def in_turn(self) -> list[str]:
+        """Pods, by uid, that may have been waiting for what has happened since it was asked last,
+        and are tried now, in this order, whatever they have to wait for after failures."""
 
     def answered(self, id: int, code: int, message: str, now_ns: int) -> bool:
         """A write was carried out (`code` 0), or not. Whether it was one of its own."""

@@ -31,7 +31,7 @@ from stower.framework.settle import Found, Wait
 from stower.framework.writes import DeleteObject
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints, Rows
-from stower.state.cluster import ClusterState
+from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 
 # Highest score of one plugin for one node, before its weight.
@@ -41,18 +41,21 @@ MAX_NODE_SCORE: Final = 100
 class Features(msgspec.Struct, frozen=True):
     """Feature gates that are asked about, with Kubernetes 1.36's defaults. `drivers`: whether there
     are any to negotiate with, which is not so in a simulation; `groups`: whether pods of a group
-    are placed together, which is off in 1.36; `composite_groups`: whether groups are in groups."""
+    are placed together, which is off in 1.36; `composite_groups`: whether groups are in groups;
+    `warm_pools`: whether there may be WarmPool objects, which have plugins enabled."""
 
     taint_toleration_comparison_operators: bool = False
     dynamic_resource_allocation: bool = True
     devices: DeviceGates = DeviceGates()
     drivers: bool = True
     groups: bool = True
+    warm_pools: bool = False
     composite_groups: bool = True
 
 
 # Gates by name: the field of Features or of its device gates, and whether the gate is an alpha one.
 _GATES: Final = {
+    "WarmPools": ("warm_pools", False),  # Stower's own
     "TaintTolerationComparisonOperators": ("taint_toleration_comparison_operators", True),
     "GenericWorkload": ("groups", False),
     "CompositePodGroup": ("composite_groups", False),
@@ -70,9 +73,9 @@ _GATES: Final = {
 }
 
 
-def read_features(text: str) -> tuple[Features, list[str]]:
-    """Gates as --feature-gates has them, Name=true,Other=false; and the names of those that no
-    plugin asks about. Raises ValueError."""
+def read_features(text: str, features: Features | None = None) -> tuple[Features, list[str]]:
+    """`features` (None: the defaults) with gates as --feature-gates has them, Name=true,Other=false;
+    and the names of those that no plugin asks about. Raises ValueError."""
     given: dict[str, bool | None] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, value = part.partition("=")
@@ -80,7 +83,8 @@ def read_features(text: str) -> tuple[Features, list[str]]:
             raise ValueError(f"got {part!r}, want NAME=true or NAME=false")
         given[name] = _TRUTHS[value]
     every = given.pop("AllAlpha", None)
-    features, devices = Features(), DeviceGates()
+    features = features or Features()
+    devices = features.devices
     for name, (field, is_alpha) in _GATES.items():
         is_on = given.pop(name, every if is_alpha else None)
         if is_on is None:
@@ -131,6 +135,9 @@ class Plugin:
     wakes_on: Change = Change.NONE  # of the class, or of the instance where gates decide
     # Whether a claim's change can help only pods that name it, unless it gives devices back.
     only_own_claims: ClassVar[bool] = False
+    # The plugin whose arguments enable this one, where a profile says nothing of it.
+    enabled_by: ClassVar[str] = ""
+    default_weight: ClassVar[int] = 0
 
     @classmethod
     def from_args(cls, args: Mapping[str, Any] | None, path: str, features: Features) -> "Plugin":
@@ -286,6 +293,12 @@ class Plugin:
         """After each attempt: what others have to agree with before the pod is bound. None where
         nothing is in the way of that, as far as this plugin knows."""
         raise NotImplementedError
+
+    def give_way(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:
+        """Pods that are in the way of this one nowhere: a node is chosen as if they were gone, and
+        those that hold the room are deleted at once, in this order. What it says may not depend on
+        anything that a trial changes."""
+        return ()
 
     def post_bind(self, pod: Pod, state: ClusterState) -> Sequence[DeleteObject]:
         """PostBind: what is not needed any more, now that the pod was seen on its node."""

@@ -35,6 +35,8 @@ class Profile:
         self.binders = points[Point.BIND]
         self.post_binders = points[Point.POST_BIND]
         self.plugins = {p.name: p for plugins in points.values() for p in plugins}
+        makers = (p for p in self.plugins.values() if type(p).give_way is not Plugin.give_way)
+        self.way_makers = tuple(makers)
         self.node_filters = tuple(p for p in self.filters if p.scope is Scope.NODE)
         self.use_filters = tuple(p for p in self.filters if p.scope is Scope.USE)
         self.pod_filters = tuple(p for p in self.filters if p.scope is Scope.PODS)

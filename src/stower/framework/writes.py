@@ -113,12 +113,14 @@ class CallExtender(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeletePod(msgspec.Struct, frozen=True, gc=False):
-    """Delete a pod, with the time that it gives itself to end. Relies on its uid."""
+    """Delete a pod, with the time that it gives itself to end, unless seconds are given. Relies on
+    its uid."""
 
     id: int
     namespace: str
     name: str
     uid: str
+    grace_seconds: int | None = None
 
 
 class CreateEvent(msgspec.Struct, frozen=True, gc=False):

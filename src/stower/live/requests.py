@@ -67,7 +67,11 @@ def request_of(
         return "PATCH", f"{path}/{name}{part}", encode(_relying(as_served(write, version))), MERGE
     if isinstance(write, DeletePod):
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        return "DELETE", path, encode(_DELETE | {"preconditions": {"uid": write.uid}}), JSON
+        options = _DELETE | {"preconditions": {"uid": write.uid}}
+        if write.grace_seconds is None:
+            return "DELETE", path, encode(options), JSON
+        at_once = options | {"gracePeriodSeconds": write.grace_seconds}
+        return "DELETE", path, encode(at_once), JSON
     path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
     return "POST", path, encode(_event(write, instance, versions)), JSON
 

@@ -9,6 +9,7 @@ from stower.plugins.default_preemption import DefaultPreemption
 from stower.plugins.dynamic_resources import DynamicResources
 from stower.plugins.fragmentation import Fragmentation
 from stower.plugins.image_locality import ImageLocality
+from stower.plugins.image_readiness import ImageReadiness
 from stower.plugins.inter_pod_affinity import InterPodAffinity
 from stower.plugins.negotiated_resources import NegotiatedResources
 from stower.plugins.node_affinity import NodeAffinity
@@ -26,6 +27,7 @@ from stower.plugins.taint_toleration import TaintToleration
 from stower.plugins.volume_binding import VolumeBinding
 from stower.plugins.volume_restrictions import VolumeRestrictions
 from stower.plugins.volume_zone import VolumeZone
+from stower.plugins.warm_capacity import WarmCapacity
 
 PLUGINS: Final[tuple[type[Plugin], ...]] = (
     SchedulingGates,
@@ -51,4 +53,6 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
     NodeDeclaredFeatures,
     Fragmentation,
     AutoscaleEnforcer,
+    ImageReadiness,
+    WarmCapacity,
 )

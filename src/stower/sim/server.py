@@ -159,7 +159,7 @@ class Server:
         if pod.metadata.uid != write.uid:
             return CONFLICT
         if isinstance(write, DeletePod):
-            self.delete_pod(pod)
+            self._end(pod, at_once=not pod.spec.node_name or write.grace_seconds == 0)
         elif isinstance(write, Bind):
             if pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
                 return CONFLICT
@@ -204,7 +204,13 @@ class Server:
     def _create(self, write: CreateObject) -> int:
         if self.get(write.view, _key(write)) is not None:
             return CONFLICT
-        self.put(created(write, f"made-{self.revision}"))
+        made = created(write, f"made-{self.revision}")
+        if isinstance(made, Pod):
+            at = time_text(self._now_ns())
+            meta = msgspec.structs.replace(made.metadata, creation_timestamp=at)
+            status = msgspec.structs.replace(made.status, phase="Pending")
+            made = msgspec.structs.replace(made, metadata=meta, status=status)
+        self.put(made)
         return OK
 
     def _delete(self, write: DeleteObject) -> int:

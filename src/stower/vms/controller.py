@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from stower.framework.companion import Metric
+from stower.framework.changes import Change, Happened
+from stower.framework.companion import Metric, Placing
 from stower.framework.reconcile import EventKind, Item, Key, ReconcileQueue, Result
 from stower.framework.writes import AgentAnswer, JsonPatchObject, Write
 from stower.model.kinds import ApiObject, Node, Pod, VirtualMachineMigration
@@ -83,6 +84,9 @@ class VmScheduling:
         self._held: Floats = np.zeros((4, state.capacity))
         state.watchers.append(self.ledger)
         state.watchers.append(self)
+
+    def join(self, placing: Placing) -> None:
+        """It asks nobody."""
 
     # What it is told
 
@@ -397,11 +401,16 @@ class VmScheduling:
             obj.spec.node_name if isinstance(obj, Pod) else obj.metadata.name for obj in found
         )]  # fmt: skip
 
-    def shrunk(self) -> list[Pod]:
+    def happened(self) -> list[Happened]:
         """See Companion."""
         uids, self.ledger.shrunk = self.ledger.shrunk, {}
         found = (self._state.pods.get(uid) for uid in uids)
-        return [entry.pod for entry in found if entry is not None]
+        change = Change.PLACED_POD_SCALED_DOWN
+        return [Happened(change, old_pod=e.pod, pod=e.pod) for e in found if e is not None]
+
+    def in_turn(self) -> list[str]:
+        """Nobody comes before others."""
+        return []
 
     def answered(self, id: int, code: int, message: str, now_ns: int) -> bool:
         """See Companion."""

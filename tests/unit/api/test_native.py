@@ -83,6 +83,8 @@ def test_they_are_discovered() -> None:
         "podschedulings": ("PodScheduling", True),
         "podschedulings/status": ("PodScheduling", True),
         "resourceclasses": ("ResourceClass", False),
+        "warmpools": ("WarmPool", True),
+        "warmpools/status": ("WarmPool", True),
     } == resources
     _, groups = client("GET", "/apis")
     assert "stower.dev" in {group["name"] for group in groups["groups"]}

@@ -232,7 +232,7 @@ CASES: dict[str, list[Case]] = {
 WITHOUT = {
     "PrioritySort", "NodeName", "NodeResourcesBalancedAllocation", "ImageLocality",
     "DynamicResources", "NegotiatedResources", "DefaultPreemption", "DefaultBinder",
-    "Fragmentation", "AutoscaleEnforcer",
+    "Fragmentation", "AutoscaleEnforcer", "ImageReadiness", "WarmCapacity",
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from stower.cli.stopping import WithParent, stop_event, wait_for_go
 from stower.cli.vm_config import with_vm_config
 from stower.framework.configuration import read_configuration
 from stower.framework.election import read_terms
+from stower.framework.plugin import Features
 from stower.live.run import Endpoint, Place
 from stower.live.run import run as run_scheduler
 from stower.live.scheduler import Options
@@ -101,7 +102,7 @@ def run(
 ) -> None:
     """Schedule the pods of a cluster until stopped."""
     document = _document(config, vm_config)
-    features = features_of(feature_gates)
+    features = features_of(feature_gates, Features(warm_pools=True))
     try:
         configuration = read_configuration(document)
         terms = read_terms(configuration.leader_election)

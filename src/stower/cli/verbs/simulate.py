@@ -9,6 +9,10 @@ import typer
 
 from stower.cli.fault_runs import check_seeds, read_order, run_order, run_script
 from stower.cli.gates import FeatureGates, features_of
+from stower.cli.hub_runs import SCENARIOS, read_folder, read_rules
+from stower.cli.hub_runs import SEEDS as HUB_SEEDS
+from stower.cli.hub_runs import Order as HubOrder
+from stower.cli.hub_runs import run_order as run_hub
 from stower.cli.inputs import InputError, Loaded, left_out, load, read_yaml_document
 from stower.cli.output import (
     Output,
@@ -31,6 +35,7 @@ from stower.cli.targets import check_folder, check_target
 from stower.framework.configuration import read_configuration
 from stower.model.errors import InvalidObject
 from stower.model.selectors import parse_selector
+from stower.sim.hub_policies import RULES
 from stower.sim.packing_policies import POLICIES
 from stower.sim.simulate import Options, Report, simulate
 
@@ -61,6 +66,10 @@ Examples:
   stower simulate --faults all --nodes 1000 --pods 50000 --until 24h
 
   stower simulate --trace openb openb/ --policy random --policy best-fit
+
+  stower simulate --scenario hub --seeds 3
+
+  stower simulate --scenario hub days/ --policy z2jh --policy stower --plot waits.svg
 
   stower simulate --trace openb node_list.csv pod_list.csv --seeds 3 --plot gpus.svg -o json
 
@@ -138,23 +147,37 @@ def run(
             "allocation rate of policies is compared.",
         ),
     ] = "",
+    scenario: Annotated[
+        str,
+        typer.Option(
+            metavar="hub",
+            help="Days of a hub with users and placeholders: waits and node hours of policies are "
+            "compared. INPUT is a folder of days; without one, they are drawn.",
+        ),
+    ] = "",
+    slots: Annotated[
+        int, typer.Option(min=1, max=100, help="With --scenario: users that fit on a node.")
+    ] = 10,
     policy: Annotated[
         list[str] | None,
         typer.Option(
             "--policy",
             metavar="NAME",
-            help=f"With --trace: {', '.join(POLICIES)}; repeat to compare. Default: all.",
+            help=f"With --trace: {', '.join(POLICIES)}; with --scenario: {', '.join(RULES)}; "
+            "repeat to compare. Default: all.",
         ),
     ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(
-            min=1, help="With --faults (1) or --trace (10): how many seeds, from --seed on."
+            min=1,
+            help="With --faults (1), --trace (10), --scenario (20): how many seeds, from --seed "
+            "on, or from 1.",
         ),
     ] = None,
     jobs: Annotated[
         int,
-        typer.Option(min=0, help="With --faults or --trace: processes; 0: one for each core."),
+        typer.Option(min=0, help="With many seeds: processes; 0: one for each core."),
     ] = 0,
     script: Annotated[
         Path | None,
@@ -218,7 +241,14 @@ def run(
         _refuse({**own, **of_faults, **without}, "does not go with --trace")
         _run_trace(trace, inputs or [], policy or [], seed, seeds, jobs, output, plot_file)
         return
-    _refuse({"--policy": policy}, "goes with --trace")
+    if scenario:
+        without = {"--faults": faults is not None, "--script": script, "--config": config}
+        _refuse({**own, **of_faults, **without}, "does not go with --scenario")
+        if scenario not in SCENARIOS:
+            raise bad_input(f"--scenario: got {scenario!r}, want one of {', '.join(SCENARIOS)}")
+        _run_hub(inputs or [], policy or [], seed, seeds, jobs, slots, output, plot_file)
+        return
+    _refuse({"--policy": policy}, "goes with --trace or --scenario")
     if faults is not None or script is not None:
         if inputs or (faults is not None and script is not None):
             raise bad_input("--faults and --script have clusters of their own: want no INPUT")
@@ -310,6 +340,29 @@ def _run_trace(
         if plot_file is not None:
             plot_format(plot_file)
         run_trace(order, read_trace(name, inputs), output, plot_file)
+    except PlotError as error:
+        raise bad_input(str(error)) from None
+
+
+def _run_hub(
+    inputs: list[str],
+    rules: list[str],
+    seed: int,
+    seeds: int | None,
+    jobs: int,
+    slots: int,
+    output: Output,
+    plot_file: Path | None,
+) -> None:
+    """--scenario hub: everything is checked before anything runs."""
+    seed, seeds = seed or 1, seeds or HUB_SEEDS
+    check_seeds(seed, seeds)
+    check_target("--plot", plot_file)
+    order = HubOrder(read_rules(rules), seed, seeds, jobs or os.cpu_count() or 1, slots)
+    try:
+        if plot_file is not None:
+            plot_format(plot_file)
+        run_hub(order, read_folder(inputs, order), output, plot_file)
     except PlotError as error:
         raise bad_input(str(error)) from None
 

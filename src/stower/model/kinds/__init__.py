@@ -29,6 +29,7 @@ from stower.model.kinds.storage import (
     VolumeAttachment,
 )
 from stower.model.kinds.virtual_machine import VirtualMachine, VirtualMachineMigration
+from stower.model.kinds.warm_pool import WarmPool
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -83,6 +84,7 @@ KINDS: Final = (
     ),
     Kind("stower.dev/v1", "ResourceClass", "resourceclasses", False, ResourceClass),
     Kind("stower.dev/v1", "PodScheduling", "podschedulings", True, PodScheduling),
+    Kind("stower.dev/v1", "WarmPool", "warmpools", True, WarmPool),
     Kind("vm.neon.tech/v1", "VirtualMachine", "virtualmachines", True, VirtualMachine),
     Kind(
         "vm.neon.tech/v1",
@@ -120,7 +122,7 @@ NEGOTIATING: Final = get_args(Negotiating)
 # All that the scheduler listens to beside nodes and pods.
 _Heard = (
     Selecting | PodDisruptionBudget | Storage | DeviceObject | GroupObject | Negotiating
-    | VirtualMachineMigration
+    | VirtualMachineMigration | WarmPool
 )  # fmt: skip
 BACKGROUND: Final = get_args(_Heard)
 # What a cluster has beside nodes and pods. Of a VM, its pods say all that counts.
@@ -171,4 +173,5 @@ __all__ = [
     "VirtualMachine",
     "VirtualMachineMigration",
     "VolumeAttachment",
+    "WarmPool",
 ]  # fmt: skip

@@ -1,0 +1,234 @@
+"""Days of a hub under several policies, many seeds at once, and what is said of them."""
+
+import gzip
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+import msgspec
+
+from stower.cli.output import OnProgress, Output, bad_input, console, emit, progress, table
+from stower.cli.plot import plot_waits
+from stower.model.errors import InvalidObject
+from stower.sim.hub import HubDay, Outcome
+from stower.sim.hub_day import Day, drawn_day, read_days
+from stower.sim.hub_policies import RULES, Policy, Scenario
+
+SCENARIOS: Final = ("hub",)
+SEEDS: Final = 20
+TIMEOUT_SECONDS: Final = 300  # after which a hub gives a user up
+SOON_SECONDS: Final = 10
+FILES: Final = (
+    "ordinary_users.csv", "lectures_users.csv", "nodes.csv", "lectures_timetable.csv",
+)  # fmt: skip
+
+
+class Case(msgspec.Struct, frozen=True):
+    """Days of one kind. `ours`, `theirs`: placeholders of Stower and of the others; `told`: whether
+    the timetable is known; `surge_s`: of Stower."""
+
+    name: str
+    lectures: bool
+    ours: int
+    theirs: int
+    told: bool = False
+    surge_s: int = 0
+    late: float = 0.0
+
+    def policy(self, rules: str) -> Policy:
+        """One of those that are compared."""
+        is_ours = rules == "stower"
+        count = self.ours if is_ours else self.theirs
+        return Policy(rules, rules, count, self.told, self.surge_s if is_ours else 0)
+
+
+CASES: Final = (
+    Case("ordinary", False, 10, 10),
+    Case("ordinary, fewer placeholders", False, 7, 10),
+    Case("lectures, announced", True, 5, 5, told=True),
+    Case("lectures, unannounced", True, 5, 10, surge_s=150),
+    Case("ordinary, 5 % pull late", False, 10, 10, late=0.05),
+)
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What to run."""
+
+    rules: tuple[str, ...]
+    first_seed: int
+    seeds: int
+    jobs: int
+    slots: int
+
+
+def read_rules(names: Sequence[str]) -> tuple[str, ...]:
+    """The policies to run; all, where none is named. Ends the program for an unknown."""
+    for name in names:
+        if name not in RULES:
+            raise bad_input(f"--policy: got {name!r}, want one of {', '.join(RULES)}")
+    return tuple(rule for rule in RULES if rule in names) if names else RULES
+
+
+def read_folder(inputs: Sequence[str], order: Order) -> tuple[dict[int, Day], dict[int, Day]]:
+    """Ordinary days and days with lectures, by seed; drawn, where there is no INPUT. Ends the
+    program where they cannot be used."""
+    seeds = range(order.first_seed, order.first_seed + order.seeds)
+    if not inputs:
+        return {s: drawn_day(s, False) for s in seeds}, {s: drawn_day(s, True) for s in seeds}
+    if len(inputs) > 1 or not os.path.isdir(inputs[0]):
+        raise bad_input(f"--scenario hub: want one folder with {', '.join(FILES)} (or .gz)")
+    try:
+        ordinary, lectures, nodes, timetable = ([*_lines(inputs[0], name)] for name in FILES)
+        days = read_days(ordinary, nodes), read_days(lectures, nodes, timetable)
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise bad_input(f"{inputs[0]}: {error}") from None
+    except InvalidObject as error:
+        raise bad_input(f"{inputs[0]}: {error}") from None
+    for seed in seeds:
+        if any(seed not in of_kind for of_kind in days):
+            known = ", ".join(map(str, days[0]))
+            raise bad_input(f"--seed, --seeds: {inputs[0]} has no seed {seed}, but {known}")
+    return days
+
+
+def _lines(folder: str, name: str) -> Iterator[str]:
+    packed = Path(folder, f"{name}.gz")
+    if packed.is_file():
+        with gzip.open(packed, "rt") as file:
+            yield from file
+    else:
+        with Path(folder, name).open() as file:
+            yield from file
+
+
+def run_order(
+    order: Order,
+    days: tuple[dict[int, Day], dict[int, Day]],
+    output: Output,
+    plot_file: Path | None,
+) -> None:
+    """Run all cases under all policies and seeds, and say what came of them."""
+    seeds = range(order.first_seed, order.first_seed + order.seeds)
+    tasks = [
+        (case, rules, order.slots, days[case.lectures][seed])
+        for case in CASES
+        for rules in order.rules
+        for seed in seeds
+    ]
+    found: dict[tuple[str, str], list[Outcome]] = {}
+    with progress("simulate") as update:
+        for name, outcome in _runs(tasks, order.jobs, update):
+            found.setdefault((name, outcome.policy), []).append(outcome)
+    for outcomes in found.values():
+        outcomes.sort(key=lambda one: one.seed)
+    rows = [
+        _figures(case, rules, found[case.name, rules], found.get((case.name, "z2jh")))
+        for case in CASES
+        for rules in order.rules
+    ]
+    if plot_file is not None:
+        waits = {key: [w for one in outcomes for w in one.waits_s]
+                 for key, outcomes in found.items()}  # fmt: skip
+        plot_waits(waits, plot_file)
+    if output is Output.TABLE:
+        _print(rows, order)
+    else:
+        emit({"slots": order.slots, "seeds": [seeds[0], seeds[-1]], "cases": rows}, output)
+
+
+Task = tuple[Case, str, int, Day]
+
+
+def _runs(tasks: list[Task], jobs: int, update: OnProgress | None) -> Iterator[tuple[str, Outcome]]:
+    jobs = min(jobs, len(tasks))
+    if jobs == 1:
+        for done, task in enumerate(tasks):
+            if update is not None:
+                update(done, len(tasks))
+            yield _one(task)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs) as pool:
+        for done, outcome in enumerate(pool.imap_unordered(_one, tasks)):
+            if update is not None:
+                update(done, len(tasks))
+            yield outcome
+
+
+def _one(task: Task) -> tuple[str, Outcome]:
+    case, rules, slots, day = task
+    scenario = Scenario(case.name, slots, case.late)
+    return case.name, HubDay(day, scenario, case.policy(rules)).run()
+
+
+def _figures(
+    case: Case, rules: str, runs: list[Outcome], others: list[Outcome] | None
+) -> dict[str, Any]:
+    """Means over seeds, waits of all users together; against z2jh's on the same days."""
+    waits = sorted(wait for run in runs for wait in run.waits_s)
+    ratio = wait_ratio = None
+    if others is not None:
+        pairs = zip(runs, others, strict=True)
+        ratio = round(fmean(a.node_hours / b.node_hours for a, b in pairs), 4)
+        theirs = fmean(wait for run in others for wait in run.waits_s)
+        wait_ratio = round(fmean(waits) / theirs, 4) if theirs else None
+    hours = 24 * len(runs)
+    return {
+        "case": case.name,
+        "policy": rules,
+        "placeholders": case.policy(rules).placeholders,
+        "users": len(waits),
+        "within10sPercent": round(_within(waits, SOON_SECONDS), 3),
+        "worstSeedPercent": round(min(_within(r.waits_s, SOON_SECONDS) for r in runs), 3),
+        "within300sPercent": round(_within(waits, TIMEOUT_SECONDS), 3),
+        "meanWaitSeconds": round(fmean(waits), 2),
+        "waitSeconds": {f"p{p}": round(_quantile(waits, p), 1) for p in (50, 95, 99)},
+        "p99OfSeedsSeconds": round(fmean(_quantile(sorted(r.waits_s), 99) for r in runs), 1),
+        "warmPercent": round(100 - 100 * sum(r.cold for r in runs) / max(1, len(waits)), 3),
+        "nodeHours": round(fmean(run.node_hours for run in runs), 2),
+        "nodeHoursToZ2jh": ratio,
+        "meanWaitToZ2jh": wait_ratio,
+        "evictionsPerHour": round(sum(run.evicted for run in runs) / hours, 2),
+        "movesPerHour": round(sum(run.moved for run in runs) / hours, 2),
+        "movesInAMinuteMax": max(run.moves_in_a_minute for run in runs),
+    }
+
+
+def _within(waits: Sequence[float], seconds: float) -> float:
+    return 100 * sum(wait <= seconds for wait in waits) / max(1, len(waits))
+
+
+def _quantile(waits: Sequence[float], percent: int) -> float:
+    return waits[min(len(waits) - 1, len(waits) * percent // 100)] if waits else 0.0
+
+
+def _print(rows: list[dict[str, Any]], order: Order) -> None:
+    columns = (
+        "N", "<=10 s %", "worst", "<=300 s %", "mean s", "p50/p95/p99 s", "warm %", "node-h",
+        "of z2jh", "evictions+moves/h",
+    )  # fmt: skip
+    plural = "s" if order.seeds > 1 else ""
+    title = f"Days of a hub, {order.slots} slots a node, {order.seeds} seed{plural}"
+    out = table(title, "case", "policy", *columns, right=columns)
+    last = ""
+    for row in rows:
+        waits, ratio = row["waitSeconds"], row["nodeHoursToZ2jh"]
+        out.add_row(
+            row["case"] if row["case"] != last else "",
+            row["policy"],
+            str(row["placeholders"]),
+            f"{row['within10sPercent']:.2f}",
+            f"{row['worstSeedPercent']:.2f}",
+            f"{row['within300sPercent']:.2f}",
+            f"{row['meanWaitSeconds']:.1f}",
+            "/".join(f"{waits[p]:.0f}" for p in ("p50", "p95", "p99")),
+            f"{row['warmPercent']:.1f}",
+            f"{row['nodeHours']:.1f}",
+            f"{ratio:.3f}" if ratio is not None else "",
+            f"{row['evictionsPerHour']:.1f}+{row['movesPerHour']:.1f}",
+        )
+        last = row["case"]
+    console().print(out)

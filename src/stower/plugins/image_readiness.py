@@ -1,0 +1,46 @@
+"""ImageReadiness: users go to nodes that have their images, placeholders to any (seed 001).
+
+It goes with WarmCapacity, which knows the pools.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from stower.framework.changes import Change
+from stower.framework.plugin import Plugin, Scope
+from stower.framework.reasons import Rejection
+from stower.model.kinds import Pod
+from stower.plugins.warm_capacity import warm_of
+from stower.state.arrays import Ints
+from stower.state.cluster import ClusterState
+from stower.state.shapes import Shape
+from stower.warm.pools import Role
+
+ELSEWHERE: Final = "node(s) outside the user's warm pool"
+PULLING: Final = "node(s) on which the warm pool's images are not there yet"
+
+
+class ImageReadiness(Plugin):
+    """See the module."""
+
+    name = "ImageReadiness"
+    scope = Scope.PODS
+    enabled_by = "WarmCapacity"
+    reasons = (ELSEWHERE, PULLING)
+    wakes_on = Change.WARMTH_CHANGED | Change.NODE_ADDED | Change.NODE_LABELS
+
+    def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
+        """1 outside the pool, 2 where images are missing."""
+        warm = warm_of(state)
+        found = warm.role_of(pod) if warm is not None and warm.pools else None
+        if warm is None or found is None or found[1] is not Role.USER:
+            return None
+        pool = found[0]
+        codes = np.where(warm.admitted(pool, pod, shape.images), 0, 2)
+        codes[~warm.rows_of(pool).holds] = 1
+        return codes
+
+    def rejection(self, shape: Shape, code: int) -> Rejection:
+        """Nobody's eviction brings an image."""
+        return Rejection((self.reasons[code - 1],), False)

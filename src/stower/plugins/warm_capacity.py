@@ -1,0 +1,157 @@
+"""WarmCapacity: users go where the most users are, and placeholders are in the way of none of them.
+
+For users the cluster is as if there were no placeholders; the busiest node that is ready for them
+is chosen, and those that hold the room there leave at once. Placeholders go where users are next.
+Its companion keeps placeholders and empties nodes; ImageReadiness says which nodes are ready.
+
+    pluginConfig:
+      - name: WarmCapacity
+        args: {pools: [{name: hub, namespace: jhub, users: {...}, placeholders: {...}}]}
+
+Source: seed 001; zero-to-jupyterhub-k8s.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from stower.framework.args import Args, convert_args, duplicate, raise_faults
+from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
+from stower.model.kinds import Pod
+from stower.model.kinds.warm_pool import WarmPoolSpec
+from stower.state.arrays import Bools, Ints
+from stower.state.cluster import ClusterState, PodEntry
+from stower.state.shapes import Shape
+from stower.warm.controller import WarmCapacity as Controller
+from stower.warm.pools import Pool, Role
+from stower.warm.rules import raise_pool_faults
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+
+
+class PoolArgs(WarmPoolSpec, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """A WarmPool without the object."""
+
+    name: Name
+    namespace: Name
+
+
+class WarmCapacityArgs(Args, frozen=True):
+    """Arguments of the plugin in a KubeSchedulerConfiguration: pools beside those of the API."""
+
+    pools: tuple[PoolArgs, ...] = ()
+
+
+class WarmCapacity(Plugin):
+    """See the module."""
+
+    name = "WarmCapacity"
+    scope = Scope.PODS
+    enabled_by = "WarmCapacity"
+    # Where users are comes before whatever else speaks for a node.
+    default_weight = 1_000_000
+
+    def __init__(self, pools: tuple[PoolArgs, ...] = ()) -> None:
+        self._pools = pools
+
+    @classmethod
+    def from_args(
+        cls, args: Mapping[str, Any] | None, path: str, features: Features
+    ) -> "WarmCapacity":
+        """WarmCapacityArgs."""
+        pools = convert_args(args, WarmCapacityArgs, path).pools
+        keys = [(pool.namespace, pool.name) for pool in pools]
+        raise_faults(
+            duplicate(f"{path}.pools[{i}]", "/".join(key))
+            for i, key in enumerate(keys)
+            if key in keys[:i]
+        )
+        for i, pool in enumerate(pools):
+            raise_pool_faults(pool, f"{path}.pools[{i}]")
+        return cls(pools)
+
+    def companion(self, state: ClusterState, seed: int) -> Controller:
+        """Placeholders, repositioning, status."""
+        pools = (Pool(f"{one.namespace}/{one.name}", one, None) for one in self._pools)
+        return Controller(state, pools)
+
+    def give_way(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:
+        """To a user, the placeholders of its pool."""
+        warm = warm_of(state)
+        found = warm.role_of(pod) if warm is not None and warm.pools else None
+        if warm is None or found is None or found[1] is not Role.USER:
+            return ()
+        return warm.make_way(found[0])
+
+    def speaks(self, pod: Pod, state: ClusterState) -> bool:
+        """Of users and placeholders alone."""
+        warm = warm_of(state)
+        return warm is not None and bool(warm.pools) and warm.role_of(pod) is not None
+
+    def score_pod(
+        self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
+    ) -> Ints | None:
+        """100 for the best, one less for each next."""
+        warm = warm_of(state)
+        found = warm.role_of(pod) if warm is not None else None
+        if warm is None or found is None or found[1] is Role.PULLER:
+            return None
+        pool, role = found
+        rows = np.flatnonzero(feasible)
+        order = (_of_user if role is Role.USER else _of_placeholder)(warm, pool, pod, shape, rows)
+        result = np.zeros(state.row_limit, np.int64)
+        result[rows] = _points(order)
+        return result
+
+
+def warm_of(state: ClusterState) -> Controller | None:
+    """What is known of pools, None where the plugin is off."""
+    found: Controller | None = state.companions.get(WarmCapacity.name)
+    return found
+
+
+def _of_user(warm: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints) -> list[Ints]:
+    """By number of users; then where nobody has to leave; then the oldest."""
+    users, born = warm.users_on(pool)[rows], warm.rows_of(pool).born_ns[rows]
+    if pool.spec.placeholders.placement == "Spread":
+        weights = pool.spec.placeholders.weights
+        held = warm.placeholders_on(pool)[rows]
+        value = weights.user_to_user * users - weights.user_to_placeholder * held
+        return [-value, born]
+    full = warm.is_full_beside(pool, shape)[rows]
+    return [-users, full.astype(np.int64), born]
+
+
+def _of_placeholder(warm: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints) -> list[Ints]:
+    """The node that it was moved to; else not where it is drained, by users, by placeholders."""
+    state = warm.state
+    users, held = warm.users_on(pool)[rows], warm.placeholders_on(pool)[rows]
+    to = warm.promised_to(pool, pod)
+    elsewhere = np.array([state.names[row] != to for row in rows.tolist()], np.int64)
+    drained = np.array([state.names[row] in pool.draining for row in rows.tolist()], np.int64)
+    if pool.spec.placeholders.placement == "Spread":
+        weights = pool.spec.placeholders.weights
+        born = warm.rows_of(pool).born_ns
+        newest = (born[rows] == born[rows].max(initial=0)).astype(np.int64)
+        value = (
+            weights.newest_node * newest
+            - weights.placeholder_to_user * users
+            - weights.placeholder_to_placeholder * held
+        )
+        return [elsewhere, drained, -value]
+    return [elsewhere, drained, (users == 0).astype(np.int64), -users, -held]
+
+
+def _points(order: list[Ints]) -> Ints:
+    """100 for the rows that come first by these columns, one less for each next value."""
+    count = len(order[0])
+    ranks = np.zeros(count, np.int64)
+    if count > 1:
+        ranked = np.lexsort(order[::-1])
+        differs = np.zeros(count - 1, np.bool_)
+        for column in order:
+            differs |= column[ranked][1:] != column[ranked][:-1]
+        ranks[ranked[1:]] = np.cumsum(differs)
+    return np.maximum(MAX_NODE_SCORE - ranks, 0)

@@ -1,0 +1,170 @@
+"""What is compared on days of a hub: kube-scheduler's own rules, z2jh's, and Stower's.
+
+The configuration of z2jh's user-scheduler is the one that its chart renders.
+"""
+
+import random
+from typing import Any, Final
+
+import msgspec
+
+from stower.model.kinds import Pod
+from stower.model.kinds.warm_pool import Lecture, Placeholders, Surge
+from stower.model.selectors import LabelSelector
+from stower.model.times import SECOND_NS, time_text
+from stower.sim.hub_day import Day
+
+Json = dict[str, Any]
+
+HUB: Final = "user-scheduler"
+NAMESPACE: Final = "hub"
+IMAGE: Final = "registry.example.com/singleuser:1"
+IMAGE_BYTES: Final = 3 << 30
+NODE_LABELS: Final = {"hub.jupyter.org/node-purpose": "user"}
+USER: Final = {"component": "singleuser-server"}
+PLACEHOLDER: Final = {"component": "user-placeholder"}
+LATE_S: Final = 1_800.0
+RULES: Final = ("default", "z2jh", "stower")
+LECTURE: Final = {"hub.example.com/lecture": "true"}
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """How days go. `late`: the share of nodes that pull half an hour late."""
+
+    name: str
+    slots: int = 10
+    late: float = 0.0
+    nodes_max: int = 400
+
+    def late_s(self, seed: int, number: int) -> float:
+        """How much later this node has its images."""
+        chance = random.Random(f"{seed}:{number}:late")
+        return LATE_S if chance.random() < self.late else 0.0
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """Who places pods, and how many placeholders there are. `told`: the timetable is known."""
+
+    name: str
+    rules: str  # default, z2jh or stower
+    placeholders: int
+    told: bool = False
+    surge_s: int = 0
+
+    @property
+    def keeps_its_own(self) -> bool:
+        """Whether the scheduler makes its placeholders itself."""
+        return self.rules == "stower"
+
+
+def settings_of(scenario: Scenario, policy: Policy, day: Day, epoch_ns: int) -> Placeholders:
+    """How many placeholders are wanted when."""
+    lectures = tuple(
+        Lecture(
+            start=time_text(epoch_ns + int(one.start_s) * SECOND_NS),
+            enrolment=one.enrolment,
+            selector=LabelSelector(match_labels=LECTURE),
+        )
+        for one in (day.lectures if policy.told else ())
+    )
+    surge = Surge(hold_seconds=policy.surge_s)
+    return Placeholders(replicas=policy.placeholders, lectures=lectures or None, surge=surge)
+
+
+def configuration_of(scenario: Scenario, policy: Policy, settings: Placeholders) -> Json | None:
+    """The KubeSchedulerConfiguration."""
+    profile: Json = {"schedulerName": HUB}
+    if policy.rules != "default":
+        profile |= {"plugins": {"score": Z2JH_SCORE}, "pluginConfig": [Z2JH_FIT]}
+    if policy.rules == "stower":
+        template = {"metadata": {"labels": PLACEHOLDER}, "spec": _spec(-10)}
+        pool = {
+            "name": "users",
+            "namespace": NAMESPACE,
+            "users": {"matchLabels": USER},
+            "nodeSelector": NODE_LABELS,
+            "images": {"names": [IMAGE]},
+            "placeholders": {**msgspec.to_builtins(settings), "template": template},
+        }
+        profile["pluginConfig"] = [
+            Z2JH_FIT, {"name": "WarmCapacity", "args": {"pools": [pool]}},
+        ]  # fmt: skip
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [profile],
+    }
+
+
+_SCORED: Final = (
+    ("NodeAffinity", 14631), ("InterPodAffinity", 1331), ("NodeResourcesFit", 121),
+    ("ImageLocality", 11),
+)  # fmt: skip
+Z2JH_SCORE: Final = {
+    "disabled": [
+        {"name": "NodeResourcesBalancedAllocation"},
+        *({"name": name} for name, _ in _SCORED),
+    ],
+    "enabled": [{"name": name, "weight": weight} for name, weight in _SCORED],
+}
+Z2JH_FIT: Final = {
+    "name": "NodeResourcesFit",
+    "args": {
+        "scoringStrategy": {
+            "type": "MostAllocated",
+            "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}],
+        }
+    },
+}
+
+
+def _spec(priority: int) -> Json:
+    requests = {"cpu": "1", "memory": "1Gi"}
+    return {
+        "schedulerName": HUB,
+        "priority": priority,
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "main", "image": IMAGE, "resources": {"requests": requests}}],
+        "tolerations": [
+            {"key": "hub.jupyter.org/dedicated", "operator": "Equal", "value": "user",
+             "effect": "NoSchedule"},
+        ],
+        "affinity": {
+            "nodeAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 100,
+                        "preference": {
+                            "matchExpressions": [
+                                {"key": "hub.jupyter.org/node-purpose", "operator": "In",
+                                 "values": ["user"]},
+                            ]
+                        },
+                    }
+                ]
+            }
+        },
+    }  # fmt: skip
+
+
+def user_of(name: str, is_of_lecture: bool, created: str) -> Pod:
+    """A user's server."""
+    labels = {**USER, **(LECTURE if is_of_lecture else {})}
+    return _pod(name, name, labels, created, 0)
+
+
+def placeholder_of(number: int, uid: str, created: str) -> Pod:
+    """One of z2jh's StatefulSet."""
+    return _pod(f"user-placeholder-{number}", uid, PLACEHOLDER, created, -10)
+
+
+def _pod(name: str, uid: str, labels: dict[str, str], created: str, priority: int) -> Pod:
+    document = {
+        "metadata": {
+            "name": name, "namespace": NAMESPACE, "uid": uid, "labels": labels,
+            "creationTimestamp": created,
+        },
+        "spec": _spec(priority),
+        "status": {"phase": "Pending"},
+    }  # fmt: skip
+    return msgspec.convert(document, Pod)

@@ -1,0 +1,391 @@
+"""Warm capacity as a whole: knows pools, keeps placeholders, empties nodes, tells how it stands.
+
+What it does, it does every PERIOD_NS of the clock, from objects alone; only the number of its own
+placeholders is made up for at once.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import numpy as np
+
+from stower.framework.changes import Change, Happened
+from stower.framework.companion import Metric, Placing
+from stower.framework.writes import DeletePod, Write
+from stower.model.kinds import ApiObject, Node, Pod, WarmPool
+from stower.model.kinds.warm_pool import WarmPoolStatus
+from stower.model.resources import PODS
+from stower.model.times import SECOND_NS, time_ns
+from stower.state.arrays import Bools, Ints
+from stower.state.cluster import ClusterState, PodEntry
+from stower.state.shapes import Shape
+from stower.warm.figures import Figures
+from stower.warm.keeping import NODE_ANNOTATION, Keeping
+from stower.warm.pools import Pool, Role
+from stower.warm.readiness import is_maintained, is_ready
+from stower.warm.repositioning import Repositioner
+from stower.warm.status import Told
+from stower.warm.target import wanted
+
+PERIOD_NS: Final = 10 * SECOND_NS
+
+
+class Rows:
+    """The nodes of a pool as arrays over rows: which they are, whether they are ready for users,
+    and when they were made."""
+
+    def __init__(self, pool: Pool, state: ClusterState) -> None:
+        limit = state.row_limit
+        self.holds: Bools = np.zeros(limit, np.bool_)
+        self.ready: Bools = np.zeros(limit, np.bool_)
+        self.born_ns: Ints = np.zeros(limit, np.int64)
+        for row in state.present_rows():
+            node = state.node_at(row)
+            self.born_ns[row] = time_ns(node.metadata.creation_timestamp) or 0
+            if pool.holds(node):
+                self.holds[row] = True
+                self.ready[row] = is_ready(pool, node)
+        order = sorted(np.flatnonzero(self.holds).tolist(), key=lambda r: (self.born_ns[r], r))
+        self.oldest_first: tuple[int, ...] = tuple(order)
+
+
+class WarmCapacity:
+    """See Companion."""
+
+    def __init__(self, state: ClusterState, pools: Iterable[Pool] = ()) -> None:
+        """`pools`: those of the configuration; others come as objects."""
+        self.state = state
+        self.pools: dict[str, Pool] = {pool.key: pool for pool in pools}
+        self._own = dict(self.pools)
+        self._generation = 0  # of nodes, pullers and pools
+        self._rows: dict[str, tuple[tuple[int, ...], Rows]] = {}
+        self._round_ns: int | None = None  # when the next round is due
+        self._waiting: dict[str, int] = {}  # users without a node: when they go elsewhere
+        self._is_short = False  # a placeholder of our own may be missing
+        self._happened: list[Happened] = []
+        self._is_turn = False  # of users who wait
+        self._ready: dict[str, frozenset[str]] = {}  # by pool: names of nodes
+        self._looked_at = 0  # the generation in which they were
+        self._looked_ns = 0
+        self._made_way: dict[str, int] = {}  # rows of placeholders, by uid, as a trial begins
+        self.figures = Figures()
+        self.keeping = Keeping(state)
+        self.told = Told()
+        self.repositioner: Repositioner | None = None
+
+    def join(self, placing: Placing) -> None:
+        """See Companion."""
+        self.repositioner = Repositioner(self.state, placing)
+
+    # What it is told
+
+    def observed(self, obj: ApiObject, gone: bool, now_ns: int) -> None:
+        """See Companion."""
+        if isinstance(obj, WarmPool):
+            self._pool(obj, gone)
+        elif not self.pools:
+            return
+        elif isinstance(obj, Pod):
+            self._pod(obj, gone or obj.is_terminal, now_ns)
+        elif isinstance(obj, Node):
+            self._generation += 1
+        self._wake(now_ns)
+
+    def listed(self, objects: Iterable[ApiObject], now_ns: int) -> None:
+        """See Companion."""
+        self.pools = dict(self._own)
+        self._waiting.clear()
+        known = list(objects)
+        for obj in known:
+            if isinstance(obj, WarmPool):
+                self.pools[obj.metadata.key] = Pool(obj.metadata.key, obj.spec, obj)
+        for pool in self.pools.values():
+            pool.clear()
+        for obj in known:
+            if isinstance(obj, Pod) and not obj.is_terminal and self.pools:
+                self._pod(obj, False, now_ns)
+        self._generation += 1
+        self.keeping.forget()
+        self._wake(now_ns)
+
+    def _pool(self, obj: WarmPool, gone: bool) -> None:
+        key = obj.metadata.key
+        old = self.pools.pop(key, None)
+        self._generation += 1
+        if not gone:
+            pool = self.pools[key] = Pool(key, obj.spec, obj)
+            if old is not None and old.obj is not None and old.spec == obj.spec:
+                pool.users, pool.came_ns = old.users, old.came_ns
+                pool.placeholders, pool.pullers = old.placeholders, old.pullers
+                pool.draining, pool.wanted = old.draining, old.wanted
+                return
+        elif key in self._own:
+            self.pools[key] = self._own[key]
+        self.pools = dict(sorted(self.pools.items()))
+        for pool in self.pools.values():
+            pool.clear()
+        for entry in list(self.state.pods.values()):
+            self._pod(entry.pod, False, self.state.now_ns)
+
+    def _pod(self, pod: Pod, gone: bool, now_ns: int) -> None:
+        uid = pod.metadata.uid
+        found = self.role_of(pod)
+        if found is None:
+            return
+        pool, role = found
+        if gone:
+            pool.drop(uid, role)
+            self._is_turn |= role is Role.USER
+        else:
+            pool.put(pod, role)
+        if role is Role.PULLER:
+            self._generation += 1
+        elif role is Role.PLACEHOLDER:
+            self._is_short |= gone and pool.keeps_its_own
+        if role is Role.USER and not gone and not pod.spec.node_name:
+            made_ns = time_ns(pod.metadata.creation_timestamp)
+            since_ns = now_ns if made_ns is None else made_ns
+            self._waiting[uid] = since_ns + pool.spec.images.wait_seconds * SECOND_NS
+        elif self._waiting.pop(uid, None) is not None and pod.spec.node_name:
+            self.figures.user_placed(pod, now_ns)
+
+    def role_of(self, pod: Pod) -> tuple[Pool, Role] | None:
+        """The pool that the pod is of, the first by name, and what it is there."""
+        for pool in self.pools.values():
+            role = pool.role_of(pod)
+            if role is not None:
+                return pool, role
+        return None
+
+    # What plugins ask
+
+    def rows_of(self, pool: Pool) -> Rows:
+        """The pool's nodes as they are now."""
+        state = self.state
+        position = (self._generation, state.layout, state.row_limit)
+        known = self._rows.get(pool.key)
+        if known is None or known[0] != position:
+            known = self._rows[pool.key] = (position, Rows(pool, state))
+        return known[1]
+
+    def admitted(self, pool: Pool, pod: Pod, images: tuple[str, ...]) -> Bools:
+        """bool[row_limit]: nodes of the pool on which the pod may start: those that are ready, and
+        once it has waited for too long, the one that will be so first."""
+        rows = self.rows_of(pool)
+        ready = rows.ready & rows.holds
+        if pool.spec.images.of_users:
+            for image in images:
+                there = np.zeros(len(ready), np.bool_)
+                holders, _ = self.state.images.holders(image)
+                there[holders[holders < len(there)]] = True
+                ready &= there
+        if not is_maintained(pool, pod):
+            return rows.holds
+        if pool.spec.images.then == "Wait" or self._is_patient(pool, pod):
+            return ready
+        late = [row for row in rows.oldest_first if not ready[row]]
+        admitted: Bools = ready.copy()
+        if late:
+            soonest = self.figures.soonest(late, rows.born_ns, self.state.now_ns)
+            admitted[soonest] = True
+        return admitted
+
+    def _is_patient(self, pool: Pool, pod: Pod) -> bool:
+        due_ns = self._waiting.get(pod.metadata.uid)
+        return due_ns is None or self.state.now_ns < due_ns
+
+    def users_on(self, pool: Pool) -> Ints:
+        """int64[capacity]: users by row. Read only."""
+        key = (frozenset((pool.namespace,)), pool.spec.users)
+        return self.state.tally(key).counts
+
+    def placeholders_on(self, pool: Pool) -> Ints:
+        """int64[row_limit]: placeholders by row, those as well that are supposed to make way."""
+        counts = np.zeros(self.state.row_limit, np.int64)
+        pods = self.state.pods
+        for entry in (pods[uid] for uid in pool.placeholders if uid in pods):
+            row = entry.row if entry.row >= 0 else self._made_way.get(entry.uid, -1)
+            if row >= 0:
+                counts[row] += 1
+        return counts
+
+    def is_full_beside(self, pool: Pool, shape: Shape) -> Bools:
+        """bool[row_limit]: where such a pod does not fit beside those that are to make way."""
+        limit = self.state.row_limit
+        full = np.zeros(limit, np.bool_)
+        held_by: dict[int, list[Shape]] = {}
+        for uid, row in self._made_way.items():
+            entry = self.state.pods.get(uid)
+            if entry is not None and entry.row < 0:
+                held_by.setdefault(row, []).append(entry.shape)
+        for row, shapes in held_by.items():
+            for column, amount in (*shape.requests, (self.state.column(PODS), 1)):
+                held = sum(a for one in shapes for c, a in one.use if c is column)
+                full[row] |= column.used[row] + amount + held > column.alloc[row]
+        return full
+
+    def make_way(self, pool: Pool) -> list[PodEntry]:
+        """Its placeholders, in the order in which they leave; where they are is remembered."""
+        entries = self.entries(pool)
+        self._made_way = {entry.uid: entry.row for entry in entries if entry.row >= 0}
+        return entries
+
+    def promised_to(self, pool: Pool, pod: Pod) -> str:
+        """The node that a placeholder was moved to, "" for none."""
+        to = (pod.metadata.annotations or {}).get(NODE_ANNOTATION, "")
+        return to or next((m.to for m in reversed(pool.moves) if m.pod == pod.key), "")
+
+    def entries(self, pool: Pool) -> list[PodEntry]:
+        """Its placeholders, as the state has them, those that started last first."""
+        pods = self.state.pods
+        found = [entry for uid in pool.placeholders if (entry := pods.get(uid)) is not None]
+        found.sort(key=lambda entry: (_since(entry.pod), entry.pod.key), reverse=True)
+        return found
+
+    # What it does
+
+    def _wake(self, now_ns: int) -> None:
+        if not self.pools:
+            self._round_ns = None
+        elif self._round_ns is None:
+            self._round_ns = -(-now_ns // PERIOD_NS) * PERIOD_NS
+
+    def run(self, now_ns: int, next_id: Callable[[], int], is_held: bool) -> list[Write]:
+        """See Companion."""
+        if not self.pools:
+            return []
+        self._look_at_readiness()
+        if any(self._looked_ns < due_ns <= now_ns for due_ns in self._waiting.values()):
+            self._is_turn = True
+            self._happened.append(Happened(Change.WARMTH_CHANGED))
+        self._looked_ns = now_ns
+        if is_held:
+            return []
+        writes: list[Write] = []
+        if self._round_ns is not None and now_ns >= self._round_ns:
+            self._round_ns = now_ns // PERIOD_NS * PERIOD_NS + PERIOD_NS
+            for pool in self.pools.values():
+                writes += self._round(pool, now_ns, next_id)
+        elif self._is_short:
+            for pool in self.pools.values():
+                writes += self.keeping.made_up_for(pool, next_id)
+        self._is_short = False
+        return writes
+
+    def _look_at_readiness(self) -> None:
+        """Users may wait for a node that has its images now."""
+        if self._looked_at == self._generation:
+            return
+        self._looked_at = self._generation
+        names = self.state.names
+        for pool in self.pools.values():
+            rows = self.rows_of(pool)
+            ready = frozenset(names[row] for row in rows.oldest_first if rows.ready[row])
+            before = self._ready.get(pool.key, frozenset())
+            self._ready[pool.key] = ready
+            if not ready <= before:
+                self._is_turn = True
+                self._happened.append(Happened(Change.WARMTH_CHANGED))
+                for name in sorted(ready - before):
+                    self.figures.node_ready(self.state, name)
+
+    def _round(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
+        rows, entries = self.rows_of(pool), self.entries(pool)
+        users = self.users_on(pool)
+        pool.wanted = self._wanted(pool, rows, users, entries, now_ns)
+        writes = self.keeping.adjusted(pool, entries, users, next_id)
+        self.figures.lowered += sum(isinstance(write, DeletePod) for write in writes)
+        if self.repositioner is not None:
+            plan = self.repositioner.plan(pool, rows.oldest_first, users, entries)
+            moves = self.repositioner.moved(pool, plan, now_ns, self.keeping, next_id)
+            self.figures.moved += sum(isinstance(write, DeletePod) for write in moves)
+            writes += moves
+        writes += self.told.labels(pool, self.state, rows.oldest_first, rows.ready, next_id)
+        writes += self.told.status(pool, self._status(pool, rows, entries), next_id)
+        return writes
+
+    def _wanted(
+        self, pool: Pool, rows: Rows, users: Ints, entries: list[PodEntry], now_ns: int
+    ) -> int:
+        spec = pool.spec.placeholders
+        if not pool.keeps_its_own:
+            return len(pool.placeholders)
+        stuck = 0
+        late_ns = now_ns - spec.stuck_after_seconds * SECOND_NS
+        shape = next((entry.shape for entry in entries), None)
+        for row in rows.oldest_first:
+            if shape is not None and not rows.ready[row] and rows.born_ns[row] < late_ns:
+                slots = min(
+                    (int(column.allocatable[row]) // amount for column, amount in shape.requests),
+                    default=0,
+                )
+                stuck += max(0, slots - int(users[row]))
+        return wanted(spec, pool.users, pool.came_ns, stuck, now_ns)
+
+    def _status(self, pool: Pool, rows: Rows, entries: list[PodEntry]) -> WarmPoolStatus:
+        placed = sum(entry.row >= 0 for entry in entries)
+        pods = self.state.pods
+        waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
+        pending = len(entries) - placed
+        expected = ""
+        if pending or waiting:
+            expected = f"scale-up for {waiting} users and {pending} placeholders"
+        elif pool.draining:
+            expected = f"scale-down of {', '.join(pool.draining)}"
+        return WarmPoolStatus(
+            nodes=len(rows.oldest_first), ready_nodes=int(rows.ready.sum()),
+            users=len(pool.users) - waiting, waiting_users=waiting, wanted=pool.wanted,
+            placed=placed, pending=pending, expected=expected,
+            draining=pool.draining or None, moves=tuple(pool.moves) or None,
+        )  # fmt: skip
+
+    # What is asked of every companion
+
+    def happened(self) -> list[Happened]:
+        """See Companion."""
+        found, self._happened = self._happened, []
+        return found
+
+    def in_turn(self) -> list[str]:
+        """See Companion: users come first who came first."""
+        if not self._is_turn:
+            return []
+        self._is_turn = False
+        return sorted(self._waiting, key=lambda uid: (self._came_ns(uid), uid))
+
+    def _came_ns(self, uid: str) -> int:
+        return next((p.came_ns[uid] for p in self.pools.values() if uid in p.came_ns), 0)
+
+    def answered(self, id: int, code: int, message: str, now_ns: int) -> bool:
+        """See Companion. What was refused is tried again with the next round."""
+        return self.keeping.answered(id, code, message) or self.told.answered(id)
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """See Companion."""
+        due = [due_ns for due_ns in self._waiting.values() if due_ns > self._looked_ns]
+        if self._round_ns is not None:
+            due.append(self._round_ns)
+        return min(due, default=None)
+
+    def notes(self) -> list[tuple[str, str, str]]:
+        """See Companion."""
+        return self.keeping.notes()
+
+    def metrics(self) -> list[Metric]:
+        """See Companion."""
+        return self.figures.metrics(self.pools.values())
+
+    @property
+    def is_settled(self) -> bool:
+        """See Companion."""
+        return not (self.keeping.is_open or self.told.is_open)
+
+    def asked(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
+        """Nobody asks it."""
+        return False
+
+
+def _since(pod: Pod) -> str:
+    """When it started, or was made."""
+    return pod.status.start_time or pod.metadata.creation_timestamp or ""

@@ -1,0 +1,84 @@
+"""What warm capacity has counted, and how long pulls take."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from stower.framework.companion import Metric, Sample
+from stower.model.kinds import Pod
+from stower.model.times import SECOND_NS, time_ns
+from stower.state.arrays import Ints
+from stower.state.cluster import ClusterState
+from stower.warm.pools import Pool
+
+BOUNDS_S: Final = (1, 10, 30, 60, 120, 300, 600)
+PULLS_MAX: Final = 64
+PULL_NS: Final = 180 * SECOND_NS  # as long as nothing is known
+
+
+class Figures:
+    """Of all pools."""
+
+    def __init__(self) -> None:
+        self.waits = [0] * (len(BOUNDS_S) + 1)
+        self.wait_s = 0.0
+        self.moved = 0  # placeholders, to other nodes
+        self.lowered = 0  # that were wanted no more
+        self._pulls_ns: list[int] = []
+
+    def user_placed(self, pod: Pod, now_ns: int) -> None:
+        """A user was seen on a node."""
+        made_ns = time_ns(pod.metadata.creation_timestamp)
+        if made_ns is None:
+            return
+        wait_s = max(0, now_ns - made_ns) / SECOND_NS
+        self.wait_s += wait_s
+        self.waits[next((i for i, b in enumerate(BOUNDS_S) if wait_s <= b), len(BOUNDS_S))] += 1
+
+    def node_ready(self, state: ClusterState, name: str) -> None:
+        """A node has its images now."""
+        row = state.row_of(name)
+        born_ns = time_ns(state.node_at(row).metadata.creation_timestamp) if row >= 0 else None
+        if born_ns is not None and state.now_ns > born_ns:
+            self._pulls_ns = [*self._pulls_ns[1 - PULLS_MAX :], state.now_ns - born_ns]
+
+    def soonest(self, rows: Sequence[int], born_ns: Ints, now_ns: int) -> int:
+        """Of these, the oldest first: which is ready first. One that should be ready by now is
+        taken for stuck."""
+        pulls = sorted(self._pulls_ns)
+        longest_ns = pulls[-1] if pulls else PULL_NS
+        on_time = [row for row in rows if now_ns - int(born_ns[row]) <= longest_ns]
+        return (on_time or [*rows])[0]
+
+    def metrics(self, pools: Iterable[Pool]) -> list[Metric]:
+        """See Companion."""
+        counts, total = [], 0
+        for bound, count in zip((*BOUNDS_S, "+Inf"), self.waits, strict=True):
+            total += count
+            counts.append(Sample("stower_warm_user_wait_seconds_bucket", {"le": str(bound)}, total))
+        counts.append(Sample("stower_warm_user_wait_seconds_sum", {}, self.wait_s))
+        counts.append(Sample("stower_warm_user_wait_seconds_count", {}, total))
+        found = [
+            Metric(
+                "stower_warm_user_wait_seconds", "histogram",
+                "From a user's arrival until it was seen on a node.", counts,
+            )
+        ]  # fmt: skip
+        counters = (
+            ("moves", "Placeholders that were moved to other nodes.", self.moved),
+            ("lowerings", "Placeholders that went as they were wanted no more.", self.lowered),
+        )
+        for name, help, number in counters:
+            full = f"stower_warm_{name}"
+            found.append(Metric(full, "counter", help, [Sample(f"{full}_total", {}, number)]))
+        gauges = (
+            ("wanted", "Placeholders that are wanted.", lambda p: p.wanted),
+            ("placeholders", "Placeholders that there are.", lambda p: len(p.placeholders)),
+            ("users", "Users that there are.", lambda p: len(p.users)),
+            ("draining_nodes", "Nodes that are to empty.", lambda p: len(p.draining)),
+        )
+        known = sorted(pools, key=lambda pool: pool.key)
+        for name, help, value in gauges:
+            full = f"stower_warm_{name}"
+            samples = [Sample(full, {"pool": pool.key}, value(pool)) for pool in known]
+            found.append(Metric(full, "gauge", help, samples))
+        return found

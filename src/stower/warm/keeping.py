@@ -1,0 +1,140 @@
+"""Placeholders that we make ourselves: as many as are wanted, of the pool's template."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from stower.framework.retries import CONFLICT
+from stower.framework.writes import CreateObject, DeletePod, Write
+from stower.model.kinds import KIND_BY_VIEW, Pod, WarmPool
+from stower.state.arrays import Ints
+from stower.state.cluster import ClusterState, PodEntry
+from stower.warm.pools import POOL_LABEL, Pool
+
+# On a placeholder that was made to take the place of another: the node that has room for it.
+NODE_ANNOTATION: Final = "stower.dev/warm-node"
+NOT_FOUND: Final = 404
+
+
+class Keeping:
+    """Of all pools."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._making: dict[str, None] = {}  # keys of pods that are not seen yet
+        self._leaving: dict[str, None] = {}  # uids of pods that are not seen to be gone
+        self._writes: dict[int, tuple[str, str]] = {}  # by id: key that is made, uid that goes
+        self._notes: list[tuple[str, str, str]] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a write is not answered yet."""
+        return bool(self._writes)
+
+    def forget(self) -> None:
+        """A list says what there is."""
+        self._making.clear()
+        self._leaving.clear()
+
+    def made_up_for(self, pool: Pool, next_id: Callable[[], int]) -> list[Write]:
+        """As many as are missing are made."""
+        if not pool.keeps_its_own:
+            return []
+        self._seen(pool)
+        alive = sum(uid not in self._leaving for uid in pool.placeholders)
+        short = pool.wanted - alive - self._coming(pool)
+        return [self._make(pool, next_id) for _ in range(short)]
+
+    def adjusted(
+        self, pool: Pool, entries: Sequence[PodEntry], users: Ints, next_id: Callable[[], int]
+    ) -> list[Write]:
+        """Neither too few nor too many: those without a node go first, then those beside the fewest
+        users."""
+        writes = self.made_up_for(pool, next_id)
+        if not pool.keeps_its_own or writes:
+            return writes
+        alive = [e for e in entries if e.uid not in self._leaving and not e.assumed]
+        alive = [e for e in alive if e.pod.metadata.deletion_timestamp is None]
+        over = len(alive) + self._coming(pool) - pool.wanted
+        if over <= 0:
+            return writes
+        alive.sort(key=lambda e: (e.row >= 0, int(users[e.row]) if e.row >= 0 else 0, e.pod.key))
+        return [self.delete(entry, next_id) for entry in alive[:over]]
+
+    def replace(
+        self, pool: Pool, entry: PodEntry, node_name: str, next_id: Callable[[], int]
+    ) -> tuple[str, list[Write]]:
+        """One takes the place of this, on that node: its key, and what is written. What others
+        keep, others make again, under the name that it had."""
+        writes: list[Write] = [self.delete(entry, next_id)]
+        if not pool.keeps_its_own:
+            return entry.pod.key, writes
+        made = self._make(pool, next_id, node_name)
+        return f"{made.namespace}/{made.name}", [*writes, made]
+
+    def delete(self, entry: PodEntry, next_id: Callable[[], int]) -> DeletePod:
+        """It goes at once."""
+        meta, id = entry.pod.metadata, next_id()
+        self._leaving[entry.uid] = None
+        self._writes[id] = ("", entry.uid)
+        return DeletePod(id, meta.namespace, meta.name, meta.uid, 0)
+
+    def answered(self, id: int, code: int, message: str) -> bool:
+        """Whether it was one of these."""
+        found = self._writes.pop(id, None)
+        if found is None:
+            return False
+        key, uid = found
+        if code not in (0, NOT_FOUND):
+            self._leaving.pop(uid, None)
+            self._making.pop(key, None)
+            if code != CONFLICT:
+                what = f"placeholder {key} cannot be made" if key else "a placeholder cannot go"
+                self._notes.append(("warn", f"{what}: {message}", key or uid))
+        return True
+
+    def notes(self) -> list[tuple[str, str, str]]:
+        """See Companion."""
+        found, self._notes = self._notes, []
+        return found
+
+    def _seen(self, pool: Pool) -> None:
+        there = {pod.key for pod in pool.placeholders.values()}
+        for key in [key for key in self._making if key in there]:
+            del self._making[key]
+        for uid in [uid for uid in self._leaving if uid not in self._state.pods]:
+            del self._leaving[uid]
+
+    def _coming(self, pool: Pool) -> int:
+        prefix = f"{pool.namespace}/{pool.name}-"
+        return sum(key.startswith(prefix) for key in self._making)
+
+    def _make(self, pool: Pool, next_id: Callable[[], int], node_name: str = "") -> CreateObject:
+        """The next of the pool, by the lowest number that is free."""
+        there = {pod.key for pod in pool.placeholders.values()}
+        number = 0
+        while (key := f"{pool.key}-placeholder-{number}") in there or key in self._making:
+            number += 1
+        self._making[key] = None
+        id, name = next_id(), key.rpartition("/")[2]
+        self._writes[id] = (key, "")
+        body = _body(pool, name, node_name)
+        return CreateObject(id, Pod, pool.namespace, name, "", body)
+
+
+def _body(pool: Pool, name: str, node_name: str) -> dict[str, Any]:
+    template = pool.spec.placeholders.template or {}
+    meta = dict(template.get("metadata") or {})
+    meta |= {
+        "name": name,
+        "namespace": pool.namespace,
+        "labels": {**(meta.get("labels") or {}), POOL_LABEL: pool.name},
+    }
+    if node_name:
+        meta["annotations"] = {**(meta.get("annotations") or {}), NODE_ANNOTATION: node_name}
+    if pool.obj is not None:
+        kind = KIND_BY_VIEW[WarmPool]
+        owner = {"apiVersion": kind.api_version, "kind": kind.name, "name": pool.name,
+                 "uid": pool.obj.metadata.uid, "controller": True}  # fmt: skip
+        meta["ownerReferences"] = [owner]
+    spec = {"terminationGracePeriodSeconds": 0, **(template.get("spec") or {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}

@@ -1,0 +1,115 @@
+"""Which nodes are to empty, and which placeholders leave them: planned in a trial, on the whole
+cluster, and only where the new place is certain.
+
+Source: seed 001 (descheduling, the flood of deletions); the order is in docs/warm.md.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from stower.framework.companion import Placing
+from stower.state.cluster import ClusterState, PodEntry
+
+
+class Plan(NamedTuple):
+    """Nodes that are drained, and who would go where; the first to move first."""
+
+    draining: tuple[str, ...]
+    moves: tuple[tuple[PodEntry, str], ...]
+
+
+class Planner:
+    """Over one state."""
+
+    def __init__(self, state: ClusterState, placing: Placing) -> None:
+        self._state = state
+        self._placing = placing
+
+    def drained(
+        self,
+        rows: Sequence[int],
+        users: Callable[[int], int],
+        placeholders: Iterable[PodEntry],
+        mark: Callable[[tuple[str, ...]], None],
+    ) -> Plan:
+        """Nodes without users that can be spared, the emptiest first, then the oldest. `rows`: the
+        pool's, the oldest first; `mark` says which are not to be gone to."""
+        state, names = self._state, self._state.names
+        draining: list[str] = []
+        moves: dict[str, tuple[PodEntry, str]] = {}
+        entries = sorted(placeholders, key=lambda entry: entry.pod.key)
+        with state.trial():
+            mark(())
+            for entry in entries:
+                if entry.row < 0 and not self._place(entry, draining):
+                    return Plan((), ())  # nothing can be spared
+            free = [row for row in rows if not users(row)]
+            held = {row: sum(e.row == row for e in entries) for row in free}
+            stays = len(rows)
+            for row in sorted(free, key=lambda row: held[row]):
+                here = [e for e in entries if e.row == row]
+                if stays <= 1:
+                    break
+                mark((*draining, names[row]))
+                if self._clear(row, here, [*draining, names[row]]):
+                    draining.append(names[row])
+                    stays -= 1
+                    moves |= {e.uid: (e, names[e.row]) for e in here}
+                mark(tuple(draining))
+        mark(tuple(draining))
+        return Plan(tuple(draining), tuple(m for m in moves.values() if m[0].row >= 0))
+
+    def onto_newest(self, rows: Sequence[int], placeholders: Iterable[PodEntry]) -> Plan:
+        """Those that are not on the newest node go there, as far as there is room (the seed's
+        script)."""
+        if len(rows) < 2:
+            return Plan((), ())
+        newest, state = rows[-1], self._state
+        moves = []
+        with state.trial():
+            for entry in sorted(placeholders, key=lambda entry: entry.pod.key):
+                was = entry.row
+                if was < 0 or was == newest or was not in rows:
+                    continue
+                state.displace(entry)
+                fits = self._placing.fits(entry, newest)
+                state.assume(entry, newest if fits else was)
+                if fits:
+                    moves.append((entry, state.names[newest]))
+        return Plan((), tuple(moves))
+
+    def anew(self, placeholders: Iterable[PodEntry]) -> Plan:
+        """These are placed once more, wherever they would go now."""
+        state, moves = self._state, []
+        with state.trial():
+            for entry in placeholders:
+                was = entry.row
+                if was < 0:
+                    continue
+                state.displace(entry)
+                if self._place(entry, ()):
+                    moves.append((entry, state.names[entry.row]))
+                else:
+                    state.assume(entry, was)
+        return Plan((), tuple(moves))
+
+    def _place(self, entry: PodEntry, shut: Sequence[str]) -> bool:
+        row = self._placing.row_for(entry)
+        if row < 0 or self._state.names[row] in shut:
+            return False
+        self._state.assume(entry, row)
+        return True
+
+    def _clear(self, row: int, here: Sequence[PodEntry], shut: Sequence[str]) -> bool:
+        """Whether all of these have a place elsewhere, and then they are there."""
+        state = self._state
+        for entry in here:
+            state.displace(entry)
+        for i, entry in enumerate(here):
+            if not self._place(entry, shut):
+                for placed in here[:i]:
+                    state.displace(placed)
+                for one in here:
+                    state.assume(one, row)
+                return False
+        return True

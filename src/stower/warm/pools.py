@@ -1,0 +1,86 @@
+"""A pool and its pods: who is a user, who holds room, who pulls images.
+
+Must not know what is decided about them.
+"""
+
+from enum import Enum, auto
+
+from stower.model.kinds import Node, Pod, WarmPool
+from stower.model.kinds.warm_pool import Move, WarmPoolSpec
+from stower.model.selectors import LabelSelector
+from stower.model.times import time_ns
+
+# The label of placeholders that we keep ourselves: the name of their pool.
+POOL_LABEL = "stower.dev/warm-pool"
+
+
+class Role(Enum):
+    """What a pod is in a pool."""
+
+    USER = auto()
+    PLACEHOLDER = auto()
+    PULLER = auto()
+
+
+class Pool:
+    """One pool, and the uids of its pods in the order in which they were seen."""
+
+    def __init__(self, key: str, spec: WarmPoolSpec, obj: WarmPool | None) -> None:
+        self.key = key
+        self.namespace, _, self.name = key.rpartition("/")
+        self.spec = spec
+        self.obj = obj
+        self.users: dict[str, Pod] = {}
+        self.came_ns: dict[str, int] = {}  # when users were made
+        self.placeholders: dict[str, Pod] = {}
+        self.pullers: dict[str, Pod] = {}
+        self.wanted = spec.placeholders.replicas
+        self.draining: tuple[str, ...] = ()  # nodes that are to empty
+        self.moves: list[Move] = list(obj.status.moves or ()) if obj is not None else []
+
+    @property
+    def keeps_its_own(self) -> bool:
+        """Whether its placeholders are made here."""
+        return self.spec.placeholders.template is not None
+
+    def holds(self, node: Node) -> bool:
+        """Whether its users may go to the node."""
+        labels = node.metadata.labels or {}
+        return all(labels.get(k) == v for k, v in (self.spec.node_selector or {}).items())
+
+    def role_of(self, pod: Pod) -> Role | None:
+        """What the pod is here."""
+        if pod.metadata.namespace != self.namespace:
+            return None
+        labels, spec = pod.metadata.labels or {}, self.spec
+        if labels.get(POOL_LABEL) == self.name or _finds(spec.placeholders.selector, labels):
+            return Role.PLACEHOLDER
+        if _finds(spec.users, labels):
+            return Role.USER
+        return Role.PULLER if _finds(spec.images.pullers, labels) else None
+
+    def put(self, pod: Pod, role: Role) -> None:
+        """A pod is one of them, or is known as it is now."""
+        uid = pod.metadata.uid
+        self._members(role)[uid] = pod
+        if role is Role.USER and uid not in self.came_ns:
+            self.came_ns[uid] = time_ns(pod.metadata.creation_timestamp) or 0
+
+    def drop(self, uid: str, role: Role) -> None:
+        """It is gone."""
+        self._members(role).pop(uid, None)
+        self.came_ns.pop(uid, None)
+
+    def clear(self) -> None:
+        """None is known."""
+        for known in (self.users, self.placeholders, self.pullers, self.came_ns):
+            known.clear()
+
+    def _members(self, role: Role) -> dict[str, Pod]:
+        if role is Role.USER:
+            return self.users
+        return self.placeholders if role is Role.PLACEHOLDER else self.pullers
+
+
+def _finds(selector: LabelSelector | None, labels: dict[str, str]) -> bool:
+    return selector is not None and selector.matches(labels)

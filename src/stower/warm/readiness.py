@@ -1,0 +1,51 @@
+"""The third readiness: a node is ready for users when their images are there (seed 001).
+
+A node takes any pod, and placeholders, before that. What tells: the pods that pull, where the pool
+names them; else the images that the node lists.
+"""
+
+from stower.model.kinds import Node, Pod
+from stower.model.resources import normalized_image
+from stower.warm.pools import Pool
+
+RUNNING = "Running"
+SUCCEEDED = "Succeeded"
+
+
+def is_ready(pool: Pool, node: Node) -> bool:
+    """Whether the pool's images are on the node; what users bring themselves is not among them."""
+    images = pool.spec.images
+    if images.pullers is not None:
+        newest = _puller(pool, node)
+        if newest is not None or not images.names:
+            return newest is not None and newest.status.phase in (RUNNING, SUCCEEDED)
+    return _has(node, images.names or ())
+
+
+def _puller(pool: Pool, node: Node) -> Pod | None:
+    """The pod that pulls there; of several, the one that was made last: the images have changed."""
+    here = [p for p in pool.pullers.values() if p.spec.node_name == node.metadata.name]
+    here = [p for p in here if p.metadata.deletion_timestamp is None]
+    return max(here, key=_made, default=None)
+
+
+def _made(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.creation_timestamp or "", pod.metadata.uid
+
+
+def _has(node: Node, names: tuple[str, ...]) -> bool:
+    if not names:
+        return True
+    there = {name for image in node.status.images or () for name in image.names or ()}
+    return all(name in there or normalized_image(name) in there for name in names)
+
+
+def is_maintained(pool: Pool, pod: Pod) -> bool:
+    """Whether the pod's images are among those that are pulled ahead, as far as that is known: a
+    pod that brings its own gains nothing by waiting."""
+    names = pool.spec.images.names
+    if not names:
+        return True
+    known = {normalized_image(name) for name in names}
+    containers = (*(pod.spec.init_containers or ()), *pod.spec.containers)
+    return all(normalized_image(c.image) in known for c in containers)

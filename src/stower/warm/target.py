@@ -1,0 +1,106 @@
+"""How many placeholders are wanted: by number, by users, by arrivals, by lectures, by surges.
+
+All of it follows from the pods that are there, and from when they were created. Source: seed 001;
+the figures behind the rules are in docs/measurements.md.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import Final
+
+from stower.model.kinds import Pod
+from stower.model.kinds.warm_pool import Lecture, Placeholders
+from stower.model.times import SECOND_NS, parse_time
+
+HOUR_NS: Final = 3600 * SECOND_NS
+DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+# Users who come a little before a lecture come for it.
+EARLY_NS: Final = 60 * SECOND_NS
+SURGE_BASE_SECONDS: Final = 10
+
+
+def wanted(
+    placeholders: Placeholders,
+    users: Mapping[str, Pod],
+    came_ns: Mapping[str, int],
+    stuck_slots: int,
+    now_ns: int,
+) -> int:
+    """The number, at most `replicas_max`. `users` and when they came, by uid; `stuck_slots`: room
+    on nodes that should have their images by now, and have not."""
+    base = max(
+        placeholders.replicas,
+        ceil(len(users) * placeholders.percent_of_users / 100),
+        _arriving(placeholders, came_ns, now_ns),
+    )  # fmt: skip
+    announced = sum(
+        _expected(lecture, users, came_ns, now_ns) for lecture in placeholders.lectures or ()
+    )
+    surge = placeholders.replicas + _surge(placeholders, came_ns.values(), now_ns)
+    return min(placeholders.replicas_max, max(base + announced, surge) + stuck_slots)
+
+
+def _arriving(placeholders: Placeholders, came_ns: Mapping[str, int], now_ns: int) -> int:
+    """Who comes while a node gets ready, at the rate of the last hour."""
+    if not placeholders.readiness_seconds:
+        return 0
+    came = _since(came_ns.values(), now_ns - HOUR_NS, now_ns)
+    return ceil(came * placeholders.readiness_seconds / 3600)
+
+
+def _since(came_ns: Iterable[int], since_ns: int, now_ns: int) -> int:
+    return sum(since_ns <= one <= now_ns for one in came_ns)
+
+
+def _surge(placeholders: Placeholders, came_ns: Iterable[int], now_ns: int) -> int:
+    surge = placeholders.surge
+    if not (surge.hold_seconds and surge.window_seconds):
+        return 0
+    came = _since(came_ns, now_ns - surge.window_seconds * SECOND_NS + 1, now_ns)
+    if came * SURGE_BASE_SECONDS < surge.arrivals_least * surge.window_seconds:
+        return 0
+    return ceil(surge.hold_seconds * came / surge.window_seconds)
+
+
+def _expected(
+    lecture: Lecture, users: Mapping[str, Pod], came_ns: Mapping[str, int], now_ns: int
+) -> int:
+    """Of a lecture that is about to start, or has started: who is still to come."""
+    for start_ns in starts_ns(lecture, now_ns):
+        first_ns = start_ns - lecture.lead_seconds * SECOND_NS
+        if first_ns <= now_ns <= start_ns + lecture.tail_seconds * SECOND_NS:
+            theirs = lecture.selector
+            seen = sum(
+                start_ns - EARLY_NS <= came_ns[uid] <= now_ns
+                and (theirs is None or theirs.matches(pod.metadata.labels or {}))
+                for uid, pod in users.items()
+            )
+            return max(0, ceil(lecture.enrolment * lecture.percent / 100) - seen)
+    return 0
+
+
+def starts_ns(lecture: Lecture, now_ns: int) -> list[int]:
+    """When it starts: once, or about now, day by day."""
+    once = parse_time(lecture.start)
+    if once is not None:
+        return [_ns(once)]
+    minutes = minutes_of(lecture.start)
+    if minutes is None:
+        return []
+    today = datetime.fromtimestamp(now_ns // SECOND_NS, UTC).replace(hour=0, minute=0, second=0)
+    days = [today + timedelta(days=d, minutes=minutes) for d in (-1, 0, 1)]
+    return [_ns(d) for d in days if not lecture.days or DAYS[d.weekday()] in lecture.days]
+
+
+def minutes_of(text: str) -> int | None:
+    """Since midnight, of HH:MM; None where it is none."""
+    hours, _, minutes = text.partition(":")
+    if len(hours) != 2 or len(minutes) != 2 or not (hours + minutes).isdecimal():
+        return None
+    found = 60 * int(hours) + int(minutes)
+    return found if int(minutes) < 60 and int(hours) < 24 else None
+
+
+def _ns(moment: datetime) -> int:
+    return int(moment.timestamp()) * SECOND_NS
