@@ -74,8 +74,8 @@ _GATES: Final = {
 
 
 def read_features(text: str, features: Features | None = None) -> tuple[Features, list[str]]:
-    """`features` (None: the defaults) with gates as --feature-gates has them, Name=true,Other=false;
-    and the names of those that no plugin asks about. Raises ValueError."""
+    """`features` (None: the defaults) with gates as --feature-gates has them, Name=true, ...; and
+    the names of those that no plugin asks about. Raises ValueError."""
     given: dict[str, bool | None] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, value = part.partition("=")
