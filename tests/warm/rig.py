@@ -140,11 +140,11 @@ class Hub:
     def drawn(self, state: str) -> None:
         """Nodes n1, n2, ... of a state, which were there before anybody came."""
         for i, slots in enumerate(state.split()):
-            self.node(f"n{i + 1}", len(slots))
             for j, what in enumerate(slots):
                 if what in "UP":
                     labels = USER if what == "U" else PLACEHOLDER
                     self.pod(f"{what.lower()}{i + 1}{j}", labels, f"n{i + 1}")
+            self.node(f"n{i + 1}", len(slots))
 
     def user(self, name: str = "new", **more: Any) -> str:
         """One comes. The node that it was given, "" for none yet."""

@@ -114,6 +114,9 @@ class WarmCapacity:
         self._generation += 1
         if not gone:
             pool = self.pools[key] = Pool(key, obj.spec, obj)
+            if old is not None:
+                # What was moved just now may not be shown yet.
+                pool.moves += [move for move in old.moves if move not in pool.moves]
             if old is not None and old.obj is not None and old.spec == obj.spec:
                 pool.users, pool.came_ns = old.users, old.came_ns
                 pool.placeholders, pool.pullers = old.placeholders, old.pullers

@@ -31,9 +31,11 @@ class Planner:
         users: Callable[[int], int],
         placeholders: Iterable[PodEntry],
         mark: Callable[[tuple[str, ...]], None],
+        kept: int = -1,
     ) -> Plan:
         """Nodes without users that can be spared, the emptiest first, then the oldest. `rows`: the
-        pool's, the oldest first; `mark` says which are not to be gone to."""
+        pool's, the oldest first; `mark` says which are not to be gone to; `kept`: one that stays in
+        any case."""
         state, names = self._state, self._state.names
         draining: list[str] = []
         moves: dict[str, tuple[PodEntry, str]] = {}
@@ -43,7 +45,7 @@ class Planner:
             for entry in entries:
                 if entry.row < 0 and not self._place(entry, draining):
                     return Plan((), ())  # nothing can be spared
-            free = [row for row in rows if not users(row)]
+            free = [row for row in rows if row != kept and not users(row)]
             held = {row: sum(e.row == row for e in entries) for row in free}
             stays = len(rows)
             for row in sorted(free, key=lambda row: held[row]):

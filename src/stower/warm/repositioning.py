@@ -37,7 +37,9 @@ class Repositioner:
         def mark(names: tuple[str, ...]) -> None:
             pool.draining = names
 
-        plan = self._planner.drained(rows, lambda row: int(users[row]), free, mark)
+        draws = how.mode == "Newest" or pool.spec.placeholders.placement == "Spread"
+        newest = rows[-1] if rows and draws else -1
+        plan = self._planner.drained(rows, lambda row: int(users[row]), free, mark, newest)
         if how.mode == "Newest":
             plan = plan._replace(moves=self._planner.onto_newest(rows, free).moves)
         elif how.mode == "Lifetime":
