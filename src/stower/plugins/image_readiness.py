@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from stower.framework.changes import Change
+from stower.framework.dry_run import DryRun
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
@@ -37,9 +38,15 @@ class ImageReadiness(Plugin):
         if warm is None or found is None or found[1] is not Role.USER:
             return None
         pool = found[0]
-        codes = np.where(warm.admitted(pool, pod, shape.images), 0, 2)
+        codes = np.where(warm.admitted(pool, pod), 0, 2)
         codes[~warm.rows_of(pool).holds] = 1
         return codes
+
+    def dry_runs(  # type: ignore[override]
+        self, pod: Pod, shape: Shape, state: ClusterState
+    ) -> DryRun | None:
+        """Whoever leaves, images stay where they are."""
+        return None
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """Nobody's eviction brings an image."""

@@ -78,12 +78,12 @@ class WarmCapacity(Plugin):
         return Controller(state, pools)
 
     def give_way(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:
-        """To a user, the placeholders of its pool."""
+        """To a user, the placeholders of its pool, wherever it may go."""
         warm = warm_of(state)
         found = warm.role_of(pod) if warm is not None and warm.pools else None
         if warm is None or found is None or found[1] is not Role.USER:
             return ()
-        return warm.make_way(found[0])
+        return warm.make_way(found[0], pod)
 
     def speaks(self, pod: Pod, state: ClusterState) -> bool:
         """Of users and placeholders alone."""

@@ -144,6 +144,7 @@ class WarmCapacity:
         if role is Role.PULLER:
             self._generation += 1
         elif role is Role.PLACEHOLDER:
+            self.keeping.saw(pod)
             self._is_short |= gone and pool.keeps_its_own
         if role is Role.USER and not gone and not pod.spec.node_name:
             made_ns = time_ns(pod.metadata.creation_timestamp)
@@ -171,13 +172,13 @@ class WarmCapacity:
             known = self._rows[pool.key] = (position, Rows(pool, state))
         return known[1]
 
-    def admitted(self, pool: Pool, pod: Pod, images: tuple[str, ...]) -> Bools:
+    def admitted(self, pool: Pool, pod: Pod) -> Bools:
         """bool[row_limit]: nodes of the pool on which the pod may start: those that are ready, and
         once it has waited for too long, the one that will be so first."""
         rows = self.rows_of(pool)
         ready = rows.ready & rows.holds
         if pool.spec.images.of_users:
-            for image in images:
+            for image in self.state.shapes.intern(pod).images:
                 there = np.zeros(len(ready), np.bool_)
                 holders, _ = self.state.images.holders(image)
                 there[holders[holders < len(there)]] = True
@@ -227,11 +228,19 @@ class WarmCapacity:
                 full[row] |= column.used[row] + amount + held > column.alloc[row]
         return full
 
-    def make_way(self, pool: Pool) -> list[PodEntry]:
-        """Its placeholders, in the order in which they leave; where they are is remembered."""
-        entries = self.entries(pool)
-        self._made_way = {entry.uid: entry.row for entry in entries if entry.row >= 0}
-        return entries
+    def make_way(self, pool: Pool, pod: Pod) -> list[PodEntry]:
+        """Its placeholders where the pod may go, in the order in which they leave; where they are
+        is remembered."""
+        admitted = self.admitted(pool, pod)
+        pods = self.state.pods
+        found = [
+            entry
+            for uid in pool.placeholders
+            if (entry := pods.get(uid)) is not None and entry.row >= 0 and admitted[entry.row]
+        ]
+        found.sort(key=_latest_first, reverse=True)
+        self._made_way = {entry.uid: entry.row for entry in found}
+        return found
 
     def promised_to(self, pool: Pool, pod: Pod) -> str:
         """The node that a placeholder was moved to, "" for none."""
@@ -242,7 +251,7 @@ class WarmCapacity:
         """Its placeholders, as the state has them, those that started last first."""
         pods = self.state.pods
         found = [entry for uid in pool.placeholders if (entry := pods.get(uid)) is not None]
-        found.sort(key=lambda entry: (_since(entry.pod), entry.pod.key), reverse=True)
+        found.sort(key=_latest_first, reverse=True)
         return found
 
     # What it does
@@ -389,6 +398,7 @@ class WarmCapacity:
         return False
 
 
-def _since(pod: Pod) -> str:
-    """When it started, or was made."""
-    return pod.status.start_time or pod.metadata.creation_timestamp or ""
+def _latest_first(entry: PodEntry) -> tuple[str, str]:
+    """When it started, or was made; reversed, who came last comes first."""
+    pod = entry.pod
+    return pod.status.start_time or pod.metadata.creation_timestamp or "", pod.key

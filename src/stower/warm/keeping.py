@@ -35,11 +35,15 @@ class Keeping:
         self._making.clear()
         self._leaving.clear()
 
+    def saw(self, pod: Pod) -> None:
+        """A placeholder is there, be it for how long it may."""
+        self._making.pop(pod.key, None)
+
     def made_up_for(self, pool: Pool, next_id: Callable[[], int]) -> list[Write]:
         """As many as are missing are made."""
         if not pool.keeps_its_own:
             return []
-        self._seen(pool)
+        self._tidy()
         alive = sum(uid not in self._leaving for uid in pool.placeholders)
         short = pool.wanted - alive - self._coming(pool)
         return [self._make(pool, next_id) for _ in range(short)]
@@ -97,10 +101,7 @@ class Keeping:
         found, self._notes = self._notes, []
         return found
 
-    def _seen(self, pool: Pool) -> None:
-        there = {pod.key for pod in pool.placeholders.values()}
-        for key in [key for key in self._making if key in there]:
-            del self._making[key]
+    def _tidy(self) -> None:
         for uid in [uid for uid in self._leaving if uid not in self._state.pods]:
             del self._leaving[uid]
 
