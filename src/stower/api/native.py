@@ -13,7 +13,7 @@ from stower.api.definitions import DEFINITIONS
 from stower.api.errors import FieldError
 from stower.api.kinds import Hooks
 from stower.api.registry import Registry
-from stower.api.validation import negotiation, virtual_machines
+from stower.api.validation import negotiation, virtual_machines, warm_pools
 from stower.api.vm_definitions import VM_DEFINITIONS
 from stower.api.warm_definitions import WARM_DEFINITIONS
 
@@ -45,6 +45,7 @@ RULES: Final = {
     "VirtualMachine": Rules(
         virtual_machines.virtual_machine, virtual_machines.virtual_machine_update
     ),
+    "WarmPool": Rules(warm_pools.warm_pool, warm_pools.warm_pool_update),
     "VirtualMachineMigration": Rules(virtual_machines.migration, virtual_machines.migration_update),
 }
 NATIVE: Final = (*DEFINITIONS, *VM_DEFINITIONS, *WARM_DEFINITIONS)

@@ -22,6 +22,7 @@ VERBS: Final = (
     "groups",
     "make-groups",
     "vms",
+    "warm",
     "simulate",
     "sweep",
     "fit",

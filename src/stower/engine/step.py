@@ -108,10 +108,10 @@ class Engine:
         extending = Extending(extenders, state, send, self._id)
         self.extended = ExtendedCycle(extending, self.cycle, queue, self._outcomes)
         self._outcomes.extended = self.extended
-        self._giving_way = GivingWay(state, self.cycle)
+        self.giving_way = GivingWay(state, self.cycle)
         self._companions = tuple(companions(self.profiles.values(), state, seed))
         for companion in self._companions:
-            companion.join(self._giving_way.placing(self.profiles))
+            companion.join(self.giving_way.placing(self.profiles))
         self._stores = StoreEvents(
             state, queue, self._pre_binding, self._settling, self._trees, self._tell_groups
         )
@@ -518,7 +518,7 @@ class Engine:
         try:
             if self.extended.asks(queued):
                 return
-            row, leaving = self._giving_way.choose(queued.profile, queued.entry)
+            row, leaving = self.giving_way.choose(queued.profile, queued.entry)
             if row >= 0:
                 self._outcomes.assume(queued, row, leaving)
             else:

@@ -17,16 +17,15 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from stower.framework.args import Args, convert_args, duplicate, raise_faults
+from stower.framework.args import Args, convert_args, duplicate, invalid, raise_faults
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.model.kinds import Pod
-from stower.model.kinds.warm_pool import WarmPoolSpec
+from stower.model.kinds.warm_pool import WarmPoolSpec, pool_faults
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 from stower.warm.controller import WarmCapacity as Controller
 from stower.warm.pools import Pool, Role
-from stower.warm.rules import raise_pool_faults
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 
@@ -68,8 +67,11 @@ class WarmCapacity(Plugin):
             for i, key in enumerate(keys)
             if key in keys[:i]
         )
-        for i, pool in enumerate(pools):
-            raise_pool_faults(pool, f"{path}.pools[{i}]")
+        raise_faults(
+            invalid(f"{path}.pools[{i}].{at}", value, text)
+            for i, pool in enumerate(pools)
+            for at, value, text in pool_faults(pool)
+        )
         return cls(pools)
 
     def companion(self, state: ClusterState, seed: int) -> Controller:
@@ -125,7 +127,7 @@ def _of_user(warm: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints) -
 
 
 def _of_placeholder(warm: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints) -> list[Ints]:
-    """The node that it was moved to; else not where it is drained, by users, by placeholders."""
+    """Not where it is drained; the node that it was moved to; by users, by placeholders."""
     state = warm.state
     users, held = warm.users_on(pool)[rows], warm.placeholders_on(pool)[rows]
     to = warm.promised_to(pool, pod)
@@ -140,8 +142,8 @@ def _of_placeholder(warm: Controller, pool: Pool, pod: Pod, shape: Shape, rows: 
             - weights.placeholder_to_user * users
             - weights.placeholder_to_placeholder * held
         )
-        return [elsewhere, drained, -value]
-    return [elsewhere, drained, (users == 0).astype(np.int64), -users, -held]
+        return [drained, elsewhere, -value]
+    return [drained, elsewhere, (users == 0).astype(np.int64), -users, -held]
 
 
 def _points(order: list[Ints]) -> Ints:

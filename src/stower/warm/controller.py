@@ -21,6 +21,7 @@ from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 from stower.warm.figures import Figures
 from stower.warm.keeping import NODE_ANNOTATION, Keeping
+from stower.warm.moves import Plan
 from stower.warm.pools import Pool, Role
 from stower.warm.readiness import is_maintained, is_ready
 from stower.warm.repositioning import Repositioner
@@ -308,13 +309,24 @@ class WarmCapacity:
         writes = self.keeping.adjusted(pool, entries, users, next_id)
         self.figures.lowered += sum(isinstance(write, DeletePod) for write in writes)
         if self.repositioner is not None:
-            plan = self.repositioner.plan(pool, rows.oldest_first, users, entries)
+            plan = self.plan_of(pool)
             moves = self.repositioner.moved(pool, plan, now_ns, self.keeping, next_id)
             self.figures.moved += sum(isinstance(write, DeletePod) for write in moves)
             writes += moves
         writes += self.told.labels(pool, self.state, rows.oldest_first, rows.ready, next_id)
         writes += self.told.status(pool, self._status(pool, rows, entries), next_id)
         return writes
+
+    def plan_of(self, pool: Pool) -> Plan:
+        """Which nodes are to empty now, and what would move, were there no limits."""
+        assert self.repositioner is not None
+        oldest_first = self.rows_of(pool).oldest_first
+        return self.repositioner.plan(pool, oldest_first, self.users_on(pool), self.entries(pool))
+
+    def wanted_of(self, pool: Pool) -> int:
+        """How many placeholders are wanted now."""
+        rows, entries = self.rows_of(pool), self.entries(pool)
+        return self._wanted(pool, rows, self.users_on(pool), entries, self.state.now_ns)
 
     def _wanted(
         self, pool: Pool, rows: Rows, users: Ints, entries: list[PodEntry], now_ns: int

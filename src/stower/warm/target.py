@@ -10,11 +10,10 @@ from math import ceil
 from typing import Final
 
 from stower.model.kinds import Pod
-from stower.model.kinds.warm_pool import Lecture, Placeholders
+from stower.model.kinds.warm_pool import DAYS, Lecture, Placeholders, starts_at
 from stower.model.times import SECOND_NS, parse_time
 
 HOUR_NS: Final = 3600 * SECOND_NS
-DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 # Users who come a little before a lecture come for it.
 EARLY_NS: Final = 60 * SECOND_NS
 SURGE_BASE_SECONDS: Final = 10
@@ -85,21 +84,12 @@ def starts_ns(lecture: Lecture, now_ns: int) -> list[int]:
     once = parse_time(lecture.start)
     if once is not None:
         return [_ns(once)]
-    minutes = minutes_of(lecture.start)
+    minutes = starts_at(lecture.start)
     if minutes is None:
         return []
     today = datetime.fromtimestamp(now_ns // SECOND_NS, UTC).replace(hour=0, minute=0, second=0)
     days = [today + timedelta(days=d, minutes=minutes) for d in (-1, 0, 1)]
     return [_ns(d) for d in days if not lecture.days or DAYS[d.weekday()] in lecture.days]
-
-
-def minutes_of(text: str) -> int | None:
-    """Since midnight, of HH:MM; None where it is none."""
-    hours, _, minutes = text.partition(":")
-    if len(hours) != 2 or len(minutes) != 2 or not (hours + minutes).isdecimal():
-        return None
-    found = 60 * int(hours) + int(minutes)
-    return found if int(minutes) < 60 and int(hours) < 24 else None
 
 
 def _ns(moment: datetime) -> int:

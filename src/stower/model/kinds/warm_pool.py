@@ -2,17 +2,20 @@
 a node is ready for them. Source: seed 001; zero-to-jupyterhub-k8s.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from stower.model.meta import ObjectMeta
 from stower.model.selectors import LabelSelector
+from stower.model.times import parse_time
 
 REPLICAS_MAX: Final = 5_000
 DAY_SECONDS: Final = 86_400
 LECTURES_MAX: Final = 1_000
 IMAGES_MAX: Final = 64
+DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=DAY_SECONDS)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=REPLICAS_MAX)]
@@ -140,3 +143,27 @@ class WarmPool(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: ObjectMeta
     spec: WarmPoolSpec = WarmPoolSpec()
     status: WarmPoolStatus = WarmPoolStatus()
+
+
+def starts_at(text: str) -> int | None:
+    """Minutes since midnight of HH:MM; None where it is none."""
+    hours, _, minutes = text.partition(":")
+    if len(hours) != 2 or len(minutes) != 2 or not (hours + minutes).isdecimal():
+        return None
+    return 60 * int(hours) + int(minutes) if int(minutes) < 60 and int(hours) < 24 else None
+
+
+def pool_faults(spec: WarmPoolSpec) -> Iterator[tuple[str, object, str]]:
+    """What types and bounds do not say: path below the spec, value and what it must be."""
+    placeholders = spec.placeholders
+    if spec.users is None:
+        yield "users", None, "must say which pods are users, as a label selector"
+    if placeholders.template is not None and not placeholders.template.get("spec"):
+        yield "placeholders.template.spec", None, "must be that of a pod"
+    for i, lecture in enumerate(placeholders.lectures or ()):
+        at = f"placeholders.lectures[{i}]"
+        if parse_time(lecture.start) is None and starts_at(lecture.start) is None:
+            yield f"{at}.start", lecture.start, "must be an RFC 3339 time, or HH:MM"
+        for day in lecture.days or ():
+            if day not in DAYS:
+                yield f"{at}.days", day, f"must be one of {', '.join(DAYS)}"

@@ -1,0 +1,119 @@
+"""stower warm: the nodes of warm pools as slots, and what would be done next."""
+
+import time
+from typing import Annotated
+
+import typer
+
+from stower.assembly import build_engine
+from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.output import Output, bad_input, console, emit, failed, lines, table
+from stower.cli.plugins import plugins_of
+from stower.cli.rooms import ALL, Config, Context, Inputs, Kubeconfig, cluster_of, name_asked
+from stower.engine.step import Engine
+from stower.framework.events import Hold, Listed
+from stower.framework.plugin import Features
+from stower.model.errors import InvalidObject
+from stower.model.kinds import Pod
+from stower.plugins.warm_capacity import warm_of
+from stower.warm.overview import PoolState, overview
+
+NAME = "warm"
+EPILOG = """
+Examples:
+
+  stower warm
+
+  stower warm jhub/users --output json
+
+  kubectl get nodes,pods,warmpools -A -o json | stower warm all -
+
+  stower warm --config examples/warm/scheduler.yaml
+
+U is a user, P a placeholder, + a free slot. A pool is named with its namespace or without; pools
+are WarmPool objects, and those of a configuration. The exit code is 1 where there is no such pool.
+"""
+
+
+def run(
+    which: Annotated[str, typer.Argument(metavar="[POOL]", help="One pool.")] = ALL,
+    inputs: Inputs = None,
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print it.")
+    ] = Output.TABLE,
+) -> None:
+    """Show warm pools: users, placeholders and room of each node, and what comes next."""
+    name = name_asked(which, inputs, NAME)
+    work = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
+    pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
+    engine = _engine(str(config) if config is not None else "", pods)
+    now_ns = time.time_ns()
+    engine.step(Hold(True), now_ns)
+    engine.step(Listed((*work.related, *work.nodes, *pods)), now_ns)
+    warm = warm_of(engine.state)
+    assert warm is not None
+
+    def chooses(pod: Pod) -> tuple[str, list[str]] | None:
+        profile = engine.profiles.get(pod.spec.scheduler_name)
+        if profile is None:
+            return None
+        with engine.state.trial():
+            entry = engine.state.add_pending(pod)
+            row, leaving = engine.giving_way.choose(profile, entry)
+        return (engine.state.names[row], [e.pod.key for e in leaving]) if row >= 0 else None
+
+    found = overview(warm, chooses, name)
+    if found is None:
+        raise failed(f"got {which!r}, want a pool: one of {', '.join(warm.pools) or 'none'}")
+    if output is Output.TABLE:
+        _print(found)
+    else:
+        emit(found, output)
+
+
+def _engine(config: str, pods: tuple[Pod, ...]) -> Engine:
+    """With the profiles of the configuration; without one, for whatever schedulers pods name."""
+    try:
+        document = read_yaml_document(config) if config else None
+        if document is None:
+            names = sorted({pod.spec.scheduler_name for pod in pods} | {"default-scheduler"})
+            document = {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "profiles": [{"schedulerName": name} for name in names],
+            }
+        features = Features(warm_pools=True)
+        return build_engine(document, features=features, plugins=plugins_of(document))
+    except InputError as error:
+        raise bad_input(str(error)) from None
+    except InvalidObject as error:
+        raise bad_input(f"{config}: {error}") from None
+
+
+def _print(found: list[PoolState]) -> None:
+    out = console()
+    if not found:
+        out.print("There are no warm pools.")
+        return
+    for pool in found:
+        title = (
+            f"{pool.pool}: {pool.users} users ({pool.waiting} waiting), {pool.placed} placeholders "
+            f"({pool.pending} pending, {pool.wanted} wanted)"
+        )
+        out.print(title, soft_wrap=True)
+        shown = table("", "node", "slots", "ready", "")
+        for node in pool.nodes:
+            ready = "yes" if node.ready else "pulling"
+            shown.add_row(
+                node.node, lines([node.drawn]), ready, "to be emptied" if node.draining else ""
+            )
+        out.print(shown)
+        if pool.next_user:
+            out.print(f"The next user: {pool.next_user}", soft_wrap=True)
+        for move in pool.moves:
+            out.print(f"To move: {move}", soft_wrap=True)
+        if pool.then:
+            out.print(f"Expected: {pool.then}", soft_wrap=True)

@@ -1,0 +1,118 @@
+"""A pool as the seed draws it, and what would be done next. For people, not for decisions."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from stower.model.kinds import Pod
+from stower.model.resources import PODS
+from stower.state.cluster import PodEntry
+from stower.warm.controller import WarmCapacity
+from stower.warm.pools import Pool, Role
+
+SLOTS_MAX = 200  # that are drawn of a node
+
+
+class NodeState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One node. `drawn`: a letter for each user, placeholder and slot that is free."""
+
+    node: str
+    drawn: str
+    users: int
+    placeholders: int
+    free: int
+    ready: bool
+    draining: bool = False
+
+
+class PoolState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One pool. `next_user`: where one would go now, and who makes way; `moves`: what would move,
+    were there no limits; `then`: what else is expected."""
+
+    pool: str
+    nodes: list[NodeState]
+    users: int
+    waiting: int
+    wanted: int
+    placed: int
+    pending: int
+    next_user: str = ""
+    moves: list[str] = []
+    then: str = ""
+
+
+# The node that a pod would be given, and who leaves it.
+Chooses = Callable[[Pod], tuple[str, list[str]] | None]
+
+
+def overview(warm: WarmCapacity, chooses: Chooses, which: str = "") -> list[PoolState] | None:
+    """All pools, or one by namespace/name or name. None where there is no such pool."""
+    found = [pool for pool in warm.pools.values() if not which or which in (pool.key, pool.name)]
+    if which and not found:
+        return None
+    return [_pool(warm, chooses, pool) for pool in found]
+
+
+def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
+    state, entries = warm.state, warm.entries(pool)
+    plan = warm.plan_of(pool)
+    rows = warm.rows_of(pool)
+    users, held = warm.users_on(pool), warm.placeholders_on(pool)
+    shape = _typical(warm, pool)
+    nodes = []
+    for row in sorted(rows.oldest_first, key=lambda row: state.names[row]):
+        free = _slots(warm, row, shape)
+        drawn = "U" * int(users[row]) + "P" * int(held[row]) + "+" * free
+        nodes.append(
+            NodeState(
+                state.names[row], drawn[:SLOTS_MAX], int(users[row]), int(held[row]), free,
+                bool(rows.ready[row]), state.names[row] in plan.draining,
+            )
+        )  # fmt: skip
+    placed = sum(entry.row >= 0 for entry in entries)
+    pods = state.pods
+    waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
+    pending = len(entries) - placed
+    then = f"the autoscaler adds nodes for {waiting} users and {pending} placeholders"
+    return PoolState(
+        pool=pool.key, nodes=nodes, users=len(pool.users) - waiting, waiting=waiting,
+        wanted=warm.wanted_of(pool), placed=placed, pending=pending,
+        next_user=_next_user(warm, chooses, pool),
+        moves=[f"{e.pod.key} from {state.names[e.row]} to {to}" for e, to in plan.moves],
+        then=then if waiting or pending else "",
+    )  # fmt: skip
+
+
+def _typical(warm: WarmCapacity, pool: Pool) -> PodEntry | None:
+    """A user, or else a placeholder: what a slot is."""
+    pods = warm.state.pods
+    for members in (pool.users, pool.placeholders):
+        for uid in members:
+            if uid in pods:
+                return pods[uid]
+    return None
+
+
+def _slots(warm: WarmCapacity, row: int, like: PodEntry | None) -> int:
+    if like is None:
+        return 0
+    needs = (*like.shape.requests, (warm.state.column(PODS), 1))
+    return max(0, min((column.alloc[row] - column.used[row]) // n for column, n in needs))
+
+
+def _next_user(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> str:
+    """Of a user like the one who came last."""
+    last = max(pool.users.values(), key=lambda p: pool.came_ns[p.metadata.uid], default=None)
+    if last is None:
+        return ""
+    meta = msgspec.structs.replace(last.metadata, name="next", uid="next user", annotations=None)
+    spec = msgspec.structs.replace(last.spec, node_name="")
+    status = msgspec.structs.replace(last.status, phase="Pending", conditions=None, start_time=None)
+    probe = Pod(meta, spec, status)
+    if pool.role_of(probe) is not Role.USER:
+        return ""
+    found = chooses(probe)
+    if found is None:
+        return "waits"
+    node, leaving = found
+    return f"{node}, where {', '.join(leaving)} makes way" if leaving else node
