@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from stower.engine.explanation import explain
 from stower.framework.writes import Bind, DeletePod, Write
-from stower.model.kinds import Node
+from stower.model.kinds import Node, Pod
 from tests.warm.rig import IMAGE, PULLER, Hub
 
 
@@ -231,3 +232,20 @@ def test_who_waits_is_told_of_in_the_status() -> None:
     assert (2, 2, 3, 1, 1) == tuple(
         hub.status[name] for name in ("nodes", "readyNodes", "users", "waitingUsers", "placed")
     )
+
+
+def test_an_explanation_sees_the_nodes_without_placeholders() -> None:
+    hub = Hub(repositioning={"mode": "Off"})
+    hub.drawn("UUPPP UPPPP UUUUU")
+    hub.node("n4", ready=False)
+    hub.user()
+    engine = hub.engine
+    found = explain(
+        hub.server.get(Pod, "default/new"), engine.state, engine.cycle, engine.queue,
+        engine.profiles,
+    )  # fmt: skip
+    assert ("placed", "n1", 2) == (found.verdict, found.node, found.feasible)
+    (pulling,) = (one for one in found.refused if one.plugin == "ImageReadiness")
+    assert (("n4",), ("warm pool default/users; the node is 0s old",)) == (
+        pulling.examples, pulling.details,
+    )  # fmt: skip

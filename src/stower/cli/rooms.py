@@ -86,7 +86,7 @@ def engine_of(config: Path | None, built: Built | None = None, drivers: bool = T
             features = msgspec.structs.replace(built.features, drivers=drivers)
             return built_again(msgspec.structs.replace(built, features=features))
         document = None if config is None else read_yaml_document(str(config))
-        features = Features(drivers=drivers)
+        features = Features(drivers=drivers, warm_pools=True)
         return build_engine(document, features=features, plugins=plugins_of(document))
     except InputError as error:
         raise bad_input(str(error)) from None

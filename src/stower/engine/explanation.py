@@ -13,6 +13,7 @@ import numpy as np
 
 from stower.engine import plain
 from stower.engine.cycle import Cycle
+from stower.engine.giving_way import making_way
 from stower.engine.queue import Queue
 from stower.engine.queued import QueuedTree
 from stower.framework.fixes import NODE, Fix, with_spec
@@ -123,6 +124,8 @@ def explain(
     refused_by = tuple(sorted(queued.refused_by)) if queued is not None else ()
     with state.trial():  # nothing is tried yet, but nobody is to learn from being asked
         try:
+            for other in making_way(state, profile, pod):
+                state.displace(other)
             found = _Case(entry, state, cycle, profile).explained(refused_by)
         except PluginError as error:
             return Explanation(pod.key, "failed", message=str(error), nodes=state.node_count)
@@ -138,6 +141,8 @@ def _placed(entry: PodEntry, state: ClusterState, profile: Profile) -> Explanati
     name, shape = state.names[entry.row], entry.shape
     with state.trial():
         state.displace(entry)
+        for other in making_way(state, profile, entry.pod):
+            state.displace(other)
         verdict = plain.judge(profile, state, shape, entry.pod)
         scores = _scores(profile, state, shape, entry.pod, verdict, name)
         refused = _refusals(verdict, state, entry.pod)

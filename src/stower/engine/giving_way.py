@@ -13,6 +13,7 @@ from stower.engine.cycle import Cycle
 from stower.framework.profile import Profile
 from stower.framework.retries import UNKNOWN
 from stower.framework.writes import DeletePod, Write
+from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState, PodEntry
 
@@ -30,7 +31,7 @@ class GivingWay:
 
     def choose(self, profile: Profile, entry: PodEntry) -> tuple[int, tuple[PodEntry, ...]]:
         """The row for the pod, -1 where no node will do; and who leaves it."""
-        others = self.others(profile, entry)
+        others = making_way(self._state, profile, entry.pod)
         if not others:
             return self._cycle.choose(profile, entry), ()
         state = self._state
@@ -45,12 +46,6 @@ class GivingWay:
     def placing(self, profiles: Mapping[str, Profile]) -> "_Placing":
         """What companions are told of pods."""
         return _Placing(profiles, self._cycle)
-
-    def others(self, profile: Profile, entry: PodEntry) -> list[PodEntry]:
-        """Whoever gives way to the pod, the first to go first."""
-        named = (plugin.give_way(entry.pod, self._state) for plugin in profile.way_makers)
-        found = {e.uid: e for entries in named for e in entries if e.row >= 0 and not e.assumed}
-        return list(found.values())
 
     def _leaving(
         self, profile: Profile, entry: PodEntry, row: int, here: Sequence[PodEntry]
@@ -72,6 +67,13 @@ class GivingWay:
                 if self._cycle.would_do(profile, entry, row):
                     gone = rest
         return tuple(gone)
+
+
+def making_way(state: ClusterState, profile: Profile, pod: Pod) -> list[PodEntry]:
+    """Whoever gives way to the pod, the first to go first."""
+    named = (plugin.give_way(pod, state) for plugin in profile.way_makers)
+    found = {e.uid: e for entries in named for e in entries if e.row >= 0 and not e.assumed}
+    return list(found.values())
 
 
 class _Placing:

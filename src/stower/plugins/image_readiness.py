@@ -3,6 +3,7 @@
 It goes with WarmCapacity, which knows the pools.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from stower.framework.dry_run import DryRun
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
+from stower.model.times import SECOND_NS, short_duration
 from stower.plugins.warm_capacity import warm_of
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
@@ -41,6 +43,15 @@ class ImageReadiness(Plugin):
         codes = np.where(warm.admitted(pool, pod), 0, 2)
         codes[~warm.rows_of(pool).holds] = 1
         return codes
+
+    def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
+        """Of which pool, and how long the node has had."""
+        warm = warm_of(state)
+        found = warm.role_of(pod) if warm is not None else None
+        if warm is not None and found is not None and row < state.row_limit:
+            born_ns = int(warm.rows_of(found[0]).born_ns[row])
+            seconds = max(0, state.now_ns - born_ns) // SECOND_NS
+            yield f"warm pool {found[0].key}; the node is {short_duration(seconds)} old"
 
     def dry_runs(  # type: ignore[override]
         self, pod: Pod, shape: Shape, state: ClusterState
