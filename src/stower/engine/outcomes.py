@@ -112,6 +112,9 @@ class Outcomes:
         """Count the pod as placed, and have it bound."""
         entry = queued.entry
         parts: list[tuple[Plugin, Reservation]] = []
+        for other in leaving:
+            note = f"Makes way for pod {entry.pod.key} on node {self.state.names[row]}"
+            self._tell.event(other.pod, "Normal", "Preempted", "Preempting", note)
         if leaving:
             parts.append((queued.profile.way_makers[0], Clearing(leaving)))
         for plugin in queued.profile.reservers:

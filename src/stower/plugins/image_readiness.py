@@ -41,7 +41,7 @@ class ImageReadiness(Plugin):
             return None
         pool = found[0]
         codes = np.where(warm.admitted(pool, pod), 0, 2)
-        codes[~warm.rows_of(pool).holds] = 1
+        codes[~warm.nodes_of(pool).holds[: len(codes)]] = 1
         return codes
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
@@ -49,7 +49,7 @@ class ImageReadiness(Plugin):
         warm = warm_of(state)
         found = warm.role_of(pod) if warm is not None else None
         if warm is not None and found is not None and row < state.row_limit:
-            born_ns = int(warm.rows_of(found[0]).born_ns[row])
+            born_ns = int(warm.nodes_of(found[0]).born_ns[row])
             seconds = max(0, state.now_ns - born_ns) // SECOND_NS
             yield f"warm pool {found[0].key}; the node is {short_duration(seconds)} old"
 

@@ -116,7 +116,7 @@ def warm_of(state: ClusterState) -> Controller | None:
 
 def _of_user(warm: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints) -> list[Ints]:
     """By number of users; then where nobody has to leave; then the oldest."""
-    users, born = warm.users_on(pool)[rows], warm.rows_of(pool).born_ns[rows]
+    users, born = warm.users_on(pool)[rows], warm.nodes_of(pool).born_ns[rows]
     if pool.spec.placeholders.placement == "Spread":
         weights = pool.spec.placeholders.weights
         held = warm.placeholders_on(pool)[rows]
@@ -135,7 +135,7 @@ def _of_placeholder(warm: Controller, pool: Pool, pod: Pod, shape: Shape, rows: 
     drained = np.array([state.names[row] in pool.draining for row in rows.tolist()], np.int64)
     if pool.spec.placeholders.placement == "Spread":
         weights = pool.spec.placeholders.weights
-        born = warm.rows_of(pool).born_ns
+        born = warm.nodes_of(pool).born_ns
         newest = (born[rows] == born[rows].max(initial=0)).astype(np.int64)
         value = (
             weights.newest_node * newest

@@ -22,32 +22,14 @@ from stower.state.shapes import Shape
 from stower.warm.figures import Figures
 from stower.warm.keeping import NODE_ANNOTATION, Keeping
 from stower.warm.moves import Plan
+from stower.warm.nodes import PoolNodes
 from stower.warm.pools import Pool, Role
-from stower.warm.readiness import is_maintained, is_ready
+from stower.warm.readiness import is_maintained
 from stower.warm.repositioning import Repositioner
 from stower.warm.status import Told
 from stower.warm.target import wanted
 
 PERIOD_NS: Final = 10 * SECOND_NS
-
-
-class Rows:
-    """The nodes of a pool as arrays over rows: which they are, whether they are ready for users,
-    and when they were made."""
-
-    def __init__(self, pool: Pool, state: ClusterState) -> None:
-        limit = state.row_limit
-        self.holds: Bools = np.zeros(limit, np.bool_)
-        self.ready: Bools = np.zeros(limit, np.bool_)
-        self.born_ns: Ints = np.zeros(limit, np.int64)
-        for row in state.present_rows():
-            node = state.node_at(row)
-            self.born_ns[row] = time_ns(node.metadata.creation_timestamp) or 0
-            if pool.holds(node):
-                self.holds[row] = True
-                self.ready[row] = is_ready(pool, node)
-        order = sorted(np.flatnonzero(self.holds).tolist(), key=lambda r: (self.born_ns[r], r))
-        self.oldest_first: tuple[int, ...] = tuple(order)
 
 
 class WarmCapacity:
@@ -58,15 +40,13 @@ class WarmCapacity:
         self.state = state
         self.pools: dict[str, Pool] = {pool.key: pool for pool in pools}
         self._own = dict(self.pools)
-        self._generation = 0  # of nodes, pullers and pools
-        self._rows: dict[str, tuple[tuple[int, ...], Rows]] = {}
+        self._nodes: dict[str, PoolNodes] = {}  # by pool
+        self._known: dict[str, tuple[Pool, Role]] = {}  # by uid, whose pod it is
         self._round_ns: int | None = None  # when the next round is due
         self._waiting: dict[str, int] = {}  # users without a node: when they go elsewhere
         self._is_short = False  # a placeholder of our own may be missing
         self._happened: list[Happened] = []
         self._is_turn = False  # of users who wait
-        self._ready: dict[str, frozenset[str]] = {}  # by pool: names of nodes
-        self._looked_at = 0  # the generation in which they were
         self._looked_ns = 0
         self._made_way: dict[str, int] = {}  # rows of placeholders, by uid, as a trial begins
         self.figures = Figures()
@@ -83,76 +63,97 @@ class WarmCapacity:
     def observed(self, obj: ApiObject, gone: bool, now_ns: int) -> None:
         """See Companion."""
         if isinstance(obj, WarmPool):
-            self._pool(obj, gone)
+            self._pool(obj, gone, now_ns)
         elif not self.pools:
             return
         elif isinstance(obj, Pod):
             self._pod(obj, gone or obj.is_terminal, now_ns)
         elif isinstance(obj, Node):
-            self._generation += 1
+            self._look_at(obj.metadata.name, self._nodes.values())
         self._wake(now_ns)
 
     def listed(self, objects: Iterable[ApiObject], now_ns: int) -> None:
         """See Companion."""
-        self.pools = dict(self._own)
-        self._waiting.clear()
         known = list(objects)
+        old, self.pools = self.pools, dict(self._own)
         for obj in known:
             if isinstance(obj, WarmPool):
-                self.pools[obj.metadata.key] = Pool(obj.metadata.key, obj.spec, obj)
-        for pool in self.pools.values():
-            pool.clear()
-        for obj in known:
-            if isinstance(obj, Pod) and not obj.is_terminal and self.pools:
-                self._pod(obj, False, now_ns)
-        self._generation += 1
+                self.pools[obj.metadata.key] = _adopted(obj, old.get(obj.metadata.key))
         self.keeping.forget()
+        self._begin((obj for obj in known if isinstance(obj, Pod)), now_ns)
         self._wake(now_ns)
 
-    def _pool(self, obj: WarmPool, gone: bool) -> None:
+    def _pool(self, obj: WarmPool, gone: bool, now_ns: int) -> None:
         key = obj.metadata.key
-        old = self.pools.pop(key, None)
-        self._generation += 1
+        old = self.pools.get(key)
+        if not gone and old is not None and old.obj is not None and old.spec == obj.spec:
+            old.show(obj)
+            return
         if not gone:
-            pool = self.pools[key] = Pool(key, obj.spec, obj)
-            if old is not None:
-                # What was moved just now may not be shown yet.
-                pool.moves += [move for move in old.moves if move not in pool.moves]
-            if old is not None and old.obj is not None and old.spec == obj.spec:
-                pool.users, pool.came_ns = old.users, old.came_ns
-                pool.placeholders, pool.pullers = old.placeholders, old.pullers
-                pool.draining, pool.wanted = old.draining, old.wanted
-                return
+            self.pools[key] = _adopted(obj, old)
         elif key in self._own:
             self.pools[key] = self._own[key]
+        else:
+            self.pools.pop(key, None)
+        self._begin([entry.pod for entry in self.state.pods.values()], now_ns)
+
+    def _begin(self, pods: Iterable[Pod], now_ns: int) -> None:
+        """The pools are others than before: whose pod is whose is found anew."""
         self.pools = dict(sorted(self.pools.items()))
+        self._waiting.clear()
+        self._known.clear()
         for pool in self.pools.values():
             pool.clear()
-        for entry in list(self.state.pods.values()):
-            self._pod(entry.pod, False, self.state.now_ns)
+        for pod in pods if self.pools else ():
+            self._pod(pod, pod.is_terminal, now_ns)
+        self._nodes = {key: PoolNodes(pool, self.state) for key, pool in self.pools.items()}
+        self._is_turn = True
+        self._happened.append(Happened(Change.WARMTH_CHANGED))
+
+    def _look_at(self, name: str, nodes: Iterable[PoolNodes]) -> None:
+        """A node may be ready for users who wait."""
+        for one in nodes:
+            if one.look(name):
+                self._is_turn = True
+                self._happened.append(Happened(Change.WARMTH_CHANGED))
+                self.figures.node_ready(self.state, name)
 
     def _pod(self, pod: Pod, gone: bool, now_ns: int) -> None:
         uid = pod.metadata.uid
-        found = self.role_of(pod)
+        found = None if gone else self.role_of(pod)
+        known = self._known.pop(uid, None)
+        if known is not None and known != found:
+            self._left(pod, *known)
         if found is None:
             return
-        pool, role = found
-        if gone:
-            pool.drop(uid, role)
-            self._is_turn |= role is Role.USER
-        else:
-            pool.put(pod, role)
+        pool, role = self._known[uid] = found
+        pool.put(pod, role)
         if role is Role.PULLER:
-            self._generation += 1
+            self._pulls(pod, pool)
         elif role is Role.PLACEHOLDER:
             self.keeping.saw(pod)
-            self._is_short |= gone and pool.keeps_its_own
-        if role is Role.USER and not gone and not pod.spec.node_name:
+        elif not pod.spec.node_name:
             made_ns = time_ns(pod.metadata.creation_timestamp)
             since_ns = now_ns if made_ns is None else made_ns
             self._waiting[uid] = since_ns + pool.spec.images.wait_seconds * SECOND_NS
-        elif self._waiting.pop(uid, None) is not None and pod.spec.node_name:
+        elif self._waiting.pop(uid, None) is not None:
             self.figures.user_placed(pod, now_ns)
+
+    def _left(self, pod: Pod, pool: Pool, role: Role) -> None:
+        """A pod is gone, or is of the pool no more."""
+        pool.drop(pod, role)
+        self._waiting.pop(pod.metadata.uid, None)
+        if role is Role.USER:
+            self._is_turn = True
+        elif role is Role.PULLER:
+            self._pulls(pod, pool)
+        else:
+            self._is_short |= pool.keeps_its_own
+
+    def _pulls(self, pod: Pod, pool: Pool) -> None:
+        nodes = self._nodes.get(pool.key)
+        if nodes is not None and pod.spec.node_name:
+            self._look_at(pod.spec.node_name, (nodes,))
 
     def role_of(self, pod: Pod) -> tuple[Pool, Role] | None:
         """The pool that the pod is of, the first by name, and what it is there."""
@@ -164,20 +165,15 @@ class WarmCapacity:
 
     # What plugins ask
 
-    def rows_of(self, pool: Pool) -> Rows:
+    def nodes_of(self, pool: Pool) -> PoolNodes:
         """The pool's nodes as they are now."""
-        state = self.state
-        position = (self._generation, state.layout, state.row_limit)
-        known = self._rows.get(pool.key)
-        if known is None or known[0] != position:
-            known = self._rows[pool.key] = (position, Rows(pool, state))
-        return known[1]
+        return self._nodes[pool.key]
 
     def admitted(self, pool: Pool, pod: Pod) -> Bools:
         """bool[row_limit]: nodes of the pool on which the pod may start: those that are ready, and
         once it has waited for too long, the one that will be so first."""
-        rows = self.rows_of(pool)
-        ready = rows.ready & rows.holds
+        nodes, limit = self.nodes_of(pool), self.state.row_limit
+        ready = nodes.ready[:limit].copy()
         if pool.spec.images.of_users:
             for image in self.state.shapes.intern(pod).images:
                 there = np.zeros(len(ready), np.bool_)
@@ -185,15 +181,13 @@ class WarmCapacity:
                 there[holders[holders < len(there)]] = True
                 ready &= there
         if not is_maintained(pool, pod):
-            return rows.holds
+            return nodes.holds[:limit]
         if pool.spec.images.then == "Wait" or self._is_patient(pool, pod):
             return ready
-        late = [row for row in rows.oldest_first if not ready[row]]
-        admitted: Bools = ready.copy()
+        late = [row for row in nodes.oldest_first if not ready[row]]
         if late:
-            soonest = self.figures.soonest(late, rows.born_ns, self.state.now_ns)
-            admitted[soonest] = True
-        return admitted
+            ready[self.figures.soonest(late, nodes.born_ns, self.state.now_ns)] = True
+        return ready
 
     def _is_patient(self, pool: Pool, pod: Pod) -> bool:
         due_ns = self._waiting.get(pod.metadata.uid)
@@ -267,7 +261,6 @@ class WarmCapacity:
         """See Companion."""
         if not self.pools:
             return []
-        self._look_at_readiness()
         if any(self._looked_ns < due_ns <= now_ns for due_ns in self._waiting.values()):
             self._is_turn = True
             self._happened.append(Happened(Change.WARMTH_CHANGED))
@@ -285,27 +278,10 @@ class WarmCapacity:
         self._is_short = False
         return writes
 
-    def _look_at_readiness(self) -> None:
-        """Users may wait for a node that has its images now."""
-        if self._looked_at == self._generation:
-            return
-        self._looked_at = self._generation
-        names = self.state.names
-        for pool in self.pools.values():
-            rows = self.rows_of(pool)
-            ready = frozenset(names[row] for row in rows.oldest_first if rows.ready[row])
-            before = self._ready.get(pool.key, frozenset())
-            self._ready[pool.key] = ready
-            if not ready <= before:
-                self._is_turn = True
-                self._happened.append(Happened(Change.WARMTH_CHANGED))
-                for name in sorted(ready - before):
-                    self.figures.node_ready(self.state, name)
-
     def _round(self, pool: Pool, now_ns: int, next_id: Callable[[], int]) -> list[Write]:
-        rows, entries = self.rows_of(pool), self.entries(pool)
+        nodes, entries = self.nodes_of(pool), self.entries(pool)
         users = self.users_on(pool)
-        pool.wanted = self._wanted(pool, rows, users, entries, now_ns)
+        pool.wanted = self._wanted(pool, nodes, users, entries, now_ns)
         writes = self.keeping.adjusted(pool, entries, users, next_id)
         self.figures.lowered += sum(isinstance(write, DeletePod) for write in writes)
         if self.repositioner is not None:
@@ -313,23 +289,23 @@ class WarmCapacity:
             moves = self.repositioner.moved(pool, plan, now_ns, self.keeping, next_id)
             self.figures.moved += sum(isinstance(write, DeletePod) for write in moves)
             writes += moves
-        writes += self.told.labels(pool, self.state, rows.oldest_first, rows.ready, next_id)
-        writes += self.told.status(pool, self._status(pool, rows, entries), next_id)
+        writes += self.told.labels(pool, self.state, nodes.oldest_first, nodes.ready, next_id)
+        writes += self.told.status(pool, self._status(pool, nodes, entries), next_id)
         return writes
 
     def plan_of(self, pool: Pool) -> Plan:
         """Which nodes are to empty now, and what would move, were there no limits."""
         assert self.repositioner is not None
-        oldest_first = self.rows_of(pool).oldest_first
+        oldest_first = self.nodes_of(pool).oldest_first
         return self.repositioner.plan(pool, oldest_first, self.users_on(pool), self.entries(pool))
 
     def wanted_of(self, pool: Pool) -> int:
         """How many placeholders are wanted now."""
-        rows, entries = self.rows_of(pool), self.entries(pool)
-        return self._wanted(pool, rows, self.users_on(pool), entries, self.state.now_ns)
+        nodes, entries = self.nodes_of(pool), self.entries(pool)
+        return self._wanted(pool, nodes, self.users_on(pool), entries, self.state.now_ns)
 
     def _wanted(
-        self, pool: Pool, rows: Rows, users: Ints, entries: list[PodEntry], now_ns: int
+        self, pool: Pool, nodes: PoolNodes, users: Ints, entries: list[PodEntry], now_ns: int
     ) -> int:
         spec = pool.spec.placeholders
         if not pool.keeps_its_own:
@@ -337,8 +313,8 @@ class WarmCapacity:
         stuck = 0
         late_ns = now_ns - spec.stuck_after_seconds * SECOND_NS
         shape = next((entry.shape for entry in entries), None)
-        for row in rows.oldest_first:
-            if shape is not None and not rows.ready[row] and rows.born_ns[row] < late_ns:
+        for row in nodes.oldest_first:
+            if shape is not None and not nodes.ready[row] and nodes.born_ns[row] < late_ns:
                 slots = min(
                     (int(column.allocatable[row]) // amount for column, amount in shape.requests),
                     default=0,
@@ -346,7 +322,7 @@ class WarmCapacity:
                 stuck += max(0, slots - int(users[row]))
         return wanted(spec, pool.users, pool.came_ns, stuck, now_ns)
 
-    def _status(self, pool: Pool, rows: Rows, entries: list[PodEntry]) -> WarmPoolStatus:
+    def _status(self, pool: Pool, nodes: PoolNodes, entries: list[PodEntry]) -> WarmPoolStatus:
         placed = sum(entry.row >= 0 for entry in entries)
         pods = self.state.pods
         waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
@@ -357,7 +333,7 @@ class WarmCapacity:
         elif pool.draining:
             expected = f"scale-down of {', '.join(pool.draining)}"
         return WarmPoolStatus(
-            nodes=len(rows.oldest_first), ready_nodes=int(rows.ready.sum()),
+            nodes=len(nodes.oldest_first), ready_nodes=int(nodes.ready.sum()),
             users=len(pool.users) - waiting, waiting_users=waiting, wanted=pool.wanted,
             placed=placed, pending=pending, expected=expected,
             draining=pool.draining or None, moves=tuple(pool.moves) or None,
@@ -408,6 +384,15 @@ class WarmCapacity:
     def asked(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
         """Nobody asks it."""
         return False
+
+
+def _adopted(obj: WarmPool, old: Pool | None) -> Pool:
+    """What was moved just now may not be shown yet."""
+    pool = Pool(obj.metadata.key, obj.spec, obj)
+    if old is not None:
+        pool.moves += [move for move in old.moves if move not in pool.moves]
+        pool.draining = old.draining
+    return pool
 
 
 def _latest_first(entry: PodEntry) -> tuple[str, str]:

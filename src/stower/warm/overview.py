@@ -56,17 +56,17 @@ def overview(warm: WarmCapacity, chooses: Chooses, which: str = "") -> list[Pool
 def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
     state, entries = warm.state, warm.entries(pool)
     plan = warm.plan_of(pool)
-    rows = warm.rows_of(pool)
+    nodes_of = warm.nodes_of(pool)
     users, held = warm.users_on(pool), warm.placeholders_on(pool)
     shape = _typical(warm, pool)
     nodes = []
-    for row in sorted(rows.oldest_first, key=lambda row: state.names[row]):
+    for row in sorted(nodes_of.oldest_first, key=lambda row: state.names[row]):
         free = _slots(warm, row, shape)
         drawn = "U" * int(users[row]) + "P" * int(held[row]) + "+" * free
         nodes.append(
             NodeState(
                 state.names[row], drawn[:SLOTS_MAX], int(users[row]), int(held[row]), free,
-                bool(rows.ready[row]), state.names[row] in plan.draining,
+                bool(nodes_of.ready[row]), state.names[row] in plan.draining,
             )
         )  # fmt: skip
     placed = sum(entry.row >= 0 for entry in entries)

@@ -33,7 +33,7 @@ class Pool:
         self.users: dict[str, Pod] = {}
         self.came_ns: dict[str, int] = {}  # when users were made
         self.placeholders: dict[str, Pod] = {}
-        self.pullers: dict[str, Pod] = {}
+        self.pullers: dict[str, dict[str, Pod]] = {}  # by node, then by uid
         self.wanted = spec.placeholders.replicas
         self.draining: tuple[str, ...] = ()  # nodes that are to empty
         self.moves: list[Move] = list(obj.status.moves or ()) if obj is not None else []
@@ -59,27 +59,39 @@ class Pool:
             return Role.USER
         return Role.PULLER if _finds(spec.images.pullers, labels) else None
 
+    def show(self, obj: WarmPool) -> None:
+        """The object has changed, and its spec has not."""
+        self.obj = obj
+        self.moves += [move for move in obj.status.moves or () if move not in self.moves]
+
     def put(self, pod: Pod, role: Role) -> None:
         """A pod is one of them, or is known as it is now."""
         uid = pod.metadata.uid
-        self._members(role)[uid] = pod
-        if role is Role.USER and uid not in self.came_ns:
-            self.came_ns[uid] = time_ns(pod.metadata.creation_timestamp) or 0
+        if role is Role.PULLER:
+            self.pullers.setdefault(pod.spec.node_name, {})[uid] = pod
+        elif role is Role.PLACEHOLDER:
+            self.placeholders[uid] = pod
+        else:
+            self.users[uid] = pod
+            if uid not in self.came_ns:
+                self.came_ns[uid] = time_ns(pod.metadata.creation_timestamp) or 0
 
-    def drop(self, uid: str, role: Role) -> None:
+    def drop(self, pod: Pod, role: Role) -> None:
         """It is gone."""
-        self._members(role).pop(uid, None)
-        self.came_ns.pop(uid, None)
+        uid = pod.metadata.uid
+        if role is Role.PULLER:
+            for node_name in ("", pod.spec.node_name):
+                self.pullers.get(node_name, {}).pop(uid, None)
+        elif role is Role.PLACEHOLDER:
+            self.placeholders.pop(uid, None)
+        else:
+            self.users.pop(uid, None)
+            self.came_ns.pop(uid, None)
 
     def clear(self) -> None:
         """None is known."""
         for known in (self.users, self.placeholders, self.pullers, self.came_ns):
             known.clear()
-
-    def _members(self, role: Role) -> dict[str, Pod]:
-        if role is Role.USER:
-            return self.users
-        return self.placeholders if role is Role.PLACEHOLDER else self.pullers
 
 
 def _finds(selector: LabelSelector | None, labels: dict[str, str]) -> bool:

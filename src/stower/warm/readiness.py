@@ -24,8 +24,8 @@ def is_ready(pool: Pool, node: Node) -> bool:
 
 def _puller(pool: Pool, node: Node) -> Pod | None:
     """The pod that pulls there; of several, the one that was made last: the images have changed."""
-    here = [p for p in pool.pullers.values() if p.spec.node_name == node.metadata.name]
-    here = [p for p in here if p.metadata.deletion_timestamp is None]
+    known = pool.pullers.get(node.metadata.name, {}).values()
+    here = [pod for pod in known if pod.metadata.deletion_timestamp is None]
     return max(here, key=_made, default=None)
 
 

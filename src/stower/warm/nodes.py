@@ -1,0 +1,58 @@
+"""The nodes of a pool as arrays over rows: which they are, whether they are ready for users and when
+they were made. Kept up to date node by node.
+"""
+
+import numpy as np
+
+from stower.model.times import time_ns
+from stower.state.arrays import Bools, Ints, grown
+from stower.state.cluster import ClusterState
+from stower.warm.pools import Pool
+from stower.warm.readiness import is_ready
+
+
+class PoolNodes:
+    """Of one pool. Arrays have at least `row_limit` cells; read only."""
+
+    def __init__(self, pool: Pool, state: ClusterState) -> None:
+        self._pool = pool
+        self._state = state
+        self.holds: Bools = np.zeros(state.capacity, np.bool_)
+        self.ready: Bools = np.zeros(state.capacity, np.bool_)
+        self.born_ns: Ints = np.zeros(state.capacity, np.int64)
+        self._row_of: dict[str, int] = {}
+        self._order: tuple[int, ...] | None = None
+        for row in state.present_rows():
+            self.look(state.names[row])
+
+    def look(self, name: str) -> bool:
+        """A node, or what pulls there, has come, changed or gone. Whether it has become ready."""
+        state = self._state
+        if len(self.holds) < state.capacity:
+            self.holds = grown(self.holds, state.capacity)
+            self.ready = grown(self.ready, state.capacity)
+            self.born_ns = grown(self.born_ns, state.capacity)
+        old = self._row_of.pop(name, -1)
+        was_ready, before = False, (False, 0)
+        if old >= 0:
+            was_ready, before = bool(self.ready[old]), (bool(self.holds[old]), old)
+            self.holds[old] = self.ready[old] = False
+        row = state.row_of(name)
+        node = state.nodes[row] if row >= 0 else None
+        if node is not None:
+            self._row_of[name] = row
+            self.born_ns[row] = time_ns(node.metadata.creation_timestamp) or 0
+            self.holds[row] = self._pool.holds(node)
+            self.ready[row] = self.holds[row] and is_ready(self._pool, node)
+        if before != (node is not None and bool(self.holds[row]), row) or old != row:
+            self._order = None
+        return node is not None and bool(self.ready[row]) and not was_ready
+
+    @property
+    def oldest_first(self) -> tuple[int, ...]:
+        """Rows of the pool's nodes."""
+        if self._order is None:
+            rows = np.flatnonzero(self.holds).tolist()
+            born, names = self.born_ns, self._state.names
+            self._order = tuple(sorted(rows, key=lambda row: (int(born[row]), names[row])))
+        return self._order
