@@ -1,4 +1,4 @@
-"""The nodes of a pool as arrays over rows: which they are, whether they are ready for users and when
+"""The nodes of a pool as arrays over rows: which they are, whether users may go there, and when
 they were made. Kept up to date node by node.
 """
 
