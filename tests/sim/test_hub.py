@@ -7,6 +7,7 @@ import pytest
 
 from stower.model.kinds import Node, Pod
 from stower.model.times import SECOND_NS
+from stower.sim.autoscaler import NodeGroup
 from stower.sim.hub import HubDay, Outcome
 from stower.sim.hub_day import drawn_day
 from stower.sim.hub_policies import Policy, Scenario
@@ -33,7 +34,7 @@ class Watched(HubDay):
         now_ns = self.agenda.now_ns
         pods = self.server.all(Pod).values()
         waiting = [p for p in pods if p.metadata.name in self._waiting]
-        for machine in self._machines.values():
+        for machine in self.machines.values():
             here = self.server.pods_on(machine.name).values()
             users = [p for p in here if p.metadata.name.startswith("jupyter-")]
             assert len(here) <= self.scenario.slots
@@ -86,18 +87,19 @@ def test_an_autoscaler_has_its_bounds() -> None:
     small = HubDay(day, Scenario("f", nodes_max=13), Policy("ours", "stower", 10))
     most, least, order, remove = 0, 99, small._order, small._remove
 
-    def ordered(warm: bool = False) -> None:
+    def ordered(group: NodeGroup, warm: bool = False) -> None:
         nonlocal most
-        order(warm)
-        most = max(most, len(small._machines))
+        order(group, warm)
+        most = max(most, len(small.machines))
 
     def removed(machine: Any) -> None:
         nonlocal least
         assert machine.pulled_ns <= small.agenda.now_ns  # never one that pulls
         remove(machine)
-        least = min(least, len(small._machines))
+        least = min(least, len(small.machines))
 
-    small._order, small._remove = ordered, removed  # type: ignore[method-assign]
+    scaler = small.autoscaler
+    scaler._order, scaler._remove = ordered, removed
     small.run()
     assert (13, True) == (most, least >= 1)
 

@@ -310,7 +310,8 @@ def test_those_that_we_keep_are_made_where_there_is_room_and_go() -> None:
     hub.advance(20)
     assert sorted(["PPU++", "+++++"]) == sorted(hub.state().split())
     made = [w.body["metadata"]["annotations"] for w in hub.writes if isinstance(w, CreateObject)]
-    assert [{"stower.dev/warm-node": other}] * 2 == made
+    notes = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
+    assert [{**notes, "stower.dev/warm-node": other}] * 2 == made
 
 
 @pytest.mark.behaviour("S1.14", "S1.16")

@@ -6,13 +6,17 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
+from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import OnProgress, Output, bad_input, console, emit, progress, table
 from stower.cli.plot import plot_waits
+from stower.framework.args import convert, duplicate
 from stower.model.errors import InvalidObject
+from stower.model.resources import node_room
+from stower.sim.autoscaler import NodeGroup
 from stower.sim.hub import HubDay, Outcome
 from stower.sim.hub_day import Day, drawn_day, read_days
 from stower.sim.hub_policies import RULES, Policy, Scenario
@@ -54,6 +58,14 @@ CASES: Final = (
 )
 
 
+class NodeGroups(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A file of them."""
+
+    api_version: Literal["stower.dev/v1"]
+    kind: Literal["NodeGroups"]
+    node_groups: tuple[NodeGroup, ...]
+
+
 class Order(msgspec.Struct, frozen=True):
     """What to run."""
 
@@ -62,6 +74,27 @@ class Order(msgspec.Struct, frozen=True):
     seeds: int
     jobs: int
     slots: int
+    groups: tuple[NodeGroup, ...] = ()
+
+
+def read_groups(path: Path | None) -> tuple[NodeGroup, ...]:
+    """The node groups of a file; none, where there is none. Ends the program where it is wrong."""
+    if path is None:
+        return ()
+    try:
+        document = read_yaml_document(str(path))
+        found = convert(document, NodeGroups, "").node_groups
+        for i, group in enumerate(found):
+            if group.name in [other.name for other in found[:i]]:
+                raise duplicate(f"nodeGroups[{i}].name", group.name)
+            node_room(group.allocatable)
+        if not found:
+            raise InvalidObject("nodeGroups", [], "at least one")
+    except InputError as error:
+        raise bad_input(str(error)) from None
+    except InvalidObject as error:
+        raise bad_input(f"{path}: {error}") from None
+    return found
 
 
 def read_rules(names: Sequence[str]) -> tuple[str, ...]:
@@ -113,7 +146,7 @@ def run_order(
     """Run all cases under all policies and seeds, and say what came of them."""
     seeds = range(order.first_seed, order.first_seed + order.seeds)
     tasks = [
-        (case, rules, order.slots, days[case.lectures][seed])
+        (case, rules, order, days[case.lectures][seed])
         for case in CASES
         for rules in order.rules
         for seed in seeds
@@ -139,7 +172,7 @@ def run_order(
         emit({"slots": order.slots, "seeds": [seeds[0], seeds[-1]], "cases": rows}, output)
 
 
-Task = tuple[Case, str, int, Day]
+Task = tuple[Case, str, Order, Day]
 
 
 def _runs(tasks: list[Task], jobs: int, update: OnProgress | None) -> Iterator[tuple[str, Outcome]]:
@@ -159,8 +192,8 @@ def _runs(tasks: list[Task], jobs: int, update: OnProgress | None) -> Iterator[t
 
 
 def _one(task: Task) -> tuple[str, Outcome]:
-    case, rules, slots, day = task
-    scenario = Scenario(case.name, slots, case.late)
+    case, rules, order, day = task
+    scenario = Scenario(case.name, order.slots, case.late, groups=order.groups)
     return case.name, HubDay(day, scenario, case.policy(rules)).run()
 
 
@@ -190,6 +223,7 @@ def _figures(
         "warmPercent": round(100 - 100 * sum(r.cold for r in runs) / max(1, len(waits)), 3),
         "nodeHours": round(fmean(run.node_hours for run in runs), 2),
         "nodeHoursToZ2jh": ratio,
+        "cost": round(fmean(run.cost for run in runs), 2),
         "meanWaitToZ2jh": wait_ratio,
         "evictionsPerHour": round(sum(run.evicted for run in runs) / hours, 2),
         "movesPerHour": round(sum(run.moved for run in runs) / hours, 2),
@@ -208,7 +242,7 @@ def _quantile(waits: Sequence[float], percent: int) -> float:
 def _print(rows: list[dict[str, Any]], order: Order) -> None:
     columns = (
         "N", "<=10 s %", "worst", "<=300 s %", "mean s", "p50/p95/p99 s", "warm %", "node-h",
-        "of z2jh", "evictions+moves/h",
+        "of z2jh", "cost", "evictions+moves/h",
     )  # fmt: skip
     plural = "s" if order.seeds > 1 else ""
     title = f"Days of a hub, {order.slots} slots a node, {order.seeds} seed{plural}"
@@ -228,6 +262,7 @@ def _print(rows: list[dict[str, Any]], order: Order) -> None:
             f"{row['warmPercent']:.1f}",
             f"{row['nodeHours']:.1f}",
             f"{ratio:.3f}" if ratio is not None else "",
+            f"{row['cost']:.1f}",
             f"{row['evictionsPerHour']:.1f}+{row['movesPerHour']:.1f}",
         )
         last = row["case"]

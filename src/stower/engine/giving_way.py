@@ -11,7 +11,7 @@ from typing import Final
 
 from stower.engine.cycle import Cycle
 from stower.framework.profile import Profile
-from stower.framework.retries import UNKNOWN
+from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import DeletePod, Write
 from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS
@@ -19,7 +19,9 @@ from stower.state.cluster import ClusterState, PodEntry
 
 TIMEOUT_NS: Final = 30 * SECOND_NS
 AGAIN_NS: Final = SECOND_NS
-GONE: Final = (0, 404, 409)  # done, gone already, or another pod has its name
+GONE: Final = (0, 404)
+# Nobody knows, or another pod has its name, which the watch will show: look again.
+AGAIN: Final = (UNKNOWN, CONFLICT)
 
 
 class GivingWay:
@@ -130,7 +132,7 @@ class Clearing:
         uid = self._asked.pop(id)
         if code in GONE:
             self._left.pop(uid).is_leaving = True
-        elif code == UNKNOWN:
+        elif code in AGAIN:
             self.again_ns = state.now_ns + AGAIN_NS
         else:
             self._is_refused = True

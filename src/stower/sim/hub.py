@@ -2,9 +2,10 @@
 
 The engine decides; the rest is an API without delay, kubelets that start what has its images, a
 puller on every node, the controller of the placeholders' StatefulSet where the policy has one, and
-a cluster autoscaler by the rules of the real one, in slots of equal pods.
+a cluster autoscaler by the rules of the real one (autoscaler.py).
 """
 
+import random
 from collections import deque
 from typing import Any, Final
 
@@ -17,11 +18,11 @@ from stower.model.kinds import Node, Pod
 from stower.model.times import SECOND_NS, time_text
 from stower.plugins.warm_capacity import warm_of
 from stower.sim.agenda import Agenda
+from stower.sim.autoscaler import Autoscaler, Machine, NodeGroup
 from stower.sim.hub_day import DAY_S, Day, User
 from stower.sim.hub_policies import (
     IMAGE,
     IMAGE_BYTES,
-    NODE_LABELS,
     Policy,
     Scenario,
     configuration_of,
@@ -34,8 +35,6 @@ from stower.warm.target import wanted
 
 SCAN_NS: Final = 10 * SECOND_NS
 MINUTE_NS: Final = 60 * SECOND_NS
-UNNEEDED_NS: Final = 600 * SECOND_NS
-EMPTY_AT_ONCE: Final = 10
 # A day begins so long after the epoch, so that what was before it has a time as well.
 EPOCH_NS: Final = 86_400 * SECOND_NS * 365
 
@@ -47,22 +46,13 @@ class Outcome(msgspec.Struct):
     seed: int
     waits_s: list[float] = []
     node_hours: float = 0.0
+    cost: float = 0.0
     evicted: int = 0
     moved: int = 0
     moves_in_a_minute: int = 0  # at most
     nodes_made: int = 0
     cold: int = 0  # users who were given a node without their images
     steps: int = 0
-
-
-class _Machine(msgspec.Struct):
-    """A node from when it was ordered. Times in ns; `ready`, `pulled`: when it will be so."""
-
-    name: str
-    ordered_ns: int
-    ready_ns: int
-    pulled_ns: int
-    unneeded_ns: int | None = None
 
 
 class HubDay:
@@ -78,12 +68,13 @@ class HubDay:
         self.settings = settings
         self.engine = build_engine(configuration_of(scenario, policy, settings), seed=day.seed)
         self.outcome = Outcome(policy.name, day.seed)
+        groups = scenario.node_groups()
+        self.autoscaler = Autoscaler(self.server, groups, self._order, self._remove)
+        self.machines = self.autoscaler.machines
         self._warm = warm_of(self.engine.state)
         self._moves_ns: list[int] = []
         self._inbox: deque[Event] = deque()
-        self._machines: dict[str, _Machine] = {}
         self._made = 0
-        self._grown_ns = 0
         self._waiting: dict[str, User] = {}  # by name
         self._came_ns: dict[str, int] = {}  # by uid
         self._wake_ns: int | None = None
@@ -93,7 +84,7 @@ class HubDay:
 
     def run(self) -> Outcome:
         """From the first minute to the last."""
-        self._order(warm=True)
+        self._order(self.scenario.node_groups()[0], warm=True)
         self._is_listed = True
         self._send(Listed((*self.server.everything(),)))
         for i, user in enumerate(self.day.users):
@@ -102,8 +93,8 @@ class HubDay:
         self._scan()
         end_ns = EPOCH_NS + int(DAY_S * SECOND_NS)
         self.agenda.run(end_ns)
-        for machine in self._machines.values():
-            self.outcome.node_hours += (end_ns - machine.ordered_ns) / SECOND_NS / 3600
+        for machine in self.machines.values():
+            self._paid(machine)
         self._count_moves()
         for user in self._waiting.values():
             self.outcome.waits_s.append(DAY_S - user.arrival_s)
@@ -128,7 +119,7 @@ class HubDay:
     def _bound(self, pod: Pod) -> None:
         """A kubelet starts it once it has the image."""
         name, now_ns = pod.metadata.name, self.agenda.now_ns
-        machine = self._machines.get(pod.spec.node_name)
+        machine = self.machines.get(pod.spec.node_name)
         user = self._waiting.get(name)
         if machine is None:
             return
@@ -188,34 +179,44 @@ class HubDay:
 
     # Nodes
 
-    def _order(self, warm: bool = False) -> None:
-        boot_s, pull_s = self.day.nodes[self._made % len(self.day.nodes)]
-        late_s = self.scenario.late_s(self.day.seed, self._made)
-        now_ns, name = self.agenda.now_ns, f"node-{self._made:03d}"
+    def _order(self, group: NodeGroup, warm: bool = False) -> None:
+        """One more node; the first is there, and warm."""
+        number = self._made
+        boot_s, pull_s = self.day.nodes[number % len(self.day.nodes)]
+        chance = random.Random(f"{self.day.seed}:{number}:{group.name}")
+        if group.boot_seconds is not None:
+            boot_s = chance.uniform(*group.boot_seconds)
+        if group.pull_seconds is not None:
+            pull_s = chance.uniform(*group.pull_seconds)
+        pull_s += self.scenario.late_s(self.day.seed, number)
+        now_ns, name = self.agenda.now_ns, f"node-{number:03d}"
         self._made += 1
         self.outcome.nodes_made += 1
         ready_ns = now_ns if warm else now_ns + int(boot_s * SECOND_NS)
-        pulled_ns = now_ns if warm else ready_ns + int((pull_s + late_s) * SECOND_NS)
-        self._machines[name] = _Machine(name, now_ns, ready_ns, pulled_ns)
+        pulled_ns = now_ns if warm else ready_ns + int(pull_s * SECOND_NS)
+        self.machines[name] = Machine(name, group, now_ns, ready_ns, pulled_ns)
         if warm:
             self._register(name)
         else:
-            self._grown_ns = now_ns
             self.agenda.at(ready_ns, lambda: self._register(name))
             self.agenda.at(pulled_ns, lambda: self._pulled(name))
 
     def _register(self, name: str) -> None:
-        machine, slots = self._machines[name], self.scenario.slots
-        room = {"cpu": f"{slots}", "memory": f"{slots}Gi", "pods": "110"}
-        document = {
+        machine = self.machines.get(name)
+        if machine is None:
+            return
+        document: dict[str, Any] = {
             "metadata": {
                 "name": name, "uid": name, "creationTimestamp": time_text(self.agenda.now_ns),
-                "labels": {**NODE_LABELS, "kubernetes.io/hostname": name},
+                "labels": {**machine.group.labels, "kubernetes.io/hostname": name},
             },
-            "status": {"allocatable": room, "capacity": room},
+            "spec": {"taints": msgspec.to_builtins(machine.group.taints)},
+            "status": {
+                "allocatable": machine.group.allocatable, "capacity": machine.group.allocatable,
+            },
         }  # fmt: skip
         if machine.pulled_ns <= self.agenda.now_ns:
-            document["status"]["images"] = IMAGES  # type: ignore[index]
+            document["status"]["images"] = IMAGES
         self.server.put(msgspec.convert(document, Node))
 
     def _pulled(self, name: str) -> None:
@@ -225,61 +226,23 @@ class HubDay:
             status = msgspec.structs.replace(node.status, images=images)
             self.server.put(msgspec.structs.replace(node, status=status))
 
-    def _remove(self, machine: _Machine) -> None:
-        del self._machines[machine.name]
+    def _paid(self, machine: Machine) -> None:
         hours = (self.agenda.now_ns - machine.ordered_ns) / SECOND_NS / 3600
         self.outcome.node_hours += hours
+        self.outcome.cost += hours * machine.group.price_per_hour
+
+    def _remove(self, machine: Machine) -> None:
+        self._paid(machine)
         node = self.server.get(Node, machine.name)
         if node is not None:
             self.server.remove(node)
         for pod in [*self.server.pods_on(machine.name).values()]:
             self.server.remove(pod)
 
-    # The autoscaler
-
     def _scan(self) -> None:
         self._keep()
-        self._grow()
-        self._shrink()
+        self.autoscaler.scan(self.agenda.now_ns)
         self.agenda.after(SCAN_NS, self._scan)
-
-    def _free(self, machine: _Machine) -> int:
-        return self.scenario.slots - len(self.server.pods_on(machine.name))
-
-    def _grow(self) -> None:
-        """Pods that fit on no node that is ready, or will be, want more of them."""
-        now_ns, slots = self.agenda.now_ns, self.scenario.slots
-        pending = len(self.server.pods_on(""))
-        machines = self._machines.values()
-        free = sum(self._free(m) for m in machines if m.ready_ns <= now_ns)
-        free += slots * sum(m.ready_ns > now_ns for m in machines)
-        for _ in range(-(-(pending - free) // slots)):
-            if len(self._machines) < self.scenario.nodes_max:
-                self._order()
-
-    def _shrink(self) -> None:
-        """Nodes below half use, of which all can go elsewhere, for ten minutes."""
-        now_ns, slots = self.agenda.now_ns, self.scenario.slots
-        ready = [m for m in self._machines.values() if m.ready_ns <= now_ns]
-        free = sum(self._free(m) for m in ready) - len(self.server.pods_on(""))
-        empty: list[_Machine] = []
-        drained: list[_Machine] = []
-        for machine in ready:
-            pods = self.server.pods_on(machine.name)
-            holds_users = any(p.metadata.name.startswith("jupyter-") for p in pods.values())
-            elsewhere = free - self._free(machine) >= len(pods)
-            if holds_users or 2 * len(pods) >= slots or not elsewhere:
-                machine.unneeded_ns = None
-                continue
-            if machine.unneeded_ns is None:
-                machine.unneeded_ns = now_ns
-            if now_ns - machine.unneeded_ns >= UNNEEDED_NS:
-                (drained if pods else empty).append(machine)
-        if now_ns - self._grown_ns < UNNEEDED_NS:
-            return
-        for machine in [*empty[:EMPTY_AT_ONCE], *(drained[:1] if not empty else ())]:
-            if len(self._machines) > 1:
-                self._remove(machine)
 
     # The API, and the engine
 

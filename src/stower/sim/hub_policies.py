@@ -10,8 +10,10 @@ import msgspec
 
 from stower.model.kinds import Pod
 from stower.model.kinds.warm_pool import Lecture, Placeholders, Surge
+from stower.model.meta import OwnerReference
 from stower.model.selectors import LabelSelector
 from stower.model.times import SECOND_NS, time_text
+from stower.sim.autoscaler import NodeGroup
 from stower.sim.hub_day import Day
 
 Json = dict[str, Any]
@@ -29,12 +31,24 @@ LECTURE: Final = {"hub.example.com/lecture": "true"}
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """How days go. `late`: the share of nodes that pull half an hour late."""
+    """How days go. `late`: the share of nodes that pull half an hour late; `groups`: what nodes
+    there may be, where these are not all of `slots` slots."""
 
     name: str
     slots: int = 10
     late: float = 0.0
     nodes_max: int = 400
+    groups: tuple[NodeGroup, ...] = ()
+
+    def node_groups(self) -> tuple[NodeGroup, ...]:
+        """Those that are given, or the one of slots."""
+        room: dict[str, str | int | float] = {
+            "cpu": f"{self.slots}",
+            "memory": f"{self.slots}Gi",
+            "pods": "110",
+        }
+        one = NodeGroup("users", room, 1, self.nodes_max, dict(NODE_LABELS))
+        return self.groups or (one,)
 
     def late_s(self, seed: int, number: int) -> float:
         """How much later this node has its images."""
@@ -155,7 +169,10 @@ def user_of(name: str, is_of_lecture: bool, created: str) -> Pod:
 
 def placeholder_of(number: int, uid: str, created: str) -> Pod:
     """One of z2jh's StatefulSet."""
-    return _pod(f"user-placeholder-{number}", uid, PLACEHOLDER, created, -10)
+    pod = _pod(f"user-placeholder-{number}", uid, PLACEHOLDER, created, -10)
+    owner = OwnerReference("StatefulSet", "user-placeholder", "user-placeholder", controller=True)
+    meta = msgspec.structs.replace(pod.metadata, owner_references=(owner,))
+    return msgspec.structs.replace(pod, metadata=meta)
 
 
 def _pod(name: str, uid: str, labels: dict[str, str], created: str, priority: int) -> Pod:

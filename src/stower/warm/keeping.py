@@ -12,6 +12,8 @@ from stower.warm.pools import POOL_LABEL, Pool
 
 # On a placeholder that was made to take the place of another: the node that has room for it.
 NODE_ANNOTATION: Final = "stower.dev/warm-node"
+# An autoscaler is not to keep a node for it.
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 NOT_FOUND: Final = 404
 
 
@@ -130,8 +132,8 @@ def _body(pool: Pool, name: str, node_name: str) -> dict[str, Any]:
         "namespace": pool.namespace,
         "labels": {**(meta.get("labels") or {}), POOL_LABEL: pool.name},
     }
-    if node_name:
-        meta["annotations"] = {**(meta.get("annotations") or {}), NODE_ANNOTATION: node_name}
+    notes = {SAFE_TO_EVICT: "true", **(meta.get("annotations") or {})}
+    meta["annotations"] = {**notes, NODE_ANNOTATION: node_name} if node_name else notes
     if pool.obj is not None:
         kind = KIND_BY_VIEW[WarmPool]
         owner = {"apiVersion": kind.api_version, "kind": kind.name, "name": pool.name,

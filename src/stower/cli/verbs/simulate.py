@@ -9,7 +9,7 @@ import typer
 
 from stower.cli.fault_runs import check_seeds, read_order, run_order, run_script
 from stower.cli.gates import FeatureGates, features_of
-from stower.cli.hub_runs import SCENARIOS, read_folder, read_rules
+from stower.cli.hub_runs import SCENARIOS, read_folder, read_groups, read_rules
 from stower.cli.hub_runs import SEEDS as HUB_SEEDS
 from stower.cli.hub_runs import Order as HubOrder
 from stower.cli.hub_runs import run_order as run_hub
@@ -158,6 +158,14 @@ def run(
     slots: Annotated[
         int, typer.Option(min=1, max=100, help="With --scenario: users that fit on a node.")
     ] = 10,
+    node_groups: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --scenario: what nodes the autoscaler may add (examples/warm/nodes.yaml): "
+            "room, bounds, prices, how long they boot and pull.",
+        ),
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -246,9 +254,12 @@ def run(
         _refuse({**own, **of_faults, **without}, "does not go with --scenario")
         if scenario not in SCENARIOS:
             raise bad_input(f"--scenario: got {scenario!r}, want one of {', '.join(SCENARIOS)}")
-        _run_hub(inputs or [], policy or [], seed, seeds, jobs, slots, output, plot_file)
+        _run_hub(
+            inputs or [], policy or [], seed, seeds, jobs, slots, node_groups, output, plot_file
+        )
         return
     _refuse({"--policy": policy}, "goes with --trace or --scenario")
+    _refuse({"--node-groups": node_groups}, "goes with --scenario")
     if faults is not None or script is not None:
         if inputs or (faults is not None and script is not None):
             raise bad_input("--faults and --script have clusters of their own: want no INPUT")
@@ -351,6 +362,7 @@ def _run_hub(
     seeds: int | None,
     jobs: int,
     slots: int,
+    node_groups: Path | None,
     output: Output,
     plot_file: Path | None,
 ) -> None:
@@ -358,7 +370,8 @@ def _run_hub(
     seed, seeds = seed or 1, seeds or HUB_SEEDS
     check_seeds(seed, seeds)
     check_target("--plot", plot_file)
-    order = HubOrder(read_rules(rules), seed, seeds, jobs or os.cpu_count() or 1, slots)
+    jobs = jobs or os.cpu_count() or 1
+    order = HubOrder(read_rules(rules), seed, seeds, jobs, slots, read_groups(node_groups))
     try:
         if plot_file is not None:
             plot_format(plot_file)

@@ -1,0 +1,231 @@
+"""A cluster autoscaler, by the rules of the real one: pending pods that fit on no node, nor on one
+that is coming, add nodes of the group that takes them for least; nodes below half use whose pods
+can all go elsewhere are removed after a while.
+
+Fit is by requests, node selector and taints. Must not know what pods are for.
+
+Source: kubernetes/autoscaler cluster-autoscaler FAQ and simulator (drain, utilization).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from stower.model.kinds import Node, Pod
+from stower.model.resources import PODS, amounts, node_room, pod_requests
+from stower.model.taints import Taint, tolerated
+from stower.model.times import SECOND_NS
+from stower.sim.server import Server
+
+UNNEEDED_NS: Final = 600 * SECOND_NS  # --scale-down-unneeded-time, --scale-down-delay-after-add
+UTILIZATION: Final = 0.5  # --scale-down-utilization-threshold
+EMPTY_AT_ONCE: Final = 10  # --max-empty-bulk-delete
+SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+KEPT: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+
+
+class NodeGroup(
+    msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """Nodes that are alike. `boot_seconds`, `pull_seconds`: from and to; where they are not given,
+    those of the day count. `price_per_hour`: of one, in any currency."""
+
+    name: str
+    allocatable: dict[str, str | int | float]
+    min: Count = 0
+    max: Count = 1_000
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    price_per_hour: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 1.0
+    boot_seconds: tuple[Seconds, Seconds] | None = None
+    pull_seconds: tuple[Seconds, Seconds] | None = None
+
+
+class Machine(msgspec.Struct):
+    """A node from when it was ordered. Times in ns; `ready`, `pulled`: when it will be so."""
+
+    name: str
+    group: NodeGroup
+    ordered_ns: int
+    ready_ns: int
+    pulled_ns: int
+    unneeded_ns: int | None = None
+
+
+class _Bin:
+    """A node as room."""
+
+    def __init__(
+        self, room: Mapping[str, int], labels: Mapping[str, str], taints: Iterable[Taint]
+    ) -> None:
+        self.free = dict(room)
+        self._labels = labels
+        self._taints = [t for t in taints if t.effect in ("NoSchedule", "NoExecute")]
+
+    def take(self, pod: Pod, needs: Mapping[str, int]) -> bool:
+        """Put the pod there, if it fits."""
+        wanted = pod.spec.node_selector or {}
+        if any(self._labels.get(key) != value for key, value in wanted.items()):
+            return False
+        if any(not tolerated(pod.spec.tolerations or (), taint) for taint in self._taints):
+            return False
+        if any(self.free.get(name, 0) < amount for name, amount in needs.items()):
+            return False
+        for name, amount in needs.items():
+            self.free[name] -= amount
+        return True
+
+
+class Autoscaler:
+    """Looks at a server; whoever runs it orders and removes."""
+
+    def __init__(
+        self,
+        server: Server,
+        groups: Iterable[NodeGroup],
+        order: Callable[[NodeGroup], None],
+        remove: Callable[[Machine], None],
+    ) -> None:
+        self.machines: dict[str, Machine] = {}
+        self._server = server
+        self._groups = tuple(groups)
+        self._rooms = {group.name: node_room(group.allocatable) for group in self._groups}
+        self._order = order
+        self._remove = remove
+        self._grown_ns: int | None = None
+        self._needs: dict[str, Mapping[str, int]] = {}  # by what a pod asks for, as text
+
+    def scan(self, now_ns: int) -> None:
+        """Every ten seconds."""
+        bins, left = self._with_pending(now_ns)
+        self._grow(left, now_ns)
+        self._shrink(bins, now_ns)
+
+    def _needs_of(self, pod: Pod) -> Mapping[str, int]:
+        key = f"{[c.resources for c in pod.spec.containers]}"
+        found = self._needs.get(key)
+        if found is None:
+            found = self._needs[key] = dict(amounts(pod_requests(pod))) | {PODS: 1}
+        return found
+
+    def _bin_of(self, machine: Machine, now_ns: int) -> _Bin:
+        group = machine.group
+        made = _Bin(self._rooms[group.name], group.labels, group.taints)
+        if machine.ready_ns <= now_ns:
+            for pod in self._server.pods_on(machine.name).values():
+                for name, amount in self._needs_of(pod).items():
+                    made.free[name] = made.free.get(name, 0) - amount
+        return made
+
+    def _with_pending(self, now_ns: int) -> tuple[dict[str, _Bin], list[Pod]]:
+        """All nodes with whatever waits for room put where it fits; and who is left."""
+        bins = {name: self._bin_of(m, now_ns) for name, m in self.machines.items()}
+        left = []
+        pending = self._server.pods_on("").values()
+        for pod in sorted(pending, key=lambda pod: -pod.priority):
+            needs = self._needs_of(pod)
+            if not any(one.take(pod, needs) for one in bins.values()):
+                left.append(pod)
+        return bins, left
+
+    def _count(self, group: NodeGroup) -> int:
+        return sum(machine.group.name == group.name for machine in self.machines.values())
+
+    # More
+
+    def _grow(self, left: list[Pod], now_ns: int) -> None:
+        while left:
+            best: tuple[float, str, NodeGroup, list[Pod]] | None = None
+            for group in self._groups:
+                if self._count(group) >= group.max:
+                    continue
+                one = _Bin(self._rooms[group.name], group.labels, group.taints)
+                taken = [pod for pod in left if one.take(pod, self._needs_of(pod))]
+                if taken:
+                    found = (group.price_per_hour / len(taken), group.name, group, taken)
+                    best = min(best, found, key=lambda f: f[:2]) if best is not None else found
+            if best is None:
+                return
+            self._order(best[2])
+            self._grown_ns = now_ns
+            gone = {pod.metadata.uid for pod in best[3]}
+            left = [pod for pod in left if pod.metadata.uid not in gone]
+
+    # Fewer
+
+    def _shrink(self, bins: dict[str, _Bin], now_ns: int) -> None:
+        empty: list[Machine] = []
+        drained: list[Machine] = []
+        there = (m for m in self.machines.values() if m.name in bins)  # those before this scan
+        ready = [m for m in there if m.ready_ns <= now_ns]
+        for machine in ready:
+            if not self._is_unneeded(machine, ready, bins):
+                machine.unneeded_ns = None
+                continue
+            if machine.unneeded_ns is None:
+                machine.unneeded_ns = now_ns
+            if now_ns - machine.unneeded_ns >= UNNEEDED_NS:
+                (drained if self._movable(machine) else empty).append(machine)
+        if self._grown_ns is not None and now_ns - self._grown_ns < UNNEEDED_NS:
+            return
+        for machine in [*empty[:EMPTY_AT_ONCE], *(drained[:1] if not empty else ())]:
+            group = machine.group
+            if self._count(group) > group.min:
+                del self.machines[machine.name]
+                self._remove(machine)
+
+    def _movable(self, machine: Machine) -> list[Pod]:
+        """Pods that would have to go elsewhere."""
+        pods = self._server.pods_on(machine.name).values()
+        return [pod for pod in pods if not _is_of_daemon_set(pod)]
+
+    def _is_unneeded(self, machine: Machine, ready: list[Machine], bins: dict[str, _Bin]) -> bool:
+        node = self._server.get(Node, machine.name)
+        notes = (node.metadata.annotations or {}) if node is not None else {}
+        if notes.get(KEPT) == "true":
+            return False
+        room, pods = self._rooms[machine.group.name], self._movable(machine)
+        used: dict[str, int] = {}
+        for pod in pods:
+            if not _may_go(pod):
+                return False
+            for name, amount in self._needs_of(pod).items():
+                used[name] = used.get(name, 0) + amount
+        for name in ("cpu", "memory"):
+            if room.get(name) and used.get(name, 0) / room[name] >= UTILIZATION:
+                return False
+        others = [bins[m.name] for m in ready if m is not machine]
+        return self._fit(pods, others)
+
+    def _fit(self, pods: list[Pod], others: list[_Bin]) -> bool:
+        """Whether all of them do elsewhere, with what waits."""
+        taken: list[tuple[_Bin, Mapping[str, int]]] = []
+        fits = True
+        for pod in pods:
+            needs = self._needs_of(pod)
+            found = next((one for one in others if one.take(pod, needs)), None)
+            if found is None:
+                fits = False
+                break
+            taken.append((found, needs))
+        for one, needs in taken:
+            for name, amount in needs.items():
+                one.free[name] += amount
+        return fits
+
+
+def _is_of_daemon_set(pod: Pod) -> bool:
+    owner = pod.metadata.controller
+    return owner is not None and owner.kind == "DaemonSet"
+
+
+def _may_go(pod: Pod) -> bool:
+    """Whether it may be evicted: somebody makes it again, and nobody says otherwise."""
+    said: Any = (pod.metadata.annotations or {}).get(SAFE)
+    if said is not None:
+        return bool(said == "true")
+    return pod.metadata.controller is not None
