@@ -9,8 +9,6 @@ ACTIVE_NS = 300 * SECOND_NS
 SEEDS = 40
 SEEDS_MORE = 240
 CHUNK = 10
-# Found, and not mended yet: a pod that would fit waits for the next look at all pods.
-OPEN = (159,)
 
 
 def said(seed: int) -> str:
@@ -21,19 +19,10 @@ def said(seed: int) -> str:
 @pytest.mark.behaviour("S0.33")
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_no_law_is_broken(first: int) -> None:
-    assert [] == [
-        text for seed in range(first, first + CHUNK) if seed not in OPEN and (text := said(seed))
-    ]
+    assert [] == [text for seed in range(first, first + CHUNK) if (text := said(seed))]
 
 
 @pytest.mark.more
 @pytest.mark.parametrize("first", range(SEEDS, SEEDS_MORE, CHUNK))
 def test_no_law_is_broken_more(first: int) -> None:
     test_no_law_is_broken(first)
-
-
-@pytest.mark.more
-@pytest.mark.xfail(strict=True, reason="not mended yet")
-@pytest.mark.parametrize("seed", OPEN)
-def test_what_is_open(seed: int) -> None:
-    assert "" == said(seed)

@@ -189,9 +189,8 @@ class Outcomes:
             message=told if wait.message else remedy.message,
             nominate=wait.nominate if remedy.nominate is None else remedy.nominate,
         )
-        count, promised = queued.unschedulable_count, queued.entry.nominated_to
+        count = queued.unschedulable_count
         self.refused(queued, diagnosis, remedy)
-        self._unpromised(queued.entry, promised)
         self._settling.begin(queued.entry.uid, wait)
         if wait.writes:
             queued.unschedulable_count = count  # something is being done about it
@@ -201,9 +200,11 @@ class Outcomes:
     def refused(self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy) -> None:
         """No node will do, and this is done about it."""
         message = diagnosis.message(remedy.message)
+        promised = queued.entry.nominated_to
         self._queue.park(queued, diagnosis.plugins, self.state.now_ns)
         self._tell.decide(queued, Outcome.UNSCHEDULABLE, "", message, diagnosis, (), remedy)
         self._tell.report(queued, "Unschedulable", message, remedy.nominate)
+        self._unpromised(queued.entry, promised)
         for patch in remedy.patches:
             self._send(msgspec.structs.replace(patch, id=self._next_id()))
         if remedy.victims and remedy.nominate:
