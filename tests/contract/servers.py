@@ -8,6 +8,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -99,7 +100,11 @@ def until(
                 return objects
     finally:
         connection.close()
-    raise AssertionError(f"not good after {seconds} s: {sorted(objects)}")
+    states = {
+        name: (obj.get("spec", {}).get("nodeName"), obj["metadata"]["resourceVersion"])
+        for name, obj in sorted(objects.items())
+    }
+    raise AssertionError(f"not good after {seconds} s, watched from {version}: {states}")
 
 
 @contextlib.contextmanager
@@ -139,10 +144,12 @@ class Program:
     """A program in Python as a process, from the moment when it says how to stop it."""
 
     def __init__(self, *arguments: str) -> None:
+        # A file and no pipe: nobody reads it meanwhile, and what is full would stop the process.
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, *arguments],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
@@ -153,8 +160,8 @@ class Program:
             if "Ctrl-C" in line:
                 break
         else:
-            assert self.process.stderr is not None
-            raise AssertionError(f"it did not start: {self.process.stderr.read()}")
+            self._errors.seek(0)
+            raise AssertionError(f"it did not start: {self._errors.read()}")
 
     def kill(self) -> None:
         """End it at once, as a power cut would."""
@@ -170,9 +177,12 @@ class Program:
         return code
 
     def _close(self) -> None:
-        for pipe in (self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()
+        """What it said is shown beside a test that fails."""
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._errors.seek(0)
+        print(self._errors.read(), file=sys.stderr)
+        self._errors.close()
 
 
 class Command(Program):

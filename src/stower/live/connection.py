@@ -52,7 +52,10 @@ class Connection(asyncio.Protocol):
         self._answer: asyncio.Future[Reply] | None = None
 
     def ask(self, request: bytes) -> "asyncio.Future[Reply]":
-        """Send a request; its answer, or Lost."""
+        """Send a request; its answer, or Lost. Raises Lost at once where it is closed: a server
+        may end between the handshake and the first request."""
+        if not self.is_open:
+            raise Lost("the connection was closed")
         self._reply = Reply()
         self._has_head = False
         self._parser = httptools.HttpResponseParser(self)
