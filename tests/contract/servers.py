@@ -75,7 +75,7 @@ class Client:
 
 
 def until(
-    client: Client, path: str, good: Callable[[dict[str, Object]], bool], seconds: float = 30
+    client: Client, path: str, good: Callable[[dict[str, Object]], bool], seconds: float = 60
 ) -> dict[str, Object]:
     """The objects of a list by name, as soon as a watch has made them good."""
     _, listed = client.call("GET", path)

@@ -119,7 +119,7 @@ def cut_while_loading(served: Client, folder: Path, every_s: float, batches: int
             before = cuts()
             while cuts() == before:
                 wait.wait(0.02)
-        pods = until(served, PODS, lambda o: len(bound(o)) == 6 * batches, 60)
+        pods = until(served, PODS, lambda o: len(bound(o)) == 6 * batches, 120)
         assert 6 * batches == len(bound(pods))
 
 
@@ -154,7 +154,7 @@ def test_a_scheduler_and_a_server_that_are_killed_go_on_where_they_were(tmp_path
             before = bound(until(server.client, PODS, lambda o: len(o) == 40))
             assert 40 == len(before)
             add_pods(server.client, [f"b{i}" for i in range(40)], "10m")
-            after = bound(until(server.client, PODS, lambda o: len(bound(o)) == 80, 60))
+            after = bound(until(server.client, PODS, lambda o: len(bound(o)) == 80, 120))
             assert before == {name: after[name] for name in before}, "nothing moved"
             assert 0 == second.stop()
     finally:

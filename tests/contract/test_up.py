@@ -157,6 +157,7 @@ def _again(state: Path, before: Object, victims: tuple[str, ...]) -> Client:
     return opened(state)
 
 
+@pytest.mark.more
 def test_a_supervisor_that_is_killed_leaves_nothing_behind(state: Path) -> None:
     up(state, "--nodes", "1")
     found = status(state)["processes"]
@@ -217,6 +218,7 @@ def test_a_cluster_file_that_cannot_be(tmp_path: Path, document: str, want: str)
     assert str(path) in error
 
 
+@pytest.mark.more
 @pytest.mark.behaviour("X5")
 def test_what_a_cluster_has_seen_is_recorded_and_replays(state: Path, tmp_path: Path) -> None:
     """Over HTTP, with nodes that go, through the scheduler's end by force."""

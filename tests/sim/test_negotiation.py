@@ -6,8 +6,8 @@ from stower.model.times import SECOND_NS
 from stower.sim.trial import Trial, script_of
 
 ACTIVE_NS = 300 * SECOND_NS
-SEEDS = 40
-SEEDS_MORE = 240
+SEEDS = 20
+SEEDS_MORE = 160
 CHUNK = 10
 
 

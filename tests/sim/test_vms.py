@@ -15,8 +15,8 @@ from stower.sim.trial import Trial, script_of
 from stower.sim.vm_load import configuration_for
 
 ACTIVE_NS = 150 * SECOND_NS
-SEEDS = 20
-SEEDS_MORE = 200
+SEEDS = 10
+SEEDS_MORE = 110
 CHUNK = 10
 
 
