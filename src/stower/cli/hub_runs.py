@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from stower.cli.inputs import InputError, read_yaml_document
-from stower.cli.output import OnProgress, Output, bad_input, console, emit, progress, table
+from stower.cli.output import OnProgress, Output, bad_input, console, emit, failed, progress, table
 from stower.cli.plot import plot_waits
 from stower.framework.args import convert, duplicate
 from stower.model.errors import InvalidObject
@@ -170,6 +170,9 @@ def run_order(
         _print(rows, order)
     else:
         emit({"slots": order.slots, "seeds": [seeds[0], seeds[-1]], "cases": rows}, output)
+    broken = [f"{r['case']}, {r['policy']}, {told}" for r in rows for told in r["broken"]]
+    if broken:
+        raise failed("a law is broken: " + "; ".join(broken))
 
 
 Task = tuple[Case, str, Order, Day]
@@ -228,6 +231,7 @@ def _figures(
         "evictionsPerHour": round(sum(run.evicted for run in runs) / hours, 2),
         "movesPerHour": round(sum(run.moved for run in runs) / hours, 2),
         "movesInAMinuteMax": max(run.moves_in_a_minute for run in runs),
+        "broken": [f"seed {run.seed} {run.broken}" for run in runs if run.broken],
     }
 
 

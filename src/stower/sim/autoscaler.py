@@ -7,12 +7,13 @@ Fit is by requests, node selector and taints. Must not know what pods are for.
 Source: kubernetes/autoscaler cluster-autoscaler FAQ and simulator (drain, utilization).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from stower.model.kinds import Node, Pod
+from stower.model.kinds.pod import Container
 from stower.model.resources import PODS, amounts, node_room, pod_requests
 from stower.model.taints import Taint, tolerated
 from stower.model.times import SECOND_NS
@@ -56,7 +57,7 @@ class Machine(msgspec.Struct):
     unneeded_ns: int | None = None
 
 
-class _Bin:
+class Bin:
     """A node as room."""
 
     def __init__(
@@ -97,7 +98,7 @@ class Autoscaler:
         self._order = order
         self._remove = remove
         self._grown_ns: int | None = None
-        self._needs: dict[str, Mapping[str, int]] = {}  # by what a pod asks for, as text
+        self._needs: dict[str, tuple[Sequence[Container], Mapping[str, int]]] = {}  # by uid
 
     def scan(self, now_ns: int) -> None:
         """Every ten seconds."""
@@ -105,29 +106,33 @@ class Autoscaler:
         self._grow(left, now_ns)
         self._shrink(bins, now_ns)
 
-    def _needs_of(self, pod: Pod) -> Mapping[str, int]:
-        key = f"{[c.resources for c in pod.spec.containers]}"
-        found = self._needs.get(key)
-        if found is None:
-            found = self._needs[key] = dict(amounts(pod_requests(pod))) | {PODS: 1}
-        return found
+    def needs_of(self, pod: Pod) -> Mapping[str, int]:
+        """What the pod asks for."""
+        found = self._needs.get(pod.metadata.uid)
+        if found is None or found[0] is not pod.spec.containers:
+            needs = dict(amounts(pod_requests(pod))) | {PODS: 1}
+            found = self._needs[pod.metadata.uid] = pod.spec.containers, needs
+        return found[1]
 
-    def _bin_of(self, machine: Machine, now_ns: int) -> _Bin:
+    def bin_of(self, machine: Machine, pods: Iterable[Pod]) -> Bin:
+        """A node's room with these pods on it."""
         group = machine.group
-        made = _Bin(self._rooms[group.name], group.labels, group.taints)
-        if machine.ready_ns <= now_ns:
-            for pod in self._server.pods_on(machine.name).values():
-                for name, amount in self._needs_of(pod).items():
-                    made.free[name] = made.free.get(name, 0) - amount
+        made = Bin(self._rooms[group.name], group.labels, group.taints)
+        for pod in pods:
+            for name, amount in self.needs_of(pod).items():
+                made.free[name] = made.free.get(name, 0) - amount
         return made
 
-    def _with_pending(self, now_ns: int) -> tuple[dict[str, _Bin], list[Pod]]:
+    def _with_pending(self, now_ns: int) -> tuple[dict[str, Bin], list[Pod]]:
         """All nodes with whatever waits for room put where it fits; and who is left."""
-        bins = {name: self._bin_of(m, now_ns) for name, m in self.machines.items()}
+        bins = {
+            m.name: self.bin_of(m, self._pods_on(m) if m.ready_ns <= now_ns else ())
+            for m in self.machines.values()
+        }
         left = []
         pending = self._server.pods_on("").values()
         for pod in sorted(pending, key=lambda pod: -pod.priority):
-            needs = self._needs_of(pod)
+            needs = self.needs_of(pod)
             if not any(one.take(pod, needs) for one in bins.values()):
                 left.append(pod)
         return bins, left
@@ -143,8 +148,8 @@ class Autoscaler:
             for group in self._groups:
                 if self._count(group) >= group.max:
                     continue
-                one = _Bin(self._rooms[group.name], group.labels, group.taints)
-                taken = [pod for pod in left if one.take(pod, self._needs_of(pod))]
+                one = Bin(self._rooms[group.name], group.labels, group.taints)
+                taken = [pod for pod in left if one.take(pod, self.needs_of(pod))]
                 if taken:
                     found = (group.price_per_hour / len(taken), group.name, group, taken)
                     best = min(best, found, key=lambda f: f[:2]) if best is not None else found
@@ -157,7 +162,7 @@ class Autoscaler:
 
     # Fewer
 
-    def _shrink(self, bins: dict[str, _Bin], now_ns: int) -> None:
+    def _shrink(self, bins: dict[str, Bin], now_ns: int) -> None:
         empty: list[Machine] = []
         drained: list[Machine] = []
         there = (m for m in self.machines.values() if m.name in bins)  # those before this scan
@@ -178,12 +183,14 @@ class Autoscaler:
                 del self.machines[machine.name]
                 self._remove(machine)
 
+    def _pods_on(self, machine: Machine) -> Iterable[Pod]:
+        return self._server.pods_on(machine.name).values()
+
     def _movable(self, machine: Machine) -> list[Pod]:
         """Pods that would have to go elsewhere."""
-        pods = self._server.pods_on(machine.name).values()
-        return [pod for pod in pods if not _is_of_daemon_set(pod)]
+        return [pod for pod in self._pods_on(machine) if not _is_of_daemon_set(pod)]
 
-    def _is_unneeded(self, machine: Machine, ready: list[Machine], bins: dict[str, _Bin]) -> bool:
+    def _is_unneeded(self, machine: Machine, ready: list[Machine], bins: dict[str, Bin]) -> bool:
         node = self._server.get(Node, machine.name)
         notes = (node.metadata.annotations or {}) if node is not None else {}
         if notes.get(KEPT) == "true":
@@ -193,20 +200,20 @@ class Autoscaler:
         for pod in pods:
             if not _may_go(pod):
                 return False
-            for name, amount in self._needs_of(pod).items():
+            for name, amount in self.needs_of(pod).items():
                 used[name] = used.get(name, 0) + amount
         for name in ("cpu", "memory"):
             if room.get(name) and used.get(name, 0) / room[name] >= UTILIZATION:
                 return False
         others = [bins[m.name] for m in ready if m is not machine]
-        return self._fit(pods, others)
+        return self.fit(pods, others)
 
-    def _fit(self, pods: list[Pod], others: list[_Bin]) -> bool:
+    def fit(self, pods: list[Pod], others: list[Bin]) -> bool:
         """Whether all of them do elsewhere, with what waits."""
-        taken: list[tuple[_Bin, Mapping[str, int]]] = []
+        taken: list[tuple[Bin, Mapping[str, int]]] = []
         fits = True
         for pod in pods:
-            needs = self._needs_of(pod)
+            needs = self.needs_of(pod)
             found = next((one for one in others if one.take(pod, needs)), None)
             if found is None:
                 fits = False

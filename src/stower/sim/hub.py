@@ -7,6 +7,7 @@ a cluster autoscaler by the rules of the real one (autoscaler.py).
 
 import random
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +20,9 @@ from stower.model.times import SECOND_NS, time_text
 from stower.plugins.warm_capacity import warm_of
 from stower.sim.agenda import Agenda
 from stower.sim.autoscaler import Autoscaler, Machine, NodeGroup
+from stower.sim.checkers.checker import Broken
 from stower.sim.hub_day import DAY_S, Day, User
+from stower.sim.hub_laws import LAWS, Law
 from stower.sim.hub_policies import (
     IMAGE,
     IMAGE_BYTES,
@@ -34,13 +37,15 @@ from stower.sim.server import OK, Change, Server
 from stower.warm.target import wanted
 
 SCAN_NS: Final = 10 * SECOND_NS
+LOOK_NS: Final = 30 * SECOND_NS
 MINUTE_NS: Final = 60 * SECOND_NS
 # A day begins so long after the epoch, so that what was before it has a time as well.
 EPOCH_NS: Final = 86_400 * SECOND_NS * 365
 
 
 class Outcome(msgspec.Struct):
-    """What came of a day. `waits_s`: of each user, from arrival to start."""
+    """What came of a day. `waits_s`: of each user, from arrival to start; `broken`: the law that
+    was, where the day has ended, and how."""
 
     policy: str
     seed: int
@@ -53,12 +58,16 @@ class Outcome(msgspec.Struct):
     nodes_made: int = 0
     cold: int = 0  # users who were given a node without their images
     steps: int = 0
+    broken: str = ""
 
 
 class HubDay:
     """One day under one policy."""
 
-    def __init__(self, day: Day, scenario: Scenario, policy: Policy) -> None:
+    def __init__(
+        self, day: Day, scenario: Scenario, policy: Policy, laws: Sequence[type[Law]] = LAWS
+    ) -> None:
+        """`laws`: looked at where the policy is ours."""
         self.day, self.scenario, self.policy = day, scenario, policy
         self.agenda = Agenda()
         self.agenda.now_ns = EPOCH_NS
@@ -81,6 +90,7 @@ class HubDay:
         self._is_stepping = False
         self._is_listed = False  # before that, the engine knows of nothing
         self._told: set[str] = set()  # uids of pods that were seen on their nodes
+        self._laws = [law(self) for law in laws] if policy.keeps_its_own else []
 
     def run(self) -> Outcome:
         """From the first minute to the last."""
@@ -91,14 +101,32 @@ class HubDay:
             at_ns = EPOCH_NS + int(user.arrival_s * SECOND_NS)
             self.agenda.at(at_ns, lambda i=i, user=user: self._come(i, user))  # type: ignore[misc]
         self._scan()
+        self.agenda.after(LOOK_NS + SECOND_NS, self._look)  # never in the moment of a scan
         end_ns = EPOCH_NS + int(DAY_S * SECOND_NS)
-        self.agenda.run(end_ns)
+        try:
+            self.agenda.run(end_ns)
+        except Broken as broken:
+            at_s = (self.agenda.now_ns - EPOCH_NS) / SECOND_NS
+            self.outcome.broken = f"at {at_s:.0f} s: {broken}"
         for machine in self.machines.values():
             self._paid(machine)
         self._count_moves()
         for user in self._waiting.values():
             self.outcome.waits_s.append(DAY_S - user.arrival_s)
         return self.outcome
+
+    def is_user(self, pod: Pod) -> bool:
+        """Whether somebody uses it."""
+        return pod.metadata.uid in self._came_ns
+
+    def came_ns(self, pod: Pod) -> int:
+        """When the user came."""
+        return self._came_ns[pod.metadata.uid]
+
+    def _look(self) -> None:
+        for law in self._laws:
+            law.looked()
+        self.agenda.after(LOOK_NS, self._look)
 
     def _count_moves(self) -> None:
         """What the scheduler deleted for users is what it deleted for nothing else."""
@@ -127,6 +155,8 @@ class HubDay:
         if user is not None:
             del self._waiting[name]
             self.outcome.cold += machine.pulled_ns > now_ns
+            for law in self._laws:
+                law.bound(pod, machine)
             wait_s = (at_ns - EPOCH_NS) / SECOND_NS - user.arrival_s
             self.outcome.waits_s.append(max(0.0, wait_s))
             ends_ns = at_ns + int(user.life_s * SECOND_NS)
@@ -232,6 +262,8 @@ class HubDay:
         self.outcome.cost += hours * machine.group.price_per_hour
 
     def _remove(self, machine: Machine) -> None:
+        for law in self._laws:
+            law.removed(machine)
         self._paid(machine)
         node = self.server.get(Node, machine.name)
         if node is not None:
@@ -289,6 +321,8 @@ class HubDay:
             if self._warm is not None and self._warm.figures.moved > len(self._moves_ns):
                 more = self._warm.figures.moved - len(self._moves_ns)
                 self._moves_ns += [self.agenda.now_ns] * more
+                for law in self._laws * more:
+                    law.moved()
         self._is_stepping = False
         self._sleep()
 

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stower.cli.main import app
+from stower.plugins.image_readiness import ImageReadiness
 
 USERS = "seed,arrival_s,life_s,active_s,lecture\n" + "".join(
     f"1,{600 + 60 * i},3000,3000,0\n" for i in range(12)
@@ -47,12 +48,21 @@ def test_policies_are_compared_on_a_folder_of_days(days: Path, tmp_path: Path) -
     assert (12, 100.0, 100.0) == (ours["users"], ours["within10sPercent"], ours["warmPercent"])
     assert ours["nodeHours"] == ours["cost"] > 24
     assert plot.read_text().startswith("<?xml")
-    code, told, _ = ran(str(days), *own)
+    code, told, _ = ran(str(days), *own[:-2])
     assert (0, True) == (code, "ordinary, 5 % pull late" in told)
 
 
+def test_a_law_that_is_broken_is_told(days: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageReadiness, "filter_pod", lambda *_: None)
+    (days / "ordinary_users.csv").write_text(USERS + "1,700,3000,3000,0\n" * 30)
+    own = (str(days), "--seeds", "1", "--jobs", "1", "--policy", "stower")
+    code, told, error = ran(*own, "-o", "json")
+    assert (1, True) == (code, "law is broken: ordinary, stower, seed 1 at " in error)
+    assert 1 == len(json.loads(told)["cases"][0]["broken"])
+
+
 def test_node_groups_come_from_a_file(days: Path) -> None:
-    own = (str(days), "--seeds", "1", "--jobs", "1", "--policy", "stower", "-o", "json")
+    own = (str(days), "--seeds", "1", "--jobs", "1", "--policy", "z2jh", "-o", "json")
     code, told, _ = ran(*own, "--node-groups", str(EXAMPLES / "nodes.yaml"))
     row = json.loads(told)["cases"][0]
     assert (0, True) == (code, row["cost"] < row["nodeHours"])

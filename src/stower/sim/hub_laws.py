@@ -1,0 +1,182 @@
+"""What holds at every moment of a hub's day where Stower places the pods, worked out anew from the
+API's objects and from what the day knows of its machines.
+"""
+
+from typing import ClassVar, Final, Protocol
+
+from stower.model.kinds import Pod
+from stower.model.kinds.warm_pool import Repositioning
+from stower.model.times import SECOND_NS
+from stower.sim.agenda import Agenda
+from stower.sim.autoscaler import Autoscaler, Bin, Machine
+from stower.sim.checkers.checker import Broken
+from stower.sim.server import Server
+
+LIMITS: Final = Repositioning()
+# A node that users have left is rid of its placeholders by then: moves are no more than 6 a minute.
+EMPTIED_NS: Final = 600 * SECOND_NS
+WAITED_NS: Final = 300 * SECOND_NS
+MINUTE_NS: Final = 60 * SECOND_NS
+
+
+class Hub(Protocol):
+    """What is looked at."""
+
+    agenda: Agenda
+    server: Server
+    autoscaler: Autoscaler
+
+    def is_user(self, pod: Pod) -> bool:
+        """Whether somebody uses it."""
+
+    def came_ns(self, pod: Pod) -> int:
+        """When the user came."""
+
+
+class Law:
+    """One of them. A method that is not overridden looks at nothing."""
+
+    name: ClassVar[str]
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+
+    def looked(self) -> None:
+        """Asked now and then, when all that happens at once has happened."""
+
+    def bound(self, pod: Pod, machine: Machine) -> None:
+        """A user was given a node."""
+
+    def moved(self) -> None:
+        """A placeholder was moved."""
+
+    def removed(self, machine: Machine) -> None:
+        """The autoscaler takes a node away."""
+
+    def broken(self, what: str) -> Broken:
+        """To be raised."""
+        return Broken(self.name, what)
+
+    def without_placeholders(self, machine: Machine) -> Bin:
+        """Its room, with users alone."""
+        pods = self.hub.server.pods_on(machine.name).values()
+        return self.hub.autoscaler.bin_of(machine, [p for p in pods if self.hub.is_user(p)])
+
+    def is_ready(self, machine: Machine) -> bool:
+        """Whether it has its images."""
+        return machine.pulled_ns <= self.hub.agenda.now_ns
+
+
+class NobodyWaits(Law):
+    """No user waits while evicting placeholders on a ready node would let that one in."""
+
+    name = "nobody waits for placeholders"
+
+    def looked(self) -> None:
+        """Of all who wait."""
+        waiting = [p for p in self.hub.server.pods_on("").values() if self.hub.is_user(p)]
+        if not waiting:
+            return
+        scaler = self.hub.autoscaler
+        for machine in filter(self.is_ready, scaler.machines.values()):
+            room = self.without_placeholders(machine)
+            for pod in waiting:
+                if room.take(pod, scaler.needs_of(pod)):
+                    raise self.broken(f"{pod.metadata.name} would be let in on {machine.name}")
+
+
+class ReadyNodes(Law):
+    """Users are only on nodes that are ready, but for those who waited as long as they should, and
+    for whom there is room on none that is."""
+
+    name = "ready nodes"
+
+    def bound(self, pod: Pod, machine: Machine) -> None:
+        """Of each."""
+        hub = self.hub
+        if self.is_ready(machine):
+            return
+        came_ns = hub.came_ns(pod) // SECOND_NS * SECOND_NS  # what the API says has no fractions
+        waited_ns = hub.agenda.now_ns - came_ns
+        if waited_ns < WAITED_NS:
+            told = f"{pod.metadata.name} is on {machine.name}, which pulls, after"
+            raise self.broken(f"{told} {waited_ns / SECOND_NS:g} s")
+        for other in filter(self.is_ready, hub.autoscaler.machines.values()):
+            if self.without_placeholders(other).take(pod, hub.autoscaler.needs_of(pod)):
+                raise self.broken(
+                    f"{pod.metadata.name} is on {machine.name}, which pulls; {other.name} has room"
+                )
+
+
+class Moves(Law):
+    """In no minute are there more moves than are allowed."""
+
+    name = "moves"
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub)
+        self._at_ns: list[int] = []
+
+    def moved(self) -> None:
+        """By when the last few were."""
+        now_ns = self.hub.agenda.now_ns
+        self._at_ns = [at_ns for at_ns in self._at_ns if at_ns > now_ns - MINUTE_NS] + [now_ns]
+        if len(self._at_ns) > LIMITS.per_minute:
+            raise self.broken(f"{len(self._at_ns)} within a minute")
+
+
+class Emptied(Law):
+    """A node that all users have left is rid of its placeholders, where other nodes with users have
+    room for them."""
+
+    name = "emptied"
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub)
+        self._since_ns: dict[str, int] = {}
+
+    def looked(self) -> None:
+        """How long each could have been emptied."""
+        hub, scaler = self.hub, self.hub.autoscaler
+        ready = [*filter(self.is_ready, scaler.machines.values())]
+        pods_on = {m.name: [*hub.server.pods_on(m.name).values()] for m in ready}
+        used = [m for m in ready if any(map(hub.is_user, pods_on[m.name]))]
+        bins = [scaler.bin_of(m, pods_on[m.name]) for m in used]
+        for pod in hub.server.pods_on("").values():
+            any(one.take(pod, scaler.needs_of(pod)) for one in bins)
+        was, self._since_ns = self._since_ns, {}
+        now_ns = hub.agenda.now_ns
+        for machine in ready:
+            pods = pods_on[machine.name]
+            if machine in used or not pods or not scaler.fit(pods, bins):
+                continue
+            since_ns = self._since_ns[machine.name] = was.get(machine.name, now_ns)
+            if now_ns - since_ns > EMPTIED_NS:
+                raise self.broken(f"{machine.name} could be since {EMPTIED_NS / SECOND_NS:g} s")
+
+
+class Pulling(Law):
+    """The autoscaler removes no node that still pulls."""
+
+    name = "pulling"
+
+    def removed(self, machine: Machine) -> None:
+        """Of each."""
+        if not self.is_ready(machine):
+            raise self.broken(f"{machine.name} is removed while it pulls")
+
+
+class Room(Law):
+    """No node holds more than it has room for."""
+
+    name = "room"
+
+    def looked(self) -> None:
+        """Of each that is there."""
+        for machine in self.hub.autoscaler.machines.values():
+            pods = self.hub.server.pods_on(machine.name).values()
+            if min(self.hub.autoscaler.bin_of(machine, pods).free.values()) < 0:
+                raise self.broken(f"{machine.name} holds more than it has room for")
+
+
+LAWS: Final[tuple[type[Law], ...]] = (NobodyWaits, ReadyNodes, Moves, Emptied, Pulling, Room)
