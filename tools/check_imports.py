@@ -35,11 +35,12 @@ PURE: Final = {
 CORE: Final = PURE["assembly"] + " assembly actors driver"
 SHELLS: Final = {
     "__init__": "",
-    "live": CORE + " metrics",
-    "apiserver": CORE + " api",
+    "live": CORE + " metrics pki",
+    "apiserver": CORE + " api pki",
     "sim": CORE + " api",
     "record": CORE,
     "metrics": CORE,
+    "pki": "",
 }
 ALL: Final = " ".join(PURE | SHELLS)
 COMPOSERS: Final = {"bench": ALL, "dashboard": ALL + " bench", "cli": ALL + " bench dashboard"}

@@ -21,6 +21,7 @@ from stower.framework.configuration import (
 from stower.framework.guard import guarded
 from stower.framework.plugin import Features, Plugin, Point, implements
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME, Profile
+from stower.framework.stopwatch import STOPPED, Stopwatch
 from stower.model.errors import InvalidObject
 from stower.plugins import PLUGINS
 
@@ -43,11 +44,13 @@ def build_engine(
     features: Features | None = None,
     cycles_per_step_max: int = Limits().cycles_per_step_max,
     plugins: tuple[type[Plugin], ...] = (),
+    stopwatch: Stopwatch = STOPPED,
 ) -> Engine:
     """An engine for a KubeSchedulerConfiguration (decoded; None: all defaults).
 
     cycles_per_step_max: fewer where something waits while the engine decides; plugins: of others,
-    which the configuration may name. Raises InvalidObject that names the field at fault.
+    which the configuration may name; stopwatch: times attempts and plugins. Raises InvalidObject
+    that names the field at fault.
     """
     config = read_configuration(document)
     limits = Limits(
@@ -58,7 +61,12 @@ def build_engine(
     features = features or Features()
     profiles = build_profiles(config, features, plugins)
     counts_claims = features.dynamic_resource_allocation and features.devices.node_allocatable
-    engine = Engine(profiles, seed, limits, config.extenders, counts_claims, features.groups)
+    for profile in profiles.values():
+        for plugin in profile.plugins.values():
+            stopwatch.timed(plugin)
+    engine = Engine(
+        profiles, seed, limits, config.extenders, counts_claims, features.groups, stopwatch
+    )
     engine.state.groups.has_parents = features.composite_groups
     return engine
 

@@ -208,7 +208,10 @@ def test_what_it_tells_of_itself_wants_the_token(served: Client, tmp_path: Path)
         assert 401 == get("/metrics")[0]
         assert 401 == get("/debug/decisions", "wrong")[0]
         metrics = get("/metrics", token.read_text().strip())[1]
-        assert 'scheduler_schedule_attempts_total{result="scheduled"} 1.0' in metrics
+        assert (
+            'scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1.0'
+            in metrics
+        )
         decisions = json.loads(get("/debug/decisions?pod=default/a", token.read_text().strip())[1])
         assert [("placed", "n0")] == [(d["outcome"], d["node"]) for d in decisions]
         assert ["n0"] == list(decisions[0]["scores"])
@@ -303,7 +306,9 @@ def test_a_server_that_is_not_known_is_one_clear_line(answer: bytes, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
-        (("--port", "1"), "--token-file"),
+        (("--token-file", "t"), "--port"),
+        (("--bind-address", "0.0.0.0"), "--port"),
+        (("--port", "0", "--tls-cert-file", "t"), "--tls-private-key-file"),
         (("--config", "no-such.yaml"), "no-such.yaml"),
         (("--in-flight", "0"), "--in-flight"),
     ],

@@ -17,11 +17,11 @@ from typing import Any, Final
 import yaml
 
 from stower.api.server import Api
-from stower.apiserver.certificates import make_certificates, write_private
 from stower.apiserver.database import Committer, Database, StateError, WriteFailed
 from stower.apiserver.handler import Access, Handler, server_context
 from stower.apiserver.http import Listener
 from stower.apiserver.tables import load_registry
+from stower.pki.certificates import make_certificates, write_private
 
 log = logging.getLogger(__name__)
 create_server: Any = asyncio.BaseEventLoop.create_server

@@ -9,7 +9,7 @@ import sys
 from typing import Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 VERBS: Final = (
     "up",
@@ -45,6 +45,25 @@ PLAIN: Final[dict[str, Any]] = {
 }
 
 
+class Verb(TyperCommand):
+    """One verb. Switches may be said as Kubernetes' programs have them: --leader-elect=false."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See click."""
+        return super().parse_args(ctx, [self._switched(arg) for arg in args])
+
+    def _switched(self, arg: str) -> str:
+        name, _, value = arg.partition("=")
+        if value not in ("true", "false"):
+            return arg
+        for option in self.params:
+            if getattr(option, "is_flag", False) and name in option.opts:
+                if value == "true":
+                    return name
+                return option.secondary_opts[0] if option.secondary_opts else arg
+        return arg
+
+
 class Verbs(TyperGroup):
     """The verbs, each from its own module."""
 
@@ -58,7 +77,7 @@ class Verbs(TyperGroup):
             return None
         verb = importlib.import_module(f"stower.cli.verbs.{cmd_name.replace('-', '_')}")
         made = typer.Typer(**PLAIN)
-        made.command(verb.NAME, epilog=verb.EPILOG)(verb.run)
+        made.command(verb.NAME, epilog=verb.EPILOG, cls=Verb)(verb.run)
         return typer.main.get_command(made)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
-from stower.engine.decisions import Outcome
 from stower.engine.evictions import Evictions
 from stower.engine.extending import bind_error
 from stower.engine.limits import Limits
@@ -16,6 +15,7 @@ from stower.engine.queue import Queue
 from stower.engine.queued import QueuedPod
 from stower.engine.telling import Telling
 from stower.engine.together import Together
+from stower.framework.decisions import Outcome
 from stower.framework.events import ExtenderAnswered, WriteFailed
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import Bind, CallExtender, Write

@@ -6,7 +6,6 @@ from typing import Final, Protocol
 import msgspec
 
 from stower.engine.cycle import Cycle
-from stower.engine.decisions import Outcome
 from stower.engine.evictions import Evictions, told, why_told
 from stower.engine.giving_way import Clearing
 from stower.engine.group_telling import GroupTelling
@@ -17,6 +16,7 @@ from stower.engine.settling import Settling
 from stower.engine.telling import Telling
 from stower.engine.together import Together
 from stower.engine.trees import Trees
+from stower.framework.decisions import Outcome
 from stower.framework.plugin import Plugin
 from stower.framework.post_filter import Remedy
 from stower.framework.reasons import Diagnosis, Rejection

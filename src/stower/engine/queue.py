@@ -30,6 +30,7 @@ PLACES: Final = (
 )  # fmt: skip
 # Events kept for a pod that is being asked about; where more have happened, it is tried again.
 MEANWHILE_MAX: Final = 1_000
+FAILED: Final = "ScheduleAttemptFailure"
 
 
 class Queue:
@@ -61,6 +62,8 @@ class Queue:
         # Gated pods by profile and plugin, of plugins that wait for more than the pod's own update.
         self._gated: dict[tuple[str, str], dict[str, Queued]] = {}
         self._turn = 0
+        self._event = ""  # what moves pods now, as the metrics name it
+        self.incoming: dict[tuple[str, str], int] = {}  # by part of the queue and event, so far
         self.emptied: Callable[[QueuedTree], None] = lambda tree: None
 
     def __len__(self) -> int:
@@ -92,6 +95,7 @@ class Queue:
 
     def add(self, pod: QueuedPod) -> None:
         """A new pod: to be tried, or gated."""
+        self._event = "PodAdd"
         self._know(pod)
         self._to_active(pod, pod.added_ns)
 
@@ -115,6 +119,7 @@ class Queue:
 
     def add_tree(self, tree: QueuedTree, now_ns: int) -> None:
         """A tree: to be tried, or gated. It has members."""
+        self._event = "PodGroupAdd"
         self._to_active(tree, now_ns)
 
     def drop_tree(self, tree: QueuedTree) -> None:
@@ -130,6 +135,7 @@ class Queue:
 
     def stir(self, tree: QueuedTree, now_ns: int) -> None:
         """Something about a tree has changed: who is in it, or what it has to wait for."""
+        self._event = "PodGroupUpdate"
         if tree.place is Place.UNSCHEDULABLE and not tree.missing:
             self._wake(tree, now_ns)
         elif tree.place is Place.GATED:
@@ -186,6 +192,8 @@ class Queue:
         self.decided(pod)
         pod.added_ns = pod.tried_ns = now_ns
         pod.place = Place.UNSCHEDULABLE
+        self._event = FAILED
+        self._count("unschedulable")
         self._join_group(pod)
         self._next_turn(pod)
         self._flush.push(now_ns + self._limits.unschedulable_max_ns, pod)
@@ -210,12 +218,14 @@ class Queue:
     def nudge(self, pod: Queued, now_ns: int) -> None:
         """What an unschedulable pod waited for has happened: it is tried at once."""
         if pod.place is Place.UNSCHEDULABLE and not pod.is_preempting:
+            self._event = "OthersAgreed"
             self._leave(pod)
             self._to_active(pod, now_ns)
 
     def hurry(self, pod: Queued, now_ns: int) -> None:
         """The same, of one that may have been woken already, and waits out its delay."""
         if pod.place is Place.BACKOFF:
+            self._event = "OthersAgreed"
             self._leave(pod)
             self._to_active(pod, now_ns)
         else:
@@ -238,11 +248,13 @@ class Queue:
         pod.error_count += 1
         pod.refused_by = frozenset()
         pod.added_ns = pod.tried_ns = now_ns
+        self._event = FAILED
         if not self._is_held(pod, now_ns):
             self._to_error_backoff(pod, now_ns)
 
     def _to_error_backoff(self, pod: Queued, now_ns: int) -> None:
         pod.place = Place.ERROR_BACKOFF
+        self._count("backoff")
         self._next_turn(pod)
         self._error_backoff.push(now_ns + self.delay_ns(pod.error_count), pod)
 
@@ -250,6 +262,7 @@ class Queue:
         """It has no victims, all are on their way, or (`failed`) some are not: it may be tried
         again."""
         if pod.place is Place.UNSCHEDULABLE and (pod.woken or failed):
+            self._event = "PreemptionDone"
             self._wake(pod, now_ns)
 
     def await_victims(self, pod: Queued, uids: Iterable[str]) -> None:
@@ -269,6 +282,7 @@ class Queue:
     def wake(self, happened: Happened, now_ns: int, of_claim: str = "") -> None:
         """Move every unschedulable pod that the event might help. `of_claim`: it is about a claim,
         and no pod without it can be helped."""
+        self._event = happened.label
         if self._undecided is not None:
             self._note(happened)
         if self._gated:
@@ -328,6 +342,7 @@ class Queue:
 
     def update(self, pod: Queued, happened: Happened, now_ns: int) -> None:
         """The pod itself changed (its entry already has the new object), or what is said of it."""
+        self._event = "PodUpdate"
         if pod.place is Place.GATED:
             self._to_active(pod, now_ns)
         elif pod is self._undecided:
@@ -359,13 +374,16 @@ class Queue:
         while (key := self._backoff.first_key()) is not None and key[0] <= now_ns:
             pod = self._backoff.pop()
             if pod is not None:
+                self._event = "BackoffComplete"
                 self._activate(pod)
         while (due := self._error_backoff.first_key()) is not None and due <= now_ns:
             pod = self._error_backoff.pop()
             if pod is not None:
+                self._event = "BackoffComplete"
                 self._to_active(pod, now_ns)
         while (due := self._flush.first_key()) is not None and due <= now_ns:
             pod = self._flush.pop()
+            self._event = "UnschedulableTimeout"
             if pod is not None and pod.is_preempting:
                 pod.woken = True
                 self._flush.push(now_ns + self._limits.unschedulable_max_ns, pod)
@@ -408,6 +426,7 @@ class Queue:
             self._gate_failed(pod, error)
             return True
         pod.place = Place.GATED
+        self._count("gated")
         pod.refused_by |= {gate}
         if isinstance(pod, QueuedPod) and pod.profile.plugins[gate].wakes_on & ~OWN:
             key = (pod.profile.scheduler_name, gate)
@@ -431,6 +450,7 @@ class Queue:
 
     def _activate(self, pod: Queued) -> None:
         pod.place = Place.ACTIVE
+        self._count("active")
         pod.key = pod.rank()
         self._next_turn(pod)
         self._active.push(pod.key, pod)
@@ -439,6 +459,7 @@ class Queue:
         if self._is_held(pod, now_ns):
             return
         pod.place = Place.BACKOFF
+        self._count("backoff")
         self._next_turn(pod)
         self._backoff.push((due_ns, pod.rank()), pod)
 
@@ -493,6 +514,10 @@ class Queue:
             del groups[group]
             if not groups:
                 del self._by_claim[key]
+
+    def _count(self, part: str) -> None:
+        key = (part, self._event)
+        self.incoming[key] = self.incoming.get(key, 0) + 1
 
     def _next_turn(self, pod: Queued) -> None:
         self._turn += 1

@@ -48,9 +48,9 @@ class Queued:
     """An entity that waits. `uid` tells it from all others."""
 
     __slots__ = (
-        "added_ns", "attempts", "error_count", "is_preempting", "key", "likeness", "place",
-        "profile", "refused_by", "tried_ns", "turn", "uid", "unschedulable_count", "victims",
-        "woken",
+        "added_ns", "attempts", "came_ns", "error_count", "is_preempting", "key", "likeness",
+        "place", "profile", "refused_by", "tried_ns", "turn", "uid", "unschedulable_count",
+        "victims", "woken",
     )  # fmt: skip
 
     def __init__(self, uid: str, profile: Profile, now_ns: int) -> None:
@@ -59,6 +59,7 @@ class Queued:
         self.place = Place.NOWHERE
         self.added_ns = now_ns  # when it entered the queue, or was last tried: its rank
         self.tried_ns = now_ns
+        self.came_ns = now_ns  # into the queue
         self.attempts = 0
         self.unschedulable_count = 0
         self.error_count = 0

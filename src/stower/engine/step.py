@@ -13,7 +13,6 @@ import msgspec
 from stower.engine.binds import Binds
 from stower.engine.companions import companions
 from stower.engine.cycle import Cycle
-from stower.engine.decisions import Decision
 from stower.engine.evictions import Evictions
 from stower.engine.extended_cycle import ExtendedCycle
 from stower.engine.extending import Extending
@@ -38,6 +37,7 @@ from stower.framework.changes import (
     node_happened,
     own_change,
 )
+from stower.framework.decisions import Decision
 from stower.framework.events import (
     AgentAsked,
     Event,
@@ -54,6 +54,7 @@ from stower.framework.extenders import Extender
 from stower.framework.guard import PluginError
 from stower.framework.profile import Profile
 from stower.framework.retries import UNKNOWN
+from stower.framework.stopwatch import STOPPED, Stopwatch
 from stower.framework.writes import AgentAnswer, Write
 from stower.model.errors import InvalidObject, InvariantError
 from stower.model.kinds import SELECTING, Node, Pod, PodDisruptionBudget, ResourceClaim
@@ -71,9 +72,11 @@ class Engine:
         extenders: tuple[Extender, ...] = (),
         counts_claims: bool = False,
         groups: bool = True,
+        stopwatch: Stopwatch = STOPPED,
     ) -> None:
         """`profiles` by scheduler name; a pod of any other scheduler is only counted.
         `counts_claims` as the state's; `groups`: whether pods of a group are placed together."""
+        self.stopwatch = stopwatch
         self.profiles = dict(profiles)
         self.limits = limits or Limits()
         self.state = ClusterState(counts_claims)
@@ -86,7 +89,7 @@ class Engine:
         self._is_held = False
         self._writes: list[Write] = []
         state, queue, send = self.state, self.queue, self._send
-        self._tell = Telling(state, self.limits, send, self._id)
+        self._tell = Telling(state, self.limits, send, self._id, stopwatch)
         self._tell_groups = GroupTelling(state, send, self._id, self._tell.about_group)
         self._evictions = Evictions(send, self._id, self._preempted, self._preempted_all)
         self._pre_binding = PreBinding(state, self._id, send, self._ready, self._give_up)
@@ -501,6 +504,7 @@ class Engine:
             queued = None if is_shut else self.queue.pop(self.now_ns)
             if queued is None:
                 return
+            self.stopwatch.start()
             if isinstance(queued, QueuedPod):
                 self._attempt(queued)
             elif isinstance(queued, QueuedTree):

@@ -4,13 +4,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from stower.engine.decisions import Decision, Outcome
 from stower.engine.evictions import BY_SCHEDULER
 from stower.engine.group_telling import Word
 from stower.engine.limits import Limits
 from stower.engine.queued import QueuedPod
+from stower.framework.decisions import Decision, Outcome
 from stower.framework.post_filter import Remedy
 from stower.framework.reasons import Diagnosis
+from stower.framework.stopwatch import STOPPED, Stopwatch
 from stower.framework.writes import CreateEvent, PatchPodStatus, Write
 from stower.model.kinds import KIND_BY_VIEW, GroupObject, Pod
 from stower.model.kinds.pod import PodCondition
@@ -30,8 +31,10 @@ class Telling:
         limits: Limits,
         write: Callable[[Write], None],
         next_id: Callable[[], int],
+        stopwatch: Stopwatch = STOPPED,
     ) -> None:
         self.now_ns = 0
+        self._stopwatch = stopwatch
         self._state = state
         self._limits = limits
         self._write = write
@@ -157,5 +160,7 @@ class Telling:
                 meta.namespace, meta.name, meta.uid, outcome, self.now_ns, queued.attempts,
                 node_name, message, diagnosis, scores, victims,
                 (remedy.nominate or "") if remedy is not None else "",
+                queued.profile.scheduler_name, self.now_ns - queued.came_ns,
+                self._stopwatch.split_ns(),
             )
         )  # fmt: skip

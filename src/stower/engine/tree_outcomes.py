@@ -6,7 +6,6 @@ from typing import Final
 import msgspec
 
 from stower.engine.cycle import Cycle
-from stower.engine.decisions import Outcome
 from stower.engine.evictions import CLUSTER
 from stower.engine.group_telling import (
     FALSE,
@@ -27,6 +26,7 @@ from stower.engine.together import Together
 from stower.engine.tree_cycle import NO_MORE, Found, Plan, TreeCycle, pending_of
 from stower.engine.tree_preemption import Harm, TreePreemption
 from stower.engine.trees import Trees
+from stower.framework.decisions import Outcome
 from stower.framework.guard import PluginError
 from stower.framework.writes import DeletePod, Write
 from stower.groups.build import admitted, placed

@@ -106,6 +106,26 @@ class Happened(msgspec.Struct, frozen=True, gc=False):
     # Only pods of at most this priority may be helped: the room was promised, not taken.
     priority_max: int | None = None
 
+    @property
+    def label(self) -> str:
+        """The event's name in metrics; of several changes the first."""
+        first = self.change.value & -self.change.value
+        return LABELS.get(first, "")
+
+
+def _labels() -> dict[int, str]:
+    """NODE_ADDED is NodeAdd, PLACED_POD_DELETED is AssignedPodDelete, as upstream names them."""
+    verbs = {"Added": "Add", "Deleted": "Delete", "Updated": "Update", "Changed": "Update"}
+    found = {}
+    for change in Change:
+        words = [word.capitalize() for word in (change.name or "").split("_")]
+        words[-1] = verbs.get(words[-1], words[-1])
+        found[change.value] = "".join(words).replace("PlacedPod", "AssignedPod")
+    return found
+
+
+LABELS: Final = _labels()
+
 
 def node_change(old: Node | None, new: Node) -> Change:
     """Which properties of a node that scheduling reads have changed."""

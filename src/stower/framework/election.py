@@ -86,6 +86,7 @@ class Election:
         self._seen: tuple[Any, ...] | None = None
         self._seen_at_ns = 0
         self._renewed_at_ns = 0
+        self.runs_out_ns = 0  # when another's Lease does, if it is not renewed
 
     def next(self, lease: Mapping[str, Any] | None, now_ns: int, wall_ns: int) -> Object | None:
         """The Lease to write now, None where another holds it. `lease` is as it was read.
@@ -99,7 +100,8 @@ class Election:
             self._seen, self._seen_at_ns = seen, now_ns
         # The holder's own duration counts, as it may be configured otherwise than we are.
         lasts_ns = int(spec.get("leaseDurationSeconds") or 0) * SECOND_NS or self.terms.lease_ns
-        if holder and holder != self.identity and now_ns < self._seen_at_ns + lasts_ns:
+        self.runs_out_ns = self._seen_at_ns + lasts_ns if holder != self.identity else 0
+        if holder and holder != self.identity and now_ns < self.runs_out_ns:
             return None
         return self._lease(lease, spec, holder, wall_ns)
 

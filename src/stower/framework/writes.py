@@ -150,5 +150,20 @@ class AgentAnswer(msgspec.Struct, frozen=True, gc=False):
     type: str
 
 
+_CALLS: dict[type, str] = {
+    Bind: "pod_binding",
+    PatchPodStatus: "pod_status_patch",
+    DeletePod: "pod_delete",
+    CreateEvent: "event",
+}
+
+
+def call_of(write: "ApiWrite") -> str:
+    """What the write is called where it is counted, as upstream calls its own."""
+    if isinstance(write, ObjectWrite):
+        return f"{write.view.__name__.lower()}_write"
+    return _CALLS[type(write)]
+
+
 ApiWrite = Bind | PatchPodStatus | DeletePod | ObjectWrite | CreateEvent
 Write = ApiWrite | CallExtender | AgentAnswer

@@ -1,7 +1,7 @@
 """An API server as a client sees it: requests with their answers, and streams of watch events."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
@@ -60,6 +60,7 @@ class WatchRefused(Exception):
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.message)
         self.status = answer.status
+        self.retry_after_s = answer.retry_after_s
 
 
 class Client:
@@ -72,6 +73,8 @@ class Client:
         self._pool = Pool(access.server, access.tls, access.server_name)
         self._shown: dict[str, str] | None = None
         self._known_head = ""
+        # Told of each request: method, status, and how many seconds it took.
+        self.asked: Callable[[str, int, float], None] | None = None
 
     async def __aenter__(self) -> "Client":
         connector = aiohttp.TCPConnector(limit=0)
@@ -101,7 +104,11 @@ class Client:
         What the server does not let in is asked again with what files and plugins say now. Raises
         AccessError where they say nothing.
         """
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
         answer = await self._ask(method, path, body, content_type)
+        if self.asked is not None:
+            self.asked(method, answer.status, clock() - began_s)
         if answer.status == UNAUTHORIZED and await self.access.renew():
             answer = await self._ask(method, path, body, content_type)
         return answer
@@ -167,7 +174,9 @@ class Client:
                 if response.status != 200:
                     if response.status == UNAUTHORIZED:
                         await self.access.renew()
-                    raise WatchRefused(Answer(response.status, await response.read()))
+                    after = response.headers.get("Retry-After", "")
+                    after_s = float(after) if after.isdecimal() else 0.0
+                    raise WatchRefused(Answer(response.status, await response.read(), after_s))
                 yield []  # it stands
                 rest = b""
                 async for data in response.content.iter_any():

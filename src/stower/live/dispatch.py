@@ -6,7 +6,7 @@ was carried out is answered so: the engine knows what to do.
 
 import asyncio
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -29,6 +29,7 @@ from stower.framework.writes import (
     DeletePod,
     ObjectWrite,
     PatchPodStatus,
+    call_of,
 )
 from stower.live.client import Answer, Client
 from stower.live.requests import request_of
@@ -56,13 +57,15 @@ class Dispatch:
         instance: str,
         in_flight: int,
         may_send: Callable[[], bool] = lambda: True,
+        wrote: Callable[[ApiWrite, WriteOk | WriteFailed, float], None] = lambda *_: None,
     ) -> None:
         """`pod_of`: what is known of a pod, by uid. `instance`: the scheduler's name in Events.
 
         `may_send`: asked before each request. A process that stood still wakes up with writes that
-        are no longer its own to send.
+        are no longer its own to send. `wrote`: told of each, and how many seconds it took.
         """
         self._may_send = may_send
+        self._wrote = wrote
         self.versions: dict[type, str] = {}  # see request_of
         self.window = Window(in_flight)
         self.sent = 0
@@ -77,12 +80,18 @@ class Dispatch:
         self._writes: deque[_Ordered] = deque()
         self._events: deque[CreateEvent] = deque()
         self._behind: dict[str, deque[_Ordered]] = {}  # pods with a write in flight
+        self._doing: Counter[str] = Counter()  # writes in flight, by their names
         self._workers = Workers[ApiWrite](self._take, self._do, lambda: self.window.size)
 
     @property
     def waiting(self) -> int:
         """Writes that are not yet answered."""
         return len(self._writes) + len(self._events) + self._workers.busy
+
+    def pending(self) -> Counter[str]:
+        """The same, by what they are called."""
+        behind = (write for queue in self._behind.values() for write in queue)
+        return self._doing + Counter(call_of(w) for w in (*self._writes, *self._events, *behind))
 
     def send(self, writes: list[ApiWrite]) -> None:
         """Take these on."""
@@ -100,9 +109,9 @@ class Dispatch:
                 self._writes.append(write)
         self._workers.wanted(len(self._writes) + len(self._events))
 
-    async def close(self, timeout_s: float) -> None:
-        """Finish what was taken on, for so long at most."""
-        await self._workers.close(timeout_s)
+    async def close(self, timeout_s: float) -> bool:
+        """Finish what was taken on, for so long at most; whether all of it was answered."""
+        return await self._workers.close(timeout_s)
 
     def _take(self) -> ApiWrite | None:
         """Events wait for everything else."""
@@ -111,7 +120,14 @@ class Dispatch:
         return self._events.popleft() if self._events else None
 
     async def _do(self, write: ApiWrite) -> None:
-        answer = await self._carry_out(write)
+        clock = asyncio.get_running_loop().time
+        began_s, call = clock(), call_of(write)
+        self._doing[call] += 1
+        try:
+            answer = await self._carry_out(write)
+        finally:
+            self._doing[call] -= 1
+        self._wrote(write, answer, clock() - began_s)
         if not isinstance(write, CreateEvent):
             self._next_of(write.uid)
         self.sent += 1

@@ -297,7 +297,7 @@ async def _telling(shell: DriverShell, metrics: "DriverMetrics", port: int) -> A
     """Metrics on loopback; the port. Raises ShellError."""
     from aiohttp import web
 
-    from stower.live.endpoint import METRICS_TYPE, listening
+    from stower.live.endpoint import METRICS_TYPE, STARTED, listening
 
     async def measured(_: web.Request) -> web.Response:
         return web.Response(
@@ -305,7 +305,8 @@ async def _telling(shell: DriverShell, metrics: "DriverMetrics", port: int) -> A
         )
 
     async with contextlib.AsyncExitStack() as stack:
-        serving = listening([web.get("/metrics", measured)], lambda: shell.is_ready, port)
+        health = {STARTED: lambda: shell.is_ready}
+        serving = listening([web.get("/metrics", measured)], health, port)
         try:
             taken = await stack.enter_async_context(serving)
         except OSError as error:

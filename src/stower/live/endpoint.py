@@ -1,78 +1,111 @@
-"""What a running shell tells of itself, over HTTP on loopback.
+"""What a scheduler tells of itself over HTTP, read-only.
 
-/healthz and /readyz say one word to anybody; /metrics and /debug/ want the token.
+/healthz, /livez and /readyz say a word to anybody; everything else is for those whom a doorkeeper
+lets in.
 """
 
-import hmac
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
-from stower.framework.companion import Metric
-from stower.framework.reasons import Diagnosis
+from stower.live import debug
+from stower.live.letting_in import Doorkeeper, Refused
 from stower.live.scheduler import Scheduler
 
 LOOPBACK: Final = "127.0.0.1"
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+STARTED: Final = "lists"
+
+Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Health = Mapping[str, Callable[[], bool]]  # what must be so, by name
 
 
 @asynccontextmanager
 async def endpoint(
     scheduler: Scheduler,
-    metrics: Callable[[Mapping[str, float], Sequence[Metric]], bytes],
-    port: int,
-    token: str,
+    metrics: Callable[[], bytes],
+    door: Doorkeeper,
+    host: str = LOOPBACK,
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[int]:
     """Serve for as long as the block lasts; yields the port. Raises OSError."""
-    wanted = f"Bearer {token}".encode()
 
-    def check(request: web.Request) -> None:
-        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(given, wanted):
-            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
+    async def compared(_: web.Request) -> web.Response:
+        try:
+            return _json(await debug.comparison(scheduler))
+        except debug.ComparisonFailed as error:
+            return web.Response(status=502, text=f"{error}\n")
 
-    async def measured(request: web.Request) -> web.Response:
-        check(request)
-        return web.Response(
-            body=metrics(scheduler.stats(), scheduler.companion_metrics()),
-            headers={"Content-Type": METRICS_TYPE},
-        )
+    def told(ask: Callable[[Scheduler, Mapping[str, str]], Any]) -> Answering:
+        async def answering(request: web.Request) -> web.StreamResponse:
+            return _json(ask(scheduler, request.query))
 
-    async def decisions(request: web.Request) -> web.Response:
-        check(request)
-        found = _decisions(scheduler, request.query.get("pod", ""))
-        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+        return answering
 
-    async def pod(request: web.Request) -> web.Response:
-        check(request)
-        found = _of_pod(scheduler, request.query.get("pod", ""))
-        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+    async def measured(_: web.Request) -> web.Response:
+        return web.Response(body=metrics(), headers={"Content-Type": METRICS_TYPE})
+
+    async def index(_: web.Request) -> web.Response:
+        return _json({"paths": ["/metrics", *sorted((*debug.PAGES, debug.COMPARISON))]})
 
     routes = [
-        web.get("/metrics", measured),
-        web.get("/debug/decisions", decisions),
-        web.get("/debug/pod", pod),
+        web.get("/metrics", guarded(door, measured)),
+        web.get("/debug/", guarded(door, index)),
+        web.get(debug.COMPARISON, guarded(door, compared)),
+        *(web.get(path, guarded(door, told(ask))) for path, ask in debug.PAGES.items()),
     ]
-    async with listening(routes, lambda: scheduler.is_ready, port) as taken:
+    health = {STARTED: lambda: scheduler.is_ready}
+    async with listening(routes, health, port, host, tls) as taken:
         yield taken
+
+
+def guarded(door: Doorkeeper, answering: Answering) -> Answering:
+    """The same, for whom the doorkeeper lets in."""
+
+    async def checked(request: web.Request) -> web.StreamResponse:
+        authorization = request.headers.get("Authorization", "")
+        try:
+            await door.check(authorization, request.path, request.method.lower())
+        except Refused as refused:
+            headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else None
+            text = f"{refused}\n"
+            return web.Response(status=refused.status, text=text, headers=headers)
+        return await answering(request)
+
+    return checked
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
 
 
 @asynccontextmanager
 async def listening(
-    routes: Sequence[web.RouteDef], is_ready: Callable[[], bool], port: int
+    routes: Sequence[web.RouteDef],
+    health: Health,
+    port: int,
+    host: str = LOOPBACK,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[int]:
-    """Serve these, and whether we are well, on loopback. Yields the port. Raises OSError."""
+    """Serve these, and whether we are well. `health`: what must be so before others rely on us.
+    Yields the port. Raises OSError."""
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok")
 
-    async def readyz(_: web.Request) -> web.Response:
-        if not is_ready():
-            return web.Response(status=503, text="still listing")
-        return web.Response(text="ok")
+    async def readyz(request: web.Request) -> web.Response:
+        found = {name: is_so() for name, is_so in health.items()}
+        lines = [f"[{'+' if good else '-'}]{name} {'ok' if good else 'failed'}"
+                 for name, good in found.items()]  # fmt: skip
+        if all(found.values()):
+            whole = "\n".join([*lines, "readyz check passed\n"])
+            return web.Response(text=whole if "verbose" in request.query else "ok")
+        return web.Response(status=503, text="\n".join([*lines, "readyz check failed\n"]))
 
     app = web.Application(client_max_size=1024)
     app.add_routes(
@@ -86,59 +119,8 @@ async def listening(
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, LOOPBACK, port)
+        site = web.TCPSite(runner, host, port, ssl_context=tls)
         await site.start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()
-
-
-def _decisions(scheduler: Scheduler, pod: str) -> list[dict[str, Any]]:
-    """Those that are still known, of one pod or of all, with who refused how many nodes."""
-    return [
-        {
-            "pod": f"{d.namespace}/{d.name}",
-            "uid": d.uid,
-            "outcome": d.outcome.value,
-            "atNs": d.at_ns,
-            "attempts": d.attempts,
-            "node": d.node_name,
-            "message": d.message,
-            "refused": _refused(d.diagnosis) if d.diagnosis is not None else [],
-            "scores": dict(d.scores),
-            "victims": d.victims,
-            "nominated": d.nominated,
-        }
-        for d in scheduler.decisions
-        if pod in ("", f"{d.namespace}/{d.name}")
-    ]
-
-
-def _refused(diagnosis: Diagnosis) -> list[dict[str, Any]]:
-    """By plugin and reason: how many nodes, and some of them."""
-    if diagnosis.pre_filter is not None:
-        first = diagnosis.pre_filter
-        return [{"plugin": first.plugin, "reasons": first.rejection.reasons,
-                 "nodes": first.node_count, "examples": ()}]  # fmt: skip
-    return [
-        {"plugin": r.plugin, "reasons": r.rejection.reasons, "nodes": r.node_count,
-         "examples": examples}
-        for r, examples in zip(diagnosis.refused, diagnosis.examples, strict=True)
-    ]  # fmt: skip
-
-
-def _of_pod(scheduler: Scheduler, pod: str) -> dict[str, Any]:
-    """Where it is in the queue, what it waits for, and what its attempts came to."""
-    engine = scheduler.engine
-    waiting = engine.queue.pods() if engine is not None else []
-    queued = next((q for q in waiting if q.entry.pod.key == pod), None)
-    found: dict[str, Any] = {"pod": pod, "decisions": _decisions(scheduler, pod) if pod else []}
-    if queued is None:
-        return {**found, "place": "not in the queue"}
-    return {
-        **found,
-        "place": queued.place.name.lower().replace("_", " "),
-        "attempts": queued.attempts,
-        "refusedBy": sorted(queued.refused_by),
-        "awaitsVictims": len(queued.victims),
-    }

@@ -1,7 +1,9 @@
 """One resource's objects as the server has them: list, then watch from there, for ever.
 
-Resumes where a stream was cut, lists again where history is forgotten (410), and tells of each
-change in the server's order.
+The list comes as the beginning of the watch where the server does that (KEP-3157), in pages where
+it does not. Resumes where a stream was cut, lists again where history is forgotten (410), and tells
+of each change in the server's order. Objects are read a few at a time, so that nobody waits long
+for the loop.
 """
 
 import asyncio
@@ -22,6 +24,10 @@ from stower.model.raw import decode
 log = logging.getLogger(__name__)
 
 PAGE: Final = 500
+AT_ONCE: Final = 100  # objects that are read before others have their turn: a millisecond or two
+# A server that does not begin watches with what there is says so in one of these ways.
+NO_STREAMS: Final = (400, 406, 422)
+END: Final = "k8s.io/initial-events-end"
 GONE: Final = 410
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
@@ -38,6 +44,7 @@ Changes = list[tuple[WatchType, Any]]
 class _Meta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+    annotations: dict[str, str] | None = None
 
 
 class _List(msgspec.Struct):
@@ -138,10 +145,13 @@ class Reflector:
         also: Sequence[str] = (),
         on_list: Callable[[], None],
         on_changes: Callable[[Changes], None],
+        has_room: asyncio.Event | None = None,
     ) -> None:
         """`optional`: a server that does not know the resource has none of it; `may_be_hidden`: nor
         has one that does not show it to us; `also`: where it is in other versions. `on_list` is
-        told when `objects` is new as a whole, `on_changes` of changes to it."""
+        told when `objects` is new as a whole, `on_changes` of changes to it; no more of these are
+        read while `has_room` is not set."""
+        self._has_room = has_room
         self.path = path
         self.objects: dict[str, Any] = {}
         self.listed = False
@@ -158,38 +168,55 @@ class Reflector:
         self._on_changes = on_changes
         self._version = ""
         self._failures = 0
+        self._streams = True  # whether lists come as watches
+        self._is_served = False
+        self._is_whole = False  # the next list is asked for at once: pages took too long
+        self._begun: dict[str, Any] | None = None  # what a stream that is a list has told so far
 
     async def run(self) -> None:
         """Until cancelled. Raises ListRefused where the server refuses the first list for good."""
+        is_cut = False
         while True:
             try:
-                if not self._version:
+                if not self._version and not (self._streams and not is_cut and self._may_stream):
                     await self._list()
-                if not self._version:
-                    await asyncio.sleep(ABSENT_SECONDS)
-                    continue
+                    is_cut = False
+                    if not self._version:
+                        await asyncio.sleep(ABSENT_SECONDS)
+                        continue
                 began_s = asyncio.get_running_loop().time()
                 if not await self._watch(began_s):
                     await self._pause()  # a server that ends each at once would be asked for ever
             except WatchCut as error:
                 self.cuts += 1
+                is_cut = self._begun is not None  # pages get further on such a line
                 log.info("watch of %s was cut: %s", self.path, error)
                 await self._pause()
             except WatchRefused as error:
+                if self._begun is not None:
+                    self._streams &= error.status not in NO_STREAMS
+                    is_cut = True  # a list tells more of what is wrong
+                    continue
                 if error.status == GONE or (error.status == NOT_FOUND and self._optional):
                     self._version = ""
                 else:
                     log.warning("watch of %s: %s %s", self.path, error.status, error)
-                await self._pause()
+                await self._pause(error.retry_after_s)
             except AccessError as error:
                 log.warning("%s", error)
                 await self._pause()
 
-    async def _pause(self) -> None:
-        """Longer each time, and never all at once."""
+    @property
+    def _may_stream(self) -> bool:
+        """Whether it is known where the resource is."""
+        return self._is_served or not self._optional
+
+    async def _pause(self, least_s: float = 0.0) -> None:
+        """Longer each time, and never all at once; and as long as the server asks for."""
         self._failures += 1
         longest = min(PAUSE_SECONDS * 2 ** min(self._failures - 1, 10), PAUSE_SECONDS_MAX)
-        await asyncio.sleep(self._chance.uniform(longest / 2, longest))
+        pause_s = self._chance.uniform(longest / 2, longest)
+        await asyncio.sleep(min(max(pause_s, least_s), PAUSE_SECONDS_MAX))
 
     async def _list(self) -> None:
         while True:
@@ -199,6 +226,7 @@ class Reflector:
                 if answer.status != NOT_FOUND:
                     break
             if answer.status == 200:
+                self._is_served = True
                 break
             if answer.status in self._none and self._optional:
                 if answer.status == FORBIDDEN:
@@ -206,8 +234,14 @@ class Reflector:
                 break  # none of it, until it is served one day
             if answer.status in REFUSALS and not self.listed:
                 raise ListRefused(f"{self.path}: {answer.status} {answer.message}")
+            self._is_whole = answer.status == GONE
             log.warning("list of %s: %s", self.path, answer.message or answer.status)
-            await self._pause()
+            await self._pause(answer.retry_after_s)
+        self._is_whole = False
+        self._show(objects, version)
+
+    def _show(self, objects: dict[str, Any], version: str) -> None:
+        """All there is, as of this version."""
         is_news = not self.listed or bool(self.objects) or bool(version)
         self.relists += self.listed and bool(version)
         self.objects, self._version, self.listed = objects, version, True
@@ -223,7 +257,7 @@ class Reflector:
         objects: dict[str, Any] = {}
         token = ""
         while True:
-            query = {"limit": str(PAGE)}
+            query = {} if self._is_whole else {"limit": str(PAGE)}
             if token:
                 query["continue"] = token
             if self._selector:
@@ -235,10 +269,12 @@ class Reflector:
                 page = _list.decode(answer.body)
             except UNREADABLE as error:
                 return Answer(0, f"no list: {error}".encode()), {}, ""
-            for raw in page.items or ():
+            for i, raw in enumerate(page.items or (), 1):
                 obj = self._read(bytes(raw))
                 if obj is not None:
                     objects[self._reader.uid(obj)] = obj
+                if i % AT_ONCE == 0:
+                    await asyncio.sleep(0)
             token = page.metadata.continue_
             if not token:
                 return answer, objects, page.metadata.resource_version
@@ -254,25 +290,39 @@ class Reflector:
         """Until the stream ends; whether it was of any use."""
         useful = False
         query = {
-            "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(self._chance.randint(*WATCH_SECONDS)),
         }
+        if self._version:
+            query["resourceVersion"] = self._version
+        else:
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         if self._selector:
             query["fieldSelector"] = self._selector
+        self._begun = None if self._version else {}
         async for lines in self._client.watch(self.path, query):
             if lines:  # a stream that told something and was cut is asked for again at once
                 self._failures, useful = 0, True
-            changes: Changes = []
-            try:
-                for line in lines:
-                    self._take(line, changes)
-            finally:
-                if changes:
-                    self._on_changes(changes)
+            for at in range(0, len(lines), AT_ONCE):
+                if self._has_room is not None:
+                    await self._has_room.wait()
+                self._take_all(lines[at : at + AT_ONCE])
+                if at + AT_ONCE < len(lines):
+                    await asyncio.sleep(0)
+        if self._begun is not None:
+            raise WatchCut("it ended before all was told that there is")
         if asyncio.get_running_loop().time() >= began_s + SHORT_SECONDS:
             self._failures, useful = 0, True
         return useful
+
+    def _take_all(self, lines: Sequence[bytes]) -> None:
+        changes: Changes = []
+        try:
+            for line in lines:
+                self._take(line, changes)
+        finally:
+            if changes:
+                self._on_changes(changes)
 
     def _take(self, line: bytes, changes: Changes) -> None:
         try:
@@ -282,7 +332,11 @@ class Reflector:
                 raise WatchRefused(Answer(status.code, status.message.encode()))
             if event.type == "BOOKMARK":
                 meta = msgspec.json.decode(event.object, type=_Versioned).metadata
-                self._version = meta.resource_version
+                if self._begun is None:
+                    self._version = meta.resource_version
+                elif (meta.annotations or {}).get(END) == "true":
+                    begun, self._begun = self._begun, None
+                    self._show(begun, meta.resource_version)
                 return
             kind = WatchType(event.type)
         except (*UNREADABLE, ValueError) as error:
@@ -290,10 +344,12 @@ class Reflector:
         obj = self._read(bytes(event.object))
         if obj is None:
             return
-        self._version = self._reader.version(obj)
         uid = self._reader.uid(obj)
+        objects = self.objects if self._begun is None else self._begun
         if kind is WatchType.DELETED:
-            self.objects.pop(uid, None)
+            objects.pop(uid, None)
         else:
-            self.objects[uid] = obj
-        changes.append((kind, obj))
+            objects[uid] = obj
+        if self._begun is None:
+            self._version = self._reader.version(obj)
+            changes.append((kind, obj))

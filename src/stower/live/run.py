@@ -2,29 +2,33 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import signal
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from stower.engine.step import Engine
-from stower.framework.companion import Metric
+from stower.framework.observer import Observer
 from stower.framework.recording import Recording
+from stower.live import debug
 from stower.live.access import AccessError, read_access
 from stower.live.client import Client
 from stower.live.extenders import ExtenderError
-from stower.live.scheduler import Observer, Options, Scheduler
+from stower.live.scheduler import Options, Scheduler
 from stower.live.shell import ShellError, Stopped, unless
 from stower.live.version import check_version
 
-USER_AGENT = "stower-scheduler"
+if TYPE_CHECKING:
+    from stower.metrics.catalogue import Metrics  # its import costs those who serve nothing
 
+USER_AGENT: Final = "stower-scheduler"
+LOOPBACK: Final = "127.0.0.1"
 
-class Counting(Observer, Protocol):
-    """An observer that can say what it counted."""
-
-    def text(self, stats: Mapping[str, float], companions: Sequence[Metric] = ()) -> bytes:
-        """All of it, for Prometheus."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,26 +40,47 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """Where to tell of ourselves, to whoever shows the token."""
+class Telling:
+    """Where and to whom a scheduler tells of itself. `token`: whoever shows it is let in; without
+    one, whom the API server knows and lets. `certificate`, `key`: files; without them there is TLS
+    beyond loopback alone, by a certificate of its own."""
 
+    metrics: "Metrics"
     port: int
-    token: str
-    metrics: Counting
+    token: str = ""
+    host: str = LOOPBACK
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True)
+class Around:
+    """What there is around a scheduler. `agents`: host and port at which agents of VMs are served;
+    `observers`: beside the metrics."""
+
+    telling: Telling | None = None
+    observers: Sequence[Observer] = ()
+    recording: Recording | None = None
+    agents: tuple[str, int] | None = None
+
+
+@dataclass
+class Ports:
+    """Where it listens."""
+
+    telling: str = ""
+    agents: str = ""
 
 
 async def run(
     place: Place,
     build: Callable[[], Engine],
     options: Options,
-    telling: Endpoint | None,
-    ready: Callable[[str, int | None, int | None], None],
+    around: Around,
+    ready: Callable[[str, Ports], None],
     stop: Callable[[], asyncio.Event],
-    recording: Recording | None = None,
-    agents: tuple[str, int] | None = None,
 ) -> None:
-    """Until the event is set that `stop` makes. `ready` is told the server, and the ports of the
-    endpoint and for agents; `agents`: host and port at which agents of VMs are served.
+    """Until the event is set that `stop` makes. `ready` is told the server, and where it listens.
 
     Raises ShellError, also where leadership is lost.
     """
@@ -67,33 +92,95 @@ async def run(
     except Stopped:
         return
     async with Client(access, USER_AGENT) as client, contextlib.AsyncExitStack() as stack:
-        observer = telling.metrics if telling is not None else None
+        telling = around.telling
+        observers = [*around.observers, *([telling.metrics] if telling is not None else [])]
         try:
-            scheduler = Scheduler(client, build, options, observer, recording)
+            scheduler = Scheduler(client, build, options, observers, around.recording)
         except ExtenderError as error:
             raise ShellError(str(error)) from None
         try:
             await unless(stopped, check_version(client))
         except Stopped:
             return
-        port = agents_port = None
+        ports = Ports()
         if telling is not None:
-            from stower.live.endpoint import endpoint
-
-            try:
-                serving = endpoint(scheduler, telling.metrics.text, telling.port, telling.token)
-                port = await stack.enter_async_context(serving)
-            except OSError as error:
-                why = error.strerror or str(error)
-                raise ShellError(f"cannot listen on port {telling.port}: {why}") from None
-        if agents is not None:
-            from stower.live.agents import serving as serving_agents
-
-            try:
-                listening = serving_agents(scheduler.agents, *agents)
-                agents_port = await stack.enter_async_context(listening)
-            except OSError as error:
-                why = error.strerror or str(error)
-                raise ShellError(f"cannot listen on {agents[0]}:{agents[1]}: {why}") from None
-        ready(access.server, port, agents_port)
+            ports.telling = await stack.enter_async_context(_telling(scheduler, telling))
+        if around.agents is not None:
+            ports.agents = await stack.enter_async_context(_agents(scheduler, around.agents))
+        _dump_at_signal(scheduler)
+        ready(access.server, ports)
         await scheduler.run(stopped)
+
+
+@contextlib.asynccontextmanager
+async def _telling(scheduler: Scheduler, telling: Telling) -> Any:
+    """Tell for as long as the block lasts; yields the address. Raises ShellError."""
+    from stower.live.endpoint import endpoint
+    from stower.live.letting_in import Delegated, Doorkeeper, OneToken
+    from stower.live.samples import samples_of
+    from stower.pki.serving import Serving, ServingError
+
+    def text() -> bytes:
+        return telling.metrics.text([*samples_of(scheduler)], scheduler.companion_metrics())
+
+    door: Doorkeeper = OneToken(telling.token) if telling.token else Delegated(scheduler.client)
+    has_tls = telling.certificate is not None or telling.host != LOOPBACK
+    try:
+        hosts = (LOOPBACK, "localhost", telling.host)
+        serving = Serving(telling.certificate, telling.key, hosts) if has_tls else None
+    except ServingError as error:
+        raise ShellError(f"certificate: {error}") from None
+    fresh = asyncio.create_task(serving.keep_fresh()) if serving is not None else None
+    context = serving.context if serving is not None else None
+    host = telling.host
+    try:
+        telling_now = endpoint(scheduler, text, door, host, telling.port, context)
+        async with _listening(telling_now, host, telling.port) as port:
+            yield f"http{'s' if has_tls else ''}://{host}:{port}"
+    finally:
+        if fresh is not None:
+            fresh.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _agents(scheduler: Scheduler, address: tuple[str, int]) -> Any:
+    """Serve the agents of VMs for as long as the block lasts; yields the address."""
+    from stower.live.agents import serving
+
+    async with _listening(serving(scheduler.agents, *address), *address) as port:
+        yield f"{address[0]}:{port}"
+
+
+@contextlib.asynccontextmanager
+async def _listening(serving: Any, host: str, port: int) -> Any:
+    """The same, and where it cannot listen it says so. Raises ShellError."""
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            taken = await stack.enter_async_context(serving)
+        except OSError as error:
+            why = error.strerror or error
+            raise ShellError(f"cannot listen on {host}:{port}: {why}") from None
+        yield taken
+
+
+def _dump_at_signal(scheduler: Scheduler) -> None:
+    """At SIGUSR2 the log is told what the scheduler has in mind, as kube-scheduler's is."""
+    tasks = set[asyncio.Task[None]]()
+
+    async def dump() -> None:
+        for name, ask in (("queue", debug.queue), ("cache", debug.cache)):
+            text = msgspec.json.encode(ask(scheduler, {})).decode()
+            log.warning("Dump of the %s", name, extra={"fields": {name: text}})
+        try:
+            found = msgspec.json.encode(await debug.comparison(scheduler)).decode()
+            log.warning("Cache beside the API", extra={"fields": {"comparison": found}})
+        except debug.ComparisonFailed as error:
+            log.warning("The cache cannot be compared: %s", error)
+
+    def begin() -> None:
+        task = asyncio.create_task(dump())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, begin)

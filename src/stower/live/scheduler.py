@@ -9,27 +9,30 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from stower.engine.decisions import Decision
-from stower.engine.queue import PLACES
 from stower.engine.step import Engine
 from stower.framework.companion import Metric
+from stower.framework.decisions import Decision, Outcome
 from stower.framework.events import (
     AgentAsked,
     Event,
     ExtenderAnswered,
+    Hold,
     Listed,
     Observed,
     Tick,
+    WatchType,
     WriteFailed,
     WriteOk,
 )
 from stower.framework.extenders import Extender
+from stower.framework.observer import Observer, Observers
 from stower.framework.recording import Recording
-from stower.framework.writes import AgentAnswer, CallExtender, Write
+from stower.framework.retries import CONFLICT
+from stower.framework.writes import AgentAnswer, ApiWrite, Bind, CallExtender, Write
 from stower.live.agents import Agents
 from stower.live.client import Client, collection_path
 from stower.live.dispatch import Dispatch
@@ -65,13 +68,15 @@ SLICE_SECONDS: Final = 0.004
 CLOSE_SECONDS: Final = 5.0
 FLUSH_SECONDS: Final = 1.0
 DECISIONS_KEPT: Final = 1_000
-
-
-class Observer(Protocol):
-    """Whoever counts."""
-
-    def decided(self, decision: Decision) -> None:
-        """An attempt for a pod has ended."""
+# Changes that wait for the engine: watches are not read on meanwhile.
+INBOX_MAX: Final = 20_000
+# Pods whose binding is not answered; of more, nobody is told when they were bound.
+PLACED_MAX: Final = 50_000
+# A leader that begins waits so long at most for its watches to show what the last one did.
+CATCH_UP_SECONDS: Final = 0.5
+CATCH_UP_LOOKS: Final = 25
+STALL_LOOK_SECONDS: Final = 0.1
+GONE: Final = (CONFLICT, 404)
 
 
 @dataclass(frozen=True)
@@ -96,21 +101,25 @@ class Scheduler:
         client: Client,
         build: Callable[[], Engine],
         options: Options,
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
         recording: Recording | None = None,
     ) -> None:
         """`build` makes the engine, once there is something to decide."""
         self.engine: Engine | None = None
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
-        self._client = client
+        self.client = client
         self._build = build
         self._options = options
-        self._observer = observer
+        self._observers = Observers(observers)
         self._recording = recording
         self._renewal = Renewal(recording) if recording is not None else None
         self._clock = Clock()
         self._inbox: deque[Event] = deque()
         self._awake = asyncio.Event()
+        self._has_room = asyncio.Event()  # in the inbox
+        self._has_room.set()
+        self._placed: dict[str, Decision] = {}  # whose binding is not answered, by uid
+        self.stalled_s = 0.0  # the longest that the loop stood still
         chance = random.Random(options.seed)
 
         def reflect(
@@ -127,6 +136,7 @@ class Scheduler:
                 also=also,
                 on_list=self._on_list,
                 on_changes=self._on_changes,
+                has_room=self._has_room,
             )
 
         self.nodes = reflect(NODES, Node)
@@ -158,7 +168,9 @@ class Scheduler:
             options.instance,
             options.in_flight,
             lambda: self.candidate is None or self.candidate.leads_still(),
+            self._wrote,
         )
+        self._decides = self.candidate is None
         self.extenders = Extenders(options.extenders, client, self._said)
         self.agents = Agents(self._asked)
 
@@ -167,23 +179,21 @@ class Scheduler:
         """All there is has been listed."""
         return all(r.listed for r in (self.nodes, self.pods, *self.related))
 
-    def stats(self) -> dict[str, float]:
-        """What metrics ask for, counted now."""
-        engine = self.engine
-        counts = engine.queue.counts() if engine is not None else {}
-        return {
-            **{place.name.lower(): counts.get(place, 0) for place in PLACES},
-            "nodes": len(self.nodes.objects),
-            "pods": len(self.pods.objects),
-            "writes_waiting": self.dispatch.waiting,
-            "writes_sent": self.dispatch.sent,
-            "writes_retried": self.dispatch.retried,
-            "writes_in_flight_max": self.dispatch.window.size,
-            "events_dropped": self.dispatch.dropped_events,
-            "watch_cuts": sum(r.cuts for r in (self.nodes, self.pods, *self.related)),
-            "relists": sum(r.relists for r in (self.nodes, self.pods, *self.related)),
-            "leading": self.candidate is None or self.candidate.election.leads,
-        }
+    @property
+    def leads(self) -> bool:
+        """Whether it decides."""
+        return self.candidate is None or self.candidate.election.leads
+
+    @property
+    def lease_name(self) -> str:
+        """The name under which leadership is held."""
+        terms = self._options.terms
+        return terms.name if terms is not None else ""
+
+    @property
+    def inbox_size(self) -> int:
+        """Events that the engine has not taken in."""
+        return len(self._inbox)
 
     def companion_metrics(self) -> list[Metric]:
         """What companions of plugins have counted."""
@@ -192,38 +202,56 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`, or until leadership is lost. Raises ShellError."""
+        self.client.asked = self._observers.asked if self._observers else None
         reflecting = [r.run() for r in (self.nodes, self.pods, *self.related)]
-        work = [*reflecting, self._lead()]
+        work = [*reflecting, self._drive(), self._look_at_loop()]
+        if self.candidate is not None:
+            work.append(self._lead(self.candidate))
         if self._recording is not None:
             work.append(_keep_flushed(self._recording))
         try:
-            await run_until(stop, self._client.access.server, work)
+            await run_until(stop, self.client.access.server, work)
         finally:
             # Another leads already: what was not sent is no longer ours to send.
-            leads = self.candidate is None or self.candidate.election.leads
-            await self.dispatch.close(CLOSE_SECONDS if leads else 0.0)
+            all_answered = await self.dispatch.close(CLOSE_SECONDS if self.leads else 0.0)
             await self.extenders.close()
-            if self.candidate is not None:
+            # What is not answered may be carried out yet: the next one waits for the Lease to end.
+            if self.candidate is not None and all_answered:
                 await self.candidate.release()
 
-    async def _lead(self) -> None:
-        """Wait for leadership, then drive the engine for as long as it lasts."""
-        if self.candidate is None:
-            await self._drive()
-            return
-        await self.candidate.acquire()
+    async def _lead(self, candidate: Candidate) -> None:
+        """Wait for leadership, then let the engine decide for as long as it lasts."""
+        await candidate.acquire()
         log.info("leading as %s", self._options.instance)
-        driving = asyncio.create_task(self._drive())
-        holding = asyncio.create_task(self.candidate.hold())
+        beginning = asyncio.create_task(self._take_over(candidate))
         try:
-            await asyncio.wait((driving, holding), return_when=asyncio.FIRST_COMPLETED)
-            if driving.done():
-                driving.result()
+            await candidate.hold()
         finally:
-            for task in (driving, holding):
-                task.cancel()
-            await asyncio.gather(driving, holding, return_exceptions=True)
+            beginning.cancel()
+            await asyncio.gather(beginning, return_exceptions=True)
         raise ShellError("leadership is lost: another scheduler goes on")
+
+    async def _take_over(self, candidate: Candidate) -> None:
+        """The engine was kept up to date, and held: what the last leader did is waited for."""
+        pause_s = CATCH_UP_SECONDS / CATCH_UP_LOOKS
+        while not self.is_ready:
+            await asyncio.sleep(pause_s)
+        for _ in range(CATCH_UP_LOOKS):
+            if is_at(self.pods.version, candidate.version):
+                break
+            await asyncio.sleep(pause_s)
+        self._decides = True
+        if self.engine is not None:
+            self._inbox.append(Hold(False))
+        self._awake.set()
+
+    async def _look_at_loop(self) -> None:
+        """How long whatever else there is to do has to wait."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            began_s = clock()
+            await asyncio.sleep(STALL_LOOK_SECONDS)
+            self.stalled_s = max(self.stalled_s, clock() - began_s - STALL_LOOK_SECONDS)
 
     # Events in
 
@@ -235,6 +263,8 @@ class Scheduler:
     def _on_changes(self, changes: Changes) -> None:
         if self.engine is not None:
             self._inbox.extend(Observed(kind, obj) for kind, obj in changes)
+            if len(self._inbox) > INBOX_MAX:
+                self._has_room.clear()
             self._awake.set()
 
     def _answered(self, answer: WriteOk | WriteFailed) -> None:
@@ -242,6 +272,19 @@ class Scheduler:
             log.info("a write failed: %s %s", answer.code, answer.message)
         self._inbox.append(answer)
         self._awake.set()
+
+    def _wrote(self, write: ApiWrite, answer: WriteOk | WriteFailed, took_s: float) -> None:
+        self._observers.wrote(write, answer, took_s)
+        if not isinstance(write, Bind):
+            return
+        decision = self._placed.get(write.uid)
+        if decision is None:
+            return
+        if isinstance(answer, WriteOk) or answer.code in GONE:
+            del self._placed[write.uid]
+            after_s = max(0, self._clock.now_ns() - decision.at_ns) / 1e9
+            told = self._observers.bound if isinstance(answer, WriteOk) else self._observers.unbound
+            told(decision, after_s)
 
     def _said(self, answer: ExtenderAnswered) -> None:
         if answer.error:
@@ -264,7 +307,8 @@ class Scheduler:
     # Steps
 
     async def _drive(self) -> None:
-        while not self.is_ready:
+        # A recording begins with what decides; otherwise the engine is kept warm until it does.
+        while not (self.is_ready and (self._decides or self._recording is None)):
             self._awake.clear()
             await self._awake.wait()
         engine = self._begin()
@@ -275,6 +319,7 @@ class Scheduler:
                 if time.perf_counter() >= until:
                     break
             else:
+                self._has_room.set()
                 if self._renewal is not None and self._renewal.is_due(engine, self._is_quiet):
                     engine = self._begin()
                     self._renewal.done()
@@ -293,10 +338,12 @@ class Scheduler:
             if collection_path(kind, version=version) == reflector.path
         }
         engine = self.engine = self._build()
-        engine.cycle.keeps_why = self._observer is not None  # somebody may ask
+        engine.cycle.keeps_why = bool(self._observers)  # somebody may ask
         if self._recording is not None:
             self._recording.built(self._options.instance)
         self._inbox.clear()
+        if not self._decides:
+            self._inbox.append(Hold(True))
         self._inbox.append(self._everything())
         return engine
 
@@ -324,6 +371,7 @@ class Scheduler:
     def _step(self, engine: Engine, event: Event) -> None:
         now_ns = self._clock.now_ns()
         writes: list[Write] = []
+        began_s = time.perf_counter()
         try:
             writes = engine.step(event, now_ns)
         finally:  # what it could not stand is recorded too
@@ -331,10 +379,17 @@ class Scheduler:
                 self._recording.stepped(self._options.instance, now_ns, event, writes)
         for level, text, about in engine.notes():
             log.log(LEVELS[level], "%s%s", text, f" ({about})" if about else "")
+        if self._placed and isinstance(event, Observed) and event.type is WatchType.DELETED:
+            self._placed.pop(event.object.metadata.uid, None)
+        if self._observers:
+            self._observers.stepped(event, time.perf_counter() - began_s)
+            self._observers.lapped(engine.stopwatch.taken())
         for decision in engine.drain():
             self.decisions.append(decision)
-            if self._observer is not None:
-                self._observer.decided(decision)
+            if self._observers:
+                self._observers.decided(decision)
+                if decision.outcome is Outcome.PLACED and len(self._placed) < PLACED_MAX:
+                    self._placed[decision.uid] = decision
         if writes:
             self.dispatch.send([w for w in writes if not isinstance(w, CallExtender | AgentAnswer)])
             for write in writes:
@@ -342,6 +397,13 @@ class Scheduler:
                     self.extenders.send(write)
                 elif isinstance(write, AgentAnswer):
                     self.agents.answered(write)
+
+
+def is_at(version: str, wanted: str) -> bool:
+    """Whether a resourceVersion is as new as another. Where they are no numbers nobody can know."""
+    if not (version.isdecimal() and wanted.isdecimal()):
+        return True
+    return int(version) >= int(wanted)
 
 
 async def _keep_flushed(recording: Recording) -> None:

@@ -34,12 +34,15 @@ class Workers(Generic[T]):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def close(self, timeout_s: float) -> None:
-        """Finish what waits, for so long at most."""
+    async def close(self, timeout_s: float) -> bool:
+        """Finish what waits, for so long at most; whether all of it was."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
-        for task in self._tasks:
+        left = [task for task in self._tasks if not task.done()]
+        for task in left:
             task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        return not left
 
     async def _work(self) -> None:
         try:

@@ -1,53 +1,119 @@
-"""The metrics there are, by kube-scheduler's names where it has them.
+"""The metrics there are, by kube-scheduler's names where the meaning is equal.
 
-A shell tells of decisions as they come, and hands in what it knows when somebody asks. What a
-plugin's companion counts has names of its own.
+A shell tells of what happens as it happens, and hands in what it knows when somebody asks. What a
+plugin's companion counts has names of its own. docs/metrics.md has them all, and which of
+kube-scheduler's are left out, and why. Source: pkg/scheduler/metrics, Kubernetes 1.37.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.registry import Collector
 
-from stower.engine.decisions import Decision, Outcome
 from stower.framework.companion import Metric as Counted
+from stower.framework.decisions import Decision, Outcome
+from stower.framework.events import Event, WriteFailed, WriteOk
+from stower.framework.observer import Observer
+from stower.framework.writes import ApiWrite, call_of
 
 RESULTS: Final = {
     Outcome.PLACED: "scheduled",
     Outcome.UNSCHEDULABLE: "unschedulable",
     Outcome.ERROR: "error",
 }
-# What a shell hands in: metric, labels, help.
-GAUGES: Final = {
-    "active": ("scheduler_pending_pods", {"queue": "active"}),
-    "backoff": ("scheduler_pending_pods", {"queue": "backoff"}),
-    "unschedulable": ("scheduler_pending_pods", {"queue": "unschedulable"}),
-    "gated": ("scheduler_pending_pods", {"queue": "gated"}),
-    "in_flight": ("scheduler_pending_pods", {"queue": "inflight"}),
-    "nodes": ("scheduler_cache_size", {"type": "nodes"}),
-    "pods": ("scheduler_cache_size", {"type": "pods"}),
-    "writes_waiting": ("stower_writes_waiting", {}),
-    "writes_sent": ("stower_writes_sent", {}),
-    "writes_retried": ("stower_writes_retried", {}),
-    "writes_in_flight_max": ("stower_writes_in_flight_max", {}),
-    "events_dropped": ("stower_events_dropped", {}),
-    "watch_cuts": ("stower_watch_cuts", {}),
-    "relists": ("stower_relists", {}),
-    "leading": ("leader_election_master_status", {"name": "kube-scheduler"}),
+ATTEMPTS_MAX: Final = 15  # a label for each number, as upstream
+
+
+def _doubling(first: float, count: int, factor: float = 2) -> tuple[float, ...]:
+    """Bounds of buckets as Prometheus' ExponentialBuckets has them."""
+    return tuple(first * factor**i for i in range(count))
+
+
+class Row(NamedTuple):
+    """One metric. `buckets`: of a histogram."""
+
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+HISTOGRAMS: Final = {
+    "scheduler_scheduling_attempt_duration_seconds": Row(
+        "Attempts, binding and all", ("result", "profile"), _doubling(0.001, 15)
+    ),
+    "scheduler_scheduling_algorithm_duration_seconds": Row(
+        "Attempts that found a node, without the binding", (), _doubling(0.001, 15)
+    ),
+    "scheduler_pod_scheduling_sli_duration_seconds": Row(
+        "From a pod's arrival in the queue until it is bound", ("attempts",), _doubling(0.01, 20)
+    ),
+    "scheduler_pod_scheduling_attempts": Row(
+        "Attempts that a pod took until it was bound", (), _doubling(1, 5)
+    ),
+    "scheduler_preemption_victims": Row(
+        "Pods that one preemption evicts", (), _doubling(1, 7)
+    ),
+    "scheduler_plugin_execution_duration_seconds": Row(
+        "What plugins take at their extension points, for all nodes at once; of one attempt in ten",
+        ("plugin", "extension_point", "status"), _doubling(0.00001, 20, 1.5),
+    ),
+    "scheduler_async_api_call_execution_duration_seconds": Row(
+        "Writes until they were answered, with what was tried again", ("call_type", "result"),
+        _doubling(0.001, 15),
+    ),
+    "rest_client_request_duration_seconds": Row(
+        "Requests to the API server", ("verb",),
+        (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
+    ),
+    "stower_step_duration_seconds": Row(
+        "What the engine takes to take in one event, and to decide what it allows", ("event",),
+        _doubling(0.00001, 18),
+    ),
 }  # fmt: skip
-HELP: Final = {
-    "scheduler_pending_pods": "Pods that wait, by the part of the queue that they are in",
-    "scheduler_cache_size": "Objects that the scheduler knows",
-    "stower_writes_waiting": "Writes that are not yet answered",
-    "stower_writes_sent": "Writes that were answered",
-    "stower_writes_retried": "Writes that were tried again",
-    "stower_writes_in_flight_max": "Writes that may be in flight at once",
-    "stower_events_dropped": "Events about pods that were dropped, as too many waited",
-    "stower_watch_cuts": "Watches that were cut and resumed",
-    "stower_relists": "Lists that were needed again",
-    "leader_election_master_status": "1 while this scheduler leads",
-}
+COUNTERS: Final = {
+    "scheduler_schedule_attempts": Row(
+        "Attempts to schedule pods, by what they came to", ("result", "profile")
+    ),
+    "scheduler_preemption_attempts": Row("Attempts for which pods are evicted"),
+    "scheduler_queue_incoming_pods": Row(
+        "Pods that came to a part of the queue, by what brought them", ("queue", "event")
+    ),
+    "scheduler_async_api_call_execution": Row(
+        "Writes that were answered", ("call_type", "result")
+    ),
+    "rest_client_requests": Row("Requests to the API server", ("code", "method")),
+    "stower_writes_sent": Row("Writes that were answered"),
+    "stower_writes_retried": Row("Writes that were tried again"),
+    "stower_events_dropped": Row("Events about pods that were dropped, as too many waited"),
+    "stower_watch_cuts": Row("Watches that were cut and resumed"),
+    "stower_relists": Row("Lists that were needed again"),
+}  # fmt: skip
+GAUGES: Final = {
+    "scheduler_pending_pods": Row(
+        "Pods that wait, by the part of the queue that they are in", ("queue",)
+    ),
+    "scheduler_cache_size": Row("Objects that the scheduler knows", ("type",)),
+    "scheduler_unschedulable_pods": Row(
+        "Pods that no node will do for, by the plugins that refuse them", ("plugin", "profile")
+    ),
+    "scheduler_pending_async_api_calls": Row("Writes that are not yet answered", ("call_type",)),
+    "leader_election_master_status": Row("1 while this scheduler leads", ("name",)),
+    "stower_writes_in_flight_max": Row("Writes that may be in flight at once"),
+    "stower_inbox_events": Row("Events that the engine has not yet taken in"),
+    "stower_loop_stall_seconds_max": Row("The longest that the loop stood still since last asked"),
+}  # fmt: skip
+# A sample that a shell hands in: metric, labels, value. Counters come as what they are by now.
+Sample = tuple[str, tuple[str, ...], float]
 
 
 class _Companions(Collector):
@@ -65,36 +131,105 @@ class _Companions(Collector):
             yield metric
 
 
-class Metrics:
+class Metrics(Observer):
     """What one scheduler counts."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        self._registry = registry = CollectorRegistry()
         self._companions = _Companions()
-        self._registry.register(self._companions)
-        attempts = Counter(
-            "scheduler_schedule_attempts",
-            "Attempts to schedule pods, by what they came to",
-            ("result",),
-            registry=self._registry,
-        )
-        self._attempts = {outcome: attempts.labels(name) for outcome, name in RESULTS.items()}
-        labels = {name: tuple(labels) for name, labels in GAUGES.values()}
-        self._gauges = {
-            name: Gauge(name, text, labels[name], registry=self._registry)
-            for name, text in HELP.items()
+        registry.register(self._companions)
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        self._histograms = {
+            name: Histogram(name, row.help, row.labels, buckets=row.buckets, registry=registry)
+            for name, row in HISTOGRAMS.items()
         }
+        self._counters = {
+            name: Counter(name, row.help, row.labels, registry=registry)
+            for name, row in COUNTERS.items()
+        }
+        self._gauges = {
+            name: Gauge(name, row.help, row.labels, registry=registry)
+            for name, row in GAUGES.items()
+        }
+        self._counted: dict[tuple[str, tuple[str, ...]], float] = {}
+
+    # What it is told
 
     def decided(self, decision: Decision) -> None:
-        """An attempt for a pod has ended."""
-        self._attempts[decision.outcome].inc()
+        """See Observer. What was placed counts when it is bound."""
+        if decision.outcome is Outcome.PLACED:
+            self._see("scheduler_scheduling_algorithm_duration_seconds", decision.took_ns / 1e9)
+        else:
+            self._attempted(RESULTS[decision.outcome], decision, 0.0)
+        if decision.victims:
+            self._count("scheduler_preemption_attempts")
+            self._see("scheduler_preemption_victims", len(decision.victims))
 
-    def text(self, stats: Mapping[str, float], companions: Sequence[Counted] = ()) -> bytes:
-        """Everything, in Prometheus' text format. `stats` has the keys of GAUGES; `companions`:
-        what these count."""
+    def bound(self, decision: Decision, after_s: float) -> None:
+        """See Observer."""
+        self._attempted(RESULTS[Outcome.PLACED], decision, after_s)
+        attempts = decision.attempts
+        shown = str(attempts) if attempts <= ATTEMPTS_MAX else f"{ATTEMPTS_MAX}+"
+        waited_s = decision.waited_ns / 1e9 + after_s
+        self._see("scheduler_pod_scheduling_sli_duration_seconds", waited_s, shown)
+        self._see("scheduler_pod_scheduling_attempts", attempts)
+
+    def unbound(self, decision: Decision, after_s: float) -> None:
+        """See Observer."""
+        self._attempted(RESULTS[Outcome.ERROR], decision, after_s)
+
+    def _attempted(self, result: str, decision: Decision, after_s: float) -> None:
+        self._count("scheduler_schedule_attempts", result, decision.profile)
+        took_s = decision.took_ns / 1e9 + after_s
+        name = "scheduler_scheduling_attempt_duration_seconds"
+        self._see(name, took_s, result, decision.profile)
+
+    def wrote(self, write: ApiWrite, answer: WriteOk | WriteFailed, took_s: float) -> None:
+        """See Observer."""
+        call = call_of(write)
+        result = "success" if isinstance(answer, WriteOk) else "error"
+        self._count("scheduler_async_api_call_execution", call, result)
+        name = "scheduler_async_api_call_execution_duration_seconds"
+        self._see(name, took_s, call, result)
+
+    def asked(self, method: str, status: int, took_s: float) -> None:
+        """See Observer."""
+        self._count("rest_client_requests", str(status) if status else "<error>", method)
+        self._see("rest_client_request_duration_seconds", took_s, method)
+
+    def stepped(self, event: Event, took_s: float) -> None:
+        """See Observer."""
+        self._see("stower_step_duration_seconds", took_s, type(event).__name__)
+
+    def lapped(self, laps: Sequence[tuple[str, str, int]]) -> None:
+        """See Observer."""
+        name = "scheduler_plugin_execution_duration_seconds"
+        for plugin, point, ns in laps:
+            self._see(name, ns / 1e9, plugin, point, "Success")
+
+    def _see(self, name: str, value: float, *labels: str) -> None:
+        found = self._histograms[name]
+        (found.labels(*labels) if labels else found).observe(value)
+
+    def _count(self, name: str, *labels: str, by: float = 1) -> None:
+        found = self._counters[name]
+        (found.labels(*labels) if labels else found).inc(by)
+
+    # What it tells
+
+    def text(self, samples: Sequence[Sample], companions: Sequence[Counted] = ()) -> bytes:
+        """Everything, in Prometheus' text format. `samples`: of GAUGES and COUNTERS, as they are
+        now; `companions`: what these count."""
         self._companions.counted = companions
-        for key, value in stats.items():
-            name, labels = GAUGES[key]
-            gauge = self._gauges[name]
-            (gauge.labels(**labels) if labels else gauge).set(value)
+        for gauge in self._gauges.values():
+            gauge.clear()  # what is not handed in any more is gone
+        for name, labels, value in samples:
+            if name in self._counters:
+                known = self._counted.get((name, labels), 0.0)
+                self._count(name, *labels, by=max(0.0, value - known))
+                self._counted[name, labels] = value
+            else:
+                gauge = self._gauges[name]
+                (gauge.labels(*labels) if labels else gauge).set(value)
         return bytes(generate_latest(self._registry))

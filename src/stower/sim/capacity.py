@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from stower.engine.decisions import Decision, Outcome
 from stower.engine.step import Engine
+from stower.framework.decisions import Decision, Outcome
 from stower.framework.events import WatchType
 from stower.framework.reasons import count_reasons
 from stower.model.errors import InvalidObject

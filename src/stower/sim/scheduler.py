@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from stower.engine.decisions import Decision
 from stower.engine.step import Engine
+from stower.framework.decisions import Decision
 from stower.framework.election import JITTER_FACTOR, Election, Terms
 from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.recording import Recording

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from stower.assembly import build_engine
-from stower.engine.decisions import Decision, Outcome
+from stower.framework.decisions import Decision, Outcome
 from stower.framework.plugin import Features, Plugin
 from stower.framework.reasons import count_reasons
 from stower.framework.recording import Recording

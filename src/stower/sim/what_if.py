@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from stower.engine.decisions import Decision
 from stower.engine.step import Engine
+from stower.framework.decisions import Decision
 from stower.model.errors import InvalidObject
 from stower.model.kinds import (
     KIND_BY_VIEW,

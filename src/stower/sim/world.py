@@ -10,8 +10,8 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from stower.engine.decisions import Decision
 from stower.engine.step import Engine
+from stower.framework.decisions import Decision
 from stower.framework.events import (
     Event,
     ExtenderAnswered,

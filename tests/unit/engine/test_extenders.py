@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from stower.assembly import build_engine
-from stower.engine.decisions import Outcome
 from stower.engine.step import Engine
+from stower.framework.decisions import Outcome
 from stower.framework.events import ExtenderAnswered, Listed, Observed, WatchType, WriteOk
 from stower.framework.writes import Bind, CallExtender, DeletePod, PatchPodStatus, Write
 from stower.model.kinds import Node, Pod

@@ -3,10 +3,10 @@
 import pytest
 
 from stower.assembly import build_engine
-from stower.engine.decisions import Outcome
 from stower.engine.limits import SECOND_NS
 from stower.engine.queued import Place, QueuedPod
 from stower.engine.step import Engine
+from stower.framework.decisions import Outcome
 from stower.framework.events import (
     Listed,
     Observed,

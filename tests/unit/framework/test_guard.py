@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from stower.assembly import build_engine
-from stower.engine.decisions import Outcome
 from stower.engine.limits import SECOND_NS
 from stower.engine.step import Engine
 from stower.framework.changes import Change
+from stower.framework.decisions import Outcome
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection

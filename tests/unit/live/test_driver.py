@@ -50,7 +50,9 @@ class Forgetful:
         body = {"metadata": {"resourceVersion": "5"}, "items": items}
         return Answer(200, msgspec.json.encode(body))
 
-    async def watch(self, path: str, _: dict[str, str]) -> AsyncIterator[list[bytes]]:
+    async def watch(self, path: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
+        if "sendInitialEvents" in query:
+            raise WatchRefused(Answer(422, b"{}"))  # no lists as streams here
         if "resourceclaims" in path and not self.is_gone:
             self.is_gone = True
             raise WatchRefused(Answer(410, b"{}"))

@@ -35,7 +35,9 @@ class Ending:
         self.lists += 1
         return EMPTY
 
-    async def watch(self, *_: Any) -> AsyncIterator[list[bytes]]:
+    async def watch(self, _: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
+        if "sendInitialEvents" in query:
+            raise WatchRefused(Answer(422, b"{}"))  # no lists as streams here
         self.watches += 1
         if self._gone:
             raise WatchRefused(Answer(410, b"{}"))
@@ -47,7 +49,7 @@ def test_a_watch_that_ends_at_once_is_a_failure(gone: bool) -> None:
     server, pauses = Ending(gone), 0
 
     class Watched(Reflector):
-        async def _pause(self) -> None:
+        async def _pause(self, least_s: float = 0.0) -> None:
             nonlocal pauses
             pauses += 1
             self._failures += 1

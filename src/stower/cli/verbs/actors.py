@@ -1,7 +1,6 @@
 """stower actors: the rest of a cluster, simulated, on any API server."""
 
 import asyncio
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 from stower.actors.assembly import build_actors
 from stower.actors.runtime import Actors
 from stower.cli import clusters
+from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
 from stower.cli.output import console, failed
 from stower.cli.stopping import WithParent, stop_event, wait_for_go
 from stower.live.actors import run_actors
@@ -39,13 +39,13 @@ def run(
     node_pods: clusters.NodePods = 110,
     zones: clusters.Zones = "",
     cluster: clusters.ClusterFile = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    v: Verbosity = 0,
+    logging_format: LoggingFormat = Format.TEXT,
     with_parent: WithParent = False,
 ) -> None:
     """Simulate kubelets and controllers until stopped."""
     _, described = clusters.describe(nodes, node_cpu, node_memory, node_pods, zones, cluster)
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=level)
+    set_up(v, logging_format)
 
     def ready(server: str) -> None:
         count = sum(pool.count for pool in described.pools)

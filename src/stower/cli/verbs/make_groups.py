@@ -1,7 +1,6 @@
 """stower make-groups: groups for pods of Jobs, JobSets, LeaderWorkerSets and labels."""
 
 import asyncio
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 from stower.actors.assembly import build_group_makers
 from stower.actors.group_makers import GATE
 from stower.actors.runtime import Actors
+from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
 from stower.cli.output import console, failed
 from stower.cli.stopping import stop_event
 from stower.live.actors import run_actors
@@ -32,11 +32,11 @@ docs/groups.md says which labels and annotations count.
 def run(
     kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the API server.")],
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    v: Verbosity = 0,
+    logging_format: LoggingFormat = Format.TEXT,
 ) -> None:
     """Make groups for pods that ask for it, until stopped."""
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=level)
+    set_up(v, logging_format)
 
     def build(served: list[tuple[str, str]]) -> Actors:
         if not any(plural == "podgroups" for _, plural in served):

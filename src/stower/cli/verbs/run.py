@@ -1,26 +1,38 @@
 """stower run: the scheduler, on any Kubernetes API server."""
 
 import asyncio
-import logging
 import secrets
 import socket
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from stower.assembly import build_engine
+from stower.cli import serving
+from stower.cli.electing import (
+    LeaderElect,
+    LeaseDuration,
+    RenewDeadline,
+    ResourceName,
+    ResourceNamespace,
+    RetryPeriod,
+    terms_of,
+)
 from stower.cli.gates import FeatureGates, features_of
 from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
 from stower.cli.output import bad_input, console, failed
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, recorder_of
 from stower.cli.stopping import WithParent, stop_event, wait_for_go
 from stower.cli.vm_config import with_vm_config
 from stower.framework.configuration import read_configuration
-from stower.framework.election import read_terms
 from stower.framework.plugin import Features
-from stower.live.run import Endpoint, Place
+from stower.framework.stopwatch import STOPPED, Stopwatch
+from stower.live.decision_log import DecisionLog
+from stower.live.run import Around, Place, Ports
 from stower.live.run import run as run_scheduler
 from stower.live.scheduler import Options
 from stower.live.shell import ShellError
@@ -39,7 +51,10 @@ Examples:
 
   stower run --record stower.ndjson.zst --record-max 4Gi
 
-  stower run --context prod --config scheduler.yaml --port 10259 --token-file token
+  stower run --context prod --config scheduler.yaml --port 10259 --token-file token --v 2
+
+  stower run --bind-address 0.0.0.0 --secure-port 10259 --tls-cert-file tls.crt \
+--tls-private-key-file tls.key --logging-format json
 
   stower run --config vms.yaml --agents 127.0.0.1:10299
 
@@ -47,6 +62,7 @@ It places the pods whose schedulerName is one of the configuration's profiles (d
 where there is none): stop the cluster's own scheduler first, or name a profile of your own.
 """
 PORT_MAX = 65_535
+DECISIONS_V = 2  # from which verbosity on decisions are logged
 CYCLES_PER_STEP = 64  # a step that nothing interrupts takes some milliseconds
 
 
@@ -57,26 +73,20 @@ def run(
     ] = None,
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
     config: Annotated[str, typer.Option(metavar="FILE", help="A KubeSchedulerConfiguration.")] = "",
-    leader_elect: Annotated[
-        bool | None,
-        typer.Option(
-            "--leader-elect/--no-leader-elect",
-            help="Schedule only while holding the Lease; default: as the configuration says, on.",
-        ),
-    ] = None,
+    leader_elect: LeaderElect = None,
+    leader_elect_lease_duration: LeaseDuration = "",
+    leader_elect_renew_deadline: RenewDeadline = "",
+    leader_elect_retry_period: RetryPeriod = "",
+    leader_elect_resource_name: ResourceName = "",
+    leader_elect_resource_namespace: ResourceNamespace = "",
     in_flight: Annotated[
         int, typer.Option(min=1, max=1000, help="Writes in flight at most.")
     ] = IN_FLIGHT,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, help="Serve /healthz, /metrics and /debug/ (for explain) on loopback."
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="With --port: the bearer token of /metrics; made where it is missing."),
-    ] = None,
+    port: serving.Port = None,
+    bind_address: serving.BindAddress = serving.LOOPBACK,
+    token_file: serving.TokenFile = None,
+    tls_cert_file: serving.TlsCertFile = None,
+    tls_private_key_file: serving.TlsKeyFile = None,
     vm_config: Annotated[
         Path | None,
         typer.Option(
@@ -97,7 +107,8 @@ def run(
     feature_gates: FeatureGates = "",
     record: Record = None,
     record_max: RecordMax = RECORD_MAX,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    v: Verbosity = 0,
+    logging_format: LoggingFormat = Format.TEXT,
     with_parent: WithParent = False,
 ) -> None:
     """Schedule the pods of a cluster until stopped."""
@@ -105,33 +116,28 @@ def run(
     features = features_of(feature_gates, Features(warm_pools=True))
     try:
         configuration = read_configuration(document)
-        terms = read_terms(configuration.leader_election)
-        if leader_elect is False:
-            terms = None
-        elif leader_elect and terms is None:
-            terms = read_terms({**(configuration.leader_election or {}), "leaderElect": True})
+        terms = terms_of(
+            configuration.leader_election, leader_elect, leader_elect_lease_duration,
+            leader_elect_renew_deadline, leader_elect_retry_period, leader_elect_resource_name,
+            leader_elect_resource_namespace,
+        )  # fmt: skip
         plugins = plugins_of(document)
         # What is wrong with it is said before anything starts.
         first = build_engine(document, features=features, plugins=plugins)
     except InvalidObject as error:
-        raise bad_input(f"{config}: {error}") from None
-    if (port is None) != (token_file is None):
-        raise bad_input("--port and --token-file: want both or none")
+        raise bad_input(f"{config}: {error}" if config else str(error)) from None
     vms = AutoscaleEnforcer.name in first.state.companions
     address = _address(agents, vms) if agents else None
-    telling = None
-    if port is not None and token_file is not None:
-        from stower.metrics.catalogue import Metrics
-
-        telling = Endpoint(port, _token(token_file), Metrics())
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=level)
+    telling = serving.telling_of(
+        port, bind_address, token_file, tls_cert_file, tls_private_key_file
+    )
+    set_up(v, logging_format)
     instance = f"{socket.gethostname()}_{secrets.token_hex(4)}"
+    stopwatch = Stopwatch(time.perf_counter_ns) if telling is not None or v >= 2 else STOPPED
 
-    def ready(server: str, listens: int | None, answers: int | None) -> None:
-        where = "" if listens is None else f"; tells of itself on http://127.0.0.1:{listens}"
-        if address is not None:
-            where += f"; answers agents on {address[0]}:{answers}"
+    def ready(server: str, ports: Ports) -> None:
+        where = f"; tells of itself on {ports.telling}" if ports.telling else ""
+        where += f"; answers agents on {ports.agents}" if ports.agents else ""
         console().print(f"Scheduling for {server}{where}. Stop it with Ctrl-C.", soft_wrap=True)
 
     def build() -> Any:
@@ -141,6 +147,7 @@ def run(
             cycles_per_step_max=CYCLES_PER_STEP,
             features=features,
             plugins=plugins,
+            stopwatch=stopwatch,
         )
 
     def stop() -> asyncio.Event:
@@ -151,8 +158,10 @@ def run(
     place = Place(kubeconfig, context)
     wait_for_go(with_parent)
     recorder = recorder_of(record, record_max, document, seed, features, CYCLES_PER_STEP)
+    observers = [DecisionLog()] if v >= DECISIONS_V else []
+    around = Around(telling, observers, recorder, address)
     try:
-        asyncio.run(run_scheduler(place, build, options, telling, ready, stop, recorder, address))
+        asyncio.run(run_scheduler(place, build, options, around, ready, stop))
     except ShellError as error:
         raise failed(str(error)) from None
     finally:
@@ -175,17 +184,3 @@ def _address(text: str, vms: bool) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > PORT_MAX:
         raise bad_input(f'--agents: got "{text}", want HOST:PORT, such as 127.0.0.1:10299')
     return host.strip("[]"), int(port)
-
-
-def _token(path: Path) -> str:
-    """The token of the file, which is made where it is missing."""
-    try:
-        if not path.exists():
-            path.touch(mode=0o600)
-            path.write_text(secrets.token_urlsafe(32) + "\n")
-        token = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise bad_input(f"--token-file {path}: {error}") from None
-    if not token:
-        raise bad_input(f"--token-file {path}: it is empty, want a token")
-    return token

@@ -4,8 +4,8 @@ a part of it, and none is spread over domains that it must not be spread over.
 
 from typing import Final
 
-from stower.engine.decisions import Outcome
 from stower.engine.step import Engine
+from stower.framework.decisions import Outcome
 from stower.framework.events import Event, WatchType
 from stower.framework.writes import Bind, Write
 from stower.model.kinds import CompositePodGroup, Pod, PodGroup

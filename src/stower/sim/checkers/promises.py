@@ -1,6 +1,6 @@
 """Room that was promised to a pod is not given to one of a lower priority."""
 
-from stower.engine.decisions import Outcome
+from stower.framework.decisions import Outcome
 from stower.framework.events import Event
 from stower.framework.writes import Bind, PatchPodStatus, Write
 from stower.model.kinds import Node

@@ -17,7 +17,9 @@ class Outcome(Enum):
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
     """One attempt for one pod, and why. `message` is the condition's text where it failed; `scores`
-    (where they are kept): the best few nodes; `victims`: whom preemption evicts, on `nominated`."""
+    (where they are kept): the best few nodes; `victims`: whom preemption evicts, on `nominated`;
+    `waited_ns`: since the pod came into the queue; `took_ns`: by the shell's stopwatch, 0 where it
+    has none."""
 
     namespace: str
     name: str
@@ -31,3 +33,6 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     scores: tuple[tuple[str, int], ...] = ()
     victims: tuple[str, ...] = ()
     nominated: str = ""
+    profile: str = ""
+    waited_ns: int = 0
+    took_ns: int = 0

@@ -1,0 +1,60 @@
+"""The options of leader election, as kube-scheduler has them: they come before what the
+configuration says.
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from stower.framework.election import Terms, read_terms
+
+LeaderElect = Annotated[
+    bool | None,
+    typer.Option(
+        "--leader-elect/--no-leader-elect",
+        help="Schedule only while holding the Lease; default: as the configuration says, on.",
+    ),
+]
+
+
+def _option(name: str, text: str, metavar: str) -> Any:
+    return typer.Option(f"--leader-elect-{name}", help=text, metavar=metavar)
+
+
+LeaseDuration = Annotated[str, _option("lease-duration", "How long a Lease lasts (15s).", "TIME")]
+RenewDeadline = Annotated[
+    str,
+    _option("renew-deadline", "Lead no more when not renewed for so long (10s).", "TIME"),
+]
+RetryPeriod = Annotated[str, _option("retry-period", "Between two tries to renew it (2s).", "TIME")]
+ResourceName = Annotated[
+    str, _option("resource-name", "Name of the Lease (kube-scheduler).", "NAME")
+]
+ResourceNamespace = Annotated[
+    str, _option("resource-namespace", "Its namespace (kube-system).", "NAME")
+]
+
+
+def terms_of(
+    configured: dict[str, Any] | None,
+    leader_elect: bool | None,
+    lease_duration: str,
+    renew_deadline: str,
+    retry_period: str,
+    resource_name: str,
+    resource_namespace: str,
+) -> Terms | None:
+    """What options and the configuration's `leaderElection` say together; None: no election.
+
+    Raises InvalidObject.
+    """
+    given: dict[str, Any] = {
+        "leaderElect": leader_elect,
+        "leaseDuration": lease_duration or None,
+        "renewDeadline": renew_deadline or None,
+        "retryPeriod": retry_period or None,
+        "resourceName": resource_name or None,
+        "resourceNamespace": resource_namespace or None,
+    }
+    own = {key: value for key, value in given.items() if value is not None}
+    return read_terms({**(configured or {}), **own})

@@ -1,0 +1,83 @@
+"""How long attempts and plugins take, for shells that want to know.
+
+The core reads no clock: a shell lends it one, and nothing that is decided depends on what it says.
+Some attempts are timed plugin by plugin, as kube-scheduler does (pluginMetricsSamplePercent).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from stower.framework.plugin import Plugin
+
+# Of so many attempts one is timed plugin by plugin.
+SAMPLED: Final = 10
+LAPS_MAX: Final = 10_000  # nobody takes them: the oldest are of no use
+
+# Methods that do an extension point's work for many rows, or for a pod. What looks at one changed
+# row takes a microsecond, and timing it as much.
+POINTS: Final[Mapping[str, str]] = {
+    "pre_enqueue": "PreEnqueue",
+    "pre_filter": "PreFilter",
+    "pre_filter_pod": "PreFilter",
+    "filter": "Filter",
+    "passes": "Filter",
+    "filter_pod": "Filter",
+    "post_filter": "PostFilter",
+    "score": "Score",
+    "score_pod": "Score",
+    "reserve": "Reserve",
+    "post_bind": "PostBind",
+}
+
+
+class Stopwatch:
+    """Of one engine. `clock_ns` None: it stands still."""
+
+    def __init__(self, clock_ns: Callable[[], int] | None = None) -> None:
+        self.is_sampling = False
+        self.laps: list[tuple[str, str, int]] = []  # plugin, extension point, ns
+        self._clock_ns = clock_ns
+        self._began_ns = 0
+        self._count = 0
+
+    def start(self) -> None:
+        """An attempt begins."""
+        if self._clock_ns is not None:
+            self._began_ns = self._clock_ns()
+            self._count += 1
+            self.is_sampling = self._count % SAMPLED == 0 and len(self.laps) < LAPS_MAX
+
+    def split_ns(self) -> int:
+        """Since the attempt began."""
+        return self._clock_ns() - self._began_ns if self._clock_ns is not None else 0
+
+    def taken(self) -> list[tuple[str, str, int]]:
+        """The laps since the last call."""
+        found, self.laps = self.laps, []
+        return found
+
+    def timed(self, plugin: Plugin) -> None:
+        """Time the plugin's methods while an attempt is sampled; without a clock never."""
+        if self._clock_ns is not None:
+            for method, point in POINTS.items():
+                is_own = getattr(type(plugin), method) is not getattr(Plugin, method)
+                if is_own or method in vars(plugin):
+                    setattr(plugin, method, self._lap(plugin, method, point))
+
+    def _lap(self, plugin: Plugin, method: str, point: str) -> Callable[..., Any]:
+        call, clock_ns, name = getattr(plugin, method), self._clock_ns, plugin.name
+        assert clock_ns is not None
+
+        def lap(*args: Any) -> Any:
+            if not self.is_sampling:
+                return call(*args)
+            began_ns = clock_ns()
+            try:
+                return call(*args)
+            finally:
+                self.laps.append((name, point, clock_ns() - began_ns))
+
+        return lap
+
+
+STOPPED: Final = Stopwatch()

@@ -1,0 +1,136 @@
+"""Who may ask a scheduler about itself: whoever shows its token, or whom the API server knows and
+lets do so.
+
+Source: kube-scheduler's delegated authentication and authorization (TokenReview,
+SubjectAccessReview), with the same times for which answers are kept.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from stower.live.access import AccessError
+from stower.live.client import Client
+
+REVIEW: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+KEPT_SECONDS: Final = 10.0
+KEPT_MAX: Final = 1_000
+TOKEN_MAX: Final = 16_384
+CREATED: Final = (200, 201)
+
+
+class Refused(Exception):
+    """Somebody is not let in. `status`: 401 (who is it?), 403 (not this one) or 503 (nobody
+    knows)."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class Doorkeeper(Protocol):
+    """Lets in, or not."""
+
+    async def check(self, authorization: str, path: str, verb: str) -> None:
+        """`authorization`: the header; `verb`: in lower case. Raises Refused."""
+
+
+def bearer(authorization: str) -> str:
+    """The token of a header. Raises Refused."""
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip() or len(token) > TOKEN_MAX:
+        raise Refused(401, "want a bearer token")
+    return token.strip()
+
+
+class OneToken:
+    """Whoever has the token."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    async def check(self, authorization: str, path: str, verb: str) -> None:
+        """See Doorkeeper."""
+        given = bearer(authorization).encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(given, self._token):
+            raise Refused(401, "the token is another")
+
+
+class Delegated:
+    """Whom the API server knows by the token, and lets do this on the path."""
+
+    def __init__(self, client: Client, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._clock_s = clock_s
+        self._kept: dict[tuple[bytes, str, str], tuple[float, Refused | None]] = {}
+        self._asking: dict[tuple[bytes, str, str], asyncio.Task[None]] = {}
+
+    async def check(self, authorization: str, path: str, verb: str) -> None:
+        """See Doorkeeper."""
+        token = bearer(authorization)
+        key = (hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest(), path, verb)
+        until_s, refused = self._kept.get(key, (0.0, None))
+        if self._clock_s() < until_s:
+            if refused is not None:
+                raise refused
+            return
+        task = self._asking.get(key)
+        if task is None:  # many pages of one person ask once
+            task = self._asking[key] = asyncio.create_task(self._ask(key, token, path, verb))
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        await asyncio.shield(task)
+
+    async def _ask(self, key: tuple[bytes, str, str], token: str, path: str, verb: str) -> None:
+        refused: Refused | None = None
+        try:
+            user = await self._who(token)
+            await self._may(user, path, verb)
+        except Refused as found:
+            refused = found
+            if found.status == 503:
+                raise
+        if len(self._kept) >= KEPT_MAX:
+            self._kept.clear()
+        self._kept[key] = (self._clock_s() + KEPT_SECONDS, refused)
+        if refused is not None:
+            raise refused
+
+    async def _who(self, token: str) -> dict[str, Any]:
+        status = await self._review(REVIEW, "TokenReview", {"token": token})
+        user = status.get("user")
+        if status.get("authenticated") is not True or not isinstance(user, dict):
+            raise Refused(401, "nobody is known by the token")
+        return user
+
+    async def _may(self, user: dict[str, Any], path: str, verb: str) -> None:
+        spec = {
+            "user": user.get("username", ""),
+            "uid": user.get("uid", ""),
+            "groups": user.get("groups") or [],
+            "extra": user.get("extra") or {},
+            "nonResourceAttributes": {"path": path, "verb": verb},
+        }
+        status = await self._review(ACCESS, "SubjectAccessReview", spec)
+        if status.get("allowed") is not True:
+            raise Refused(403, f'{spec["user"]} may not "{verb}" path "{path}"')
+
+    async def _review(self, path: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+        version = path.split("/")[2] + "/v1"
+        body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
+        try:
+            answer = await self._client.ask("POST", path, body)
+            if answer.status in CREATED:
+                status = msgspec.json.decode(answer.body)["status"]
+                return dict(status)
+            why = answer.message or str(answer.status)
+        except AccessError as error:
+            why = str(error)
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+            why = str(error)
+        raise Refused(503, f"{kind}: {why}")

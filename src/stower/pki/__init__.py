@@ -1,0 +1,1 @@
+"""Certificates: those that servers make themselves, and those that they are given."""
