@@ -1,6 +1,6 @@
 """From a configuration to a running engine: the first file that knows both plugins and engine."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -90,8 +90,26 @@ def build_profiles(
             profiles[profile.scheduler_name] = profile
         except InvalidObject as error:
             faults.append(error)
+    faults += _differences(config, {plugin.name: plugin for plugin in (*plugins, *PLUGINS)})
     raise_faults(faults)
     return profiles
+
+
+def _differences(
+    config: Configuration, known: Mapping[str, type[Plugin]]
+) -> Iterator[InvalidObject]:
+    """Of a plugin with a companion there is one for all profiles: they must say the same of it."""
+    said: dict[str, tuple[int, Mapping[str, Any] | None]] = {}
+    for i, profile in enumerate(config.profiles):
+        for j, given in enumerate(profile.plugin_config):
+            plugin = known.get(given.name)
+            if plugin is None or plugin.companion is Plugin.companion:
+                continue
+            first, args = said.setdefault(given.name, (i, given.args))
+            if args != given.args:
+                path = f"profiles[{i}].pluginConfig[{j}].args"
+                want = f"what profiles[{first}] says of {given.name}: it is one for all profiles"
+                yield InvalidObject(path, "something else", want)
 
 
 def _ignoring(profile: ProfileConfiguration, names: tuple[str, ...]) -> ProfileConfiguration:

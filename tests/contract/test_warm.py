@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from stower.apiserver.serve import Options
+from tests.contract.faulty import Faults, faulty
 from tests.contract.servers import Client, Command, in_thread, until
-from tests.contract.test_live import scheduler
+from tests.contract.test_live import add_nodes, scheduler
 from tests.contract.test_up import stower
 
 ROOT = Path(__file__).parents[2]
@@ -128,3 +129,35 @@ def test_rights_in_one_namespace_are_enough_to_keep_placeholders() -> None:
     created = [rule for rule in whole["rules"] if "create" in rule["verbs"]]
     patched = {r for rule in whole["rules"] if "patch" in rule["verbs"] for r in rule["resources"]}
     assert ([], {"warmpools/status", "nodes"}) == (created, patched)
+
+
+@pytest.mark.behaviour("S1.32")
+@pytest.mark.parametrize(
+    ("status", "gates"), [(404, ""), (403, ""), (403, "WarmPools=false"), (404, "WarmPools=false")]
+)
+def test_a_cluster_without_warm_pools_is_scheduled_all_the_same(
+    served: Client, tmp_path: Path, status: int, gates: str
+) -> None:
+    """The chart's own rights say nothing of stower.dev; old clusters have no definitions of it."""
+    asked = []
+
+    def answers(method: str, path: str) -> tuple[int, bytes] | None:
+        if "/stower.dev/" not in path:
+            return None
+        asked.append(path)
+        return status, b'{"kind":"Status","message":"no"}'
+
+    add_nodes(served, 1)
+    proxied = tmp_path / "proxied"
+    config = ("--config", str(EXAMPLES / "scheduler.yaml"))
+    with (
+        faulty(served.kubeconfig, proxied, Faults(answers=answers)),
+        scheduler(proxied, "--no-leader-elect", *config, "--feature-gates", gates) as command,
+    ):
+        container = {"name": "c", "image": "i"}
+        spec = {"schedulerName": "jhub-user-scheduler", "containers": [container]}
+        path = "/api/v1/namespaces/default/pods"
+        assert 201 == served.call("POST", path, {"metadata": {"name": "a"}, "spec": spec})[0]
+        until(served, path, lambda found: placed(found) == ["a"])
+        assert 0 == command.stop()
+    assert bool(gates) != any("warmpools" in path for path in asked)

@@ -76,6 +76,17 @@ def test_an_autoscaler_has_its_bounds() -> None:
     assert (13, True) == (most, least >= 1)
 
 
+@pytest.mark.behaviour("S1.31")
+def test_a_provider_that_has_no_nodes_is_told_of_and_asked_again_later() -> None:
+    day = drawn_day(1, lectures=False)
+    noon, evening = 8 * 3600.0, 12 * 3600.0
+    group = replace(Scenario("f").node_groups()[0], outages=((noon, evening),))
+    out = HubDay(day, Scenario("o", groups=(group,)), Policy("ours", "stower", 5)).run()
+    # Every five minutes at most, not at every look.
+    assert 1 <= out.orders_failed <= (evening - noon) / 300 + 1
+    assert fmean(wait <= 10 for wait in out.waits_s) < 0.95
+
+
 def test_the_same_day_gives_the_same_figures() -> None:
     day = drawn_day(1, lectures=False)
     day = replace(day, users=day.users[:150])
@@ -99,7 +110,7 @@ BUGS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
     "images are there before they are": (
         "ready nodes", [(ImageReadiness, "filter_pod", nothing)],
     ),
-    "moves have no limit": ("moves", [(Repositioner, "_left", lambda *_: 99)]),
+    "moves have no limit": ("moves", [(Repositioner, "_lately", lambda *_: ([], []))]),
     "nothing is drained": ("emptied", [(Planner, "drained", lambda *_: Plan((), ()))]),
     "nodes are unneeded at once": ("pulling", [(autoscaler, "UNNEEDED_NS", 0)]),
     "nodes are never full": (

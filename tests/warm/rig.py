@@ -21,6 +21,7 @@ from stower.warm.controller import WarmCapacity
 from stower.warm.pools import Pool
 
 START_NS = 1_800_000_000 * SECOND_NS // (10 * SECOND_NS) * (10 * SECOND_NS)
+BEGUN_NS = 70 * SECOND_NS  # who begins moves nobody for a minute: that is over at START_NS
 IMAGE = "hub.example.com/user:1"
 USER = {"component": "singleuser-server"}
 PLACEHOLDER = {"component": "user-placeholder"}
@@ -55,7 +56,7 @@ class Hub:
 
     def __init__(self, **more: Any) -> None:
         """`more`: settings of the pool beside POOL's."""
-        self.now_ns = START_NS
+        self.now_ns = START_NS - BEGUN_NS
         self.server = Server(lambda: self.now_ns)
         self.server.tell.append(self._happened)
         self.writes: list[Write] = []
@@ -71,6 +72,8 @@ class Hub:
         self.engine = self.built()
         self._take(Listed(()))
         self.server.put(msgspec.convert(document, WarmPool))
+        self.advance(BEGUN_NS / SECOND_NS)
+        self.writes.clear()
 
     def built(self) -> Any:
         """An engine with z2jh's rules."""

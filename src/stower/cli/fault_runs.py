@@ -42,6 +42,7 @@ class Order(msgspec.Struct, frozen=True):
     negotiates: bool = False
     groups: bool = False
     vms: bool = False
+    warm: bool = False
     configuration: dict[str, Any] | None = None
 
 
@@ -61,6 +62,7 @@ def read_order(
     negotiates: bool,
     groups: bool,
     vms: bool,
+    warm: bool,
     configuration: dict[str, Any] | None,
 ) -> Order:
     """The options as they were given; `size`: nodes and pods. Ends the program where they make no
@@ -84,9 +86,13 @@ def read_order(
         raise bad_input("--groups: does not go with --nodes")
     if size[0] and vms:
         raise bad_input("--vms: does not go with --nodes")
+    if warm and (size[0] or vms):
+        raise bad_input(f"--warm: does not go with {'--nodes' if size[0] else '--vms'}")
     jobs = jobs or os.cpu_count() or 1
     large = Size(*size) if size[0] else None
-    return Order(seed, seeds, jobs, names, active_ns, large, negotiates, groups, vms, configuration)
+    return Order(
+        seed, seeds, jobs, names, active_ns, large, negotiates, groups, vms, warm, configuration
+    )
 
 
 def run_order(order: Order, output: Output, folder: Path) -> bool:
@@ -186,8 +192,9 @@ def _one(task: tuple[int, Order]) -> Finding:
 
 def _script(seed: int, order: Order) -> Script:
     return script_of(
-        seed, order.faults, order.active_ns, order.size, order.negotiates, order.groups, order.vms
-    )
+        seed, order.faults, order.active_ns, order.size, order.negotiates, order.groups, order.vms,
+        order.warm,
+    )  # fmt: skip
 
 
 def _tell(finding: Finding) -> None:

@@ -15,7 +15,7 @@ from stower.cli.output import OnProgress, Output, bad_input, console, emit, fail
 from stower.cli.plot import plot_waits
 from stower.framework.args import convert, duplicate
 from stower.model.errors import InvalidObject
-from stower.model.resources import node_room
+from stower.model.resources import parse_list
 from stower.sim.autoscaler import NodeGroup
 from stower.sim.hub import HubDay, Outcome
 from stower.sim.hub_day import Day, drawn_day, read_days
@@ -87,7 +87,13 @@ def read_groups(path: Path | None) -> tuple[NodeGroup, ...]:
         for i, group in enumerate(found):
             if group.name in [other.name for other in found[:i]]:
                 raise duplicate(f"nodeGroups[{i}].name", group.name)
-            node_room(group.allocatable)
+            field = f"nodeGroups[{i}].allocatable"
+            for resource, quantity in parse_list(group.allocatable, field).items():
+                if quantity.sign < 0:
+                    at = f"{field}.{resource}"
+                    raise InvalidObject(at, group.allocatable[resource], "no negative amount")
+            if group.min > group.max:
+                raise InvalidObject(f"nodeGroups[{i}].min", group.min, f"at most max: {group.max}")
         if not found:
             raise InvalidObject("nodeGroups", [], "at least one")
     except InputError as error:
@@ -122,8 +128,8 @@ def read_folder(inputs: Sequence[str], order: Order) -> tuple[dict[int, Day], di
         raise bad_input(f"{inputs[0]}: {error}") from None
     for seed in seeds:
         if any(seed not in of_kind for of_kind in days):
-            known = ", ".join(map(str, days[0]))
-            raise bad_input(f"--seed, --seeds: {inputs[0]} has no seed {seed}, but {known}")
+            known = ", ".join(str(one) for one in days[0] if one in days[1]) or "none"
+            raise bad_input(f"--seed, --seeds: {inputs[0]} has no seed {seed}; it has {known}")
     return days
 
 
@@ -230,6 +236,8 @@ def _figures(
         "meanWaitToZ2jh": wait_ratio,
         "evictionsPerHour": round(sum(run.evicted for run in runs) / hours, 2),
         "movesPerHour": round(sum(run.moved for run in runs) / hours, 2),
+        "loweringsPerHour": round(sum(run.lowered for run in runs) / hours, 2),
+        "ordersFailed": sum(run.orders_failed for run in runs),
         "movesInAMinuteMax": max(run.moves_in_a_minute for run in runs),
         "broken": [f"seed {run.seed} {run.broken}" for run in runs if run.broken],
     }
@@ -246,7 +254,7 @@ def _quantile(waits: Sequence[float], percent: int) -> float:
 def _print(rows: list[dict[str, Any]], order: Order) -> None:
     columns = (
         "N", "<=10 s %", "worst", "<=300 s %", "mean s", "p50/p95/p99 s", "warm %", "node-h",
-        "of z2jh", "cost", "evictions+moves/h",
+        "of z2jh", "cost", "evicted+moved+lowered/h",
     )  # fmt: skip
     plural = "s" if order.seeds > 1 else ""
     title = f"Days of a hub, {order.slots} slots a node, {order.seeds} seed{plural}"
@@ -254,6 +262,7 @@ def _print(rows: list[dict[str, Any]], order: Order) -> None:
     last = ""
     for row in rows:
         waits, ratio = row["waitSeconds"], row["nodeHoursToZ2jh"]
+        churn = (row[f"{what}PerHour"] for what in ("evictions", "moves", "lowerings"))
         out.add_row(
             row["case"] if row["case"] != last else "",
             row["policy"],
@@ -267,7 +276,10 @@ def _print(rows: list[dict[str, Any]], order: Order) -> None:
             f"{row['nodeHours']:.1f}",
             f"{ratio:.3f}" if ratio is not None else "",
             f"{row['cost']:.1f}",
-            f"{row['evictionsPerHour']:.1f}+{row['movesPerHour']:.1f}",
+            "+".join(f"{number:.1f}" for number in churn),
         )
         last = row["case"]
     console().print(out)
+    failed_orders = sum(row["ordersFailed"] for row in rows)
+    if failed_orders:
+        console().print(f"{failed_orders:,} nodes were ordered that the provider did not have.")

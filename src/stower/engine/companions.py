@@ -8,8 +8,8 @@ from stower.state.cluster import ClusterState
 
 
 def companions(profiles: Iterable[Profile], state: ClusterState, seed: int) -> list[Companion]:
-    """Make them, and let plugins find theirs in the state. Where profiles give one plugin different
-    arguments, the first one's count."""
+    """Make them, and let plugins find theirs in the state. Profiles that have arguments for one
+    plugin have the same."""
     for profile in profiles:
         for name, plugin in sorted(profile.plugins.items()):
             if name not in state.companions:

@@ -19,6 +19,8 @@ from stower.state.cluster import ClusterState, PodEntry
 
 TIMEOUT_NS: Final = 30 * SECOND_NS
 AGAIN_NS: Final = SECOND_NS
+# Who may not be deleted is asked last for so long: there may be other nodes.
+STAYS_NS: Final = 60 * SECOND_NS
 GONE: Final = (0, 404)
 # Nobody knows, or another pod has its name, which the watch will show: look again.
 AGAIN: Final = (UNKNOWN, CONFLICT)
@@ -36,6 +38,17 @@ class GivingWay:
         others = making_way(self._state, profile, entry.pod)
         if not others:
             return self._cycle.choose(profile, entry), ()
+        now_ns = self._state.now_ns
+        willing = [other for other in others if other.stays_ns <= now_ns]
+        row, leaving = self._beside(profile, entry, willing)
+        if row < 0 and len(willing) < len(others):
+            return self._beside(profile, entry, others)  # it may be allowed by now
+        return row, leaving
+
+    def _beside(
+        self, profile: Profile, entry: PodEntry, others: Sequence[PodEntry]
+    ) -> tuple[int, tuple[PodEntry, ...]]:
+        """The same with these out of the way."""
         state = self._state
         with state.trial():
             for other in others:
@@ -130,8 +143,12 @@ class Clearing:
     def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
         """No answer, and it is tried again; a refusal is the end."""
         uid = self._asked.pop(id)
+        if code not in (*GONE, *AGAIN) and uid in self._left:
+            self._left[uid].stays_ns = state.now_ns + STAYS_NS
         if code in GONE:
-            self._left.pop(uid).is_leaving = True
+            gone = self._left.pop(uid, None)  # the watch may have told before
+            if gone is not None:
+                gone.is_leaving = True
         elif code in AGAIN:
             self.again_ns = state.now_ns + AGAIN_NS
         else:

@@ -51,6 +51,7 @@ from stower.model.kinds import (
     Node,
     Pod,
     VirtualMachineMigration,
+    WarmPool,
 )
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,9 @@ log = logging.getLogger(__name__)
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
 # Kinds that not every server has.
-OPTIONAL: Final = (*DEVICES, *GROUPS, *NEGOTIATING, VirtualMachineMigration)
+OPTIONAL: Final = (*DEVICES, *GROUPS, *NEGOTIATING, VirtualMachineMigration, WarmPool)
+# Of these, what is not shown to us is taken for none: their plugins have nothing to do then.
+MAY_BE_HIDDEN: Final = (*GROUPS, *NEGOTIATING, WarmPool)
 # What companions say is said thousands of times a second where there are many VMs.
 LEVELS: Final = {"info": logging.DEBUG, "warn": logging.INFO, "error": logging.WARNING}
 # Pods that have ended hold no room.
@@ -81,8 +84,8 @@ GONE: Final = (CONFLICT, 404)
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. `terms` None: no election, this scheduler is the only one. `groups`, `vms`:
-    whether pod groups, and migrations of VMs, are looked at."""
+    """How to run. `terms` None: no election, this scheduler is the only one. `groups`, `vms`,
+    `warm`: whether pod groups, migrations of VMs, and WarmPools are looked at."""
 
     instance: str
     seed: int = 0
@@ -91,6 +94,7 @@ class Options:
     extenders: tuple[Extender, ...] = ()
     groups: bool = False
     vms: bool = False
+    warm: bool = False
 
 
 class Scheduler:
@@ -132,7 +136,7 @@ class Scheduler:
                 chance,
                 selector=selector,
                 optional=optional,
-                may_be_hidden=view in GROUPS,
+                may_be_hidden=view in MAY_BE_HIDDEN,
                 also=also,
                 on_list=self._on_list,
                 on_changes=self._on_changes,
@@ -145,6 +149,7 @@ class Scheduler:
         kinds = [k for k in KINDS if k.view in BACKGROUND]
         kinds = [k for k in kinds if options.groups or k.view not in GROUPS]
         kinds = [k for k in kinds if options.vms or k.view is not VirtualMachineMigration]
+        kinds = [k for k in kinds if options.warm or k.view is not WarmPool]
         self._kinds = {
             kind: reflect(
                 collection_path(kind),

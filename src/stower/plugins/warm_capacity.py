@@ -70,7 +70,7 @@ class WarmCapacity(Plugin):
         raise_faults(
             invalid(f"{path}.pools[{i}].{at}", value, text)
             for i, pool in enumerate(pools)
-            for at, value, text in pool_faults(pool)
+            for at, value, text in pool_faults(pool, pool.name)
         )
         return cls(pools)
 
@@ -115,15 +115,17 @@ def warm_of(state: ClusterState) -> Controller | None:
 
 
 def _of_user(warm: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints) -> list[Ints]:
-    """By number of users; then where nobody has to leave; then the oldest."""
+    """Where the images are, or will be first; by number of users; then where nobody has to leave;
+    then the oldest."""
     users, born = warm.users_on(pool)[rows], warm.nodes_of(pool).born_ns[rows]
+    late = warm.lateness(pool, rows)
     if pool.spec.placeholders.placement == "Spread":
         weights = pool.spec.placeholders.weights
         held = warm.placeholders_on(pool)[rows]
         value = weights.user_to_user * users - weights.user_to_placeholder * held
-        return [-value, born]
+        return [late, -value, born]
     full = warm.is_full_beside(pool, shape)[rows]
-    return [-users, full.astype(np.int64), born]
+    return [late, -users, full.astype(np.int64), born]
 
 
 def _of_placeholder(warm: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints) -> list[Ints]:

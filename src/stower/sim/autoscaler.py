@@ -21,6 +21,7 @@ from stower.sim.server import Server
 
 UNNEEDED_NS: Final = 600 * SECOND_NS  # --scale-down-unneeded-time, --scale-down-delay-after-add
 UTILIZATION: Final = 0.5  # --scale-down-utilization-threshold
+BACKOFF_NS: Final = 300 * SECOND_NS  # --initial-node-group-backoff-duration
 EMPTY_AT_ONCE: Final = 10  # --max-empty-bulk-delete
 SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 KEPT: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
@@ -33,7 +34,8 @@ class NodeGroup(
     msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
     """Nodes that are alike. `boot_seconds`, `pull_seconds`: from and to; where they are not given,
-    those of the day count. `price_per_hour`: of one, in any currency."""
+    those of the day count. `price_per_hour`: of one, in any currency. `outages`: from and to, in
+    seconds of the day, when the provider has none of them to give."""
 
     name: str
     allocatable: dict[str, str | int | float]
@@ -44,6 +46,7 @@ class NodeGroup(
     price_per_hour: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 1.0
     boot_seconds: tuple[Seconds, Seconds] | None = None
     pull_seconds: tuple[Seconds, Seconds] | None = None
+    outages: tuple[tuple[Seconds, Seconds], ...] = ()
 
 
 class Machine(msgspec.Struct):
@@ -88,9 +91,12 @@ class Autoscaler:
         self,
         server: Server,
         groups: Iterable[NodeGroup],
-        order: Callable[[NodeGroup], None],
+        order: Callable[[NodeGroup], bool],
         remove: Callable[[Machine], None],
     ) -> None:
+        """`order`: whether the provider gives one."""
+        self.failed = 0  # orders for which there was none
+        self._backs_off_ns: dict[str, int] = {}  # groups of which none is ordered before then
         self.machines: dict[str, Machine] = {}
         self._server = server
         self._groups = tuple(groups)
@@ -146,7 +152,8 @@ class Autoscaler:
         while left:
             best: tuple[float, str, NodeGroup, list[Pod]] | None = None
             for group in self._groups:
-                if self._count(group) >= group.max:
+                is_full = self._count(group) >= group.max
+                if is_full or now_ns < self._backs_off_ns.get(group.name, 0):
                     continue
                 one = Bin(self._rooms[group.name], group.labels, group.taints)
                 taken = [pod for pod in left if one.take(pod, self.needs_of(pod))]
@@ -155,7 +162,10 @@ class Autoscaler:
                     best = min(best, found, key=lambda f: f[:2]) if best is not None else found
             if best is None:
                 return
-            self._order(best[2])
+            if not self._order(best[2]):
+                self.failed += 1
+                self._backs_off_ns[best[2].name] = now_ns + BACKOFF_NS
+                continue
             self._grown_ns = now_ns
             gone = {pod.metadata.uid for pod in best[3]}
             left = [pod for pod in left if pod.metadata.uid not in gone]

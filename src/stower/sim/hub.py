@@ -58,6 +58,8 @@ class Outcome(msgspec.Struct):
     nodes_made: int = 0
     cold: int = 0  # users who were given a node without their images
     steps: int = 0
+    lowered: int = 0  # placeholders that were wanted no more
+    orders_failed: int = 0  # for nodes that the provider did not have
     broken: str = ""
 
 
@@ -134,7 +136,9 @@ class HubDay:
         if warm is not None:
             self.outcome.moved = warm.figures.moved
             self.outcome.moves_in_a_minute = _most_in_a_minute(self._moves_ns)
+            self.outcome.lowered = warm.figures.lowered
             self.outcome.evicted -= warm.figures.moved + warm.figures.lowered
+        self.outcome.orders_failed = self.autoscaler.failed
 
     # Users
 
@@ -209,8 +213,11 @@ class HubDay:
 
     # Nodes
 
-    def _order(self, group: NodeGroup, warm: bool = False) -> None:
-        """One more node; the first is there, and warm."""
+    def _order(self, group: NodeGroup, warm: bool = False) -> bool:
+        """One more node, if the provider has one; the first is there, and warm."""
+        at_s = (self.agenda.now_ns - EPOCH_NS) / SECOND_NS
+        if any(first <= at_s < last for first, last in group.outages):
+            return False
         number = self._made
         boot_s, pull_s = self.day.nodes[number % len(self.day.nodes)]
         chance = random.Random(f"{self.day.seed}:{number}:{group.name}")
@@ -230,6 +237,7 @@ class HubDay:
         else:
             self.agenda.at(ready_ns, lambda: self._register(name))
             self.agenda.at(pulled_ns, lambda: self._pulled(name))
+        return True
 
     def _register(self, name: str) -> None:
         machine = self.machines.get(name)

@@ -56,6 +56,8 @@ def read_days(
     """Days by seed. Raises InvalidObject with file, line and column."""
     found: dict[int, list[User]] = {}
     for row in _rows(users, USERS, "users"):
+        if row["arrival_s"] >= DAY_S:
+            raise InvalidObject("users, arrival_s", row["arrival_s"], f"less than {DAY_S:g}: a day")
         user = User(row["arrival_s"], row["life_s"], bool(row["lecture"]))
         found.setdefault(int(row["seed"]), []).append(user)
     made: dict[int, list[tuple[float, float]]] = {}

@@ -32,6 +32,7 @@ from stower.sim.script import (
     Template,
 )
 from stower.sim.vm_load import with_vms
+from stower.sim.warm_load import with_warmth
 
 Json = dict[str, Any]
 
@@ -57,9 +58,11 @@ def drawn(
     negotiates: bool = False,
     groups: bool = False,
     vms: bool = False,
+    warm: bool = False,
 ) -> Script:
     """The script of a seed; of the size that it draws, unless one is given. `negotiates`: with
-    drivers to agree with; `groups`: with pods that are placed together; `vms`: with VMs."""
+    drivers to agree with; `groups`: with pods that are placed together; `vms`: with VMs;
+    `warm`: with a warm pool and its users."""
     chance = random.Random(f"{seed}:load")
     active_ms = active_ns // MILLI_NS
     happenings: list[AnyHappening] = []
@@ -86,6 +89,8 @@ def drawn(
     happenings += _changes(nodes, chance, active_ms)
     if vms:
         templates, happenings = with_vms(seed, templates, happenings, active_ms)
+    if warm:
+        happenings = with_warmth(seed, happenings, active_ms)
     happenings.sort(key=lambda happening: happening.at_ms)
     return Script(seed, faults, active_ms, tuple(templates), tuple(happenings))
 

@@ -21,10 +21,11 @@ from stower.model.kinds import (
     ResourceSlice,
     VirtualMachine,
     VirtualMachineMigration,
+    WarmPool,
 )
 from stower.model.numbers import Int32
 from stower.model.taints import Taint
-from stower.model.times import SECOND_NS
+from stower.model.times import SECOND_NS, time_text
 from stower.sim.actor_process import ActorProcess
 from stower.sim.agenda import Agenda
 from stower.sim.claims import Claims
@@ -94,7 +95,7 @@ class AddBudget(Happening, frozen=True, tag="add-budget"):
 
 Identified = TypeVar(
     "Identified", ResourceSlice, DeviceClass, ResourceClass, PodGroup, CompositePodGroup,
-    VirtualMachine, VirtualMachineMigration,
+    VirtualMachine, VirtualMachineMigration, WarmPool,
 )  # fmt: skip
 
 
@@ -323,6 +324,44 @@ class AddMigration(Happening, frozen=True, tag="add-migration"):
         stage.server.put(_identified(self.migration, uid))
 
 
+class AddPool(Happening, frozen=True, tag="add-pool"):
+    """A warm pool comes, or another in the place of the one of its name."""
+
+    pool: WarmPool
+
+    def happen(self, stage: Stage) -> None:
+        """It is there at once."""
+        stage.server.put(_identified(self.pool, f"pool/{self.pool.metadata.name}"))
+
+
+class AddUser(Happening, frozen=True, tag="add-user", rename="camel", omit_defaults=True):
+    """Somebody's pod comes, and is not replaced. `lasts_ms`: once it runs; 0 for ever."""
+
+    user: Pod
+    lasts_ms: int = 0
+
+    def happen(self, stage: Stage) -> None:
+        """It is there at once, and says since when."""
+        at = time_text(stage.agenda.now_ns)
+        meta = msgspec.structs.replace(self.user.metadata, creation_timestamp=at)
+        if self.lasts_ms:
+            stage.kubelets.lifetime_ns[meta.uid] = self.lasts_ms * MILLI_NS
+        stage.server.put(msgspec.structs.replace(self.user, metadata=meta))
+
+
+class SetImages(_OnNode, frozen=True, tag="set-images", rename="camel", omit_defaults=True):
+    """A node has these images, and no others."""
+
+    images: tuple[str, ...]
+
+    def change(self, stage: Stage, node: Node) -> None:
+        """Write it."""
+        listed = {"images": [{"names": [name], "sizeBytes": 1 << 30} for name in self.images]}
+        images = msgspec.convert(listed, type(node.status)).images
+        status = msgspec.structs.replace(node.status, images=images)
+        stage.server.put(msgspec.structs.replace(node, status=status))
+
+
 class _OnVm(Happening, frozen=True, rename="camel", omit_defaults=True):
     vm: str
 
@@ -363,7 +402,7 @@ AnyHappening = (
     AddNode | AddBudget | AddDevices | AddDeviceClass | AddResourceClass | AddDriver | AddClaim
     | AddGroup | AddComposite | AddPod | RemoveNode | CordonNode | TaintNode | LabelNode | StopNode
     | DeletePod | DeleteClaim | Crash | Freeze | AddVm | SetLoad | DeleteVm
-    | AddMigration
+    | AddMigration | AddPool | AddUser | SetImages
 )  # fmt: skip
 
 

@@ -185,14 +185,16 @@ def script_of(
     negotiates: bool = False,
     groups: bool = False,
     vms: bool = False,
+    warm: bool = False,
 ) -> Script:
     """The script of a seed. `faults`: names; None: those that the seed draws, some alone, some all
-    together. `negotiates`, `groups`, `vms`: see load.drawn."""
+    together. `negotiates`, `groups`, `vms`, `warm`: see
+    load.drawn."""
     if faults is None:
         chance = random.Random(f"{seed}:mix")
         share = chance.random()
         faults = [fault.name for fault in FAULTS if chance.random() < share]
-    return drawn(seed, tuple(sorted(faults)), active_ns, size, negotiates, groups, vms)
+    return drawn(seed, tuple(sorted(faults)), active_ns, size, negotiates, groups, vms, warm)
 
 
 def _told(now_ns: int, name: str, event: Event, writes: list[Write]) -> str:

@@ -24,6 +24,8 @@ from stower.sim.script import (
     SetLoad,
     Template,
 )
+from stower.sim.warm_load import CONFIGURATION as WARM
+from stower.sim.warm_load import has_pools
 from stower.vms.pods import AUTO_MIGRATION, AUTOSCALING
 
 Json = dict[str, Any]
@@ -53,10 +55,12 @@ CONFIGURATION: Final[Json] = {
 def configuration_for(
     script: Script, configuration: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
-    """The configuration of a run: one that schedules VMs, where there are some and nothing else is
-    said."""
+    """The configuration of a run: one that schedules VMs, or knows warm pools, where there are some
+    and nothing else is said."""
     if configuration is None and has_vms(script):
         return CONFIGURATION
+    if configuration is None and has_pools(script):
+        return WARM
     return configuration
 
 

@@ -56,6 +56,7 @@ class PodEntry:
         "row",
         "shape",
         "slot",
+        "stays_ns",
         "uid",
         "version",
         "writes",
@@ -69,6 +70,7 @@ class PodEntry:
         self.rank: tuple[int, int, int, str] | None = None  # importance, once somebody asked
         self.slot = -1  # in the table of placed pods
         self.assumed = False
+        self.stays_ns = 0  # until then it is asked last to leave: its deletion was refused
         self.is_leaving = False  # its deletion by us was accepted; the API does not show it yet
         self.nominated_to = ""  # the node on which room was promised
         self.version = ""  # that a write of ours has made, be it seen yet or not

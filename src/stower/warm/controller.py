@@ -4,7 +4,7 @@ What it does, it does every PERIOD_NS of the clock, from objects alone; only the
 placeholders is made up for at once.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -13,8 +13,9 @@ from stower.framework.changes import Change, Happened
 from stower.framework.companion import Metric, Placing
 from stower.framework.writes import DeletePod, Write
 from stower.model.kinds import ApiObject, Node, Pod, WarmPool
-from stower.model.kinds.warm_pool import WarmPoolStatus
+from stower.model.kinds.warm_pool import WarmPoolStatus, pool_faults
 from stower.model.resources import PODS
+from stower.model.taints import NO_EXECUTE, NO_SCHEDULE, tolerated
 from stower.model.times import SECOND_NS, time_ns
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
@@ -23,13 +24,15 @@ from stower.warm.figures import Figures
 from stower.warm.keeping import NODE_ANNOTATION, Keeping
 from stower.warm.moves import Plan
 from stower.warm.nodes import PoolNodes
-from stower.warm.pools import Pool, Role
+from stower.warm.pools import POOL_LABEL, Pool, Role
 from stower.warm.readiness import is_maintained
-from stower.warm.repositioning import Repositioner
-from stower.warm.status import Told
+from stower.warm.repositioning import MINUTE_NS, Repositioner
+from stower.warm.status import ATTRACTOR, Told
 from stower.warm.target import wanted
 
 PERIOD_NS: Final = 10 * SECOND_NS
+STUCK_NS: Final = 3600 * SECOND_NS  # whatever has no images by then will not have them
+NAMED_MAX: Final = 5  # nodes in a text
 
 
 class WarmCapacity:
@@ -49,6 +52,9 @@ class WarmCapacity:
         self._is_turn = False  # of users who wait
         self._looked_ns = 0
         self._made_way: dict[str, int] = {}  # rows of placeholders, by uid, as a trial begins
+        self._former: list[Pool] = []  # that are no more: what was moved for them counts a while
+        self._notes: list[tuple[str, str, str]] = []
+        self._has_decided = False
         self.figures = Figures()
         self.keeping = Keeping(state)
         self.told = Told()
@@ -77,8 +83,10 @@ class WarmCapacity:
         known = list(objects)
         old, self.pools = self.pools, dict(self._own)
         for obj in known:
-            if isinstance(obj, WarmPool):
-                self.pools[obj.metadata.key] = _adopted(obj, old.get(obj.metadata.key))
+            pool = self._adopted(obj, old) if isinstance(obj, WarmPool) else None
+            if pool is not None:
+                self.pools[pool.key] = pool
+        self._part_with(old)
         self.keeping.forget()
         self._begin((obj for obj in known if isinstance(obj, Pod)), now_ns)
         self._wake(now_ns)
@@ -89,13 +97,38 @@ class WarmCapacity:
         if not gone and old is not None and old.obj is not None and old.spec == obj.spec:
             old.show(obj)
             return
-        if not gone:
-            self.pools[key] = _adopted(obj, old)
-        elif key in self._own:
-            self.pools[key] = self._own[key]
-        else:
-            self.pools.pop(key, None)
+        before = dict(self.pools)
+        pool = None if gone else self._adopted(obj, before)
+        self.pools.pop(key, None)
+        if pool is None:
+            pool = self._own.get(key)
+        if pool is not None:
+            self.pools[key] = pool
+        self._part_with(before)
         self._begin([entry.pod for entry in self.state.pods.values()], now_ns)
+
+    def _adopted(self, obj: WarmPool, before: Mapping[str, Pool]) -> Pool | None:
+        """The pool that the object says; None where it makes no sense, as API servers that know
+        only its schema store it all the same. What was moved just now may not be shown yet."""
+        key = obj.metadata.key
+        for path, value, text in pool_faults(obj.spec, obj.metadata.name):
+            self._notes.append(("error", f"the pool is not used: {path}: {value}: {text}", key))
+            return None
+        pool = Pool(key, obj.spec, obj)
+        former = [one for one in (before.get(key), *self._former) if one is not None]
+        for old in former:
+            if old.key == key:
+                pool.moves += [move for move in old.moves if move not in pool.moves]
+        if key in before:
+            pool.draining = before[key].draining
+        return pool
+
+    def _part_with(self, before: Mapping[str, Pool]) -> None:
+        """What pools had said that are no more, or say it no more."""
+        labels = {label: None for pool in before.values() for label in _labels_of(pool)}
+        kept = {label for pool in self.pools.values() for label in _labels_of(pool)}
+        self.told.forget(label for label in labels if label not in kept)
+        self._former += [pool for key, pool in before.items() if self.pools.get(key) is not pool]
 
     def _begin(self, pods: Iterable[Pod], now_ns: int) -> None:
         """The pools are others than before: whose pod is whose is found anew."""
@@ -138,6 +171,8 @@ class WarmCapacity:
             self._waiting[uid] = since_ns + pool.spec.images.wait_seconds * SECOND_NS
         elif self._waiting.pop(uid, None) is not None:
             self.figures.user_placed(pod, now_ns)
+            row, nodes = self.state.row_of(pod.spec.node_name), self._nodes.get(pool.key)
+            self.figures.cold += nodes is not None and row >= 0 and not nodes.ready[row]
 
     def _left(self, pod: Pod, pool: Pool, role: Role) -> None:
         """A pod is gone, or is of the pool no more."""
@@ -149,6 +184,7 @@ class WarmCapacity:
             self._pulls(pod, pool)
         else:
             self._is_short |= pool.keeps_its_own
+            self.figures.displaced += not self.keeping.was_sent_away(pod)
 
     def _pulls(self, pod: Pod, pool: Pool) -> None:
         nodes = self._nodes.get(pool.key)
@@ -156,7 +192,12 @@ class WarmCapacity:
             self._look_at(pod.spec.node_name, (nodes,))
 
     def role_of(self, pod: Pod) -> tuple[Pool, Role] | None:
-        """The pool that the pod is of, the first by name, and what it is there."""
+        """The pool that the pod is of, the first by name, and what it is there. Whom we keep for
+        one is of that one."""
+        name = (pod.metadata.labels or {}).get(POOL_LABEL)
+        own = self.pools.get(f"{pod.metadata.namespace}/{name}") if name else None
+        if own is not None:
+            return own, Role.PLACEHOLDER
         for pool in self.pools.values():
             role = pool.role_of(pod)
             if role is not None:
@@ -171,7 +212,7 @@ class WarmCapacity:
 
     def admitted(self, pool: Pool, pod: Pod) -> Bools:
         """bool[row_limit]: nodes of the pool on which the pod may start: those that are ready, and
-        once it has waited for too long, the one that will be so first."""
+        once it has waited for too long, the others too: `lateness` says which comes first."""
         nodes, limit = self.nodes_of(pool), self.state.row_limit
         ready = nodes.ready[:limit].copy()
         if pool.spec.images.of_users:
@@ -184,10 +225,18 @@ class WarmCapacity:
             return nodes.holds[:limit]
         if pool.spec.images.then == "Wait" or self._is_patient(pool, pod):
             return ready
-        late = [row for row in nodes.oldest_first if not ready[row]]
-        if late:
-            ready[self.figures.soonest(late, nodes.born_ns, self.state.now_ns)] = True
-        return ready
+        return nodes.holds[:limit]
+
+    def lateness(self, pool: Pool, rows: Ints) -> Ints:
+        """int64[rows]: 0 where the images are, then 1, 2, ... in the order in which nodes are
+        expected to have them."""
+        nodes, late = self.nodes_of(pool), np.zeros(len(rows), np.int64)
+        waits = [row for row in nodes.oldest_first if not nodes.ready[row]]
+        order = self.figures.soonest_first(waits, nodes.born_ns, self.state.now_ns) if waits else ()
+        rank = {row: i for i, row in enumerate(order, 1)}
+        for i, row in enumerate(rows.tolist() if rank else ()):
+            late[i] = rank.get(row, 0)
+        return late
 
     def _is_patient(self, pool: Pool, pod: Pod) -> bool:
         due_ns = self._waiting.get(pod.metadata.uid)
@@ -196,7 +245,13 @@ class WarmCapacity:
     def users_on(self, pool: Pool) -> Ints:
         """int64[capacity]: users by row. Read only."""
         key = (frozenset((pool.namespace,)), pool.spec.users)
-        return self.state.tally(key).counts
+        counts = self.state.tally(key).counts
+        pods = self.state.pods
+        others = [e.row for uid in pool.overlapping if (e := pods.get(uid)) and e.row >= 0]
+        if others:
+            counts = counts.copy()
+            np.subtract.at(counts, others, 1)
+        return counts
 
     def placeholders_on(self, pool: Pool) -> Ints:
         """int64[row_limit]: placeholders by row, those as well that are supposed to make way."""
@@ -224,15 +279,18 @@ class WarmCapacity:
         return full
 
     def make_way(self, pool: Pool, pod: Pod) -> list[PodEntry]:
-        """Its placeholders where the pod may go, in the order in which they leave; where they are
-        is remembered."""
+        """Placeholders where the pod may go, in the order in which they leave; where they are is
+        remembered. Those of other pools are in the way of nobody either, but of such as have no
+        higher priority."""
         admitted = self.admitted(pool, pod)
         pods = self.state.pods
         found = [
             entry
-            for uid in pool.placeholders
+            for other in self.pools.values()
+            for uid in other.placeholders
             if (entry := pods.get(uid)) is not None and entry.row >= 0 and admitted[entry.row]
-        ]
+            and (other is pool or entry.pod.priority < pod.priority)
+        ]  # fmt: skip
         found.sort(key=_latest_first, reverse=True)
         self._made_way = {entry.uid: entry.row for entry in found}
         return found
@@ -265,13 +323,18 @@ class WarmCapacity:
             self._is_turn = True
             self._happened.append(Happened(Change.WARMTH_CHANGED))
         self._looked_ns = now_ns
+        if (is_held or not self._has_decided) and self.repositioner is not None:
+            self.repositioner.not_before_ns = now_ns + MINUTE_NS
+        self._has_decided = not is_held
         if is_held:
             return []
         writes: list[Write] = []
         if self._round_ns is not None and now_ns >= self._round_ns:
             self._round_ns = now_ns // PERIOD_NS * PERIOD_NS + PERIOD_NS
+            self._former = [p for p in self._former if _moved_since(p, now_ns - MINUTE_NS)]
             for pool in self.pools.values():
                 writes += self._round(pool, now_ns, next_id)
+            writes += self.told.labels(self._labels(), self.state, next_id)
         elif self._is_short:
             for pool in self.pools.values():
                 writes += self.keeping.made_up_for(pool, next_id)
@@ -286,18 +349,33 @@ class WarmCapacity:
         self.figures.lowered += sum(isinstance(write, DeletePod) for write in writes)
         if self.repositioner is not None:
             plan = self.plan_of(pool)
-            moves = self.repositioner.moved(pool, plan, now_ns, self.keeping, next_id)
+            pools = (*self.pools.values(), *self._former)
+            moves = self.repositioner.moved(pool, plan, now_ns, pools, self.keeping, next_id)
             self.figures.moved += sum(isinstance(write, DeletePod) for write in moves)
             writes += moves
-        writes += self.told.labels(pool, self.state, nodes.oldest_first, nodes.ready, next_id)
-        writes += self.told.status(pool, self._status(pool, nodes, entries), next_id)
-        return writes
+        return writes + self.told.status(pool, self._status(pool, nodes, entries), now_ns, next_id)
+
+    def _labels(self) -> dict[int, dict[str, bool]]:
+        """Which labels nodes are to have, and which not: ready for users; and the newest, where
+        placeholders are to be drawn to it."""
+        found: dict[int, dict[str, bool]] = {}
+        for pool in self.pools.values():
+            nodes = self.nodes_of(pool)
+            rows = nodes.oldest_first if _labels_of(pool) else ()
+            for row in rows:
+                here = found.setdefault(row, {})
+                if pool.spec.images.label:
+                    here.setdefault(pool.spec.images.label, bool(nodes.ready[row]))
+                if pool.spec.placeholders.placement == "Spread":
+                    here.setdefault(ATTRACTOR, row == rows[-1])
+        return found
 
     def plan_of(self, pool: Pool) -> Plan:
         """Which nodes are to empty now, and what would move, were there no limits."""
         assert self.repositioner is not None
         oldest_first = self.nodes_of(pool).oldest_first
-        return self.repositioner.plan(pool, oldest_first, self.users_on(pool), self.entries(pool))
+        users, entries = self.users_on(pool), self.entries(pool)
+        return self.repositioner.plan(pool, oldest_first, users, entries, self.keeping)
 
     def wanted_of(self, pool: Pool) -> int:
         """How many placeholders are wanted now."""
@@ -311,33 +389,58 @@ class WarmCapacity:
         if not pool.keeps_its_own:
             return len(pool.placeholders)
         stuck = 0
-        late_ns = now_ns - spec.stuck_after_seconds * SECOND_NS
-        shape = next((entry.shape for entry in entries), None)
-        for row in nodes.oldest_first:
-            if shape is not None and not nodes.ready[row] and nodes.born_ns[row] < late_ns:
-                slots = min(
-                    (int(column.allocatable[row]) // amount for column, amount in shape.requests),
-                    default=0,
-                )
-                stuck += max(0, slots - int(users[row]))
+        if entries:
+            like, late_ns = entries[0], now_ns - spec.stuck_after_seconds * SECOND_NS
+            for row in nodes.oldest_first:
+                born_ns = int(nodes.born_ns[row])
+                if not nodes.ready[row] and late_ns - STUCK_NS < born_ns < late_ns:
+                    stuck += max(0, self._slots(pool, row, like) - int(users[row]))
         return wanted(spec, pool.users, pool.came_ns, stuck, now_ns)
+
+    def _slots(self, pool: Pool, row: int, like: PodEntry) -> int:
+        """How many such pods the node would take with nobody on it; none, where users are not to
+        go: cordoned, tainted, or nobody pulls there."""
+        node = self.state.node_at(row)
+        tolerations = like.pod.spec.tolerations or ()
+        hard = [t for t in node.spec.taints or () if t.effect in (NO_SCHEDULE, NO_EXECUTE)]
+        if node.spec.unschedulable or not all(tolerated(tolerations, taint) for taint in hard):
+            return 0
+        if pool.spec.images.pullers is not None and not pool.pullers.get(node.metadata.name):
+            return 0
+        rooms = (int(column.allocatable[row]) // n for column, n in like.shape.requests)
+        return min(rooms, default=0)
 
     def _status(self, pool: Pool, nodes: PoolNodes, entries: list[PodEntry]) -> WarmPoolStatus:
         placed = sum(entry.row >= 0 for entry in entries)
         pods = self.state.pods
         waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
         pending = len(entries) - placed
-        expected = ""
-        if pending or waiting:
-            expected = f"scale-up for {waiting} users and {pending} placeholders"
-        elif pool.draining:
-            expected = f"scale-down of {', '.join(pool.draining)}"
         return WarmPoolStatus(
             nodes=len(nodes.oldest_first), ready_nodes=int(nodes.ready.sum()),
             users=len(pool.users) - waiting, waiting_users=waiting, wanted=pool.wanted,
-            placed=placed, pending=pending, expected=expected,
+            placed=placed, pending=pending, expected=self.expected(pool, waiting, pending),
+            problem=pool.problem,
             draining=pool.draining or None, moves=tuple(pool.moves) or None,
         )  # fmt: skip
+
+    def expected(self, pool: Pool, waiting: int, pending: int) -> str:
+        """What those wait for that have no node, or else which nodes are to go."""
+        nodes, parts = self.nodes_of(pool), []
+        late = [row for row in nodes.oldest_first if not nodes.ready[row]]
+        pulls = 0
+        like = next((e for uid in pool.users if (e := self.state.pods.get(uid))), None)
+        requests = like.shape.requests if like is not None else ()
+        for row in late if waiting else ():
+            rooms = ((c.alloc[row] - c.used[row]) // n for c, n in requests)
+            pulls += max(0, int(min(rooms, default=0)))
+        if here := min(waiting, pulls):
+            names = ", ".join(self.state.names[row] for row in late[:NAMED_MAX])
+            parts.append(f"images on {names} for {here} users")
+        if pending or waiting > here:
+            parts.append(f"scale-up for {waiting - here} users and {pending} placeholders")
+        if not parts and pool.draining:
+            parts.append(f"scale-down of {', '.join(pool.draining)}")
+        return "; ".join(parts)
 
     # What is asked of every companion
 
@@ -358,7 +461,8 @@ class WarmCapacity:
 
     def answered(self, id: int, code: int, message: str, now_ns: int) -> bool:
         """See Companion. What was refused is tried again with the next round."""
-        return self.keeping.answered(id, code, message) or self.told.answered(id)
+        is_told = self.told.answered(id, code, message, now_ns)
+        return is_told or self.keeping.answered(id, code, message)
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -370,7 +474,8 @@ class WarmCapacity:
 
     def notes(self) -> list[tuple[str, str, str]]:
         """See Companion."""
-        return self.keeping.notes()
+        own, self._notes = self._notes, []
+        return own + self.keeping.notes() + self.told.notes()
 
     def metrics(self) -> list[Metric]:
         """See Companion."""
@@ -386,13 +491,14 @@ class WarmCapacity:
         return False
 
 
-def _adopted(obj: WarmPool, old: Pool | None) -> Pool:
-    """What was moved just now may not be shown yet."""
-    pool = Pool(obj.metadata.key, obj.spec, obj)
-    if old is not None:
-        pool.moves += [move for move in old.moves if move not in pool.moves]
-        pool.draining = old.draining
-    return pool
+def _labels_of(pool: Pool) -> list[str]:
+    """Labels that the pool sets on nodes."""
+    spread = pool.spec.placeholders.placement == "Spread"
+    return [label for label in (pool.spec.images.label, ATTRACTOR if spread else "") if label]
+
+
+def _moved_since(pool: Pool, since_ns: int) -> bool:
+    return any((time_ns(move.at) or 0) > since_ns for move in pool.moves)
 
 
 def _latest_first(entry: PodEntry) -> tuple[str, str]:

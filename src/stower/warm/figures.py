@@ -23,6 +23,8 @@ class Figures:
         self.wait_s = 0.0
         self.moved = 0  # placeholders, to other nodes
         self.lowered = 0  # that were wanted no more
+        self.displaced = 0  # that made way, or that others have deleted
+        self.cold = 0  # users who were given a node without their images
         self._pulls_ns: list[int] = []
 
     def user_placed(self, pod: Pod, now_ns: int) -> None:
@@ -41,13 +43,11 @@ class Figures:
         if born_ns is not None and state.now_ns > born_ns:
             self._pulls_ns = [*self._pulls_ns[1 - PULLS_MAX :], state.now_ns - born_ns]
 
-    def soonest(self, rows: Sequence[int], born_ns: Ints, now_ns: int) -> int:
+    def soonest_first(self, rows: Sequence[int], born_ns: Ints, now_ns: int) -> list[int]:
         """Of these, the oldest first: which is ready first. One that should be ready by now is
         taken for stuck."""
-        pulls = sorted(self._pulls_ns)
-        longest_ns = pulls[-1] if pulls else PULL_NS
-        on_time = [row for row in rows if now_ns - int(born_ns[row]) <= longest_ns]
-        return (on_time or [*rows])[0]
+        longest_ns = max(self._pulls_ns, default=PULL_NS)
+        return sorted(rows, key=lambda row: now_ns - int(born_ns[row]) > longest_ns)
 
     def metrics(self, pools: Iterable[Pool]) -> list[Metric]:
         """See Companion."""
@@ -66,6 +66,8 @@ class Figures:
         counters = (
             ("moves", "Placeholders that were moved to other nodes.", self.moved),
             ("lowerings", "Placeholders that went as they were wanted no more.", self.lowered),
+            ("displaced", "Placeholders that made way, or that others deleted.", self.displaced),
+            ("cold_starts", "Users on nodes without their images.", self.cold),
         )
         for name, help, number in counters:
             full = f"stower_warm_{name}"

@@ -1,11 +1,18 @@
-"""Placeholders that we make ourselves: as many as are wanted, of the pool's template."""
+"""Placeholders that we make ourselves: as many as are wanted, of the pool's template.
 
+What others keep is never deleted here, whatever a selector finds.
+"""
+
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from stower.framework.retries import CONFLICT
 from stower.framework.writes import CreateObject, DeletePod, Write
 from stower.model.kinds import KIND_BY_VIEW, Pod, WarmPool
+from stower.model.times import SECOND_NS
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.warm.pools import POOL_LABEL, Pool
@@ -14,7 +21,15 @@ from stower.warm.pools import POOL_LABEL, Pool
 NODE_ANNOTATION: Final = "stower.dev/warm-node"
 # An autoscaler is not to keep a node for it.
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+# On a placeholder: of which template it was made, as one that has changed has others made.
+TEMPLATE_ANNOTATION: Final = "stower.dev/warm-template"
 NOT_FOUND: Final = 404
+PROBLEM_MAX: Final = 500  # characters of a reason in the pool's status
+# Of placeholders that have a node, so many are deleted in a round as they are wanted no more: a
+# flood of deletions is what the seed's script died of.
+LOWERED_MAX: Final = 10
+# After the API has refused a placeholder, the next is made so much later.
+REFUSED_NS: Final = 60 * SECOND_NS
 
 
 class Keeping:
@@ -22,10 +37,11 @@ class Keeping:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._making: dict[str, None] = {}  # keys of pods that are not seen yet
+        self._making: dict[str, Pool] = {}  # keys of pods that are not seen yet
         self._leaving: dict[str, None] = {}  # uids of pods that are not seen to be gone
         self._writes: dict[int, tuple[str, str]] = {}  # by id: key that is made, uid that goes
         self._notes: list[tuple[str, str, str]] = []
+        self._refused_ns: dict[str, int] = {}  # by pool: not before then
 
     @property
     def is_open(self) -> bool:
@@ -41,12 +57,25 @@ class Keeping:
         """A placeholder is there, be it for how long it may."""
         self._making.pop(pod.key, None)
 
+    def is_leaving(self, entry: PodEntry) -> bool:
+        """Whether its deletion was asked for, or seen."""
+        return (
+            entry.uid in self._leaving
+            or entry.is_leaving
+            or entry.pod.metadata.deletion_timestamp is not None
+        )
+
+    def was_sent_away(self, pod: Pod) -> bool:
+        """Whether we have deleted it."""
+        return pod.metadata.uid in self._leaving
+
     def made_up_for(self, pool: Pool, next_id: Callable[[], int]) -> list[Write]:
         """As many as are missing are made."""
-        if not pool.keeps_its_own:
+        if not pool.keeps_its_own or self._state.now_ns < self._refused_ns.get(pool.key, 0):
             return []
         self._tidy()
-        alive = sum(uid not in self._leaving for uid in pool.placeholders)
+        own = (uid for uid, pod in pool.placeholders.items() if pool.is_own(pod))
+        alive = sum(uid not in self._leaving for uid in own)
         short = pool.wanted - alive - self._coming(pool)
         return [self._make(pool, next_id) for _ in range(short)]
 
@@ -54,17 +83,21 @@ class Keeping:
         self, pool: Pool, entries: Sequence[PodEntry], users: Ints, next_id: Callable[[], int]
     ) -> list[Write]:
         """Neither too few nor too many: those without a node go first, then those beside the fewest
-        users."""
+        users; and a few of those that were made of another template."""
         writes = self.made_up_for(pool, next_id)
         if not pool.keeps_its_own or writes:
             return writes
-        alive = [e for e in entries if e.uid not in self._leaving and not e.assumed]
-        alive = [e for e in alive if e.pod.metadata.deletion_timestamp is None]
-        over = len(alive) + self._coming(pool) - pool.wanted
-        if over <= 0:
-            return writes
+        alive = [
+            e for e in entries
+            if pool.is_own(e.pod) and not self.is_leaving(e) and not e.assumed
+        ]  # fmt: skip
         alive.sort(key=lambda e: (e.row >= 0, int(users[e.row]) if e.row >= 0 else 0, e.pod.key))
-        return [self.delete(entry, next_id) for entry in alive[:over]]
+        over = max(0, len(alive) + self._coming(pool) - pool.wanted)
+        made_of = _template_hash(pool)
+        others = [e for e in alive[over:] if _made_of(e.pod) not in ("", made_of)]
+        going = [*alive[:over], *others]
+        placed = [entry for entry in going if entry.row >= 0]
+        return [self.delete(e, next_id) for e in going if e.row < 0 or e in placed[:LOWERED_MAX]]
 
     def replace(
         self, pool: Pool, entry: PodEntry, node_name: str, next_id: Callable[[], int]
@@ -90,12 +123,19 @@ class Keeping:
         if found is None:
             return False
         key, uid = found
-        if code not in (0, NOT_FOUND):
-            self._leaving.pop(uid, None)
-            self._making.pop(key, None)
-            if code != CONFLICT:
-                what = f"placeholder {key} cannot be made" if key else "a placeholder cannot go"
-                self._notes.append(("warn", f"{what}: {message}", key or uid))
+        if key and code == 0 and key in self._making:
+            self._making[key].problem = ""
+        if code in (0, NOT_FOUND):
+            return True
+        self._leaving.pop(uid, None)
+        pool = self._making.pop(key, None)
+        if code == CONFLICT:
+            return True
+        what = f"placeholder {key} cannot be made" if key else "a placeholder cannot go"
+        self._notes.append(("error", f"{what}: {message}", key or uid))
+        if pool is not None:
+            pool.problem = f"{what}: {message}"[:PROBLEM_MAX]
+            self._refused_ns[pool.key] = self._state.now_ns + REFUSED_NS
         return True
 
     def notes(self) -> list[tuple[str, str, str]]:
@@ -108,8 +148,7 @@ class Keeping:
             del self._leaving[uid]
 
     def _coming(self, pool: Pool) -> int:
-        prefix = f"{pool.namespace}/{pool.name}-"
-        return sum(key.startswith(prefix) for key in self._making)
+        return sum(other.key == pool.key for other in self._making.values())
 
     def _make(self, pool: Pool, next_id: Callable[[], int], node_name: str = "") -> CreateObject:
         """The next of the pool, by the lowest number that is free."""
@@ -117,11 +156,21 @@ class Keeping:
         number = 0
         while (key := f"{pool.key}-placeholder-{number}") in there or key in self._making:
             number += 1
-        self._making[key] = None
+        self._making[key] = pool
         id, name = next_id(), key.rpartition("/")[2]
         self._writes[id] = (key, "")
         body = _body(pool, name, node_name)
         return CreateObject(id, Pod, pool.namespace, name, "", body)
+
+
+def _template_hash(pool: Pool) -> str:
+    """The same for equal templates."""
+    data = msgspec.json.encode(pool.spec.placeholders.template, order="deterministic")
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _made_of(pod: Pod) -> str:
+    return (pod.metadata.annotations or {}).get(TEMPLATE_ANNOTATION, "")
 
 
 def _body(pool: Pool, name: str, node_name: str) -> dict[str, Any]:
@@ -133,6 +182,7 @@ def _body(pool: Pool, name: str, node_name: str) -> dict[str, Any]:
         "labels": {**(meta.get("labels") or {}), POOL_LABEL: pool.name},
     }
     notes = {SAFE_TO_EVICT: "true", **(meta.get("annotations") or {})}
+    notes[TEMPLATE_ANNOTATION] = _template_hash(pool)
     meta["annotations"] = {**notes, NODE_ANNOTATION: node_name} if node_name else notes
     if pool.obj is not None:
         kind = KIND_BY_VIEW[WarmPool]

@@ -73,13 +73,12 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
     pods = state.pods
     waiting = sum(uid in pods and pods[uid].row < 0 for uid in pool.users)
     pending = len(entries) - placed
-    then = f"the autoscaler adds nodes for {waiting} users and {pending} placeholders"
     return PoolState(
         pool=pool.key, nodes=nodes, users=len(pool.users) - waiting, waiting=waiting,
         wanted=warm.wanted_of(pool), placed=placed, pending=pending,
         next_user=_next_user(warm, chooses, pool),
         moves=[f"{e.pod.key} from {state.names[e.row]} to {to}" for e, to in plan.moves],
-        then=then if waiting or pending else "",
+        then=warm.expected(pool, waiting, pending) if waiting or pending else "",
     )  # fmt: skip
 
 

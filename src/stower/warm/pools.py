@@ -33,8 +33,11 @@ class Pool:
         self.users: dict[str, Pod] = {}
         self.came_ns: dict[str, int] = {}  # when users were made
         self.placeholders: dict[str, Pod] = {}
+        # Of these and of pullers, those that the users' selector finds as well.
+        self.overlapping: dict[str, None] = {}
         self.pullers: dict[str, dict[str, Pod]] = {}  # by node, then by uid
         self.wanted = spec.placeholders.replicas
+        self.problem = ""  # why the API makes no placeholders
         self.draining: tuple[str, ...] = ()  # nodes that are to empty
         self.moves: list[Move] = list(obj.status.moves or ()) if obj is not None else []
 
@@ -48,12 +51,17 @@ class Pool:
         labels = node.metadata.labels or {}
         return all(labels.get(k) == v for k, v in (self.spec.node_selector or {}).items())
 
+    def is_own(self, pod: Pod) -> bool:
+        """Whether it is a placeholder that we keep for this pool, whatever its labels say."""
+        meta = pod.metadata
+        return meta.namespace == self.namespace and (meta.labels or {}).get(POOL_LABEL) == self.name
+
     def role_of(self, pod: Pod) -> Role | None:
         """What the pod is here."""
         if pod.metadata.namespace != self.namespace:
             return None
         labels, spec = pod.metadata.labels or {}, self.spec
-        if labels.get(POOL_LABEL) == self.name or _finds(spec.placeholders.selector, labels):
+        if self.is_own(pod) or _finds(spec.placeholders.selector, labels):
             return Role.PLACEHOLDER
         if _finds(spec.users, labels):
             return Role.USER
@@ -67,6 +75,8 @@ class Pool:
     def put(self, pod: Pod, role: Role) -> None:
         """A pod is one of them, or is known as it is now."""
         uid = pod.metadata.uid
+        if role is not Role.USER and _finds(self.spec.users, pod.metadata.labels or {}):
+            self.overlapping[uid] = None
         if role is Role.PULLER:
             self.pullers.setdefault(pod.spec.node_name, {})[uid] = pod
         elif role is Role.PLACEHOLDER:
@@ -79,6 +89,7 @@ class Pool:
     def drop(self, pod: Pod, role: Role) -> None:
         """It is gone."""
         uid = pod.metadata.uid
+        self.overlapping.pop(uid, None)
         if role is Role.PULLER:
             for node_name in ("", pod.spec.node_name):
                 self.pullers.get(node_name, {}).pop(uid, None)
@@ -90,7 +101,9 @@ class Pool:
 
     def clear(self) -> None:
         """None is known."""
-        for known in (self.users, self.placeholders, self.pullers, self.came_ns):
+        for known in (
+            self.users, self.placeholders, self.pullers, self.came_ns, self.overlapping
+        ):  # fmt: skip
             known.clear()
 
 

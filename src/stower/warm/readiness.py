@@ -41,11 +41,11 @@ def _has(node: Node, names: tuple[str, ...]) -> bool:
 
 
 def is_maintained(pool: Pool, pod: Pod) -> bool:
-    """Whether the pod's images are among those that are pulled ahead, as far as that is known: a
-    pod that brings its own gains nothing by waiting."""
+    """Whether one of the pod's images is among those that are pulled ahead, as far as that is
+    known: a pod that brings its own gains nothing by waiting. What comes beside a user's notebook
+    (the chart's init container, a sidecar) makes no difference."""
     names = pool.spec.images.names
     if not names:
         return True
     known = {normalized_image(name) for name in names}
-    containers = (*(pod.spec.init_containers or ()), *pod.spec.containers)
-    return all(normalized_image(c.image) in known for c in containers)
+    return any(normalized_image(c.image) in known for c in pod.spec.containers)

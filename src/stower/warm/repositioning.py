@@ -1,7 +1,8 @@
 """Moves of placeholders, never more than the pool allows: by what was moved lately, as its status
 says. Source: seed 001 (60 deletions a second are the failing case)."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from stower.framework.companion import Placing
@@ -23,12 +24,19 @@ class Repositioner:
     def __init__(self, state: ClusterState, placing: Placing) -> None:
         self._state = state
         self._planner = Planner(state, placing)
+        # Who begins does not know what was moved in the last minute: not all of it may be told.
+        self.not_before_ns = 0
 
     def plan(
-        self, pool: Pool, rows: Sequence[int], users: Ints, entries: Sequence[PodEntry]
+        self,
+        pool: Pool,
+        rows: Sequence[int],
+        users: Ints,
+        entries: Sequence[PodEntry],
+        keeping: Keeping,
     ) -> Plan:
         """What the pool's mode would do, were there no limits. `rows`: the oldest first."""
-        free = [entry for entry in entries if not entry.assumed and not _is_leaving(entry)]
+        free = [entry for entry in entries if not entry.assumed and not keeping.is_leaving(entry)]
         state, how = self._state, pool.spec.repositioning
         if how.mode == "Off":
             pool.draining = ()
@@ -45,7 +53,9 @@ class Repositioner:
         elif how.mode == "Lifetime":
             since_ns = state.now_ns - how.lifetime_seconds * SECOND_NS
             old = [e for e in free if (time_ns(e.pod.metadata.creation_timestamp) or 0) <= since_ns]
-            plan = plan._replace(moves=self._planner.anew(old).moves)
+            drained = {entry.uid for entry, _ in plan.moves}
+            anew = self._planner.anew([e for e in old if e.uid not in drained]).moves
+            plan = plan._replace(moves=(*plan.moves, *anew))
         return plan
 
     def moved(
@@ -53,40 +63,46 @@ class Repositioner:
         pool: Pool,
         plan: Plan,
         now_ns: int,
+        pools: Iterable[Pool],
         keeping: Keeping,
         next_id: Callable[[], int],
     ) -> list[Write]:
-        """The first of the plan's moves, as many as may be made now."""
+        """The first of the plan's moves, as many as may be made now. `pools`: all there are, and
+        were lately: what is moved for one counts for each, as nodes are the same."""
         how = pool.spec.repositioning
         keep_ns = now_ns - max(MINUTE_NS, how.rest_seconds * SECOND_NS)
         pool.moves = [move for move in pool.moves if (time_ns(move.at) or 0) > keep_ns]
-        left = self._left(pool, now_ns)
+        lately, under_way = self._lately([*pools], now_ns)
+        left = min(how.burst, how.per_minute - len(lately), how.in_flight - len(under_way))
+        if now_ns < self.not_before_ns:
+            left = 0
         rested_ns = now_ns - how.rest_seconds * SECOND_NS
         resting = {move.pod for move in pool.moves if (time_ns(move.at) or 0) > rested_ns}
-        from_node: dict[int, int] = {}
+        from_node = Counter(move.from_node for move in under_way)
         writes: list[Write] = []
         for entry, to in plan.moves:
             if left <= 0:
                 break
-            here = from_node.get(entry.row, 0)
-            if entry.pod.key in resting or here >= how.per_node:
+            here = self._state.names[entry.row]
+            if entry.pod.key in resting or from_node[here] >= how.per_node:
                 continue
-            from_node[entry.row] = here + 1
+            from_node[here] += 1
             key, more = keeping.replace(pool, entry, to, next_id)
             writes += more
-            pool.moves.append(Move(key, time_text(now_ns), to))
+            # The next whole second: what the API keeps of it must not make a minute shorter.
+            at_ns = -(-now_ns // SECOND_NS) * SECOND_NS
+            pool.moves.append(Move(key, time_text(at_ns), to, here))
             left -= 1
         return writes
 
-    def _left(self, pool: Pool, now_ns: int) -> int:
-        """How many may be moved now."""
-        how = pool.spec.repositioning
-        lately = sum((time_ns(move.at) or 0) > now_ns - MINUTE_NS for move in pool.moves)
-        placed = {e.pod.key for uid in pool.placeholders if (e := self._state.pods.get(uid)) and
-                  e.row >= 0}  # fmt: skip
-        under_way = sum(move.pod not in placed for move in pool.moves)
-        return min(how.burst, how.per_minute - lately, how.in_flight - under_way)
-
-
-def _is_leaving(entry: PodEntry) -> bool:
-    return entry.is_leaving or entry.pod.metadata.deletion_timestamp is not None
+    def _lately(self, pools: Sequence[Pool], now_ns: int) -> tuple[list[Move], list[Move]]:
+        """What was moved in the last minute; and of that, whose pods are not on their new nodes."""
+        lately: list[Move] = []
+        under_way: list[Move] = []
+        for pool in pools:
+            since = [m for m in pool.moves if (time_ns(m.at) or 0) > now_ns - MINUTE_NS]
+            pods = self._state.pods
+            placed = {e.pod.key for uid in pool.placeholders if (e := pods.get(uid)) and e.row >= 0}
+            lately += since
+            under_way += [move for move in since if move.pod not in placed]
+        return lately, under_way

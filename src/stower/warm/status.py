@@ -1,18 +1,25 @@
-"""What a pool tells: its status, and labels on nodes for other tools."""
+"""What a pool tells: its status, and labels on nodes for other tools.
 
-from collections.abc import Callable, Sequence
+Of a label that several pools set, the first by name decides. One that has another value than
+"true" is somebody else's, and is left as it is.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
-from stower.framework.writes import PatchObject, Write, patch_of
+from stower.framework.retries import CONFLICT, TOO_MANY
+from stower.framework.writes import Write, patch_of
 from stower.model.kinds.warm_pool import WarmPoolStatus
-from stower.state.arrays import Bools
+from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState
 from stower.warm.pools import Pool
 
 ATTRACTOR: Final = "hub.jupyter.org/attract-placeholders"  # the seed's
 TRUE: Final = "true"
+NOT_FOUND: Final = 404
+REFUSED_NS: Final = 300 * SECOND_NS
 
 
 class Told:
@@ -20,19 +27,40 @@ class Told:
 
     def __init__(self) -> None:
         self._open: dict[int, str] = {}  # by id: the pool or node that it is about
+        self._refused_ns: dict[str, int] = {}  # what the API refused is tried again then
+        self._notes: list[tuple[str, str, str]] = []
+        self._stale: dict[str, None] = {}  # labels that no pool sets any more
 
     @property
     def is_open(self) -> bool:
         """Whether a write is not answered yet."""
         return bool(self._open)
 
-    def answered(self, id: int) -> bool:
+    def answered(self, id: int, code: int, message: str, now_ns: int) -> bool:
         """Whether it was one of these."""
-        return self._open.pop(id, None) is not None
+        about = self._open.pop(id, None)
+        if about is not None and 400 <= code < 500 and code not in (CONFLICT, NOT_FOUND, TOO_MANY):
+            self._refused_ns[about] = now_ns + REFUSED_NS
+            self._notes.append(("error", f"what is to be told of it is refused: {message}", about))
+        return about is not None
 
-    def status(self, pool: Pool, status: WarmPoolStatus, next_id: Callable[[], int]) -> list[Write]:
+    def notes(self) -> list[tuple[str, str, str]]:
+        """See Companion."""
+        found, self._notes = self._notes, []
+        return found
+
+    def forget(self, labels: Iterable[str]) -> None:
+        """These are not set any more, unless another pool does: nodes that have them lose them."""
+        self._stale |= dict.fromkeys(labels)
+
+    def _may(self, about: str, now_ns: int) -> bool:
+        return about not in self._open.values() and now_ns >= self._refused_ns.get(about, 0)
+
+    def status(
+        self, pool: Pool, status: WarmPoolStatus, now_ns: int, next_id: Callable[[], int]
+    ) -> list[Write]:
         """Of a pool that is an object."""
-        if pool.obj is None or pool.obj.status == status or pool.key in self._open.values():
+        if pool.obj is None or pool.obj.status == status or not self._may(pool.key, now_ns):
             return []
         fields = msgspec.to_builtins(status)
         before = msgspec.to_builtins(pool.obj.status)
@@ -43,38 +71,29 @@ class Told:
 
     def labels(
         self,
-        pool: Pool,
+        wanted: Mapping[int, Mapping[str, bool]],
         state: ClusterState,
-        rows: Sequence[int],
-        ready: Bools,
         next_id: Callable[[], int],
     ) -> list[Write]:
-        """On nodes: ready for users; and the newest, where placeholders are to be drawn to it."""
+        """On nodes. `wanted`: by row, which labels are to be "true", and which are to be gone."""
         writes: list[Write] = []
-        if not pool.spec.images.label and pool.spec.placeholders.placement != "Spread":
-            return writes
-        newest = rows[-1] if rows else -1
-        spread = pool.spec.placeholders.placement == "Spread"
+        stale, self._stale = self._stale, {}
+        rows = [*state.present_rows()] if stale else sorted(wanted)
         for row in rows:
-            wanted: dict[str, bool] = {}
-            if pool.spec.images.label:
-                wanted[pool.spec.images.label] = bool(ready[row])
-            if spread:
-                wanted[ATTRACTOR] = row == newest
             node = state.node_at(row)
             labels = node.metadata.labels or {}
+            here = {**dict.fromkeys(stale, False), **wanted.get(row, {})}
             patch = {
                 name: TRUE if is_so else None
-                for name, is_so in wanted.items()
-                if is_so != (labels.get(name) == TRUE)
+                for name, is_so in here.items()
+                if labels.get(name, TRUE) == TRUE and is_so != (name in labels)
             }
-            if patch and node.metadata.key not in self._open.values():
+            if not patch:
+                continue
+            if self._may(node.metadata.key, state.now_ns):
                 id = next_id()
                 self._open[id] = node.metadata.key
-                writes.append(self._patched(id, state, row, patch))
+                writes.append(patch_of(node, {"metadata": {"labels": patch}}, "", id))
+            else:
+                self._stale |= {name: None for name in patch if name in stale}
         return writes
-
-    def _patched(
-        self, id: int, state: ClusterState, row: int, patch: dict[str, str | None]
-    ) -> PatchObject:
-        return patch_of(state.node_at(row), {"metadata": {"labels": patch}}, "", id)

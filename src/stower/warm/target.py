@@ -9,14 +9,18 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Final
 
+import msgspec
+
 from stower.model.kinds import Pod
 from stower.model.kinds.warm_pool import DAYS, Lecture, Placeholders, starts_at
+from stower.model.selectors import LabelSelector
 from stower.model.times import SECOND_NS, parse_time
 
 HOUR_NS: Final = 3600 * SECOND_NS
 # Users who come a little before a lecture come for it.
 EARLY_NS: Final = 60 * SECOND_NS
 SURGE_BASE_SECONDS: Final = 10
+HOLD_NS: Final = 60 * SECOND_NS
 
 
 def wanted(
@@ -33,9 +37,7 @@ def wanted(
         ceil(len(users) * placeholders.percent_of_users / 100),
         _arriving(placeholders, came_ns, now_ns),
     )  # fmt: skip
-    announced = sum(
-        _expected(lecture, users, came_ns, now_ns) for lecture in placeholders.lectures or ()
-    )
+    announced = _announced(placeholders.lectures or (), users, came_ns, now_ns)
     surge = placeholders.replicas + _surge(placeholders, came_ns.values(), now_ns)
     return min(placeholders.replicas_max, max(base + announced, surge) + stuck_slots)
 
@@ -56,27 +58,48 @@ def _surge(placeholders: Placeholders, came_ns: Iterable[int], now_ns: int) -> i
     surge = placeholders.surge
     if not (surge.hold_seconds and surge.window_seconds):
         return 0
-    came = _since(came_ns, now_ns - surge.window_seconds * SECOND_NS + 1, now_ns)
-    if came * SURGE_BASE_SECONDS < surge.arrivals_least * surge.window_seconds:
+    window_ns = surge.window_seconds * SECOND_NS
+    came = most = 0
+    # The most of any window that ended a while ago at most: who comes in fits and starts does not
+    # have placeholders made and deleted all the time.
+    arrivals = sorted(one for one in came_ns if now_ns - window_ns - HOLD_NS < one <= now_ns)
+    first = 0
+    for at_ns in arrivals:
+        came += 1
+        while arrivals[first] <= at_ns - window_ns:
+            first, came = first + 1, came - 1
+        most = max(most, came)
+    if most * SURGE_BASE_SECONDS < surge.arrivals_least * surge.window_seconds:
         return 0
-    return ceil(surge.hold_seconds * came / surge.window_seconds)
+    return ceil(surge.hold_seconds * most / surge.window_seconds)
 
 
-def _expected(
-    lecture: Lecture, users: Mapping[str, Pod], came_ns: Mapping[str, int], now_ns: int
+def _announced(
+    lectures: Iterable[Lecture], users: Mapping[str, Pod], came_ns: Mapping[str, int], now_ns: int
 ) -> int:
-    """Of a lecture that is about to start, or has started: who is still to come."""
-    for start_ns in starts_ns(lecture, now_ns):
-        first_ns = start_ns - lecture.lead_seconds * SECOND_NS
-        if first_ns <= now_ns <= start_ns + lecture.tail_seconds * SECOND_NS:
-            theirs = lecture.selector
-            seen = sum(
-                start_ns - EARLY_NS <= came_ns[uid] <= now_ns
-                and (theirs is None or theirs.matches(pod.metadata.labels or {}))
-                for uid, pod in users.items()
-            )
-            return max(0, ceil(lecture.enrolment * lecture.percent / 100) - seen)
-    return 0
+    """Of lectures that are about to start, or have started: who is still to come. Lectures whose
+    users nothing tells apart are looked at together: nobody who has come counts for two."""
+    # By selector: whose they are, how many, and since when.
+    expected: dict[bytes, tuple[LabelSelector | None, int, int]] = {}
+    for lecture in lectures:
+        for start_ns in starts_ns(lecture, now_ns):
+            first_ns = start_ns - lecture.lead_seconds * SECOND_NS
+            if first_ns <= now_ns <= start_ns + lecture.tail_seconds * SECOND_NS:
+                theirs = lecture.selector
+                key = msgspec.json.encode(theirs, order="deterministic")
+                _, count, since_ns = expected.get(key, (theirs, 0, start_ns))
+                count += ceil(lecture.enrolment * lecture.percent / 100)
+                expected[key] = theirs, count, min(since_ns, start_ns)
+                break
+    missing = 0
+    for theirs, count, since_ns in expected.values():
+        seen = sum(
+            since_ns - EARLY_NS <= came_ns[uid] <= now_ns
+            and (theirs is None or theirs.matches(pod.metadata.labels or {}))
+            for uid, pod in users.items()
+        )
+        missing += max(0, count - seen)
+    return missing
 
 
 def starts_ns(lecture: Lecture, now_ns: int) -> list[int]:

@@ -61,6 +61,14 @@ def test_a_law_that_is_broken_is_told(days: Path, monkeypatch: pytest.MonkeyPatc
     assert 1 == len(json.loads(told)["cases"][0]["broken"])
 
 
+def test_users_who_come_after_the_day_are_refused(days: Path) -> None:
+    (days / "ordinary_users.csv").write_text(
+        "seed,arrival_s,life_s,active_s,lecture\n1,90000,1,1,0\n"
+    )
+    code, _, error = ran(str(days), "--seeds", "1", "--jobs", "1")
+    assert (2, True) == (code, "users, arrival_s" in error)
+
+
 def test_node_groups_come_from_a_file(days: Path) -> None:
     own = (str(days), "--seeds", "1", "--jobs", "1", "--policy", "z2jh", "-o", "json")
     code, told, _ = ran(*own, "--node-groups", str(EXAMPLES / "nodes.yaml"))
@@ -104,6 +112,8 @@ def test_what_is_wrong_with_a_file_is_told(days: Path, name: str, text: str, tol
         ("nodeGroups: []", "nodeGroups"),
         ("nodeGroups: [{name: a, allocatable: {cpu: x}}]", "cpu"),
         ("nodeGroups: [{name: a, allocatable: {}, size: 3}]", "size"),
+        ("nodeGroups: [{name: a, allocatable: {cpu: -4}}]", "allocatable.cpu"),
+        ("nodeGroups: [{name: a, allocatable: {}, min: 5, max: 2}]", "at most max"),
         ("nodeGroups: [{name: a, allocatable: {}}, {name: a, allocatable: {}}]", "Duplicate"),
     ],
 )

@@ -15,8 +15,10 @@ def warm_pool(item: Object) -> Iterator[FieldError]:
         spec = msgspec.convert(item.get("spec") or {}, WarmPoolSpec)
     except msgspec.ValidationError:
         return
-    for path, value, text in pool_faults(spec):
-        yield invalid(f"spec.{path}", value, text)
+    name = (item.get("metadata") or {}).get("name") or ""
+    for path, value, text in pool_faults(spec, name):
+        at = path if path.startswith("metadata.") else f"spec.{path}"
+        yield invalid(at, value, text)
 
 
 def warm_pool_update(new: Object, old: Object) -> Iterator[FieldError]:

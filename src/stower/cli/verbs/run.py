@@ -154,7 +154,9 @@ def run(
         return stop_event(with_parent)
 
     groups = features.groups or features.devices.group_claims
-    options = Options(instance, seed, in_flight, terms, configuration.extenders, groups, vms)
+    options = Options(
+        instance, seed, in_flight, terms, configuration.extenders, groups, vms, features.warm_pools
+    )
     place = Place(kubeconfig, context)
     wait_for_go(with_parent)
     recorder = recorder_of(record, record_max, document, seed, features, CYCLES_PER_STEP)

@@ -221,6 +221,10 @@ def run(
         bool,
         typer.Option("--vms", help="With --faults: VMs that grow, shrink and move."),
     ] = False,
+    warm: Annotated[
+        bool,
+        typer.Option("--warm", help="With --faults: users of a warm pool, and its placeholders."),
+    ] = False,
     failures: Annotated[
         Path, typer.Option(metavar="FOLDER", help="With --faults: where failures are kept.")
     ] = Path(),
@@ -241,7 +245,7 @@ def run(
     of_faults: dict[str, object] = {
         "--nodes": nodes, "--pods": pods, "--until": until != UNTIL,
         "--failures": failures != Path(), "--negotiate": negotiate, "--groups": groups,
-        "--vms": vms,
+        "--vms": vms, "--warm": warm,
     }  # fmt: skip
     many = {"--seeds": (seeds or 1) > 1, "--jobs": jobs, **of_faults}
     if trace:
@@ -280,6 +284,7 @@ def run(
                 negotiate,
                 groups,
                 vms,
+                warm,
                 document,
             )
             holds = run_order(order, output, failures)

@@ -55,6 +55,9 @@ def run(
     engine.step(Listed((*work.related, *work.nodes, *pods)), now_ns)
     warm = warm_of(engine.state)
     assert warm is not None
+    for level, text, about in engine.notes():
+        if level == "error":
+            raise bad_input(f"{about}: {text}")
 
     def chooses(pod: Pod) -> tuple[str, list[str]] | None:
         profile = engine.profiles.get(pod.spec.scheduler_name)

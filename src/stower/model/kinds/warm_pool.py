@@ -7,14 +7,18 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from stower.model.kinds.pod import PodSpec
 from stower.model.meta import ObjectMeta
-from stower.model.selectors import LabelSelector
+from stower.model.selectors import LabelSelector, label_key_fault, label_value_fault
 from stower.model.times import parse_time
 
 REPLICAS_MAX: Final = 5_000
 DAY_SECONDS: Final = 86_400
 LECTURES_MAX: Final = 1_000
 IMAGES_MAX: Final = 64
+NAME_MAX: Final = 63  # of a pool: its placeholders have it as a label's value
+# Labels of Kubernetes' own are not a pool's to set.
+RESERVED: Final = ("kubernetes.io", "k8s.io")
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=DAY_SECONDS)]
@@ -115,15 +119,17 @@ class WarmPoolSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 class Move(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A placeholder was moved: which pod, when, and where it is to go."""
+    """A placeholder was moved: which pod, when, from which node, and where it is to go."""
 
     pod: str = ""
     at: str = ""
     to: str = ""
+    from_node: str = ""
 
 
 class WarmPoolStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """How things stand."""
+    """How things stand. `expected`: what scaling is, and what is waited for; `problem`: why
+    placeholders are missing, where the API refuses them."""
 
     nodes: int = 0
     ready_nodes: int = 0
@@ -133,6 +139,7 @@ class WarmPoolStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     placed: int = 0
     pending: int = 0
     expected: str = ""
+    problem: str = ""
     draining: tuple[str, ...] | None = None
     moves: tuple[Move, ...] | None = None
 
@@ -153,17 +160,92 @@ def starts_at(text: str) -> int | None:
     return 60 * int(hours) + int(minutes) if int(minutes) < 60 and int(hours) < 24 else None
 
 
-def pool_faults(spec: WarmPoolSpec) -> Iterator[tuple[str, object, str]]:
-    """What types and bounds do not say: path below the spec, value and what it must be."""
+Faults = Iterator[tuple[str, object, str]]
+
+
+def pool_faults(spec: WarmPoolSpec, name: str = "") -> Faults:
+    """What types and bounds do not say: path below the spec, value and what it must be. `name`: the
+    pool's, of which its path says so."""
+    if len(name) > NAME_MAX:
+        yield "metadata.name", name, f"must have at most {NAME_MAX} characters"
     placeholders = spec.placeholders
     if spec.users is None:
         yield "users", None, "must say which pods are users, as a label selector"
-    if placeholders.template is not None and not placeholders.template.get("spec"):
-        yield "placeholders.template.spec", None, "must be that of a pod"
+    elif spec.users == LabelSelector():
+        yield "users", {}, "must not be empty: every pod of the namespace would be a user"
+    yield from _selector_faults("users", spec.users)
+    yield from _selector_faults("placeholders.selector", placeholders.selector)
+    yield from _selector_faults("images.pullers", spec.images.pullers)
+    if placeholders.template is not None:
+        yield from _template_faults("placeholders.template", placeholders.template)
     for i, lecture in enumerate(placeholders.lectures or ()):
         at = f"placeholders.lectures[{i}]"
+        yield from _selector_faults(f"{at}.selector", lecture.selector)
         if parse_time(lecture.start) is None and starts_at(lecture.start) is None:
             yield f"{at}.start", lecture.start, "must be an RFC 3339 time, or HH:MM"
         for day in lecture.days or ():
             if day not in DAYS:
                 yield f"{at}.days", day, f"must be one of {', '.join(DAYS)}"
+    if spec.images.label:
+        yield from _node_label_faults(spec)
+
+
+def _node_label_faults(spec: WarmPoolSpec) -> Faults:
+    label = spec.images.label
+    domain = label.rpartition("/")[0]
+    fault = label_key_fault(label)
+    if fault is not None:
+        yield "images.label", label, f"must be {fault}"
+    elif not domain:
+        yield "images.label", label, "must have a domain of your own, such as example.com/warm"
+    elif any(domain == one or domain.endswith(f".{one}") for one in RESERVED):
+        yield "images.label", label, f"must not be of {' or '.join(RESERVED)}"
+    elif label in (spec.node_selector or {}):
+        yield "images.label", label, "must not be one by which nodeSelector chooses nodes"
+
+
+def _selector_faults(path: str, selector: LabelSelector | None) -> Faults:
+    if selector is None:
+        return
+    for key, value in (selector.match_labels or {}).items():
+        yield from _label_faults(f"{path}.matchLabels", key, value)
+    for i, term in enumerate(selector.match_expressions or ()):
+        at = f"{path}.matchExpressions[{i}]"
+        values = term.values or ()
+        if term.operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
+            yield f"{at}.operator", term.operator, "must be In, NotIn, Exists or DoesNotExist"
+        elif (term.operator in ("In", "NotIn")) != bool(values):
+            yield f"{at}.values", [*values], "must be there with In and NotIn, and only with these"
+        for value in values or ("",):
+            yield from _label_faults(at, term.key, value)
+
+
+def _label_faults(path: str, key: str, value: str) -> Faults:
+    for fault in (label_key_fault(key), label_value_fault(value)):
+        if fault is not None:
+            yield path, f"{key}={value}", f"must be {fault}"
+
+
+def _template_faults(path: str, template: dict[str, Any]) -> Faults:
+    """What would make no pod. What else is wrong the API says when one is made."""
+    spec, meta = template.get("spec"), template.get("metadata", {})
+    if not isinstance(spec, dict) or not spec:
+        yield f"{path}.spec", spec, "must be that of a pod"
+        return
+    if not isinstance(meta, dict):
+        yield f"{path}.metadata", meta, "must be an object"
+        return
+    for name in ("labels", "annotations"):
+        texts = meta.get(name) or {}
+        if not isinstance(texts, dict) or not all(isinstance(v, str) for v in texts.values()):
+            yield f"{path}.metadata.{name}", texts, "must be texts by name"
+        elif name == "labels":
+            for key, value in texts.items():
+                yield from _label_faults(f"{path}.metadata.labels", key, value)
+    try:
+        found = msgspec.convert(spec, PodSpec)
+    except msgspec.ValidationError as error:
+        yield f"{path}.spec", "what it is", f"must be that of a pod: {error}"
+        return
+    if not found.containers:
+        yield f"{path}.spec.containers", [], "must not be empty"

@@ -18,6 +18,7 @@ from stower.sim.checkers.quiescence import Quiescence
 from stower.sim.checkers.reservations import Reservations
 from stower.sim.checkers.restart import Restart
 from stower.sim.checkers.room import RoomKept
+from stower.sim.checkers.warmth import Warmth
 
 CHECKERS: Final[tuple[type[Checker], ...]] = (
     Approvals,
@@ -35,4 +36,5 @@ CHECKERS: Final[tuple[type[Checker], ...]] = (
     Reservations,
     Restart,
     RoomKept,
+    Warmth,
 )

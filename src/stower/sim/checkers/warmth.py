@@ -1,0 +1,103 @@
+"""Users of a warm pool come first, on nodes with their images, and placeholders seldom move."""
+
+from collections import deque
+
+from stower.framework.events import Event, WatchType
+from stower.framework.writes import CreateObject, Write
+from stower.model.kinds import Node, Pod, WarmPool
+from stower.model.times import SECOND_NS
+from stower.sim.checkers.checker import Binds, Checker, Court, lacking, on_node
+from stower.sim.scheduler import SchedulerProcess
+from stower.sim.server import Change
+from stower.warm.keeping import NODE_ANNOTATION
+from stower.warm.pools import POOL_LABEL, Pool, Role
+
+MINUTE_NS = 60 * SECOND_NS
+
+
+class Warmth(Checker):
+    """Looks at moves in any minute, through crashes and elections; at where users are bound; and at
+    the end at who waits, and at how many placeholders there are."""
+
+    law = "warmth"
+
+    def __init__(self, court: Court) -> None:
+        super().__init__(court)
+        self._binds = Binds()
+        # When placeholders were moved: by the clock of whose engine did it, and by ours.
+        self._moves: deque[tuple[str, int, int, int]] = deque()
+
+    def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:
+        """Count the placeholders that take the place of others elsewhere."""
+        now_ns = self.court.agenda.now_ns
+        for write in writes:
+            if not isinstance(write, CreateObject) or write.view is not Pod:
+                continue
+            if NODE_ANNOTATION not in (write.body["metadata"].get("annotations") or {}):
+                continue
+            self._moves.append((process.name, process.lives, process.now_ns, now_ns))
+            while self._moves and self._is_over(self._moves[0], process, now_ns):
+                self._moves.popleft()
+            most = max((p.spec.repositioning.per_minute for p in self._pools()), default=0)
+            if most and len(self._moves) > most:
+                raise self.broken(f"{len(self._moves)} moves in a minute, the last {write.name}")
+
+    def _is_over(
+        self, move: tuple[str, int, int, int], process: SchedulerProcess, now_ns: int
+    ) -> bool:
+        name, lives, at_ns, real_ns = move
+        if (name, lives) == (process.name, process.lives):
+            return process.now_ns - at_ns >= MINUTE_NS
+        return now_ns - real_ns >= MINUTE_NS
+
+    def changed(self, change: Change) -> None:
+        """A user gets a node."""
+        pod = self._binds.seen(change)
+        if pod is None or change[1] is WatchType.DELETED:
+            return
+        for pool in self._pools():
+            if Pool(pool.metadata.key, pool.spec, pool).role_of(pod) is not Role.USER:
+                continue
+            images = pool.spec.images
+            node = self.court.server.get(Node, pod.spec.node_name)
+            # Engines count from a time that has whole seconds, by clocks that may have jumped.
+            clock_ns = max((p.now_ns for p in self.court.schedulers), default=0)
+            waited_ns = clock_ns - self.court.server.made_ns(pod) + SECOND_NS
+            if node is None or _has(node, images.names or ()):
+                return
+            if waited_ns < images.wait_seconds * SECOND_NS:
+                raise self.broken(
+                    f"{pod.key} is on {pod.spec.node_name}, which has not its images, after "
+                    f"{waited_ns / 1e9:.0f} s"
+                )
+
+    def finished(self) -> None:
+        """Nobody waits whom placeholders keep out, and there are as many of these as are wanted."""
+        server = self.court.server
+        for pool in self._pools():
+            known = Pool(pool.metadata.key, pool.spec, pool)
+            own = [p for p in server.all(Pod).values() if _label(p) == pool.metadata.name]
+            wanted = pool.spec.placeholders.replicas
+            if len(own) != wanted:
+                raise self.broken(f"{len(own)} placeholders, {wanted} are wanted")
+            for user in server.pods_on("").values():
+                if known.role_of(user) is not Role.USER or user.is_terminal:
+                    continue
+                for node in server.all(Node).values():
+                    here = on_node(server, node.metadata.name)
+                    beside = [p for p in here if known.role_of(p) is not Role.PLACEHOLDER]
+                    is_open = not (node.spec.unschedulable or node.spec.taints)
+                    if is_open and not lacking(node, [*beside, user]):
+                        raise self.broken(f"{user.key} waits, and {node.metadata.name} has room")
+
+    def _pools(self) -> list[WarmPool]:
+        return [*self.court.server.all(WarmPool).values()]
+
+
+def _label(pod: Pod) -> str | None:
+    return (pod.metadata.labels or {}).get(POOL_LABEL)
+
+
+def _has(node: Node, names: tuple[str, ...]) -> bool:
+    there = {name for image in node.status.images or () for name in image.names or ()}
+    return there.issuperset(names)

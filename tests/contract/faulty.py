@@ -1,0 +1,150 @@
+"""A way to a server on which requests fail: refused, lost before or after they were carried out,
+late, answered by whoever wants to; and watches are cut.
+"""
+
+import asyncio
+import base64
+import contextlib
+import random
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+# Status and body of an answer, or None: the server answers.
+Answering = Callable[[str, str], tuple[int, bytes] | None]
+HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
+
+
+@dataclass
+class Faults:
+    """How much goes wrong. `share`: of requests that are no watches; `cut_s`: how long a watch
+    stands; `answers`: asked first."""
+
+    share: float = 0.0
+    cut_s: float | None = None
+    answers: Answering = lambda method, path: None
+    seed: int = 0
+    met: Counter[str] = field(default_factory=Counter)
+
+
+@contextlib.contextmanager
+def faulty(kubeconfig: Path, proxied: Path, faults: Faults) -> Iterator[str]:
+    """Write a kubeconfig whose server is the way with faults; yields its address."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    cluster = config["clusters"][0]["cluster"]
+    target, authority = cluster["server"], cluster.pop("certificate-authority-data")
+    tls = ssl.create_default_context(cadata=base64.b64decode(authority).decode())
+    ready, stop = threading.Event(), asyncio.Event()
+    box: list[Any] = []
+
+    async def main() -> None:
+        proxy = _Proxy(target, tls, faults)
+        async with proxy.running() as port:
+            box.extend((port, asyncio.get_running_loop()))
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    thread.start()
+    assert ready.wait(30)
+    url = f"http://127.0.0.1:{box[0]}"
+    cluster["server"] = url
+    for user in config["users"]:
+        for name in ("client-certificate-data", "client-key-data"):
+            user["user"].pop(name, None)
+    proxied.write_text(yaml.safe_dump(config))
+    proxied.chmod(0o600)
+    try:
+        yield url
+    finally:
+        box[1].call_soon_threadsafe(stop.set)
+        thread.join(30)
+
+
+class _Proxy:
+    def __init__(self, target: str, tls: ssl.SSLContext, faults: Faults) -> None:
+        self._target = target
+        self._tls = tls
+        self._faults = faults
+        self._chance = random.Random(faults.seed)
+        self._session: aiohttp.ClientSession | None = None
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> Any:
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls)
+        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
+            self._session = session
+            app = web.Application(client_max_size=1 << 26)
+            app.router.add_route("*", "/{path:.*}", self._handle)
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+            await runner.setup()
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            try:
+                yield runner.addresses[0][1]
+            finally:
+                await runner.cleanup()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        own = self._faults.answers(request.method, request.path)
+        if own is not None:
+            return web.Response(status=own[0], body=own[1], content_type="application/json")
+        if request.query.get("watch") in ("1", "true"):
+            return await self._watch(request)
+        fault = self._chance.random() < self._faults.share
+        kind = self._chance.choice(("refused", "throttled", "lost", "unanswered", "late"))
+        if not fault:
+            return await self._forward(request)
+        self._faults.met[kind] += 1
+        if kind == "refused":
+            return web.Response(status=503, text="no server today")
+        if kind == "throttled":
+            return web.Response(status=429, text="too many", headers={"Retry-After": "1"})
+        if kind == "late":
+            await asyncio.sleep(self._chance.uniform(0.05, 1.0))
+            return await self._forward(request)
+        if kind == "unanswered":  # carried out, and nobody is told
+            await self._forward(request)
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response(status=500)
+
+    def _headers(self, request: web.Request) -> dict[str, str]:
+        return {k: v for k, v in request.headers.items() if k.lower() not in HOP}
+
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
+        assert self._session is not None
+        body = await request.read()
+        async with self._session.request(
+            request.method, self._target + request.path_qs, data=body or None,
+            headers=self._headers(request),
+        ) as answer:  # fmt: skip
+            headers = {k: v for k, v in answer.headers.items() if k.lower() not in HOP}
+            return web.Response(status=answer.status, body=await answer.read(), headers=headers)
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        assert self._session is not None
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with self._session.get(
+            self._target + request.path_qs, headers=self._headers(request), timeout=timeout
+        ) as answer:
+            headers = {k: v for k, v in answer.headers.items() if k.lower() not in HOP}
+            response = web.StreamResponse(status=answer.status, headers=headers)
+            await response.prepare(request)
+            with contextlib.suppress(TimeoutError, ConnectionError, aiohttp.ClientError):
+                async with asyncio.timeout(self._faults.cut_s):
+                    async for data in answer.content.iter_any():
+                        await response.write(data)
+                    return response
+            self._faults.met["cut"] += 1
+            if request.transport is not None:
+                request.transport.abort()
+            return response
