@@ -42,6 +42,7 @@ from tests.golden.cluster import ClusterClient, NotEmpty
 from tests.golden.device_schedule_suite import dra_schedule
 from tests.golden.device_suite import allocator
 from tests.golden.groups_suite import groups, groups_plugin
+from tests.golden.shadow_suite import shadow
 from tests.golden.validation_suite import KINDS, report, validation
 from tests.golden.vm_reconcile_suite import vms_reconcile
 from tests.golden.vm_suites import vms_config, vms_node_state, vms_pod_state, vms_queue, vms_scoring
@@ -315,6 +316,7 @@ SUITES: dict[str, Callable[[Case], Iterator[str]]] = {
     "groups_plugin": groups_plugin,
     "preemption": preemption,
     "sequence": sequence,
+    "shadow": shadow,
     "validation": validation,
     "vms_config": vms_config,
     "vms_node_state": vms_node_state,

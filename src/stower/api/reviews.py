@@ -1,15 +1,18 @@
 """Questions about who may do what, and tokens.
 
-Whoever is let in may do everything, as with --authorization-mode=AlwaysAllow: this server is for
-one machine and one user. Source: pkg/registry/authentication, pkg/registry/authorization, 1.36.
+Without roles (api/rbac.py) whoever is let in may do everything, as with
+--authorization-mode=AlwaysAllow. Source: pkg/registry/authentication, pkg/registry/authorization,
+1.36.
 """
 
 import base64
 from typing import Any, Final
 
+from stower.api.attributes import Attributes
 from stower.api.bodies import read_unstored
 from stower.api.calls import Call
 from stower.api.errors import INVALID, FieldError, invalid
+from stower.api.rbac import MASTERS
 from stower.api.requests import Request, Response, answer, encode
 from stower.model.times import SECOND_NS, time_text
 
@@ -35,7 +38,7 @@ def _answered(call: Call, item: Object, spec: Object | None, status: Object) -> 
 
 
 def access(call: Call) -> Response:
-    """May somebody do something? Yes."""
+    """May somebody do something?"""
     item = _body(call)
     spec = item.get("spec") or {}
     given = [n for n in ("resourceAttributes", "nonResourceAttributes") if spec.get(n) is not None]
@@ -47,12 +50,38 @@ def access(call: Call) -> Response:
         value = spec.get("nonResourceAttributes") if given else None
         errors = [FieldError(INVALID, where, value, text)]
         raise invalid("authorization.k8s.io", "", "", errors)
-    return _answered(call, item, spec, {"allowed": True})
+    rbac = call.api.rbac
+    if rbac is None:
+        return _answered(call, item, spec, {"allowed": True})
+    is_own = call.resource.plural == "selfsubjectaccessreviews"
+    user = call.request.user if is_own else str(spec.get("user") or "")
+    groups = call.request.groups if is_own else tuple(map(str, spec.get("groups") or ()))
+    allowed = rbac.may(user, groups, _asked(spec))
+    return _answered(call, item, spec, {"allowed": allowed})
+
+
+def _asked(spec: Object) -> Attributes:
+    """What a review is about."""
+    other = spec.get("nonResourceAttributes")
+    if other is not None:
+        return Attributes(str(other.get("verb", "")), path=str(other.get("path", "")))
+    found = spec["resourceAttributes"]
+    names = ("verb", "group", "version", "resource", "subresource", "namespace", "name")
+    return Attributes(*(str(found.get(name) or "") for name in names))
 
 
 def rules(call: Call) -> Response:
-    """What may I do? Everything."""
+    """What may I do?"""
     item = _body(call)
+    rbac, request = call.api.rbac, call.request
+    if rbac is not None and MASTERS not in request.groups:
+        namespace = str((item.get("spec") or {}).get("namespace") or "")
+        found = rbac.rules_of(request.user, request.groups, namespace)
+        named = [{"verbs": r.verbs, "apiGroups": r.groups, "resources": r.resources,
+                  "resourceNames": r.names} for r in found if r.resources]  # fmt: skip
+        paths = [{"verbs": r.verbs, "nonResourceURLs": r.paths} for r in found if r.paths]
+        own = {"resourceRules": named, "nonResourceRules": paths, "incomplete": False}
+        return _answered(call, item, {}, own)
     every = ["*"]
     status = {
         "resourceRules": [{"verbs": every, "apiGroups": every, "resources": every}],
@@ -89,7 +118,7 @@ def token_review(call: Call) -> Response:
     """Whose token is this?"""
     item = _body(call)
     spec = item.get("spec") or {}
-    user = call.api.token_user(str(spec.get("token", "")))
+    user = call.api.token_user(str(spec.get("token", "")), call.request.now_ns)
     if user is None:
         status: Object = {"user": {}, "error": "invalid bearer token"}
     else:

@@ -13,15 +13,19 @@ from typing import Any, Final
 import msgspec
 
 from stower.api import custom, deletion, discovery, negotiate, patching, reads, subresources, writes
+from stower.api.attributes import attributes_of
 from stower.api.calls import Call
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from stower.api.openapi import Documents
+from stower.api.rbac import BOOTSTRAP, Rbac
+from stower.api.rbac import GROUP as RBAC
 from stower.api.reads import Feed, Watch
 from stower.api.registry import Registry
 from stower.api.requests import Request, Response, list_options, refusal
 from stower.api.schema import Type, skeleton
 from stower.api.selectors import reader_of
 from stower.api.store import Store, TooLarge
+from stower.model.times import SECOND_NS
 
 Object = dict[str, Any]
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -68,11 +72,14 @@ class Api:
         seed: int | str = 0,
         plugins: frozenset[str] = frozenset(),
         secret: str = "",
+        by_roles: bool = False,
     ) -> None:
-        """`plugins`: admission that is on besides the default; `secret` signs tokens."""
+        """`plugins`: admission that is on besides the default; `secret` signs tokens; `by_roles`:
+        whether what nobody's role allows is forbidden, or everybody may do everything."""
         self.secret = secret
         self.registry = registry
         self.store = Store(reader_of)
+        self.rbac = Rbac(self.store) if by_roles else None
         self.plugins = plugins
         self.feeds: dict[Any, Feed] = {}
         self._bones: dict[str, Object] = {}
@@ -115,17 +122,25 @@ class Api:
             letters.append(alphabet[index])
         return "".join(letters)
 
-    def token_user(self, token: str) -> tuple[str, tuple[str, ...]] | None:
-        """Name and groups of the owner of a service account's token that this server made."""
+    def token_user(self, token: str, now_ns: int) -> tuple[str, tuple[str, ...]] | None:
+        """Name and groups of the owner of a service account's token that this server made, and that
+        has not run out."""
         head, _, signature = token.partition(".")
         if not self.secret or not hmac.compare_digest(signature, self.signature(head)):
             return None
         try:
             claims = msgspec.json.decode(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
             name = str(claims["sub"])
+            if int(claims["exp"]) * SECOND_NS <= now_ns:
+                return None
         except (ValueError, KeyError, TypeError, msgspec.DecodeError):
             return None
-        namespace = name.split(":")[2]
+        namespace, account = name.split(":")[2:4]
+        record = self.store.collection(("", "serviceaccounts")).records.get(
+            f"{namespace}/{account}"
+        )
+        if record is None or record.uid != claims.get("uid"):
+            return None
         accounts = "system:serviceaccounts"
         return name, (accounts, f"{accounts}:{namespace}", "system:authenticated")
 
@@ -165,6 +180,11 @@ class Api:
                     "description": text,
                 }
                 self._make("/apis/scheduling.k8s.io/v1/priorityclasses", priority, now_ns)
+        for item in BOOTSTRAP if self.rbac is not None else ():
+            plural = f"{item['kind'].lower()}s"
+            if item["metadata"]["name"] not in self.store.collection((RBAC, plural)).records:
+                body = {"apiVersion": f"{RBAC}/v1", **item}
+                self._make(f"/apis/{RBAC}/v1/{plural}", body, now_ns)
 
     def _make(self, path: str, body: Object, now_ns: int) -> None:
         from stower.api.requests import encode
@@ -193,6 +213,8 @@ class Api:
         return response
 
     def _dispatch(self, request: Request) -> Response | Watch:
+        if self.rbac is not None:
+            self.rbac.check(request.user, request.groups, attributes_of(request))
         path = request.path.rstrip("/") or "/"
         parts = path[1:].split("/")
         if parts[0] == "api" and len(parts) > 2:

@@ -19,6 +19,7 @@ from stower.api.errors import ApiError, bad_request, internal
 from stower.api.reads import Feed, Watch
 from stower.api.requests import APPLY_PATCH, JSON, Request, Response, refusal
 from stower.api.server import Api
+from stower.apiserver.audit import Audit
 from stower.apiserver.database import Committer
 from stower.apiserver.documents import from_yaml, to_yaml
 from stower.apiserver.http import Connection, Message
@@ -73,8 +74,15 @@ def chunk(data: bytes) -> bytes:
 class Handler:
     """Turns HTTP requests into the API's, and its answers into HTTP."""
 
-    def __init__(self, api: Api, access: Access, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        api: Api,
+        access: Access,
+        clock: Callable[[], int] = time.time_ns,
+        audit: Audit | None = None,
+    ) -> None:
         self.api = api
+        self.audit = audit
         self.access = access
         self.clock = clock
         self.decoder = Decoder(api.registry)
@@ -137,6 +145,9 @@ class Handler:
             response = refusal(internal(f"{type(error).__name__}: {error}"))
         finally:
             committer.wrote()
+        if self.audit is not None:
+            code = 200 if isinstance(response, Watch) else response.status
+            self.audit.tell(request, code, self.clock())
         if isinstance(response, Watch):
             if message.version == "1.0":
                 self._send(connection, message, refusal(bad_request(NO_CHUNKS)))
@@ -211,7 +222,8 @@ class Handler:
         if who is not None and sent == known:
             return who  # type: ignore[no-any-return]
         who = self._certified(connection.peer_certificate) or self._by_token(sent)
-        connection.known = (sent, who)
+        if self.api.rbac is None:  # accounts' tokens run out
+            connection.known = (sent, who)
         return who
 
     def _certified(self, certificate: Any) -> tuple[str, tuple[str, ...]] | None:
@@ -229,6 +241,11 @@ class Handler:
             token.strip(), self.access.token.encode()
         ):
             return self.access.user, self.access.groups
+        # Accounts have roles, or no say: without roles, everybody may do everything.
+        if kind.lower() == b"bearer" and self.api.rbac is not None:
+            account = self.api.token_user(token.strip().decode("ascii", "replace"), self.clock())
+            if account is not None:
+                return account
         raise ApiError(401, "Unauthorized", "Unauthorized")
 
     # Answers

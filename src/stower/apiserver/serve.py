@@ -17,6 +17,7 @@ from typing import Any, Final
 import yaml
 
 from stower.api.server import Api
+from stower.apiserver.audit import Audit
 from stower.apiserver.database import Committer, Database, StateError, WriteFailed
 from stower.apiserver.handler import Access, Handler, server_context
 from stower.apiserver.http import Listener
@@ -53,6 +54,8 @@ class Options:
     kubeconfig: Path | None = None
     version: str = "1.36"
     more: tuple[str, ...] = ()  # keys of api.optional.SERVE
+    by_roles: bool = False  # what nobody's role allows is forbidden
+    audit: Path | None = None  # a file for a line about each request
 
 
 @dataclass
@@ -126,6 +129,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
     """A server for as long as the block lasts. Raises StateError and OSError."""
     folder = options.state
     database = None if options.memory else Database(folder)
+    audit = None
     committer = None
     sweeper = None
     try:
@@ -137,9 +141,11 @@ async def running(options: Options) -> AsyncIterator[Running]:
             seed=secrets.token_hex(16),
             plugins=options.plugins,
             secret=hmac.new(token.encode(), b"service accounts", "sha256").hexdigest(),
+            by_roles=options.by_roles,
         )
         count = database.load(api.store) if database is not None else 0
-        handler = Handler(api, Access(token))
+        audit = Audit(options.audit) if options.audit is not None else None
+        handler = Handler(api, Access(token), audit=audit)
         committer = Committer(api.store, database, handler.show)
         handler.committer = committer
         api.restore()
@@ -179,6 +185,8 @@ async def running(options: Options) -> AsyncIterator[Running]:
         if sweeper is not None:
             sweeper.cancel()
             gc.enable()
+        if audit is not None:
+            audit.close()
         if committer is not None:
             await committer.close()
         if database is not None:

@@ -95,6 +95,7 @@ class Client:
         assert self._session is not None
         self._pool.close()
         await self._session.close()
+        await asyncio.sleep(0)  # transports close with the loop's next turn
 
     async def ask(
         self, method: str, path: str, body: bytes | None = None, content_type: str = JSON
@@ -177,11 +178,21 @@ class Client:
                     after = response.headers.get("Retry-After", "")
                     after_s = float(after) if after.isdecimal() else 0.0
                     raise WatchRefused(Answer(response.status, await response.read(), after_s))
-                yield []  # it stands
-                rest = b""
-                async for data in response.content.iter_any():
-                    *lines, rest = (rest + data).split(b"\n")
-                    if lines:
-                        yield [line for line in lines if line]
+                try:
+                    yield []  # it stands
+                    rest = b""
+                    async for data in response.content.iter_any():
+                        *lines, rest = (rest + data).split(b"\n")
+                        if lines:
+                            yield [line for line in lines if line]
+                finally:
+                    _abort(response)
         except ERRORS as error:
             raise WatchCut(str(error) or type(error).__name__) from None
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Nobody reads on: no farewell is waited for, as TLS would."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()

@@ -79,8 +79,9 @@ async def run(
     around: Around,
     ready: Callable[[str, Ports], None],
     stop: Callable[[], asyncio.Event],
-) -> None:
+) -> Engine | None:
     """Until the event is set that `stop` makes. `ready` is told the server, and where it listens.
+    The engine as it is then, where there is one.
 
     Raises ShellError, also where leadership is lost.
     """
@@ -90,7 +91,7 @@ async def run(
     except AccessError as error:
         raise ShellError(str(error)) from None
     except Stopped:
-        return
+        return None
     async with Client(access, USER_AGENT) as client, contextlib.AsyncExitStack() as stack:
         telling = around.telling
         observers = [*around.observers, *([telling.metrics] if telling is not None else [])]
@@ -101,7 +102,7 @@ async def run(
         try:
             await unless(stopped, check_version(client))
         except Stopped:
-            return
+            return None
         ports = Ports()
         if telling is not None:
             ports.telling = await stack.enter_async_context(_telling(scheduler, telling))
@@ -110,6 +111,7 @@ async def run(
         _dump_at_signal(scheduler)
         ready(access.server, ports)
         await scheduler.run(stopped)
+        return scheduler.engine
 
 
 @contextlib.asynccontextmanager

@@ -40,6 +40,7 @@ from stower.live.extenders import Extenders
 from stower.live.leader import Candidate, Terms
 from stower.live.reflect import Changes, Reflector, Views
 from stower.live.renewal import Renewal
+from stower.live.shadow import Ordered, Shadow
 from stower.live.shell import Clock, ShellError, run_until, sleep_until
 from stower.live.window import IN_FLIGHT
 from stower.model.kinds import (
@@ -85,7 +86,8 @@ GONE: Final = (CONFLICT, 404)
 @dataclass(frozen=True)
 class Options:
     """How to run. `terms` None: no election, this scheduler is the only one. `groups`, `vms`,
-    `warm`: whether pod groups, migrations of VMs, and WarmPools are looked at."""
+    `warm`: whether pod groups, migrations of VMs, and WarmPools are looked at. `shadow`: another
+    scheduler decides, and is judged; nothing is written."""
 
     instance: str
     seed: int = 0
@@ -95,6 +97,7 @@ class Options:
     groups: bool = False
     vms: bool = False
     warm: bool = False
+    shadow: Shadow | None = None
 
 
 class Scheduler:
@@ -175,7 +178,8 @@ class Scheduler:
             lambda: self.candidate is None or self.candidate.leads_still(),
             self._wrote,
         )
-        self._decides = self.candidate is None
+        self._ordered = Ordered() if options.shadow is not None else None
+        self._decides = self.candidate is None and options.shadow is None
         self.extenders = Extenders(options.extenders, client, self._said)
         self.agents = Agents(self._asked)
 
@@ -262,11 +266,17 @@ class Scheduler:
 
     def _on_list(self) -> None:
         if self.engine is not None and self.is_ready:
+            if self._ordered is not None:
+                self._ordered.clear()
             self._inbox.append(self._everything())
         self._awake.set()
 
     def _on_changes(self, changes: Changes) -> None:
-        if self.engine is not None:
+        if self._ordered is not None and self.engine is not None:
+            for kind, obj in changes:
+                self._ordered.put(Observed(kind, obj), self._clock.now_ns())
+            self._awake.set()
+        elif self.engine is not None:
             self._inbox.extend(Observed(kind, obj) for kind, obj in changes)
             if len(self._inbox) > INBOX_MAX:
                 self._has_room.clear()
@@ -357,11 +367,12 @@ class Scheduler:
         return not self._inbox and not self.dispatch.waiting
 
     def _wakes_ns(self, engine: Engine) -> int | None:
-        due_ns = engine.next_wake_ns
-        renewal_ns = self._renewal.wakes_ns if self._renewal is not None else None
-        if due_ns is None or renewal_ns is None:
-            return due_ns if renewal_ns is None else renewal_ns
-        return min(due_ns, renewal_ns)
+        due = [
+            engine.next_wake_ns,
+            self._renewal.wakes_ns if self._renewal is not None else None,
+            self._ordered.wake_ns if self._ordered is not None else None,
+        ]
+        return min((one for one in due if one is not None), default=None)
 
     def _next(self, engine: Engine) -> Event | None:
         if self._renewal is not None:
@@ -370,12 +381,16 @@ class Scheduler:
                 return order
         if self._inbox:
             return self._inbox.popleft()
+        if self._ordered is not None and (event := self._ordered.taken(self._clock.now_ns())):
+            return event
         due_ns = engine.next_wake_ns
         return Tick() if due_ns is not None and due_ns <= self._clock.now_ns() else None
 
     def _step(self, engine: Engine, event: Event) -> None:
         now_ns = self._clock.now_ns()
         writes: list[Write] = []
+        if self._options.shadow is not None:
+            self._options.shadow.before(engine, event)
         began_s = time.perf_counter()
         try:
             writes = engine.step(event, now_ns)
@@ -395,7 +410,10 @@ class Scheduler:
                 self._observers.decided(decision)
                 if decision.outcome is Outcome.PLACED and len(self._placed) < PLACED_MAX:
                     self._placed[decision.uid] = decision
-        if writes:
+        if writes and self._options.shadow is not None:
+            # What an engine that decides nothing tidies up is somebody else's to tidy up.
+            self._inbox.extend(WriteOk(w.id) for w in writes if not isinstance(w, AgentAnswer))
+        elif writes:
             self.dispatch.send([w for w in writes if not isinstance(w, CallExtender | AgentAnswer)])
             for write in writes:
                 if isinstance(write, CallExtender):

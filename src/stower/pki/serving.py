@@ -13,7 +13,7 @@ from stower.pki.certificates import self_signed
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 10.0  # how long an old certificate is shown after its files have changed
+LOOK_SECONDS: Final = 2.0  # how long an old certificate is shown after its files have changed
 
 
 class ServingError(Exception):

@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -25,11 +26,20 @@ Examples:
 
   stower apiserver --memory --kubeconfig ./kubeconfig
 
+  stower apiserver --authorization-mode RBAC --audit-log-path audit.ndjson
+
   stower apiserver --runtime-config resource.k8s.io/v1beta2/devicetaintrules=true
 
 It keeps objects for kubectl and other clients of Kubernetes, and runs nothing: no kubelet, no
 controllers. It is for one machine; on a cluster, the cluster's own server takes its place.
 """
+
+
+class Mode(StrEnum):
+    """Who may do what."""
+
+    ALWAYS_ALLOW = "AlwaysAllow"
+    RBAC = "RBAC"
 
 
 def run(
@@ -58,6 +68,13 @@ def run(
         str,
         typer.Option(help="Version of the API to serve. 1.37: 1.36 with trees of pod groups."),
     ] = "1.36",
+    authorization_mode: Annotated[
+        Mode,
+        typer.Option(help="RBAC: what no role allows is forbidden; accounts are let in."),
+    ] = Mode.ALWAYS_ALLOW,
+    audit_log_path: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a line about each request there.")
+    ] = None,
     with_parent: WithParent = False,
 ) -> None:
     """Serve the Kubernetes API from a directory, for one machine."""
@@ -88,8 +105,9 @@ def run(
 
     def start(folder: Path) -> None:
         options = Options(
-            folder, host, port, memory, frozenset(names), kubeconfig, kubernetes, tuple(more)
-        )
+            folder, host, port, memory, frozenset(names), kubeconfig, kubernetes, tuple(more),
+            authorization_mode is Mode.RBAC, audit_log_path,
+        )  # fmt: skip
         try:
             asyncio.run(serve(options, ready, lambda: stop_event(with_parent)))
         except StateError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from stower.assembly import build_engine
 from stower.cli import serving
@@ -23,9 +24,11 @@ from stower.cli.electing import (
 from stower.cli.gates import FeatureGates, features_of
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
-from stower.cli.output import bad_input, console, failed
+from stower.cli.output import Output, bad_input, console, failed
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, recorder_of
+from stower.cli.shadow_report import Telling as ShadowTelling
+from stower.cli.shadow_report import report
 from stower.cli.stopping import WithParent, stop_event, wait_for_go
 from stower.cli.vm_config import with_vm_config
 from stower.framework.configuration import read_configuration
@@ -35,9 +38,11 @@ from stower.live.decision_log import DecisionLog
 from stower.live.run import Around, Place, Ports
 from stower.live.run import run as run_scheduler
 from stower.live.scheduler import Options
+from stower.live.shadow import Shadow
 from stower.live.shell import ShellError
 from stower.live.window import IN_FLIGHT
 from stower.model.errors import InvalidObject
+from stower.model.times import SECOND_NS, duration_ns
 from stower.plugins.autoscale_enforcer import AutoscaleEnforcer
 from stower.vms.config import DEFAULT_PATH
 
@@ -57,6 +62,8 @@ Examples:
 --tls-private-key-file tls.key --logging-format json
 
   stower run --config vms.yaml --agents 127.0.0.1:10299
+
+  stower run --dry-run --config scheduler.yaml --for 10m -o json
 
 It places the pods whose schedulerName is one of the configuration's profiles (default-scheduler
 where there is none): stop the cluster's own scheduler first, or name a profile of your own.
@@ -107,6 +114,20 @@ def run(
     feature_gates: FeatureGates = "",
     record: Record = None,
     record_max: RecordMax = RECORD_MAX,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Write nothing: say of each decision of another scheduler what this one would "
+            "have done, and at the end how far both agree.",
+        ),
+    ] = False,
+    for_time: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="With --dry-run: stop after it, as 10m.")
+    ] = "",
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="With --dry-run: how to print the report.")
+    ] = Output.TABLE,
     v: Verbosity = 0,
     logging_format: LoggingFormat = Format.TEXT,
     with_parent: WithParent = False,
@@ -138,7 +159,11 @@ def run(
     def ready(server: str, ports: Ports) -> None:
         where = f"; tells of itself on {ports.telling}" if ports.telling else ""
         where += f"; answers agents on {ports.agents}" if ports.agents else ""
-        console().print(f"Scheduling for {server}{where}. Stop it with Ctrl-C.", soft_wrap=True)
+        what = "Watching what is decided on" if dry_run else "Scheduling for"
+        text = f"{what} {server}{where}. Stop it with Ctrl-C."
+        (Console(stderr=True) if output is not Output.TABLE else console()).print(
+            text, soft_wrap=True, markup=False
+        )
 
     def build() -> Any:
         return build_engine(
@@ -151,24 +176,44 @@ def run(
         )
 
     def stop() -> asyncio.Event:
-        return stop_event(with_parent)
+        event = stop_event(with_parent)
+        if lasts_s is not None:
+            asyncio.get_running_loop().call_later(lasts_s, event.set)
+        return event
 
+    shadow = Shadow(ShadowTelling(output, v > 0)) if dry_run else None
+    lasts_s = _seconds(for_time, dry_run)
     groups = features.groups or features.devices.group_claims
     options = Options(
-        instance, seed, in_flight, terms, configuration.extenders, groups, vms, features.warm_pools
-    )
+        instance, seed, in_flight, None if dry_run else terms, configuration.extenders, groups,
+        vms, features.warm_pools, shadow,
+    )  # fmt: skip
     place = Place(kubeconfig, context)
     wait_for_go(with_parent)
     recorder = recorder_of(record, record_max, document, seed, features, CYCLES_PER_STEP)
     observers = [DecisionLog()] if v >= DECISIONS_V else []
     around = Around(telling, observers, recorder, address)
     try:
-        asyncio.run(run_scheduler(place, build, options, around, ready, stop))
+        engine = asyncio.run(run_scheduler(place, build, options, around, ready, stop))
     except ShellError as error:
         raise failed(str(error)) from None
     finally:
         if recorder is not None:
             recorder.close()
+    if shadow is not None and engine is not None:
+        if not report(shadow, shadow.pending(engine), output):
+            raise typer.Exit(1)
+
+
+def _seconds(text: str, dry_run: bool) -> float | None:
+    """What --for says. Ends the program where it makes no sense."""
+    if not text:
+        return None
+    lasts_ns = duration_ns(text)
+    if not dry_run or not lasts_ns:
+        want = "a time such as 10m" if dry_run else "--dry-run too"
+        raise bad_input(f"--for: got {text!r}, want {want}")
+    return lasts_ns / SECOND_NS
 
 
 def _document(config: str, vm_config: Path | None) -> dict[str, Any] | None:

@@ -1,0 +1,125 @@
+"""Leaders that end, die and stand still: another goes on at once, and nothing is decided twice."""
+
+import contextlib
+import json
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stower.apiserver.serve import Options
+from tests.contract.servers import Client, Command, in_thread, until
+from tests.contract.test_live import LEASE, PODS, add_nodes, add_pods, bound
+
+TERMS = ("--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s",
+         "--leader-elect-retry-period=400ms", "--leader-elect=true")  # fmt: skip
+LEASE_S = 3.0
+# From the end of a Lease until the next one has bound a pod.
+FAILOVER_S = 3.0
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Client]:
+    audit = tmp_path / "audit.ndjson"
+    with in_thread(Options(tmp_path / "state", memory=True, audit=audit)) as (_, client):
+        yield client
+
+
+@contextlib.contextmanager
+def candidate(client: Client, *arguments: str) -> Iterator[Command]:
+    command = Command("run", "--kubeconfig", str(client.kubeconfig), *TERMS, *arguments)
+    try:
+        yield command
+    finally:
+        if command.process.returncode is None:
+            command.process.send_signal(signal.SIGCONT)
+            command.kill()
+
+
+def spec(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.call("GET", LEASE)[1]["spec"]
+    return found
+
+
+def seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def ready(command: Command) -> None:
+    """It has listed what there is."""
+    url = command.output.partition("tells of itself on ")[2].partition(". ")[0]
+    while True:
+        with contextlib.suppress(urllib.error.HTTPError):
+            urllib.request.urlopen(f"{url}/readyz", timeout=10).close()
+            return
+
+
+def writes(folder: Path) -> list[dict[str, Any]]:
+    """Bindings that were carried out, as the audit log has them."""
+    lines = (json.loads(line) for line in (folder / "audit.ndjson").read_text().splitlines())
+    return [
+        line for line in lines
+        if line.get("objectRef", {}).get("subresource") == "binding"
+        and line["responseStatus"]["code"] < 300
+    ]  # fmt: skip
+
+
+def test_a_leader_that_dies_is_followed_as_soon_as_its_lease_is_over(
+    served: Client, tmp_path: Path
+) -> None:
+    add_nodes(served, 2)
+    token = ("--port", "0", "--token-file", str(tmp_path / "token"))
+    with candidate(served) as first:
+        add_pods(served, ["a"], "10m")
+        until(served, PODS, lambda o: "a" in bound(o))
+        before = spec(served)
+        with candidate(served, *token) as second:
+            ready(second)
+            first.kill()
+            last = seconds(spec(served)["renewTime"])
+            add_pods(served, [f"b{i}" for i in range(5)], "10m")
+            until(served, PODS, lambda o: len(bound(o)) == 6)
+            took_s = time.time() - (last + LEASE_S)
+            after = spec(served)
+    assert took_s < FAILOVER_S
+    assert before["holderIdentity"] != after["holderIdentity"]
+    assert after["leaseTransitions"] == before.get("leaseTransitions", 0) + 1
+    assert 3 == after["leaseDurationSeconds"]
+    assert seconds(after["acquireTime"]) > last
+    assert 6 == len(writes(tmp_path)), "nothing is bound twice"
+
+
+def test_a_leader_that_ends_gives_its_lease_up(served: Client) -> None:
+    add_nodes(served, 2)
+    with candidate(served) as first, candidate(served):
+        until(served, LEASE.rpartition("/")[0], lambda o: bool(o))
+        holder = spec(served)["holderIdentity"]
+        began_s = time.time()
+        assert 0 == first.stop()
+        add_pods(served, ["a"], "10m")
+        until(served, PODS, lambda o: "a" in bound(o))
+        assert time.time() - began_s < LEASE_S + FAILOVER_S
+        assert holder != spec(served)["holderIdentity"]
+
+
+def test_a_leader_that_stood_still_writes_nothing_more(served: Client, tmp_path: Path) -> None:
+    """It wakes up with pods to place that another has placed meanwhile."""
+    add_nodes(served, 2)
+    with candidate(served) as first:
+        add_pods(served, ["a"], "10m")
+        until(served, PODS, lambda o: "a" in bound(o))
+        with candidate(served):
+            first.process.send_signal(signal.SIGSTOP)
+            add_pods(served, [f"b{i}" for i in range(20)], "10m")
+            until(served, PODS, lambda o: len(bound(o)) == 21)
+            first.process.send_signal(signal.SIGCONT)
+            assert 1 == first.process.wait(15), "another leads: it ends"
+            add_pods(served, ["c"], "10m")
+            until(served, PODS, lambda o: "c" in bound(o))
+    assert 22 == len(writes(tmp_path))

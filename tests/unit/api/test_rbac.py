@@ -1,0 +1,198 @@
+"""Roles: who may do what, and how it is said where somebody may not."""
+
+import json
+from typing import Any
+
+import pytest
+
+from stower.api.attributes import Attributes, attributes_of
+from stower.api.reads import Watch
+from stower.api.requests import Request
+from stower.api.server import Api
+from stower.apiserver.tables import load_registry
+
+NOW_NS = 1_800_000_000 * 10**9
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+Object = dict[str, Any]
+
+
+class Cluster:
+    """An API with roles."""
+
+    def __init__(self) -> None:
+        self.api = Api(load_registry("1.36"), secret="s", by_roles=True)
+        self.api.bootstrap(NOW_NS)
+
+    def ask(
+        self, method: str, path: str, body: Any = None, user: str = "", groups: tuple[str, ...] = ()
+    ) -> tuple[int, Any]:
+        """As an administrator, unless somebody is named."""
+        path, _, query = path.partition("?")
+        pairs = tuple(tuple(p.partition("=")[::2]) for p in query.split("&") if p)
+        data = b"" if body is None else json.dumps(body).encode()
+        request = Request(method, path, NOW_NS, pairs, data, "application/json")  # type: ignore[arg-type]
+        if user:
+            request.user, request.groups = user, (*groups, "system:authenticated")
+        answer = self.api.handle(request)
+        if isinstance(answer, Watch):
+            return 200, None
+        return answer.status, json.loads(answer.body) if answer.body[:1] == b"{" else answer.body
+
+    def bind(self, kind: str, role: str, subject: Object, namespace: str = "") -> None:
+        """Give somebody a role."""
+        where = f"{RBAC}/namespaces/{namespace}/rolebindings" if namespace else (
+            f"{RBAC}/clusterrolebindings")  # fmt: skip
+        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}
+        body = {"metadata": {"generateName": "b-"}, "roleRef": ref, "subjects": [subject]}
+        code, told = self.ask("POST", where, body)
+        assert 201 == code, told
+
+    def role(self, name: str, rules: list[Object], namespace: str = "", **more: Any) -> None:
+        """A role."""
+        where = f"{RBAC}/namespaces/{namespace}/roles" if namespace else f"{RBAC}/clusterroles"
+        body = {"metadata": {"name": name, **more.pop("metadata", {})}, "rules": rules, **more}
+        code, told = self.ask("POST", where, body)
+        assert 201 == code, told
+
+
+JO: Object = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "jo"}
+READ_PODS: Object = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def test_nobody_may_do_what_no_role_says() -> None:
+    cluster = Cluster()
+    assert (403, "Forbidden") == (
+        lambda told: (told[0], told[1]["reason"])
+    )(cluster.ask("GET", PODS, user="jo"))  # fmt: skip
+    message = cluster.ask("GET", f"{PODS}/a", user="jo")[1]["message"]
+    assert message == (
+        'pods "a" is forbidden: User "jo" cannot get resource "pods" in API group "" in the '
+        'namespace "default"'
+    )
+    message = cluster.ask("DELETE", "/api/v1/nodes/n", user="jo")[1]["message"]
+    assert message.endswith('cannot delete resource "nodes" in API group "" at the cluster scope')
+    assert 403 == cluster.ask("GET", "/metrics", user="jo")[0]
+    assert 200 == cluster.ask("GET", "/version", user="jo")[0]
+    assert 200 == cluster.ask("GET", "/apis/apps/v1", user="jo")[0]
+    assert 200 == cluster.ask("GET", PODS)[0], "an administrator may do all"
+
+
+def test_a_role_in_one_namespace_opens_that_one() -> None:
+    cluster = Cluster()
+    cluster.role("reader", [READ_PODS], "default")
+    cluster.bind("Role", "reader", JO, "default")
+    assert 200 == cluster.ask("GET", PODS, user="jo")[0]
+    assert 200 == cluster.ask("GET", f"{PODS}?watch=1", user="jo")[0]
+    assert 403 == cluster.ask("GET", "/api/v1/namespaces/kube-system/pods", user="jo")[0]
+    assert 403 == cluster.ask("GET", "/api/v1/pods", user="jo")[0]
+    assert 403 == cluster.ask("POST", PODS, {}, user="jo")[0]
+    assert 403 == cluster.ask("GET", f"{PODS}/a/status", user="jo")[0], "a subresource is its own"
+
+
+def test_groups_and_accounts_are_bound_too() -> None:
+    cluster = Cluster()
+    cluster.role("reader", [READ_PODS])
+    group = {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "readers"}
+    cluster.bind("ClusterRole", "reader", group)
+    assert 403 == cluster.ask("GET", "/api/v1/pods", user="jo")[0]
+    assert 200 == cluster.ask("GET", "/api/v1/pods", user="jo", groups=("readers",))[0]
+    account = {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
+    cluster.bind("ClusterRole", "reader", account)
+    assert 200 == cluster.ask("GET", "/api/v1/pods", user="system:serviceaccount:default:robot")[0]
+    assert 403 == cluster.ask("GET", "/api/v1/pods", user="system:serviceaccount:other:robot")[0]
+
+
+def test_names_stars_and_paths() -> None:
+    cluster = Cluster()
+    named = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"],
+             "resourceNames": ["mine"]}  # fmt: skip
+    status = {"apiGroups": ["*"], "resources": ["*/status"], "verbs": ["patch"]}
+    cluster.role("some", [named, status, {"nonResourceURLs": ["/debug/*"], "verbs": ["get"]}])
+    cluster.bind("ClusterRole", "some", JO)
+    maps = "/api/v1/namespaces/default/configmaps"
+    assert 404 == cluster.ask("GET", f"{maps}/mine", user="jo")[0]
+    assert 403 == cluster.ask("GET", f"{maps}/other", user="jo")[0]
+    assert 200 == cluster.ask("GET", f"{maps}?fieldSelector=metadata.name=mine", user="jo")[0]
+    assert 403 == cluster.ask("GET", maps, user="jo")[0]
+    assert 403 != cluster.ask("PATCH", f"{PODS}/a/status", {}, user="jo")[0]
+    rbac = cluster.api.rbac
+    assert rbac is not None
+    assert rbac.may("jo", (), Attributes("get", path="/debug/queue"))
+    assert not rbac.may("jo", (), Attributes("post", path="/debug/queue"))
+    assert not rbac.may("jo", (), Attributes("get", path="/debugging"))
+
+
+def test_roles_are_aggregated_by_labels_and_followed_as_they_change() -> None:
+    cluster = Cluster()
+    aggregated = {"clusterRoleSelectors": [{"matchLabels": {"to": "view"}}]}
+    cluster.role("view", [], aggregationRule=aggregated)
+    cluster.bind("ClusterRole", "view", JO)
+    assert 403 == cluster.ask("GET", "/api/v1/pods", user="jo")[0]
+    cluster.role("pods", [READ_PODS], metadata={"labels": {"to": "view"}})
+    assert 200 == cluster.ask("GET", "/api/v1/pods", user="jo")[0]
+    assert 200 == cluster.ask("DELETE", f"{RBAC}/clusterroles/pods")[0]
+    assert 403 == cluster.ask("GET", "/api/v1/pods", user="jo")[0]
+
+
+def test_reviews_say_what_the_roles_say() -> None:
+    cluster = Cluster()
+    cluster.role("reader", [READ_PODS, {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
+    cluster.bind("ClusterRole", "reader", JO)
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+    def may(**spec: Any) -> bool:
+        code, told = cluster.ask("POST", path, {"spec": {"user": "jo", **spec}})
+        assert 201 == code, told
+        return bool(told["status"]["allowed"])
+
+    assert may(nonResourceAttributes={"path": "/metrics", "verb": "get"})
+    assert not may(nonResourceAttributes={"path": "/debug/pod", "verb": "get"})
+    assert may(resourceAttributes={"verb": "list", "resource": "pods"})
+    assert not may(resourceAttributes={"verb": "list", "resource": "secrets"})
+    own = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    spec = {"resourceAttributes": {"verb": "list", "resource": "pods"}}
+    assert cluster.ask("POST", own, {"spec": spec}, user="jo")[1]["status"]["allowed"]
+    assert not cluster.ask("POST", own, {"spec": spec}, user="mo")[1]["status"]["allowed"]
+    rules = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    told = cluster.ask("POST", rules, {"spec": {"namespace": "default"}}, user="jo")[1]["status"]
+    assert ["pods"] in [rule["resources"] for rule in told["resourceRules"]]
+    assert ["/metrics"] in [rule["nonResourceURLs"] for rule in told["nonResourceRules"]]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "want"),
+    [
+        ("GET", "/api/v1/pods", Attributes("list", "", "v1", "pods")),
+        ("GET", "/api/v1/pods?watch=1", Attributes("watch", "", "v1", "pods")),
+        ("GET", f"{PODS}/a", Attributes("get", "", "v1", "pods", "", "default", "a")),
+        (
+            "POST",
+            f"{PODS}/a/binding",
+            Attributes("create", "", "v1", "pods", "binding", "default", "a"),
+        ),
+        ("DELETE", PODS, Attributes("deletecollection", "", "v1", "pods", "", "default")),
+        ("GET", "/api/v1/watch/nodes", Attributes("watch", "", "v1", "nodes")),
+        (
+            "PUT",
+            "/api/v1/namespaces/x/finalize",
+            Attributes("update", "", "v1", "namespaces", "finalize", "x", "x"),
+        ),
+        (
+            "GET",
+            "/api/v1/namespaces/x",
+            Attributes("get", "", "v1", "namespaces", "", "x", "x"),
+        ),
+        (
+            "GET",
+            "/apis/apps/v1/namespaces/x/deployments",
+            Attributes("list", "apps", "v1", "deployments", "", "x"),
+        ),
+        ("GET", "/apis/apps/v1", Attributes("get", path="/apis/apps/v1")),
+        ("POST", "/metrics", Attributes("post", path="/metrics")),
+    ],
+)
+def test_what_a_request_is_about(method: str, path: str, want: Attributes) -> None:
+    path, _, query = path.partition("?")
+    pairs = ((("watch", "1"),) if query else ())  # fmt: skip
+    assert want == attributes_of(Request(method, path, NOW_NS, pairs))
