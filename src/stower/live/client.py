@@ -98,7 +98,12 @@ class Client:
         await asyncio.sleep(0)  # transports close with the loop's next turn
 
     async def ask(
-        self, method: str, path: str, body: bytes | None = None, content_type: str = JSON
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        accept: str = "",
     ) -> Answer:
         """One request. Never raises for what the network or the server does.
 
@@ -107,15 +112,19 @@ class Client:
         """
         clock = asyncio.get_running_loop().time
         began_s = clock()
-        answer = await self._ask(method, path, body, content_type)
+        answer = await self._ask(method, path, body, content_type, accept)
         if self.asked is not None:
             self.asked(method, answer.status, clock() - began_s)
         if answer.status == UNAUTHORIZED and await self.access.renew():
-            answer = await self._ask(method, path, body, content_type)
+            answer = await self._ask(method, path, body, content_type, accept)
         return answer
 
-    async def _ask(self, method: str, path: str, body: bytes | None, content_type: str) -> Answer:
+    async def _ask(
+        self, method: str, path: str, body: bytes | None, content_type: str, accept: str
+    ) -> Answer:
         head = await self._head()
+        if accept:
+            head = head.replace(f"Accept: {JSON}\r\n", f"Accept: {accept}\r\n")
         if self._pool.tls is not self.access.tls:
             self._pool.close()
             self._pool = Pool(self.access.server, self.access.tls, self.access.server_name)

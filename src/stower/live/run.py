@@ -17,6 +17,7 @@ from stower.framework.recording import Recording
 from stower.live import debug
 from stower.live.access import AccessError, read_access
 from stower.live.client import Client
+from stower.live.discovery import look
 from stower.live.extenders import ExtenderError
 from stower.live.scheduler import Options, Scheduler
 from stower.live.shell import ShellError, Stopped, unless
@@ -56,12 +57,14 @@ class Telling:
 @dataclass(frozen=True)
 class Around:
     """What there is around a scheduler. `agents`: host and port at which agents of VMs are served;
-    `observers`: beside the metrics."""
+    `observers`: beside the metrics; `relies_on`: views of kinds without which the
+    configuration makes little sense."""
 
     telling: Telling | None = None
     observers: Sequence[Observer] = ()
     recording: Recording | None = None
     agents: tuple[str, int] | None = None
+    relies_on: tuple[type[Any], ...] = ()
 
 
 @dataclass
@@ -103,6 +106,7 @@ async def run(
             await unless(stopped, check_version(client))
         except Stopped:
             return None
+        await _look(client, around.relies_on)
         ports = Ports()
         if telling is not None:
             ports.telling = await stack.enter_async_context(_telling(scheduler, telling))
@@ -112,6 +116,14 @@ async def run(
         ready(access.server, ports)
         await scheduler.run(stopped)
         return scheduler.engine
+
+
+async def _look(client: Client, relies_on: tuple[type[Any], ...]) -> None:
+    """Say what the server serves, and what it should."""
+    found = await look(client, relies_on)
+    log.info("on: %s; not served here: %s", ", ".join(found.on), ", ".join(found.off) or "nothing")
+    for fault in found.faults:
+        log.warning("%s", fault)
 
 
 @contextlib.asynccontextmanager

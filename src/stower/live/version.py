@@ -8,7 +8,7 @@ from stower.live.access import AccessError
 from stower.live.client import Answer, Client
 from stower.live.shell import ShellError
 
-MINOR_MIN: Final = 30
+MINOR_MIN: Final = 26
 
 
 async def check_version(client: Client) -> None:

@@ -42,6 +42,7 @@ from stower.live.shadow import Shadow
 from stower.live.shell import ShellError
 from stower.live.window import IN_FLIGHT
 from stower.model.errors import InvalidObject
+from stower.model.kinds import VirtualMachineMigration
 from stower.model.times import SECOND_NS, duration_ns
 from stower.plugins.autoscale_enforcer import AutoscaleEnforcer
 from stower.vms.config import DEFAULT_PATH
@@ -192,7 +193,8 @@ def run(
     wait_for_go(with_parent)
     recorder = recorder_of(record, record_max, document, seed, features, CYCLES_PER_STEP)
     observers = [DecisionLog()] if v >= DECISIONS_V else []
-    around = Around(telling, observers, recorder, address)
+    relies_on = (VirtualMachineMigration,) if vms else ()
+    around = Around(telling, observers, recorder, address, relies_on)
     try:
         engine = asyncio.run(run_scheduler(place, build, options, around, ready, stop))
     except ShellError as error:

@@ -1,0 +1,165 @@
+"""What an API server serves of what a scheduler would use, said at the start: which features are
+on, and which definitions are missing, or older than this program.
+
+Kinds that are not served are done without, and looked for again while running (reflect.py). Source:
+aggregated discovery (KEP-3352), OpenAPI v3.
+"""
+
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from stower.live.access import AccessError
+from stower.live.client import JSON, Answer, Client
+from stower.model.kinds import (
+    KIND_BY_VIEW,
+    CompositePodGroup,
+    DeviceTaintRule,
+    Kind,
+    PodGroup,
+    PodScheduling,
+    ResourceClaim,
+    ResourceClass,
+    VirtualMachineMigration,
+    WarmPool,
+)
+
+OWN_GROUP: Final = "stower.dev"
+AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+DEPTH_MAX: Final = 12
+
+
+class Feature(NamedTuple):
+    """Something that needs kinds which not every server has. `apply`: the folder of manifests that
+    defines them, "" where they are Kubernetes' own."""
+
+    name: str
+    views: tuple[type[Any], ...]
+    apply: str = ""
+
+
+FEATURES: Final = (
+    Feature("devices (ResourceClaims)", (ResourceClaim,)),
+    Feature("device taint rules", (DeviceTaintRule,)),
+    Feature("pod groups", (PodGroup,), "deploy/groups/crds"),
+    Feature("composite groups", (CompositePodGroup,), "deploy/groups/crds"),
+    Feature("negotiated devices", (ResourceClass, PodScheduling), "deploy/crds"),
+    Feature("warm pools", (WarmPool,), "deploy/warm/crds"),
+    Feature("migration of VMs", (VirtualMachineMigration,), "deploy/vms/crds"),
+)
+
+
+class Found(NamedTuple):
+    """What came of a look. `on`, `off`: names of features; `faults`: what somebody should mend."""
+
+    on: tuple[str, ...]
+    off: tuple[str, ...]
+    faults: tuple[str, ...]
+
+
+async def look(client: Client, wanted: Iterable[type[Any]]) -> Found:
+    """At a server. `wanted`: views of kinds that the configuration relies on."""
+    needed = {*wanted}
+    served = await _served(client)
+    if served is None:
+        return Found((), (), ())
+    on: list[str] = []
+    off: list[str] = []
+    faults: list[str] = []
+    for feature in FEATURES:
+        missing = [view for view in feature.views if _version(KIND_BY_VIEW[view], served) is None]
+        (off if missing else on).append(feature.name)
+        if needed.intersection(missing):
+            names = ", ".join(f"{k.plural}.{k.api_version}" for k in map(_kind, missing))
+            hint = f"kubectl apply -f {feature.apply}" if feature.apply else "it is too old"
+            faults.append(f"{feature.name}: {names} is not served: {hint}")
+    faults += await _older(client, served)
+    return Found(tuple(on), tuple(off), tuple(faults))
+
+
+def _kind(view: type[Any]) -> Kind:
+    return KIND_BY_VIEW[view]
+
+
+def _version(kind: Kind, served: frozenset[tuple[str, str]]) -> str | None:
+    """In which the kind is served, the one that is liked best."""
+    versions = (kind.api_version, *kind.also)
+    return next((v for v in versions if (v, kind.plural) in served), None)
+
+
+async def _asked(client: Client, path: str, accept: str = JSON) -> Any:
+    """The JSON of an answer; None where there is none."""
+    try:
+        answer: Answer = await client.ask("GET", path, accept=accept)
+        return msgspec.json.decode(answer.body) if answer.status == 200 else None
+    except (AccessError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+async def _served(client: Client) -> frozenset[tuple[str, str]] | None:
+    """Resources by apiVersion; None where the server does not say."""
+    found = set()
+    for path in ("/api", "/apis"):
+        listed = await _asked(client, path, AGGREGATED)
+        if not isinstance(listed, Mapping) or "items" not in listed:
+            return None
+        for group in listed["items"]:
+            name = group.get("metadata", {}).get("name", "")
+            for version in group.get("versions", ()):
+                full = f"{name}/{version['version']}" if name else version["version"]
+                found |= {(full, one["resource"]) for one in version.get("resources", ())}
+    return frozenset(found)
+
+
+async def _older(client: Client, served: frozenset[tuple[str, str]]) -> list[str]:
+    """Kinds of our own group whose definitions lack what is read or written here."""
+    document = await _asked(client, f"/openapi/v3/apis/{OWN_GROUP}/v1")
+    schemas = (document or {}).get("components", {}).get("schemas", {})
+    faults = []
+    for feature in FEATURES:
+        for kind in map(_kind, feature.views):
+            version = _version(kind, served)
+            schema = schemas.get(f"dev.stower.v1.{kind.name}")
+            if version is None or not version.startswith(OWN_GROUP) or schema is None:
+                continue
+            lacks = [*_lacking(kind.view, schema, "", 0)]
+            if lacks:
+                named = ", ".join(lacks[:3])
+                faults.append(
+                    f"{kind.plural}.{OWN_GROUP} is older than this scheduler and has no {named}: "
+                    f"kubectl apply -f {feature.apply}"
+                )
+    return faults
+
+
+def _lacking(view: Any, schema: Mapping[str, Any], path: str, depth: int) -> Iterator[str]:
+    """Fields of the struct that the schema does not have. What keeps unknown fields has them all;
+    `metadata` is every object's."""
+    if schema.get("x-kubernetes-preserve-unknown-fields") or depth > DEPTH_MAX:
+        return
+    if "items" in schema:
+        schema = schema["items"]
+    properties = schema.get("properties")
+    if properties is None:
+        return
+    hints = get_type_hints(view)
+    for field in msgspec.structs.fields(view):
+        at = f"{path}.{field.encode_name}" if path else field.encode_name
+        if at in ("metadata", "apiVersion", "kind"):
+            continue
+        if field.encode_name not in properties:
+            yield at
+            continue
+        for inner in _structs(hints[field.name]):
+            yield from _lacking(inner, properties[field.encode_name], at, depth + 1)
+
+
+def _structs(hint: Any) -> Iterator[type[Any]]:
+    """Struct types in an annotation that are its value, or the items of its list."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        yield hint
+    elif get_origin(hint) in (Union, types.UnionType, tuple):
+        for part in get_args(hint):
+            yield from _structs(part)
