@@ -32,6 +32,7 @@ from stower.cli.shadow_report import report
 from stower.cli.stopping import WithParent, stop_event, wait_for_go
 from stower.cli.vm_config import with_vm_config
 from stower.framework.configuration import read_configuration
+from stower.framework.observer import Observer
 from stower.framework.plugin import Features
 from stower.framework.stopwatch import STOPPED, Stopwatch
 from stower.live.decision_log import DecisionLog
@@ -40,6 +41,7 @@ from stower.live.run import run as run_scheduler
 from stower.live.scheduler import Options
 from stower.live.shadow import Shadow
 from stower.live.shell import ShellError
+from stower.live.tracing import Tracing, TracingError
 from stower.live.window import IN_FLIGHT
 from stower.model.errors import InvalidObject
 from stower.model.kinds import VirtualMachineMigration
@@ -129,6 +131,14 @@ def run(
     output: Annotated[
         Output, typer.Option("--output", "-o", help="With --dry-run: how to print the report.")
     ] = Output.TABLE,
+    otlp_endpoint: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Send a trace of each pod there, from its arrival to its binding (extra otel), as "
+            "http://127.0.0.1:4318/v1/traces.",
+        ),
+    ] = "",
     v: Verbosity = 0,
     logging_format: LoggingFormat = Format.TEXT,
     with_parent: WithParent = False,
@@ -155,7 +165,8 @@ def run(
     )
     set_up(v, logging_format)
     instance = f"{socket.gethostname()}_{secrets.token_hex(4)}"
-    stopwatch = Stopwatch(time.perf_counter_ns) if telling is not None or v >= 2 else STOPPED
+    is_timed = telling is not None or v >= DECISIONS_V or otlp_endpoint
+    stopwatch = Stopwatch(time.perf_counter_ns) if is_timed else STOPPED
 
     def ready(server: str, ports: Ports) -> None:
         where = f"; tells of itself on {ports.telling}" if ports.telling else ""
@@ -192,7 +203,9 @@ def run(
     place = Place(kubeconfig, context)
     wait_for_go(with_parent)
     recorder = recorder_of(record, record_max, document, seed, features, CYCLES_PER_STEP)
-    observers = [DecisionLog()] if v >= DECISIONS_V else []
+    observers: list[Observer] = [DecisionLog()] if v >= DECISIONS_V else []
+    tracing = _tracing(otlp_endpoint)
+    observers += [tracing] if tracing is not None else []
     relies_on = (VirtualMachineMigration,) if vms else ()
     around = Around(telling, observers, recorder, address, relies_on)
     try:
@@ -202,9 +215,23 @@ def run(
     finally:
         if recorder is not None:
             recorder.close()
+        if tracing is not None:
+            tracing.close()
     if shadow is not None and engine is not None:
         if not report(shadow, shadow.pending(engine), output):
             raise typer.Exit(1)
+
+
+def _tracing(endpoint: str) -> Tracing | None:
+    """Who sends traces. Ends the program where that cannot be."""
+    if not endpoint:
+        return None
+    if not endpoint.startswith(("http://", "https://")):
+        raise bad_input(f"--otlp-endpoint: got {endpoint!r}, want http:// or https://")
+    try:
+        return Tracing(endpoint)
+    except TracingError as error:
+        raise bad_input(f"--otlp-endpoint: {error}") from None
 
 
 def _seconds(text: str, dry_run: bool) -> float | None:
