@@ -52,6 +52,7 @@ from stower.model.kinds import (
     Node,
     Pod,
     VirtualMachineMigration,
+    VolumeAttachment,
     WarmPool,
 )
 
@@ -61,8 +62,9 @@ NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
 # Kinds that not every server has.
 OPTIONAL: Final = (*DEVICES, *GROUPS, *NEGOTIATING, VirtualMachineMigration, WarmPool)
-# Of these, what is not shown to us is taken for none: their plugins have nothing to do then.
-MAY_BE_HIDDEN: Final = (*GROUPS, *NEGOTIATING, WarmPool)
+# What is not shown to us is taken for none, as roles that are older than some kinds do not name
+# them: pods that need what is hidden wait, and nothing of it is given away.
+MAY_BE_HIDDEN: Final = (*OPTIONAL, VolumeAttachment)
 # What companions say is said thousands of times a second where there are many VMs.
 LEVELS: Final = {"info": logging.DEBUG, "warn": logging.INFO, "error": logging.WARNING}
 # Pods that have ended hold no room.
@@ -159,7 +161,7 @@ class Scheduler:
                 kind.view,
                 "",
                 *(collection_path(kind, version=version) for version in kind.also),
-                optional=kind.view in OPTIONAL,
+                optional=kind.view in (*OPTIONAL, VolumeAttachment),
             )
             for kind in kinds
         }

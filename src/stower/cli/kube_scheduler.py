@@ -1,0 +1,67 @@
+"""kube-scheduler's own command line, for what starts that program by name: a static pod, or the
+user-scheduler of zero-to-jupyterhub, whose image is replaced.
+
+Options that both programs have go to `stower run`. Those that only say how kube-scheduler asks who
+may see its metrics, or how it profiles itself, are taken and make no difference: here the API
+server is asked in any case.
+"""
+
+import sys
+from typing import Final
+
+from stower.cli.main import main as stower
+
+PORT: Final = "10259"
+# Taken, with a value behind = or in the next argument, and of no effect here.
+WITHOUT_EFFECT: Final = (
+    "--allow-metric-labels", "--allow-metric-labels-manifest", "--authentication-kubeconfig",
+    "--authentication-token-webhook-cache-ttl", "--authorization-always-allow-paths",
+    "--authorization-kubeconfig", "--authorization-webhook-cache-authorized-ttl",
+    "--authorization-webhook-cache-unauthorized-ttl", "--cert-dir", "--client-ca-file",
+    "--disabled-metrics", "--emulated-version", "--http2-max-streams-per-connection",
+    "--kube-api-burst", "--kube-api-content-type", "--kube-api-qps", "--leader-elect-resource-lock",
+    "--log-flush-frequency", "--log-json-info-buffer-size", "--log-json-split-stream",
+    "--log-text-info-buffer-size", "--log-text-split-stream", "--master",
+    "--min-compatibility-version", "--pod-max-in-unschedulable-pods-duration", "--requestheader-allowed-names",
+    "--requestheader-client-ca-file", "--requestheader-extra-headers-prefix",
+    "--requestheader-group-headers", "--requestheader-uid-headers",
+    "--requestheader-username-headers", "--show-hidden-metrics-for-version", "--tls-cipher-suites",
+    "--tls-min-version", "--tls-sni-cert-key", "--vmodule", "--write-config-to",
+)  # fmt: skip
+# The same, which stand alone or have a value behind =.
+SWITCHES: Final = (
+    "--authentication-skip-lookup", "--authentication-tolerate-lookup-failure",
+    "--contention-profiling", "--permit-address-sharing", "--permit-port-sharing", "--profiling",
+)  # fmt: skip
+
+
+def arguments(given: list[str]) -> list[str]:
+    """Those of `stower run`."""
+    kept: list[str] = []
+    rest = list(given)
+    while rest:
+        one = rest.pop(0)
+        name, equals, _ = one.partition("=")
+        if name in SWITCHES:
+            continue
+        if name in WITHOUT_EFFECT:
+            if not equals and rest:
+                rest.pop(0)
+            continue
+        kept.append(one)
+    said = {one.partition("=")[0] for one in kept}
+    if not said & {"--secure-port", "--port"}:
+        kept += ["--secure-port", PORT]
+    if "--bind-address" not in said:
+        kept += ["--bind-address", "0.0.0.0"]
+    return ["run", *kept]
+
+
+def main() -> None:
+    """Run as kube-scheduler would."""
+    sys.argv = ["stower", *arguments(sys.argv[1:])]
+    stower()
+
+
+if __name__ == "__main__":
+    main()
