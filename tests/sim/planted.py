@@ -23,12 +23,16 @@ from stower.engine.step import Engine
 from stower.engine.telling import Telling
 from stower.engine.tree_cycle import TreeCycle
 from stower.framework.events import Observed, WatchType, WriteFailed, WriteOk
+from stower.framework.post_filter import Remedy
 from stower.framework.writes import Bind
 from stower.groups.tree import TreeGroup
 from stower.model.kinds import Pod
 from stower.plugins.claim_binding import ClaimBinding
+from stower.plugins.default_preemption import DefaultPreemption
+from stower.plugins.image_readiness import ImageReadiness
 from stower.plugins.node_ports import NodePorts
 from stower.plugins.node_resources_fit import NodeResourcesFit
+from stower.plugins.warm_capacity import WarmCapacity
 from stower.sim.changes import bound
 from stower.sim.negotiating import Counted
 from stower.sim.server import Server
@@ -36,6 +40,8 @@ from stower.state.cluster import ClusterState
 from stower.state.devices import Devices
 from stower.vms import approval
 from stower.vms.nodes import Use
+from stower.warm.keeping import Keeping
+from stower.warm.repositioning import Repositioner
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -295,6 +301,29 @@ def all_at_once() -> AbstractContextManager[Any]:
     return patch.object(vm_migrations, "_waits_for_another", lambda *_: False)
 
 
+def moved_at_once() -> AbstractContextManager[Any]:
+    """Who begins knows of no move before."""
+    return patch.object(Repositioner, "_lately", lambda *_: ([], []))
+
+
+def images_before_they_are() -> AbstractContextManager[Any]:
+    """Each node is ready for users."""
+    return patch.object(ImageReadiness, "filter_pod", nothing)
+
+
+def in_the_way() -> AbstractContextManager[Any]:
+    """Placeholders give way to nobody, and nobody is preempted."""
+    both = ExitStack()
+    both.enter_context(patch.object(WarmCapacity, "give_way", lambda *_: ()))
+    both.enter_context(patch.object(DefaultPreemption, "post_filter", lambda *_: Remedy()))
+    return both
+
+
+def too_few() -> AbstractContextManager[Any]:
+    """No placeholder is made."""
+    return patch.object(Keeping, "made_up_for", lambda *_: [])
+
+
 PLANTED: Final[dict[str, tuple[Plant, ...]]] = {
     "approvals": (granted_whole, asked_once),
     "machines": (target_left, all_at_once),
@@ -311,4 +340,5 @@ PLANTED: Final[dict[str, tuple[Plant, ...]]] = {
     "devices": (devices_free, decisions_forgotten),
     "reservations": (bound_too_early, anybodys),
     "restart": (luck, deletions_missed),
+    "warmth": (moved_at_once, images_before_they_are, in_the_way, too_few),
 }

@@ -84,6 +84,7 @@ def test_each_law_is_seen_to_be_broken(law: str, plant: Plant) -> None:
                 negotiates=law == "negotiations",
                 groups=law == "gangs",
                 vms=law in ("approvals", "machines"),
+                warm=law == "warmth",
             )
             found = Trial(script, checkers=(checker,)).run()
             if found.law:
