@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from stower.apiserver.serve import Options
+from tests.contract.kubectl import Kubectl
 from tests.contract.servers import Client, in_thread
-from tests.contract.test_kubectl import Kubectl, kubectl, pytestmark
+from tests.contract.test_kubectl import kubectl, pytestmark
 
 __all__ = ["kubectl", "pytestmark"]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

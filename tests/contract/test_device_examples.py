@@ -1,15 +1,13 @@
 """The examples of shared devices on a whole cluster, applied and looked at with kubectl."""
 
 import json
-import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.contract.kubectl import Kubectl
 from tests.contract.servers import Client, until
 from tests.contract.test_up import PODS, state, stower, up
 
@@ -24,7 +22,6 @@ spec:
   taint: {key: example.com/ill, effect: NoSchedule}
 """
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 __all__ = ["state"]  # the fixture
 
 
@@ -33,18 +30,7 @@ class Cluster:
 
     def __init__(self, state: Path, client: Client) -> None:
         self._client = client
-        self._environment = {
-            **os.environ, "KUBECONFIG": str(state / "kubeconfig"), "HOME": str(state),
-        }  # fmt: skip
-
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """What it prints."""
-        ran = subprocess.run(
-            ["kubectl", "--request-timeout=20s", *arguments],
-            input=stdin, capture_output=True, text=True, env=self._environment, timeout=60,
-        )  # fmt: skip
-        assert 0 == ran.returncode, ran.stderr
-        return ran.stdout
+        self.kubectl = Kubectl(client, state)
 
     def running(self, prefix: str) -> list[str]:
         """The running pods whose names begin so."""
@@ -59,7 +45,7 @@ class Cluster:
 
     def devices(self, which: str) -> dict[str, Any]:
         """What `stower devices` tells of each device, by name."""
-        kubeconfig = ("--kubeconfig", self._environment["KUBECONFIG"])
+        kubeconfig = ("--kubeconfig", str(self._client.kubeconfig))
         code, said, error = stower("devices", which, *kubeconfig, "--output", "json")
         assert 0 == code, error
         return {device["device"]: device for device in json.loads(said)["devices"]}

@@ -101,7 +101,7 @@ def test_what_the_configuration_relies_on_is_missed_by_name(served: Client, tmp_
     config.write_text(json.dumps(document))
     said = logged(served, tmp_path, without_later(served), "--config", str(config), places=False)
     assert "virtualmachinemigrations.vm.neon.tech/v1 is not served" in said
-    assert "kubectl apply -f deploy/vms/crds" in said
+    assert "kubectl apply -k deploy/vms/crds" in said
 
 
 def test_a_definition_that_is_older_is_named_with_what_it_lacks(
@@ -116,7 +116,7 @@ def test_a_definition_that_is_older_is_named_with_what_it_lacks(
 
     said = logged(served, tmp_path, answers)
     assert "warmpools.stower.dev is older than this scheduler and has no spec.images.then" in said
-    assert "kubectl apply -f deploy/warm/crds" in said
+    assert "kubectl apply -k deploy/warm/crds" in said
 
 
 def test_a_cluster_of_ours_lacks_nothing(served: Client, tmp_path: Path) -> None:

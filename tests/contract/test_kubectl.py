@@ -1,22 +1,17 @@
 """kubectl against the server, driven as users drive it: real output."""
 
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stower.apiserver.serve import Options
-from tests.contract.servers import Client, in_thread
+from tests.contract.kubectl import Kubectl
+from tests.contract.servers import in_thread
 
-pytestmark = [
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
-    pytest.mark.behaviour("X2"),
-]
+pytestmark = pytest.mark.behaviour("X2")
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -45,40 +40,6 @@ WEB = {
         },
     },
 }
-
-
-class Kubectl:
-    """kubectl with the server's kubeconfig and a home of its own."""
-
-    def __init__(self, client: Client, folder: Path) -> None:
-        self.client = client
-        self.folder = folder
-        self.environment = {
-            **os.environ, "KUBECONFIG": str(client.kubeconfig), "HOME": str(folder),
-        }  # fmt: skip
-
-    def run(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """One invocation."""
-        return subprocess.run(
-            ["kubectl", "--request-timeout=20s", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            env=self.environment,
-            timeout=60,
-        )
-
-    def __call__(self, *arguments: str, stdin: str | None = None) -> str:
-        """Its output, if it succeeds."""
-        done = self.run(*arguments, stdin=stdin)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def file(self, item: Any, name: str = "object.json") -> str:
-        """A manifest."""
-        path = self.folder / name
-        path.write_text(json.dumps(item))
-        return str(path)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def test_kubectl_applies_explains_and_lists(kubectl: Kubectl) -> None:
 def test_manifests_may_be_applied_and_deleted(kubectl: Kubectl) -> None:
     kubectl.run("create", "-f", "-", stdin=json.dumps(resource_class()))
     for verb in ("apply", "delete"):
-        said = kubectl.run(verb, "-f", str(DEPLOY / "crds"), "-f", str(DEPLOY / "negotiation"))
+        said = kubectl.run(verb, "-k", str(DEPLOY / "negotiation"))
         assert 0 == said.returncode, said.stderr
         assert "gpu.example.com" in kubectl.run("get", "resourceclasses").stdout
 

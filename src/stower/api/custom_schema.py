@@ -42,15 +42,34 @@ def type_of(schema: Object, meta: Type) -> Type:
     return kind
 
 
+def _deduced() -> Type:
+    """The type of what no schema speaks of: maps are merged, lists are not. Source:
+    __untyped_deduced_ of structured-merge-diff."""
+    kind = Type("map", "object")
+    kind.items = kind
+    return kind
+
+
+_DEDUCED: Final = _deduced()
+
+
 def _type(schema: Object) -> Type:
     form = schema.get("type")
+    keeps = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
     if form == "object" and "properties" in schema:
         kind = Type("struct", "object")
         kind.fields = {
             name: Field(_type(inner), True, False, lambda: None)
             for name, inner in schema["properties"].items()
         }
+        kind.items = _DEDUCED if keeps else None
         kind.atomic = schema.get("x-kubernetes-map-type") == "atomic"
+    elif form == "object" and keeps and "additionalProperties" not in schema:
+        kind = Type("map", "object")
+        kind.items = _DEDUCED
+        kind.atomic = schema.get("x-kubernetes-map-type") == "atomic"
+    elif keeps and form is None:
+        kind = _DEDUCED
     elif form == "object":
         extra = schema.get("additionalProperties")
         kind = Type("map" if isinstance(extra, dict) else "any", "object")

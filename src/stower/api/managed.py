@@ -98,11 +98,7 @@ def _children(kind: Type, value: Value) -> Iterator[tuple[str, Type | None, Valu
     """Element, type and value of everything directly below a value that is no leaf."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            if kind.form == "struct":
-                field = kind.fields.get(name)
-                yield f"f:{name}", field.type if field else None, inner
-            else:
-                yield f"f:{name}", kind.items, inner
+            yield f"f:{name}", kind.below(name), inner
     else:
         for element, item in _items(kind, value):
             yield element, kind.items, item
@@ -189,13 +185,11 @@ def _compared(kind: Type | None, old: Value, new: Value) -> tuple[Object | None,
 
 def _compare_maps(kind: Type, old: Object, new: Object, changed: Object, removed: Object) -> None:
     """The same of structs and maps, whose elements need no keys made."""
-    fields = kind.fields if kind.form == "struct" else None
     for name, inner in new.items():
         was = old.get(name, _MISSING)
         if was is inner or was == inner:
             continue
-        field = fields.get(name) if fields is not None else None
-        inner_kind = kind.items if fields is None else field.type if field is not None else None
+        inner_kind = kind.below(name)
         if was is _MISSING:
             changed[f"f:{name}"] = _whole(inner_kind, inner)
             continue
@@ -206,9 +200,7 @@ def _compare_maps(kind: Type, old: Object, new: Object, changed: Object, removed
             removed[f"f:{name}"] = less
     for name, inner in old.items():
         if name not in new:
-            field = fields.get(name) if fields is not None else None
-            inner_kind = kind.items if fields is None else field.type if field is not None else None
-            removed[f"f:{name}"] = _whole(inner_kind, inner)
+            removed[f"f:{name}"] = _whole(kind.below(name), inner)
 
 
 def without_managers(item: Object) -> Object:
@@ -247,7 +239,7 @@ def created(
             continue
         if name == "metadata":
             value = {k: v for k, v in value.items() if k not in _SERVER}
-        inner = kind.fields[name].type if name in kind.fields else None
+        inner = kind.below(name)
         if name == "spec" and alike:
             key = encode((kind.name, value))
             branch = _known.get(key)

@@ -85,6 +85,12 @@ class Type:
         self.map_keys: tuple[str, ...] = ()
         self.atomic = False
 
+    def below(self, name: str) -> "Type | None":
+        """The type of a field or of an entry; of a struct that keeps unknown fields, `items` is
+        theirs. None: there is none."""
+        field = self.fields.get(name)
+        return self.items if field is None else field.type
+
     def empty(self) -> Value:
         """What an absent value of this type reads as."""
         return self.clean({}, Reading())
@@ -437,10 +443,11 @@ def unknown_fields(kind: Type, value: Value, path: str = "") -> list[str]:
     if kind.form == "struct" and isinstance(value, dict):
         for name, inner in value.items():
             where = f"{path}.{name}" if path else name
-            if name not in kind.fields:
+            below = kind.below(name)
+            if below is None:
                 found.append(where)
             else:
-                found += unknown_fields(kind.fields[name].type, inner, where)
+                found += unknown_fields(below, inner, where)
     elif kind.form == "map" and kind.items is not None and isinstance(value, dict):
         for name, inner in value.items():
             found += unknown_fields(kind.items, inner, f"{path}.{name}" if path else name)

@@ -12,11 +12,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-create_connection: Any = asyncio.BaseEventLoop.create_connection
-try:
-    from aiofastnet import create_connection  # the extra `fast`: TLS at half the CPU
-except ImportError:
-    pass
+from stower.pki.transports import create_connection
 
 IDLE_SECONDS: Final = 20.0  # servers close what is idle for longer, perhaps as we write to it
 CONNECT_SECONDS: Final = 10.0

@@ -73,7 +73,7 @@ async def look(client: Client, wanted: Iterable[type[Any]]) -> Found:
         (off if missing else on).append(feature.name)
         if needed.intersection(missing):
             names = ", ".join(f"{k.plural}.{k.api_version}" for k in map(_kind, missing))
-            hint = f"kubectl apply -f {feature.apply}" if feature.apply else "it is too old"
+            hint = f"kubectl apply -k {feature.apply}" if feature.apply else "it is too old"
             faults.append(f"{feature.name}: {names} is not served: {hint}")
     faults += await _older(client, served)
     return Found(tuple(on), tuple(off), tuple(faults))
@@ -129,7 +129,7 @@ async def _older(client: Client, served: frozenset[tuple[str, str]]) -> list[str
                 named = ", ".join(lacks[:3])
                 faults.append(
                     f"{kind.plural}.{OWN_GROUP} is older than this scheduler and has no {named}: "
-                    f"kubectl apply -f {feature.apply}"
+                    f"kubectl apply -k {feature.apply}"
                 )
     return faults
 

@@ -34,21 +34,12 @@ def documents(path: Path) -> list[Object]:
 
 
 def test_files_are_as_the_definitions_are() -> None:
-    paths = [path for folder in SETS for path in (DEPLOY / folder).iterdir()]
+    paths = [path for folder in SETS for path in (DEPLOY / folder).iterdir()
+             if path.name != "kustomization.yaml"]  # fmt: skip
     assert files() == {str(path.relative_to(DEPLOY)): path.read_text() for path in paths}
     written = {d["metadata"]["name"]: d for path in paths for d in documents(path)}
     defined = [d for _, definitions in SETS.values() for d in definitions]
     assert {d["metadata"]["name"]: d for d in defined} == written
-
-
-def test_our_server_takes_all_manifests() -> None:
-    client = Client()
-    for path in DEPLOY.rglob("*.yaml"):
-        for document in documents(path):
-            group, kind = document["apiVersion"], document["kind"].lower()
-            plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
-            status, answer = client.send("POST", f"/apis/{group}/{plural}", document)
-            assert 201 == status, answer
 
 
 # Expressions

@@ -40,7 +40,7 @@ def run(
 
     def build(served: list[tuple[str, str]]) -> Actors:
         if not any(plural == "podgroups" for _, plural in served):
-            raise ShellError("the server has no PodGroups: apply deploy/groups/crds")
+            raise ShellError("the server has no PodGroups: kubectl apply -k deploy/groups/crds")
         return build_group_makers(served)
 
     def ready(server: str) -> None:
