@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-more behaviours golden golden-dir bench lock clean
+.PHONY: help env demo test test-more behaviours golden golden-dir bench lock release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -26,7 +26,7 @@ test: env ## Check style, types and imports, then run the tests
 	@$(BIN)/ruff format --check --quiet . || { echo "Run $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/python tools/check_imports.py
-	@$(PYTEST) -m "not more" tests examples
+	@$(PYTEST) --all-rights -m "not more" tests examples
 
 test-more: env ## Run the long tests (marker `more`)
 	@$(PYTEST) -m more tests || test $$? -eq 5 # 5: no test has the marker
@@ -97,6 +97,9 @@ lock: ## Write requirements.lock anew from pyproject.toml
 	    echo "make lock: requirements.lock names a place, want only versions and hashes" >&2; \
 	    exit 1; \
 	fi
+
+release: env ## Fold changes/ into CHANGELOG.md and set the version: make release VERSION=1.2.3
+	@$(BIN)/python tools/release.py $(VERSION)
 
 clean: ## Remove .venv, caches and built files
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -57,6 +57,7 @@ PARTS: Final = (
         (
             Rule("", "nodes namespaces services replicationcontrollers", READ),
             Rule("", "pods", f"{READ} delete", "deletes: preemption"),
+            Rule("", "pods", "get", "for extenders, which get pods whole"),
             Rule("", "pods/binding", "create"),
             Rule("", "pods/status", "patch", "conditions and nominations"),
             Rule("", "persistentvolumeclaims persistentvolumes", f"{READ} patch",
@@ -110,8 +111,8 @@ PARTS: Final = (
         "vms/scheduler-rbac.yaml", "stower-scheduler-vms",
         "What the scheduler needs for virtual machines.", "features.vms",
         (
-            Rule("", "pods", "patch", "approvals are annotations of pods"),
-            Rule("vm.neon.tech", "virtualmachines", "patch", "what agents ask for"),
+            Rule("vm.neon.tech", "virtualmachines", "patch",
+                 "approvals, and what agents ask for: annotations"),
             Rule("vm.neon.tech", "virtualmachinemigrations", f"{READ} create delete"),
         ),
     ),
@@ -193,7 +194,7 @@ def _template() -> str:
         head = f"---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\n"
         subjects = (
             f"roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: {name}}}\n"
-            "subjects:\n- kind: ServiceAccount\n  name: {{ include \"stower.account\" $ }}\n"
+            'subjects:\n- kind: ServiceAccount\n  name: {{ include "stower.account" $ }}\n'
             "  namespace: {{ $.Release.Namespace }}\n"
         )
         text = f"{head}metadata:\n  name: {name}\n{where}{labels}rules:\n{rules}"

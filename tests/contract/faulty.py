@@ -26,11 +26,12 @@ HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"
 @dataclass
 class Faults:
     """How much goes wrong. `share`: of requests that are no watches; `cut_s`: how long a watch
-    stands; `answers`: asked first."""
+    stands; `answers`: asked first; `lists`: nothing is streamed that can be listed."""
 
     share: float = 0.0
     cut_s: float | None = None
     answers: Answering = lambda method, path: None
+    lists: bool = False
     seed: int = 0
     met: Counter[str] = field(default_factory=Counter)
 
@@ -97,6 +98,8 @@ class _Proxy:
         own = self._faults.answers(request.method, request.path)
         if own is not None:
             return web.Response(status=own[0], body=own[1], content_type="application/json")
+        if self._faults.lists and "sendInitialEvents" in request.query:
+            return web.Response(status=422, text="sendInitialEvents is forbidden for watch")
         if request.query.get("watch") in ("1", "true"):
             return await self._watch(request)
         fault = self._chance.random() < self._faults.share

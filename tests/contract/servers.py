@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -19,8 +20,17 @@ from typing import Any
 import yaml
 
 from stower.apiserver.serve import Options, Running, running
+from tests.rights import new_log
 
 Object = dict[str, Any]
+
+
+def audited(*arguments: str) -> tuple[str, ...]:
+    """Arguments of `stower`: what serves an API tells of each request."""
+    log = new_log() if arguments[0] in ("up", "apiserver") else None
+    if log is None or "--audit-log-path" in arguments:
+        return arguments
+    return (*arguments, "--audit-log-path", str(log))
 
 
 class Client:
@@ -110,6 +120,7 @@ def until(
 @contextlib.contextmanager
 def in_thread(options: Options) -> Iterator[tuple[Running, Client]]:
     """A server in a thread of this process."""
+    options = replace(options, audit=options.audit or new_log())
     ready = threading.Event()
     box: list[Any] = []
 
@@ -189,7 +200,7 @@ class Command(Program):
     """`stower` as a process."""
 
     def __init__(self, *arguments: str) -> None:
-        super().__init__("-m", "stower.cli.main", *arguments)
+        super().__init__("-m", "stower.cli.main", *audited(*arguments))
 
 
 class Process(Command):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.servers import Client, Command, until
+from tests.contract.servers import Client, Command, audited, until
 
 Object = dict[str, Any]
 NAMESPACE = "/api/v1/namespaces/default"
@@ -25,7 +25,7 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 def stower(*arguments: str, seconds: float = 90) -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
     ran = subprocess.run(
-        [sys.executable, "-m", "stower.cli.main", *arguments],
+        [sys.executable, "-m", "stower.cli.main", *audited(*arguments)],
         capture_output=True,
         text=True,
         timeout=seconds,

@@ -43,11 +43,10 @@ def arguments(given: list[str]) -> list[str]:
     while rest:
         one = rest.pop(0)
         name, equals, _ = one.partition("=")
-        if name in SWITCHES:
-            continue
-        if name in WITHOUT_EFFECT:
-            if not equals and rest:
+        if name in SWITCHES or name in WITHOUT_EFFECT:
+            if name in WITHOUT_EFFECT and not equals and rest:
                 rest.pop(0)
+            sys.stderr.write(f"stower: {name} has no effect here\n")
             continue
         kept.append(one)
     said = {one.partition("=")[0] for one in kept}

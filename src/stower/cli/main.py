@@ -6,7 +6,8 @@ A verb is imported when it is asked for: most of a second of each start would go
 import importlib
 import os
 import sys
-from typing import Any, Final
+from importlib.metadata import version
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -87,7 +88,7 @@ app = typer.Typer(
     help="A pod scheduler for mixed Kubernetes clusters.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    **PLAIN,
+    **(PLAIN | {"add_completion": True}),
 )
 
 
@@ -114,8 +115,21 @@ def _give_up(error: OSError) -> None:
     sys.exit(1)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"stower {version('stower')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _top() -> None:
+def _top(
+    shown: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
     """A pod scheduler for mixed Kubernetes clusters."""
 
 

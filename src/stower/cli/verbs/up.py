@@ -70,6 +70,10 @@ def run(
         str,
         typer.Option(help="Version of the API to serve. 1.37: 1.36 with trees of pod groups."),
     ] = "1.37",
+    audit_log_path: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a line about each request to the API there."),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Leave it running; `stower down` stops it.")
     ] = False,
@@ -104,6 +108,7 @@ def run(
         _detach(state)
         return
     scheduling = _scheduling(state, config, record, record_max)
+    serving = _serving(state, port, kubernetes, audit_log_path)
     wanted = sum(pool.count for pool in described.pools)
     began = time.monotonic()
     try:
@@ -112,7 +117,7 @@ def run(
                 write_whole(state / CLUSTER, msgspec.json.encode(document))
             except OSError as error:
                 raise UpError(f"--state {state}: {error.strerror}") from None
-            asyncio.run(_up(state, port, kubernetes, scheduling, wanted, began))
+            asyncio.run(_up(state, serving, scheduling, wanted, began))
     except UpError as error:
         raise failed(str(error)) from None
 
@@ -127,16 +132,23 @@ def _scheduling(state: Path, config: str, record: Path | None, record_max: str) 
     return made
 
 
+def _serving(state: Path, port: int, kubernetes: str, audit: Path | None) -> list[str]:
+    """The API server's."""
+    made = ["apiserver", "--state", str(state.resolve()), "--port", str(port)]
+    made += ["--admission", "ServiceAccount,TaintNodesByCondition"]
+    made += ["--runtime-config", ",".join(f"{key}=true" for key in SERVE)]
+    made += ["--kubernetes", kubernetes]
+    if audit is not None:
+        made += ["--audit-log-path", str(audit.resolve())]
+    return made
+
+
 async def _up(
-    state: Path, port: int, kubernetes: str, scheduling: list[str], wanted: int, began: float
+    state: Path, serving: list[str], scheduling: list[str], wanted: int, began: float
 ) -> None:
     stop = stop_event()
     kubeconfig = (state / "kubeconfig").resolve()
     logs = state / LOGS
-    serving = ["apiserver", "--state", str(state.resolve()), "--port", str(port)]
-    serving += ["--admission", "ServiceAccount,TaintNodesByCondition"]
-    serving += ["--runtime-config", ",".join(f"{key}=true" for key in SERVE)]
-    serving += ["--kubernetes", kubernetes]
     actors = ["actors", "--kubeconfig", str(kubeconfig)]
     actors += ["--cluster", str((state / CLUSTER).resolve())]
     supervisor = Supervisor(
