@@ -15,11 +15,12 @@ from stower.cel.macros import MACROS
 from stower.cel.program import Instantiation, Run, build
 from stower.cel.syntax import CompileError, Parser, explain
 from stower.cel.types import ANY, BOOL, DEVICE, DYN, QUANTITY, STRING, map_of
-from stower.cel.values import CelError, Overlay, read_semver, type_name
+from stower.cel.values import CelError, CostExceeded, Overlay, begin_work, read_semver, type_name
 from stower.model.kinds.resource_slice import DeviceAttribute
 from stower.model.quantity import Quantity
 
 COST_MAX: Final = 1_000_000  # CELSelectorExpressionMaxCost
+COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 LENGTH_MAX: Final = 10_240  # CELSelectorExpressionMaxLength, in bytes
 
 # ResourceSlice limits, which bound the sizes of what a selector sees.
@@ -158,12 +159,15 @@ def size_of(path: Path) -> int | None:
 @lru_cache(maxsize=4096)
 def compile_selector(expression: str, gates: Gates = Gates()) -> Selector:  # noqa: B008
     """The compiled selector; never raises. Kept by text: the same one is compiled once."""
+    begin_work()
     try:
         tree = Parser(expression, MACROS).parse()
         checked = Checker(environment(gates)).check(tree)
         check_literals(checked)
     except CompileError as error:
         return _wrong(expression, f"compilation failed: {explain(expression, error.issues)}")
+    except CostExceeded:
+        return _wrong(expression, f"compilation failed: {COST_EXCEEDED}")
     result = checked.types[tree]
     if result not in (BOOL, ANY) and not (gates.list_attributes and result == DYN):
         return _wrong(
@@ -189,7 +193,10 @@ def _never(device: Device) -> bool:
 def _matcher(run: Run) -> Callable[[Device], bool]:
     def matches(device: Device) -> bool:
         """Whether the device is selected. CelError where the expression has no answer for it."""
-        value = run([device])
+        try:
+            value = run([device])
+        except CostExceeded:
+            raise CelError(COST_EXCEEDED) from None
         if type(value) is bool:
             return value
         raise CelError(_NOT_BOOL.format(type_name(value), _no_bool(value)))

@@ -15,6 +15,8 @@ from stower.cel.values import (
     Timestamp,
     TypeName,
     Uint,
+    charge,
+    charge_text,
     no_overload,
     type_name,
     value_of,
@@ -91,6 +93,7 @@ def _format(text: Any, values: Any) -> str:
             precision = 6 if part[1] is None else min(part[1], 1000)
             part = _clause(part[0], values[used], precision)
             used += 1
+        charge_text(len(part))
         said.append(part)
     return "".join(said)
 
@@ -154,7 +157,9 @@ _ESCAPED: Final = {
 
 def _shown(value: Any, nested: bool) -> str:
     kind = type(value)
+    charge(1)
     if kind is str:
+        charge_text(len(value))
         return _quoted(value) if nested else value
     if kind is float and nested:
         if math.isfinite(value):

@@ -17,6 +17,7 @@ from stower.cel.values import (
     Maybe,
     Timestamp,
     Uint,
+    charge,
     compare,
     is_same,
     key_of,
@@ -35,6 +36,7 @@ def lists(function: Function, *others: type) -> Function:
             raise no_overload()
         if any(type(arg) is not other for arg, other in zip(args, others)):
             raise no_overload()
+        charge(len(target))
         return function(target, *args)
 
     return checked
@@ -58,6 +60,7 @@ def _flatten(items: list[Any], depth: int = 1) -> list[Any]:
     flat: list[Any] = []
     for item in items:
         if type(item) is list and depth > 0:
+            charge(len(item))
             flat.extend(_flatten(item, depth - 1))
         else:
             flat.append(item)
@@ -67,15 +70,14 @@ def _flatten(items: list[Any], depth: int = 1) -> list[Any]:
 def _range(count: Any) -> list[int]:
     if type(count) is not int:
         raise no_overload()
-    if count > 1_000_000:
-        # What upstream's cost limit refuses before it is built.
-        raise CelError("operation cancelled: actual cost limit exceeded")
+    charge(max(0, count))
     return list(range(count))
 
 
 def _distinct(items: list[Any]) -> list[Any]:
     found: list[Any] = []
     for item in items:
+        charge(len(found))
         if not any(is_same(item, other) for other in found):
             found.append(item)
     return found
@@ -90,11 +92,13 @@ def _same_types(items: list[Any]) -> None:
 
 def _sort(items: list[Any]) -> list[Any]:
     _same_types(items)
+    charge(len(items) * 16)
     return sorted(items, key=cmp_to_key(_order))
 
 
 def _sort_by(items: list[Any], keys: list[Any]) -> list[Any]:
     _same_types(keys)
+    charge(len(keys) * 16)
     order = sorted(range(len(items)), key=lambda i: cmp_to_key(_order)(keys[i]))
     return [items[i] for i in order]
 
@@ -129,6 +133,7 @@ _ZEROS: Final = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(
 def _sum(items: Any, start: Any) -> Any:
     if type(items) is not list:
         raise no_overload()
+    charge(len(items))
     for item in items:
         start = add(start, item)
     return start
@@ -153,6 +158,7 @@ def _list_index_of(target: Any, *args: Any) -> int:
     if type(target) is not list:
         return int(INDEX_OF(target, *args))
     (wanted,) = args
+    charge(len(target))
     return next((i for i, item in enumerate(target) if is_same(item, wanted)), -1)
 
 
@@ -160,6 +166,7 @@ def _list_last_index_of(target: Any, *args: Any) -> int:
     if type(target) is not list:
         return int(LAST_INDEX_OF(target, *args))
     (wanted,) = args
+    charge(len(target))
     return next((i for i in reversed(range(len(target))) if is_same(target[i], wanted)), -1)
 
 
@@ -212,6 +219,7 @@ def _insert(into: Any, *entry: Any) -> dict[Any, Any]:
     added = {key_of(entry[0]): entry[1]} if len(entry) == 2 else entry[0]
     if not isinstance(into, dict) or not isinstance(added, dict):
         raise no_overload()
+    charge(len(into) + len(added))
     for key in added:
         if key in into:
             raise CelError(f"insert failed: key {key} already exists")

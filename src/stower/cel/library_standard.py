@@ -34,6 +34,8 @@ from stower.cel.values import (
     TypeName,
     Uint,
     cannot,
+    charge,
+    charge_text,
     compare,
     equal,
     is_same,
@@ -64,7 +66,13 @@ def add(a: Any, b: Any) -> Any:
     if kind is other:
         if kind is int or kind is Uint:
             return _whole(int(a) + int(b), kind)
-        if kind in (float, str, bytes, list):
+        if kind is float:
+            return a + b
+        if kind is list:
+            charge((len(a) + len(b)) >> 2)
+            return a + b
+        if kind in (str, bytes):
+            charge_text(len(a) + len(b))
             return a + b
         if kind is Duration:
             return span(a.ns + b.ns)
@@ -160,6 +168,7 @@ def contained(item: Any, container: Any) -> bool:
     if isinstance(container, dict):
         return lookup_key(item) in container
     if type(container) is list:
+        charge(len(container))
         return any(is_same(item, other) for other in container)
     raise no_overload()
 
@@ -331,6 +340,7 @@ def texts(function: Function, *others: type) -> Function:
             raise no_overload()
         if any(type(arg) is not other for arg, other in zip(args, others)):
             raise no_overload()
+        charge_text(len(target))
         return function(target, *args)
 
     return checked
@@ -411,6 +421,10 @@ def _last_index_of(text: str, part: str, start: int | None = None) -> int:
 
 
 def _replace(text: str, old: str, new: str, most: int = -1) -> str:
+    count = text.count(old)
+    if most >= 0:
+        count = min(count, most)
+    charge_text(len(text) + count * max(0, len(new) - len(old)))
     return text.replace(old, new, most)
 
 
@@ -460,6 +474,7 @@ def _join(items: Any, separator: Any = "") -> str:
         raise no_overload()
     if any(type(item) is not str for item in items):
         raise no_overload()
+    charge_text(sum(map(len, items)) + len(items) * len(separator))
     return separator.join(items)
 
 

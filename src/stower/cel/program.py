@@ -17,10 +17,13 @@ from stower.cel.values import (
     NO_OVERLOAD,
     NOTHING,
     CelError,
+    CostExceeded,
     Maybe,
     Overlay,
     TypeName,
     Uint,
+    begin_work,
+    charge,
     go_type,
     key_of,
     lookup_key,
@@ -37,7 +40,6 @@ IMPLEMENTED: Final[Mapping[str, Callable[..., Any]]] = {
     **library_format.FUNCTIONS,
     **library_kubernetes.FUNCTIONS,
 }
-COST_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 # Conversions of constants are done when a program is made, and their errors told then.
 _WITH_PATTERN: Final = frozenset(["matches", "find", "findAll"])
 _FOLDED: Final = frozenset(
@@ -49,28 +51,22 @@ class Instantiation(Exception):
     """A constant in the expression cannot be converted."""
 
 
-class CostExceeded(CelError):
-    """The limit was reached: nothing absorbs that."""
-
-    def __init__(self) -> None:
-        super().__init__(COST_EXCEEDED)
-
-
 def build(checked: Checked, variables: Sequence[str], steps_max: int | None) -> Run:
     """The program: to be called with a list of the variables' values, which it extends.
 
-    With `steps_max`, it ends in CostExceeded after so many parts were looked at in loops.
+    It ends in CostExceeded after so much work, see values.WORK_MAX; with `steps_max`, also after so
+    many parts were looked at in loops.
     """
     builder = _Builder(checked, variables, steps_max)
     run = builder.visit(checked.tree)
-    slots = builder.slots - len(variables)
-    if not slots:
-        return run
+    slots, size = [None] * (builder.slots - len(variables)), builder.visited
 
-    def with_slots(frame: Frame) -> Any:
-        return run([*frame, *([None] * slots)])
+    def whole(frame: Frame) -> Any:
+        begin_work()
+        charge(size)
+        return run([*frame, *slots])
 
-    return with_slots
+    return whole
 
 
 class _Later:
@@ -91,6 +87,7 @@ class _Builder:
         self.slots = len(variables)
         self.steps_max = steps_max
         self.counter = -1
+        self.visited = 0  # nodes
         self.constants: set[Node] = set()  # conversions of constants
         if steps_max is not None:
             self.counter = self.new_slot()
@@ -100,6 +97,7 @@ class _Builder:
         return self.slots - 1
 
     def visit(self, node: Node) -> Run:
+        self.visited += 1
         match node:
             case Literal():
                 value = Uint(node.value) if node.kind == "uint" else node.value
@@ -229,16 +227,19 @@ class _Builder:
         self.names.append((node.first, first))
         if node.second is not None:
             self.names.append((node.second, second))
+        before = self.visited
         condition, step = self.visit(node.condition), self.visit(node.step)
+        turn = _STEPS_OF_LOOP + self.visited - before
         del self.names[-2 if node.second is not None else -1 :]
         result = self.visit(node.result)
         self.names.pop()
         counter, steps_max = self.counter, self.steps_max
 
         def run(frame: Frame) -> Any:
-            pairs = _pairs(over(frame), second >= 0)
+            pairs = _pairs(weighed(over(frame)), second >= 0)
             frame[accu] = init(frame)
             for key, value in pairs:
+                charge(turn)
                 if steps_max is not None:
                     frame[counter] = (frame[counter] or 0) + _STEPS_OF_LOOP
                     if frame[counter] > steps_max:
@@ -250,8 +251,6 @@ class _Builder:
                     break
                 try:
                     stepped = step(frame)
-                except CostExceeded:
-                    raise
                 except CelError as error:
                     stepped = error
                 frame[accu] = stepped
@@ -293,8 +292,6 @@ def _slot(slot: int) -> Run:
             if value.run is not None:
                 try:
                     value.value = value.run(frame)
-                except CostExceeded:
-                    raise
                 except CelError as error:
                     value.value = error
                 value.run = None
@@ -397,6 +394,17 @@ def index_optional(value: Any, key: Any) -> Maybe:
     return NOTHING
 
 
+def weighed(value: Any) -> Any:
+    """A value that was made, however large it is."""
+    if type(value) in _SIZED and len(value) > _SMALL:
+        charge(len(value) >> (2 if type(value) is list else 4))
+    return value
+
+
+_SIZED: Final = (str, bytes, list, dict)
+_SMALL: Final = 256
+
+
 def _called(name: str, function: Callable[..., Any], runs: list[Run]) -> Run:
     is_operator = name.startswith(("_", "@", "!", "-"))
 
@@ -411,7 +419,7 @@ def _called(name: str, function: Callable[..., Any], runs: list[Run]) -> Run:
         def one(frame: Frame) -> Any:
             value = only(frame)
             try:
-                return function(value)
+                return weighed(function(value))
             except CelError as error:
                 raise explained(error, [value]) from None
 
@@ -422,7 +430,7 @@ def _called(name: str, function: Callable[..., Any], runs: list[Run]) -> Run:
         def two(frame: Frame) -> Any:
             a, b = left(frame), right(frame)
             try:
-                return function(a, b)
+                return weighed(function(a, b))
             except CelError as error:
                 raise explained(error, [a, b]) from None
 
@@ -431,7 +439,7 @@ def _called(name: str, function: Callable[..., Any], runs: list[Run]) -> Run:
     def many(frame: Frame) -> Any:
         args = [run(frame) for run in runs]
         try:
-            return function(*args)
+            return weighed(function(*args))
         except CelError as error:
             raise explained(error, args) from None
 
@@ -447,8 +455,6 @@ def _decided_by(decisive: bool) -> Callable[[Run, Run], Run]:
             for side in (left, right):
                 try:
                     value = side(frame)
-                except CostExceeded:
-                    raise
                 except CelError as error:
                     problem = problem or error
                     continue
@@ -479,8 +485,6 @@ def _not_strictly_false(value: Run) -> Run:
     def run(frame: Frame) -> Any:
         try:
             return value(frame) is not False
-        except CostExceeded:
-            raise
         except CelError:
             return True
 

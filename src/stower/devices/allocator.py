@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from stower.devices.capacity import Amount, all_taken
 from stower.devices.constraints import State, extended
-from stower.devices.inventory import PoolView, Record, Views
+from stower.devices.effort import STEP, STEPS_ON_NODE_MAX
+from stower.devices.inventory import Inventory, PoolView, Record, Views
 from stower.devices.requests import AllocationError, Alternative, ClaimPlan
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import Node
@@ -84,8 +85,12 @@ def allocate(
     Raises AllocationError where something is wrong with a claim or a pool, GaveUp after
     `steps_max` choices.
     """
-    search = _Search(plans, views, node, devices, gates, steps_max, prefer)
-    return search.run()
+    effort, most = devices.part(Inventory).effort, min(steps_max, STEPS_ON_NODE_MAX)
+    search = _Search(plans, views, node, devices, gates, most, prefer)
+    try:
+        return search.run()
+    finally:
+        effort.spend((most - search.steps_left) * STEP)
 
 
 class _Search:

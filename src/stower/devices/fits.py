@@ -14,7 +14,8 @@ import numpy as np
 from stower.devices.alike import OWN, Alike
 from stower.devices.allocator import GaveUp, Given_, Prefer, allocate
 from stower.devices.changed_rows import ChangedRows
-from stower.devices.inventory import Views
+from stower.devices.effort import OutOfEffort
+from stower.devices.inventory import Inventory, Views
 from stower.devices.requests import AllocationError, ClaimPlan, plan_of
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds.resource_claim import ResourceClaim
@@ -44,12 +45,13 @@ class Rules(NamedTuple):
 class Column:
     """One set of claims: a code for each row, and what is wrong with some of them."""
 
-    __slots__ = ("answers", "changed", "codes", "errors", "plans")
+    __slots__ = ("answers", "changed", "codes", "errors", "plans", "todo")
 
     def __init__(self, plans: tuple[ClaimPlan, ...], state: ClusterState) -> None:
         self.plans = plans
         self.codes: Ints = np.full(state.capacity, NO_DEVICES)
         self.errors: dict[int, AllocationError] = {}
+        self.todo: dict[int, None] = {}  # rows that were left for another attempt
         self.changed = ChangedRows(state.devices)
         self.answers: dict[int, int] = {}  # codes by what rows are alike in, see Alike
 
@@ -88,7 +90,12 @@ class Fits:
             if len(self._columns) >= COLUMNS_MAX:
                 del self._columns[next(iter(self._columns))]  # the least recently used
         self._columns[key] = column
-        self._refresh(column, state, rules)
+        effort = self._devices.part(Inventory).effort
+        effort.begin(state.now_ns)
+        try:
+            self._refresh(column, state, rules)
+        finally:
+            effort.end()
         if column.errors:
             fits = (column.codes == FITS).any()
             for _, error in sorted(column.errors.items()):
@@ -98,33 +105,44 @@ class Fits:
 
     def _refresh(self, column: Column, state: ClusterState, rules: Rules) -> None:
         changed = column.changed.since_last(state)
+        todo = column.todo
         if changed is None:
+            todo.clear()
             column.errors.clear()
             rows = state.present_rows()
             column.codes = grown(column.codes, state.capacity)
             column.codes[:] = NO_DEVICES
         else:
-            rows = [row for row in changed if state.present[row]]
+            rows = [row for row in (*todo, *changed) if state.present[row]]
             for row in changed:
                 column.errors.pop(row, None)
                 column.codes[row] = NO_DEVICES  # also where there is no node any more
         alike = self._alike[rules.gates.partitionable].numbers(state)
         answers = column.answers
+        column.todo = dict.fromkeys(rows)
         for row in rows:
             number = alike[row]
             code = answers.get(number)
             if code is None:
                 try:
-                    code = self.code(column.plans, state, row, rules)
+                    code = self._code(column.plans, state, row, rules)
+                except OutOfEffort:
+                    left = len(column.todo)
+                    raise AllocationError(
+                        "asking all devices takes longer than one attempt may: "
+                        f"{left} nodes are left for the next"
+                    ) from None
                 except AllocationError as error:  # not for others: it may name the devices
                     column.codes[row] = NO_DEVICES
                     column.errors[row] = error
+                    column.todo.pop(row, None)
                     continue
                 if number != OWN:
                     if len(answers) >= ANSWERS_MAX:
                         answers.clear()
                     answers[number] = code
             column.codes[row] = code
+            column.todo.pop(row, None)
 
     def views(self, state: ClusterState, row: int, rules: Rules) -> Views:
         """The pools that the row's node reaches."""
@@ -134,6 +152,19 @@ class Fits:
         self, plans: tuple[ClaimPlan, ...], state: ClusterState, row: int, rules: Rules
     ) -> int:
         """Whether the row has devices. Raises AllocationError where something is wrong."""
+        effort = self._devices.part(Inventory).effort
+        effort.begin(state.now_ns)
+        try:
+            effort.check()
+            return self._code(plans, state, row, rules)
+        except OutOfEffort:
+            return GAVE_UP
+        finally:
+            effort.end()
+
+    def _code(
+        self, plans: tuple[ClaimPlan, ...], state: ClusterState, row: int, rules: Rules
+    ) -> int:
         code = FITS
         try:
             if self.given(plans, state, row, rules) is None:

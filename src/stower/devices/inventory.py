@@ -14,8 +14,9 @@ import msgspec
 
 from stower.cel.device import Device as SeenDevice
 from stower.cel.device import Gates, attribute_value, compile_selector
-from stower.cel.values import CelError
+from stower.cel.values import CelError, work_done
 from stower.devices.capacity import Capacity, amount, capacity_of
+from stower.devices.effort import Effort
 from stower.model.kinds import Node
 from stower.model.kinds.resource_slice import (
     Device,
@@ -40,8 +41,9 @@ class Content:
     Equal ones of one driver share one object, so that a selector is asked once for all of them.
     """
 
-    def __init__(self, serial: int, driver: str, device: Device) -> None:
+    def __init__(self, serial: int, driver: str, device: Device, effort: Effort) -> None:
         self.serial = serial
+        self._effort = effort
         self.driver = driver
         self.attributes: Mapping[str, DeviceAttribute] = device.attributes or {}
         self.capacity: Mapping[str, Capacity] = {
@@ -64,10 +66,12 @@ class Content:
         self._matches: dict[tuple[str, bool], bool | str] = {}
 
     def match(self, expression: str, list_attributes: bool) -> bool | str:
-        """Whether a selector chooses such a device; a text says why there is no answer."""
+        """Whether a selector chooses such a device; a text says why there is no answer. Raises
+        OutOfEffort, where that counts."""
         key = (expression, list_attributes)
         found = self._matches.get(key)
         if found is None:
+            self._effort.check()
             if len(self._matches) >= MATCHES_MAX:
                 self._matches.clear()
             found = self._matches[key] = self._match(expression, list_attributes)
@@ -84,6 +88,8 @@ class Content:
             return selector.matches(seen)
         except CelError as error:
             return f"CEL runtime error: {error}"
+        finally:
+            self._effort.spend(work_done())
 
     def _as_seen(self, list_attributes: bool) -> SeenDevice | str:
         seen = self._seen.get(list_attributes)
@@ -368,6 +374,7 @@ class Inventory:
         self._of_pools: dict[PoolID, dict[str, Part]] = {}  # the same by pool
         self._taking = 0  # parts with devices that take of their node's own resources
         # Those that are in use: a device may have another one each time that it is published.
+        self.effort = Effort()
         self._contents: WeakValueDictionary[bytes, Content] = WeakValueDictionary()
         self._serial = 0  # never one twice: others know contents by it
         self.pools: dict[PoolID, Pool] = {}  # the newest generation of each
@@ -475,7 +482,7 @@ class Inventory:
         key = driver.encode() + b"\0" + msgspec.json.encode(common, order="sorted")
         content = self._contents.get(key)
         if content is None:
-            content = self._contents[key] = Content(self._serial, driver, device)
+            content = self._contents[key] = Content(self._serial, driver, device, self.effort)
             self._serial += 1
         return content
 

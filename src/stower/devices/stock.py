@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from stower.devices.changed_rows import ChangedRows
+from stower.devices.effort import OutOfEffort
 from stower.devices.fits import Fits, Rules
 from stower.devices.inventory import Inventory, PoolView, Record
-from stower.devices.requests import AllocationError, Alternative
+from stower.devices.requests import AllocationError, Alternative, ClaimPlan
 from stower.framework.dry_run import Room
 from stower.model.kinds import ResourceClaim
 from stower.model.taints import Toleration, tolerated
@@ -62,10 +63,21 @@ class Stock:
         self, claims: Sequence[ResourceClaim], state: ClusterState, rules: Rules
     ) -> tuple[Room, ...]:
         """What a pod with these claims needs some of."""
+        effort = self._inventory.effort
+        effort.begin(state.now_ns)
         try:
-            plans = self._devices.part(Fits).plans(claims, rules)
+            return self._rooms(self._devices.part(Fits).plans(claims, rules), state, rules)
         except AllocationError:
             return ()  # it will have no devices at all
+        except OutOfEffort:
+            self._columns.popitem()  # half of it is counted
+            return ()  # nothing is promised
+        finally:
+            effort.end()
+
+    def _rooms(
+        self, plans: Sequence[ClaimPlan], state: ClusterState, rules: Rules
+    ) -> tuple[Room, ...]:
         needs: dict[str, int] = {}
         counts: dict[str, Ints] = {}
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from stower.engine import plain
 from stower.engine.cycle import Cycle
+from stower.engine.faults import FAULTS
 from stower.engine.giving_way import making_way
 from stower.engine.queue import Queue
 from stower.engine.queued import QueuedTree
 from stower.framework.fixes import NODE, Fix, with_spec
-from stower.framework.guard import PluginError
 from stower.framework.plugin import Plugin
 from stower.framework.post_filter import ranked
 from stower.framework.profile import Profile
@@ -127,7 +127,7 @@ def explain(
             for other in making_way(state, profile, pod):
                 state.displace(other)
             found = _Case(entry, state, cycle, profile).explained(refused_by)
-        except PluginError as error:
+        except FAULTS as error:
             return Explanation(pod.key, "failed", message=str(error), nodes=state.node_count)
     if queued is not None and queued.tree is not None and found.verdict == "fits":
         message = why_grouped(queued.tree)

@@ -7,11 +7,11 @@ import numpy as np
 
 from stower.engine.cycle import Cycle
 from stower.engine.extending import Extending, Opinion, Victims, points_of
+from stower.engine.faults import FAULTS
 from stower.engine.preemption import candidates_of
 from stower.engine.queue import Queue
 from stower.engine.queued import QueuedPod
 from stower.framework.events import ExtenderAnswered
-from stower.framework.guard import PluginError
 from stower.framework.post_filter import Remedy, best, ranked
 from stower.framework.reasons import Diagnosis, Rejection
 from stower.model.kinds import Pod
@@ -104,7 +104,7 @@ class ExtendedCycle:
                 self._queue.decided(queued)
             else:
                 self._outcomes.refuse(queued, opinion.refused)
-        except PluginError as error:
+        except FAULTS as error:
             self._outcomes.fail(queued, str(error))
 
     def asks_whom_to_spare(self, queued: QueuedPod, diagnosis: Diagnosis) -> bool:

@@ -16,6 +16,7 @@ from stower.engine.cycle import Cycle
 from stower.engine.evictions import Evictions
 from stower.engine.extended_cycle import ExtendedCycle
 from stower.engine.extending import Extending
+from stower.engine.faults import FAULTS
 from stower.engine.giving_way import GivingWay
 from stower.engine.group_telling import GroupTelling
 from stower.engine.limits import Limits
@@ -51,7 +52,6 @@ from stower.framework.events import (
     WriteOk,
 )
 from stower.framework.extenders import Extender
-from stower.framework.guard import PluginError
 from stower.framework.profile import Profile
 from stower.framework.retries import UNKNOWN
 from stower.framework.stopwatch import STOPPED, Stopwatch
@@ -122,12 +122,12 @@ class Engine:
     def step(self, event: Event, now_ns: int) -> list[Write]:
         """Apply one event, run the cycles that it allows, return the writes in sending order.
 
-        `now_ns` may not go back. Raises only for a bug of ours (InvariantError where it was
-        foreseen); an engine that has raised is not to be used any more.
+        `now_ns` may not go back. Raises only for a bug of ours: the engine is of no use then.
         """
         if now_ns < self.now_ns:
             raise InvariantError(f"clock went back: {now_ns=} < {self.now_ns=}")
-        self.now_ns = self.state.now_ns = self._tell.now_ns = now_ns
+        self.now_ns = self._tell.now_ns = now_ns
+        self.state.step_begins(now_ns)
         self._writes = []
         HANDLERS[type(event)](self, event)
         self._binds.send_again(self.extended)
@@ -497,6 +497,7 @@ class Engine:
 
     def _run_cycles(self) -> None:
         self._trees.settle(self.now_ns)
+        tallies, visits = self.state.tallies, 0  # what terms of pods have counted
         for _ in range(self.limits.cycles_per_step_max):
             if self.state.devices.given_back:
                 self._stores.given_back(self.now_ns)
@@ -509,6 +510,9 @@ class Engine:
                 self._attempt(queued)
             elif isinstance(queued, QueuedTree):
                 self.tree_outcomes.attempt(queued)
+            visits, tallies.visits = visits + tallies.visits, 0
+            if visits > self.limits.visits_per_step_max:
+                break
 
     def _attempt(self, queued: QueuedPod) -> None:
         """Try to place a pod."""
@@ -527,7 +531,7 @@ class Engine:
                 self._outcomes.assume(queued, row, leaving)
             else:
                 self._outcomes.refuse(queued)
-        except PluginError as error:  # a plugin of others: this pod fails, the loop goes on
+        except FAULTS as error:  # this pod fails, the loop goes on
             self._outcomes.fail(queued, str(error))
 
     def _gate_failed(self, queued: QueuedPod, message: str) -> None:

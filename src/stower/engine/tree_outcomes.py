@@ -7,6 +7,7 @@ import msgspec
 
 from stower.engine.cycle import Cycle
 from stower.engine.evictions import CLUSTER
+from stower.engine.faults import FAULTS
 from stower.engine.group_telling import (
     FALSE,
     INVALID,
@@ -27,7 +28,6 @@ from stower.engine.tree_cycle import NO_MORE, Found, Plan, TreeCycle, pending_of
 from stower.engine.tree_preemption import Harm, TreePreemption
 from stower.engine.trees import Trees
 from stower.framework.decisions import Outcome
-from stower.framework.guard import PluginError
 from stower.framework.writes import DeletePod, Write
 from stower.groups.build import admitted, placed
 from stower.groups.feasibility import Feasibility, feasibility
@@ -108,7 +108,7 @@ class TreeOutcomes:
         try:
             pending = pending_of(tree, members)
             found = self._search.attempt(queued.profile, tree, pending, queued.given_up)
-        except PluginError as error:  # a plugin of others: this tree fails, the loop goes on
+        except FAULTS as error:  # this tree fails, the loop goes on
             self._fail(queued, str(error))
             return
         queued.given_up = queued.given_up + 1 if found.exhausted else 0
@@ -156,7 +156,7 @@ class TreeOutcomes:
             why = "a pod of its group cannot be bound"
             try:
                 self._outcomes.take(member, row)
-            except PluginError as error:  # which went well when it was tried
+            except FAULTS as error:  # which went well when it was tried
                 why = str(error)
                 for other in self._together.dissolve(member.uid):
                     self._let_go(other, f"pod {member.pod.key} of its group cannot be bound: {why}")

@@ -76,6 +76,17 @@ def _seconds(ns: int) -> str:
     return f"{ns / SECOND_NS:g}s"
 
 
+def _spec_of(lease: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    spec = (lease or {}).get("spec")
+    return spec if isinstance(spec, Mapping) else {}
+
+
+def _count(spec: Mapping[str, Any], name: str) -> int:
+    """A number of a Lease; 0 where it says something that no Lease can."""
+    value = spec.get(name)
+    return value if isinstance(value, int) and 0 <= value < 1 << 31 else 0
+
+
 class Election:
     """One candidate."""
 
@@ -93,13 +104,13 @@ class Election:
 
         now_ns: a clock that only goes forward; wall_ns: what the Lease says.
         """
-        spec: Mapping[str, Any] = (lease or {}).get("spec") or {}
+        spec = _spec_of(lease)
         holder = str(spec.get("holderIdentity") or "")
         seen = (holder, spec.get("renewTime"), spec.get("leaseTransitions"))
         if seen != self._seen:
             self._seen, self._seen_at_ns = seen, now_ns
         # The holder's own duration counts, as it may be configured otherwise than we are.
-        lasts_ns = int(spec.get("leaseDurationSeconds") or 0) * SECOND_NS or self.terms.lease_ns
+        lasts_ns = _count(spec, "leaseDurationSeconds") * SECOND_NS or self.terms.lease_ns
         self.runs_out_ns = self._seen_at_ns + lasts_ns if holder != self.identity else 0
         if holder and holder != self.identity and now_ns < self.runs_out_ns:
             return None
@@ -110,12 +121,12 @@ class Election:
     ) -> Object:
         now = micro_time_text(wall_ns)
         kept = holder == self.identity
-        transitions = int(spec.get("leaseTransitions") or 0)
+        transitions = _count(spec, "leaseTransitions")
         meta = {"name": self.terms.name, "namespace": self.terms.namespace}
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": meta if lease is None else lease["metadata"],
+            "metadata": (lease or {}).get("metadata") or meta,
             "spec": {
                 "holderIdentity": self.identity,
                 "leaseDurationSeconds": max(1, self.terms.lease_ns // SECOND_NS),
@@ -144,7 +155,7 @@ class Election:
 
     def released(self, lease: Mapping[str, Any], wall_ns: int) -> Object | None:
         """The Lease given up, so that another need not wait; None where it is not ours."""
-        spec = lease.get("spec") or {}
+        spec = _spec_of(lease)
         if spec.get("holderIdentity") != self.identity:
             return None
         now = micro_time_text(wall_ns)
@@ -153,6 +164,6 @@ class Election:
             "leaseDurationSeconds": 1,
             "acquireTime": now,
             "renewTime": now,
-            "leaseTransitions": int(spec.get("leaseTransitions") or 0),
+            "leaseTransitions": _count(spec, "leaseTransitions"),
         }
         return {**lease, "spec": given_up}

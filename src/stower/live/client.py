@@ -45,7 +45,7 @@ class Answer(NamedTuple):
         """What the server (or the network) said of it."""
         try:
             text = msgspec.json.decode(self.body)["message"]
-        except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError, RecursionError):
             text = self.body[:300].decode("utf-8", "replace")
         return " ".join(str(text).split())
 

@@ -6,8 +6,8 @@ aggregated discovery (KEP-3352), OpenAPI v3.
 """
 
 import types
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -29,6 +29,47 @@ from stower.model.kinds import (
 OWN_GROUP: Final = "stower.dev"
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 DEPTH_MAX: Final = 12
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    resource: str = ""
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: str = ""
+    resources: list[_Resource] = []
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Group(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+    versions: list[_Version] = []
+
+
+class _Groups(msgspec.Struct, frozen=True):
+    items: list[_Group]
+
+
+class _Schema(msgspec.Struct, frozen=True, rename="camel"):
+    """What is looked at of a schema in OpenAPI."""
+
+    properties: dict[str, "_Schema"] | None = None
+    items: "_Schema | None" = None
+    keeps: bool = msgspec.field(default=False, name="x-kubernetes-preserve-unknown-fields")
+
+
+class _Components(msgspec.Struct, frozen=True):
+    schemas: dict[str, msgspec.Raw] = {}
+
+
+class _OpenApi(msgspec.Struct, frozen=True):
+    components: _Components = _Components()
+
+
+T = TypeVar("T")
 
 
 class Feature(NamedTuple):
@@ -89,12 +130,19 @@ def _version(kind: Kind, served: frozenset[tuple[str, str]]) -> str | None:
     return next((v for v in versions if (v, kind.plural) in served), None)
 
 
-async def _asked(client: Client, path: str, accept: str = JSON) -> Any:
-    """The JSON of an answer; None where there is none."""
+async def _asked(client: Client, path: str, form: type[T], accept: str = JSON) -> T | None:
+    """What an answer says; None where there is none of this form."""
     try:
         answer: Answer = await client.ask("GET", path, accept=accept)
-        return msgspec.json.decode(answer.body) if answer.status == 200 else None
-    except (AccessError, msgspec.DecodeError, UnicodeDecodeError):
+    except AccessError:
+        return None
+    return _read(answer.body, form) if answer.status == 200 else None
+
+
+def _read(data: bytes, form: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(data, type=form)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -102,26 +150,27 @@ async def _served(client: Client) -> frozenset[tuple[str, str]] | None:
     """Resources by apiVersion; None where the server does not say."""
     found = set()
     for path in ("/api", "/apis"):
-        listed = await _asked(client, path, AGGREGATED)
-        if not isinstance(listed, Mapping) or "items" not in listed:
+        listed = await _asked(client, path, _Groups, AGGREGATED)
+        if listed is None:
             return None
-        for group in listed["items"]:
-            name = group.get("metadata", {}).get("name", "")
-            for version in group.get("versions", ()):
-                full = f"{name}/{version['version']}" if name else version["version"]
-                found |= {(full, one["resource"]) for one in version.get("resources", ())}
+        for group in listed.items:
+            name = group.metadata.name
+            for version in group.versions:
+                full = f"{name}/{version.version}" if name else version.version
+                found |= {(full, one.resource) for one in version.resources}
     return frozenset(found)
 
 
 async def _older(client: Client, served: frozenset[tuple[str, str]]) -> list[str]:
     """Kinds of our own group whose definitions lack what is read or written here."""
-    document = await _asked(client, f"/openapi/v3/apis/{OWN_GROUP}/v1")
-    schemas = (document or {}).get("components", {}).get("schemas", {})
+    document = await _asked(client, f"/openapi/v3/apis/{OWN_GROUP}/v1", _OpenApi)
+    schemas = document.components.schemas if document is not None else {}
     faults = []
     for feature in FEATURES:
         for kind in map(_kind, feature.views):
             version = _version(kind, served)
-            schema = schemas.get(f"dev.stower.v1.{kind.name}")
+            raw = schemas.get(f"dev.stower.v1.{kind.name}")
+            schema = _read(bytes(raw), _Schema) if raw is not None else None
             if version is None or not version.startswith(OWN_GROUP) or schema is None:
                 continue
             lacks = [*_lacking(kind.view, schema, "", 0)]
@@ -134,14 +183,12 @@ async def _older(client: Client, served: frozenset[tuple[str, str]]) -> list[str
     return faults
 
 
-def _lacking(view: Any, schema: Mapping[str, Any], path: str, depth: int) -> Iterator[str]:
+def _lacking(view: Any, schema: _Schema, path: str, depth: int) -> Iterator[str]:
     """Fields of the struct that the schema does not have. What keeps unknown fields has them all;
     `metadata` is every object's."""
-    if schema.get("x-kubernetes-preserve-unknown-fields") or depth > DEPTH_MAX:
+    if schema.keeps or depth > DEPTH_MAX:
         return
-    if "items" in schema:
-        schema = schema["items"]
-    properties = schema.get("properties")
+    properties = (schema.items or schema).properties
     if properties is None:
         return
     hints = get_type_hints(view)

@@ -145,6 +145,8 @@ def way_of(document: Object, context: str) -> Way:
     where = f"kubeconfig {document['where']}"
     name = context or document["current-context"]
     contexts = document["contexts"]
+    if not isinstance(name or "", str):
+        raise AccessError(f"{where}: current-context: got {name!r}, want a name")
     if not name and len(contexts) == 1:
         (name,) = contexts
     if not name:
@@ -155,6 +157,8 @@ def way_of(document: Object, context: str) -> Way:
     parts = []
     for kind in ("cluster", "user"):
         wanted = chosen.get(kind) or ""
+        if not isinstance(wanted, str):
+            raise AccessError(f"{where}: context {name!r}: {kind}: got {wanted!r}, want a name")
         known = document[f"{kind}s"]
         if wanted not in known and (wanted or kind == "cluster"):
             text = f"context {name!r} names {kind} {wanted!r}, which it does not have"

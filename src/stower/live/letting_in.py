@@ -131,6 +131,6 @@ class Delegated:
             why = answer.message or str(answer.status)
         except AccessError as error:
             why = str(error)
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
             why = str(error)
         raise Refused(503, f"{kind}: {why}")

@@ -41,6 +41,27 @@ PAUSE_SECONDS_MAX: Final = 30.0
 Changes = list[tuple[WatchType, Any]]
 
 
+class Unreadable(msgspec.Struct, frozen=True, rename="camel"):
+    """What can be told of an object that is none of its kind."""
+
+    class Meta(msgspec.Struct, frozen=True, rename="camel"):
+        """Which one it is."""
+
+        uid: str
+        name: str = ""
+        namespace: str = ""
+        resource_version: str = ""
+
+    class Spec(msgspec.Struct, frozen=True, rename="camel"):
+        """Of a pod: whose it is."""
+
+        scheduler_name: str = ""
+        node_name: str = ""
+
+    metadata: Meta
+    spec: Spec = Spec()
+
+
 class _Meta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
@@ -68,6 +89,7 @@ class _Status(msgspec.Struct):
 
 _list = msgspec.json.Decoder(_List)
 _event = msgspec.json.Decoder(_Event)
+_unreadable = msgspec.json.Decoder(Unreadable)
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -146,11 +168,13 @@ class Reflector:
         on_list: Callable[[], None],
         on_changes: Callable[[Changes], None],
         has_room: asyncio.Event | None = None,
+        on_unreadable: Callable[[Unreadable, str], None] = lambda obj, why: None,
     ) -> None:
         """`optional`: a server that does not know the resource has none of it; `may_be_hidden`: nor
         has one that does not show it to us; `also`: where it is in other versions. `on_list` is
         told when `objects` is new as a whole, `on_changes` of changes to it; no more of these are
-        read while `has_room` is not set."""
+        read while `has_room` is not set. `on_unreadable`: an object, and why it cannot be read."""
+        self._on_unreadable = on_unreadable
         self._has_room = has_room
         self.path = path
         self.objects: dict[str, Any] = {}
@@ -271,7 +295,7 @@ class Reflector:
                 return Answer(0, f"no list: {error}".encode()), {}, ""
             for i, raw in enumerate(page.items or (), 1):
                 obj = self._read(bytes(raw))
-                if obj is not None:
+                if obj is not None and not isinstance(obj, Unreadable):
                     objects[self._reader.uid(obj)] = obj
                 if i % AT_ONCE == 0:
                     await asyncio.sleep(0)
@@ -280,11 +304,17 @@ class Reflector:
                 return answer, objects, page.metadata.resource_version
 
     def _read(self, data: bytes) -> Any:
+        """The object, or what can be told of one that cannot be read; None: nothing at all."""
         try:
             return self._reader.read(data)
         except InvalidObject as error:
             log.warning("an object of %s cannot be read: %s", self.path, error)
-            return None
+            try:
+                found = _unreadable.decode(data)
+            except UNREADABLE:
+                return None
+            self._on_unreadable(found, str(error))
+            return found
 
     async def _watch(self, began_s: float) -> bool:
         """Until the stream ends; whether it was of any use."""
@@ -344,8 +374,18 @@ class Reflector:
         obj = self._read(bytes(event.object))
         if obj is None:
             return
-        uid = self._reader.uid(obj)
         objects = self.objects if self._begun is None else self._begun
+        if isinstance(obj, Unreadable):
+            if self._begun is None:
+                self._version = obj.metadata.resource_version or self._version
+            # What it was before stands, until it is gone.
+            obj = objects.get(obj.metadata.uid)
+            if kind is WatchType.DELETED and obj is not None:
+                del objects[self._reader.uid(obj)]
+                if self._begun is None:
+                    changes.append((kind, obj))
+            return
+        uid = self._reader.uid(obj)
         if kind is WatchType.DELETED:
             objects.pop(uid, None)
         else:

@@ -30,15 +30,16 @@ from stower.framework.events import (
 )
 from stower.framework.extenders import Extender
 from stower.framework.observer import Observer, Observers
+from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.framework.recording import Recording
 from stower.framework.retries import CONFLICT
-from stower.framework.writes import AgentAnswer, ApiWrite, Bind, CallExtender, Write
+from stower.framework.writes import AgentAnswer, ApiWrite, Bind, CallExtender, CreateEvent, Write
 from stower.live.agents import Agents
 from stower.live.client import Client, collection_path
 from stower.live.dispatch import Dispatch
 from stower.live.extenders import Extenders
 from stower.live.leader import Candidate, Terms
-from stower.live.reflect import Changes, Reflector, Views
+from stower.live.reflect import Changes, Reflector, Unreadable, Views
 from stower.live.renewal import Renewal
 from stower.live.shadow import Ordered, Shadow
 from stower.live.shell import Clock, ShellError, run_until, sleep_until
@@ -83,6 +84,7 @@ CATCH_UP_SECONDS: Final = 0.5
 CATCH_UP_LOOKS: Final = 25
 STALL_LOOK_SECONDS: Final = 0.1
 GONE: Final = (CONFLICT, 404)
+NOTE_CHARACTERS_MAX: Final = 400  # of why a pod cannot be read
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,7 @@ class Scheduler:
                 on_list=self._on_list,
                 on_changes=self._on_changes,
                 has_room=self._has_room,
+                on_unreadable=self._on_unreadable if view is Pod else lambda obj, why: None,
             )
 
         self.nodes = reflect(NODES, Node)
@@ -283,6 +286,21 @@ class Scheduler:
             if len(self._inbox) > INBOX_MAX:
                 self._has_room.clear()
             self._awake.set()
+
+    def _on_unreadable(self, pod: Unreadable, why: str) -> None:
+        """A pod that says what no pod can: whoever made it is told, as nobody else will."""
+        engine, spec, meta = self.engine, pod.spec, pod.metadata
+        if engine is None or not self._decides or spec.node_name or not self.leads:
+            return
+        if (spec.scheduler_name or DEFAULT_SCHEDULER_NAME) not in engine.profiles:
+            return
+        note = f"the pod cannot be read: {why}"[:NOTE_CHARACTERS_MAX]
+        self.dispatch.send([
+            CreateEvent(
+                0, meta.namespace, meta.name, meta.uid, "Warning", "FailedScheduling",
+                "Scheduling", note, self._clock.now_ns(),
+            )
+        ])  # fmt: skip
 
     def _answered(self, answer: WriteOk | WriteFailed) -> None:
         if isinstance(answer, WriteFailed):

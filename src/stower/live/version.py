@@ -34,5 +34,5 @@ def _version(answer: Answer) -> tuple[int, int] | None:
     try:
         found: Any = msgspec.json.decode(answer.body)
         return int(found["major"]), int(str(found["minor"]).rstrip("+"))
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError):
         return None

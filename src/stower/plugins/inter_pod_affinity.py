@@ -20,6 +20,7 @@ from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodAffinity, PodAffinityTerm
+from stower.plugins.bounds import TERMS_MAX, check_count
 from stower.state.arrays import Bools, Ints
 from stower.state.carried import Role, namespaces_of, takes
 from stower.state.cluster import ClusterState, PodEntry
@@ -32,6 +33,7 @@ NOT_NEAR: Final = 1
 NOT_AWAY: Final = 2
 NOT_WELCOME: Final = 3
 WEIGHT_MAX: Final = 100
+TERMS: Final = "terms about other pods"
 
 
 class InterPodAffinityArgs(Args, frozen=True, rename="camel"):
@@ -216,6 +218,7 @@ class InterPodAffinity(Plugin):
     ) -> Ints | None:
         """Weights of the terms that are met, the pod's and those of the pods there."""
         own = list(_preferred(pod))
+        check_count(len(own), TERMS_MAX, TERMS)
         if self.ignores_preferred and not own:
             return None
         points = _Points(state)
@@ -293,7 +296,9 @@ def _required(pod: Pod) -> tuple[tuple[PodAffinityTerm, ...], tuple[PodAffinityT
     def of(part: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
         return (part.required if part is not None else None) or ()
 
-    return of(affinity.pod_affinity), of(affinity.pod_anti_affinity)
+    near, away = of(affinity.pod_affinity), of(affinity.pod_anti_affinity)
+    check_count(len(near) + len(away), TERMS_MAX, TERMS)
+    return near, away
 
 
 def _in_domain(state: ClusterState, key: str, row: int) -> list[PodEntry]:

@@ -32,6 +32,7 @@ from stower.framework.reasons import Rejection
 from stower.model.kinds import Node, Pod
 from stower.model.kinds.pod import TopologySpreadConstraint
 from stower.model.selectors import IN, LabelSelector, Requirement
+from stower.plugins.bounds import TERMS_MAX, check_count
 from stower.plugins.node_affinity import required_rows
 from stower.plugins.taint_toleration import untolerated_rows
 from stower.state.arrays import Bools, Ints
@@ -277,6 +278,7 @@ class PodTopologySpread(Plugin):
     def _terms(self, pod: Pod, state: ClusterState, action: str) -> tuple[_Term, ...]:
         own = pod.spec.topology_spread_constraints
         if own:
+            check_count(len(own), TERMS_MAX, "topology spread constraints")
             return tuple(_term(c, pod) for c in own if c.when_unsatisfiable == action)
         chosen = [c for c in self.defaults if c.when_unsatisfiable == action]
         selector = state.related.default_selector(pod) if chosen else None

@@ -20,6 +20,7 @@ from stower.model.taints import (
     Toleration,
     tolerated,
 )
+from stower.plugins.bounds import TOLERATIONS_MAX, check_count
 from stower.state.arrays import Bools, Ints, Rows
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -56,6 +57,7 @@ class TaintToleration(Plugin):
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """1 where a NoSchedule or NoExecute taint is not tolerated."""
+        check_count(len(shape.tolerations), TOLERATIONS_MAX, "tolerations")
         return self._judged(state, rows, lambda taints: int(self._refuses(taints, shape)))
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:

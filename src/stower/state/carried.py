@@ -6,6 +6,7 @@ Source: kube-scheduler plugins/interpodaffinity; KEP-2249 (namespaceSelector).
 
 from collections.abc import Iterator, Mapping
 from enum import Enum, auto
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from stower.state.labels import LabelColumns
 
 KNOWN_MAX: Final = 65_536  # affinities and kinds of pod remembered
+# Terms beyond as many again as are carried: those that nobody carries any more are forgotten.
+IDLE_MAX: Final = 1_024
+# Of one pod that others have placed; plugins.bounds has none placed here that has more.
+TERMS_MAX: Final = 100
 _encode = msgspec.msgpack.Encoder().encode
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
@@ -98,7 +103,16 @@ class _Seen:
 class Carried:
     """All terms that pods carry, or once did."""
 
-    __slots__ = ("_about", "_capacity", "_index", "_labels", "_of_affinity", "_terms")
+    __slots__ = (
+        "_about",
+        "_capacity",
+        "_follows",
+        "_idle",
+        "_index",
+        "_labels",
+        "_of_affinity",
+        "_terms",
+    )
 
     def __init__(self, labels: "LabelColumns", capacity: int) -> None:
         self._labels = labels
@@ -107,6 +121,8 @@ class Carried:
         self._index: SelectorIndex[CarriedTerm] = SelectorIndex()
         self._of_affinity: dict[bytes, tuple[tuple[CarriedTerm, int], ...]] = {}
         self._about: dict[tuple[str, frozenset[tuple[str, str]]], _Seen] = {}
+        self._idle = 0  # terms that nobody carries
+        self._follows = False  # what becomes of nodes' labels
 
     def __bool__(self) -> bool:
         return bool(self._terms)
@@ -123,10 +139,26 @@ class Carried:
         if terms is None:
             if len(self._of_affinity) >= KNOWN_MAX:
                 self._of_affinity.clear()
-            terms = self._of_affinity[key] = tuple(self._terms_of(pod))
+            terms = self._of_affinity[key] = tuple(islice(self._terms_of(pod), TERMS_MAX))
         for term, weight in terms:
             term.users += by
+            if term.users == 0:
+                self._idle += 1
+            elif term.users == by == 1:
+                self._idle -= 1
             term.bump(row, weight * by)
+
+    def step_begins(self) -> None:
+        """Nobody holds a term now: those that nobody carries may go."""
+        if self._idle <= max(IDLE_MAX, len(self._terms) // 2):
+            return
+        self._terms = {key: term for key, term in self._terms.items() if term.users}
+        self._idle = 0
+        self._of_affinity.clear()
+        self._about.clear()
+        self._index = SelectorIndex()
+        for term in self._terms.values():
+            self._index.add(term.selector or LabelSelector(), term)
 
     def about(self, pod: Pod, namespace_labels: Mapping[str, str]) -> list[CarriedTerm]:
         """The terms that are about this pod; some may be carried by nobody any more."""
@@ -171,8 +203,10 @@ class Carried:
         )  # fmt: skip
         found = self._terms.get(key)
         if found is None:
-            if not self._terms:
+            if not self._follows:
                 self._labels.followers.append(self._move)
+                self._follows = True
+            self._idle += 1  # until it is carried
             found = CarriedTerm(role, term, pod.metadata.namespace, self._labels, self._capacity)
             self._terms[key] = found
             self._index.add(term.label_selector or LabelSelector(), found)

@@ -101,8 +101,7 @@ class ClusterState:
     that are bound to a node that is gone, or not yet seen)."""
 
     def __init__(self, counts_claims: bool = False) -> None:
-        """`counts_claims`: whether what the statuses of pods say that claims take of their node's
-        own resources is in use there (KEP-5517)."""
+        """`counts_claims`: whether what claims take of their node itself is in use (KEP-5517)."""
         self.counts_claims = counts_claims
         self.journal = Journal()
         self.now_ns = 0  # the time of what is being dealt with, as events bring it
@@ -204,6 +203,12 @@ class ClusterState:
         """The kept count of pods per row that meet all conditions: (namespaces or None for all,
         selector). `live`: without those that are being deleted."""
         return self.tallies.register(conditions, live, self.placed())
+
+    def step_begins(self, now_ns: int) -> None:
+        """An event is taken in: nobody holds on to anything that is counted here."""
+        self.now_ns = now_ns
+        for counts in (self.tallies, self.carried):
+            counts.step_begins()
 
     def look(self) -> None:
         """A cycle begins: rows on which something has changed see what is new elsewhere."""

@@ -22,6 +22,16 @@ Condition = tuple[frozenset[str] | None, LabelSelector | None]
 ClassKey = tuple[str, frozenset[tuple[str, str]], bool]
 
 TEXTS_MAX: Final = 65_536
+TALLIES_MAX: Final = 4_096  # of which as many are forgotten as were not asked for the longest
+KEPT: Final = TALLIES_MAX // 2
+# Pods that new tallies count in one attempt: half a second of them.
+VISITS_MAX: Final = 10_000_000
+
+
+class TooManyVisits(Exception):
+    """What was counted is kept: the next attempt gets further."""
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
@@ -29,7 +39,7 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 class Tally(RowCounts):
     """Pods per row that meet all conditions; `live`: those being deleted do not count."""
 
-    __slots__ = ("conditions", "live")
+    __slots__ = ("asked", "conditions", "live")
 
     def __init__(
         self, conditions: tuple[Condition, ...], live: bool, labels: "LabelColumns", capacity: int
@@ -37,6 +47,7 @@ class Tally(RowCounts):
         super().__init__(labels, capacity)
         self.conditions = conditions
         self.live = live
+        self.asked = 0  # when it was asked for last, in steps
 
     def matches(self, pod: Pod) -> bool:
         """Whether the pod counts."""
@@ -80,7 +91,10 @@ class _Class:
 class Tallies:
     """All registered tallies, and which of them each kind of pod counts in."""
 
-    __slots__ = ("_by_pair", "_by_text", "_capacity", "_classes", "_index", "_labels", "_tallies")
+    __slots__ = (
+        "_by_pair", "_by_text", "_capacity", "_classes", "_index", "_labels", "_step", "_tallies",
+        "visits",
+    )  # fmt: skip
 
     def __init__(self, labels: "LabelColumns", capacity: int) -> None:
         self._labels = labels
@@ -90,6 +104,8 @@ class Tallies:
         self._classes: dict[ClassKey, _Class] = {}
         self._by_pair: dict[tuple[str, str], dict[ClassKey, _Class]] = {}
         self._by_text: dict[bytes, Tally] = {}
+        self._step = 0
+        self.visits = 0  # pods that were counted, since somebody set it to 0
 
     def __bool__(self) -> bool:
         return bool(self._tallies)
@@ -105,10 +121,16 @@ class Tallies:
         text = _encode((live, [(sorted(n) if n is not None else n, s) for n, s in conditions]))
         tally = self._by_text.get(text)
         if tally is not None:
+            tally.asked = self._step
             return tally
         key = (live, *((namespaces, _canonical(s)) for namespaces, s in conditions))
         tally = self._tallies.get(key)
         if tally is None:
+            if self.visits > VISITS_MAX:
+                raise TooManyVisits(
+                    "counting pods for its terms takes longer than one attempt may: it goes on "
+                    "with the next"
+                )
             if not self._tallies:
                 self._labels.followers.append(self._move)
                 for entry in placed:
@@ -120,13 +142,31 @@ class Tallies:
             classes = self._classes if pair is None else self._by_pair.get(pair, {})
             for found in classes.values():
                 one = next(iter(found.members.values()))
+                self.visits += 1
                 if tally.matches(one.pod):
+                    self.visits += len(found.members)
                     for entry in found.members.values():
                         tally.counts[entry.row] += 1
+        tally.asked = self._step
         if len(self._by_text) >= TEXTS_MAX:
             self._by_text.clear()
         self._by_text[text] = tally
         return tally
+
+    def step_begins(self) -> None:
+        """Nobody holds a tally now: those that nobody has asked for in a long time may go."""
+        self._step += 1
+        self.visits = 0
+        if len(self._tallies) <= TALLIES_MAX:
+            return
+        by_age = sorted(self._tallies.items(), key=lambda item: item[1].asked)
+        self._tallies = dict(by_age[-KEPT:])
+        self._by_text.clear()
+        self._index = SelectorIndex()
+        for tally in self._tallies.values():
+            self._index.add(tally.conditions[0][1] if tally.conditions else None, tally)
+        for found in self._classes.values():
+            found.tallies, found.seen = [], 0
 
     def come(self, entry: "PodEntry", pod: Pod, row: int) -> None:
         """A pod, seen so, is on the row now."""
