@@ -7,8 +7,9 @@ import pytest
 from kubernetes_asyncio.config import incluster_config
 
 from stower.apiserver.serve import Options
-from stower.live.access import AccessError, read_access
+from stower.live.access import FILE_SECONDS, AccessError, read_access
 from stower.live.client import Client
+from stower.pki.certificates import make_certificates
 from tests.contract.servers import in_thread
 
 
@@ -26,11 +27,19 @@ def test_a_pod_finds_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
         monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(authority))
 
-        async def status() -> int:
-            async with Client(await read_access(), "test") as client:
-                return (await client.ask("GET", "/api/v1/nodes")).status
+        now_s = [0.0]
 
-        assert 200 == asyncio.run(status())
+        async def story() -> None:
+            access = await read_access(clock=lambda: now_s[0])
+            async with Client(access, "test") as client:
+                assert 200 == (await client.ask("GET", "/api/v1/nodes")).status
+                make_certificates(tmp_path / "other", ("127.0.0.1",))
+                authority.write_bytes((tmp_path / "other/ca.crt").read_bytes())
+                now_s[0] = FILE_SECONDS
+                refused = await client.ask("GET", "/api/v1/nodes")
+                assert (0, True) == (refused.status, "CERTIFICATE_VERIFY" in refused.message)
+
+        asyncio.run(story())
 
 
 def test_outside_of_a_cluster_one_line_says_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,27 +2,31 @@
 
 Contexts, files, tokens that end and exec plugins are the business of kubernetes_asyncio. Its import
 takes 1.4 s, so a file that holds all there is to know (as those of `stower up` do) is read here.
+Certificates, keys and tokens that are files of their own are read again once they have changed.
 """
 
 import asyncio
 import base64
+import contextlib
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import aiohttp
 
-from stower.live.kubeconfig import AccessError, Way, document_of, way_of
+from stower.live.kubeconfig import FILES, AccessError, Way, document_of, way_of
 
 __all__ = ["Access", "AccessError", "read_access"]
 
+log = logging.getLogger(__name__)
+
 # How long a token is shown before its file is read again, which costs little.
 TOKEN_SECONDS: Final = 10.0
-FILE_SECONDS: Final = 60.0  # as client-go, for a tokenFile
+FILE_SECONDS: Final = 60.0  # between two looks at files; as client-go, for a tokenFile
 RENEW_SECONDS: Final = 1.0  # between two questions to a plugin, whatever the server says
 PLUGIN_SECONDS: Final = 60.0
 
@@ -39,24 +43,29 @@ class Access:
         again: Callable[[], Awaitable[Shown]] | None = None,
         *,
         server_name: str = "",
-        reread_s: float = float("inf"),
+        files: Iterable[str] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`again` asks for everything anew: files, plugins. `server_name`: of its certificate."""
+        """`again` asks for everything anew: `files`, plugins. `server_name`: of its certificate."""
         self.server = server
         self.server_name = server_name
         self.tls, self._configuration = shown
         self._again = again
-        self._reread_s = reread_s
-        self._read_at_s = time.monotonic()
+        self._clock = clock
+        self._read_at_s = clock()
+        self._files = tuple(map(Path, files))
+        self._looked_at_s = self._read_at_s
+        self._seen = self._look()
         self._headers: dict[str, str] = {}
         self._good_until_s = 0.0
         self._renewing = asyncio.Lock()
 
     async def headers(self) -> dict[str, str]:
         """The headers that say who we are. Raises AccessError."""
-        now_s = time.monotonic()
-        if now_s >= self._read_at_s + self._reread_s:
-            await self.renew()
+        now_s = self._clock()
+        if self._files and now_s >= self._looked_at_s + FILE_SECONDS:
+            self._looked_at_s = now_s
+            await self._read_changed()
         if now_s >= self._good_until_s:
             headers = await self._ask_headers()
             if headers != self._headers:
@@ -73,10 +82,31 @@ class Access:
         if self._again is None:
             return False
         async with self._renewing:  # who waited for another finds it done
-            if time.monotonic() >= self._read_at_s + RENEW_SECONDS:
+            if self._clock() >= self._read_at_s + RENEW_SECONDS:
+                seen = self._look()
                 self.tls, self._configuration = await self._again()
-                self._read_at_s = time.monotonic()
+                self._seen = seen
+                self._read_at_s = self._clock()
         return True
+
+    async def _read_changed(self) -> None:
+        """Files that are half written are read next time; what was shown until now still holds."""
+        if self._look() == self._seen:
+            return
+        try:
+            await self.renew()
+        except AccessError as error:
+            log.warning("credentials have changed and cannot be read: %s", error)
+        else:
+            log.info("credentials have changed and were read again")
+
+    def _look(self) -> list[tuple[int, int, int]]:
+        found = []
+        for path in self._files:
+            with contextlib.suppress(OSError):
+                stat = path.stat()
+                found.append((stat.st_ino, stat.st_mtime_ns, stat.st_size))
+        return found
 
     async def _ask_headers(self) -> dict[str, str]:
         try:
@@ -91,7 +121,11 @@ class Access:
         return {}
 
 
-async def read_access(kubeconfig: Path | None = None, context: str = "") -> Access:
+async def read_access(
+    kubeconfig: Path | None = None,
+    context: str = "",
+    clock: Callable[[], float] = time.monotonic,
+) -> Access:
     """The way to a server. Without a kubeconfig: KUBECONFIG, ~/.kube/config, or the pod's own.
 
     Raises AccessError.
@@ -100,19 +134,31 @@ async def read_access(kubeconfig: Path | None = None, context: str = "") -> Acce
     if document is None:
         if context:
             raise AccessError(f"--context {context}: there is no kubeconfig")
-        return await _in_cluster()
+        return _in_cluster(clock)
     way = way_of(document, context)
     check_server(way.server, way.where)
 
     async def again() -> Shown:
         return await _through_library(way)
 
-    rereads = FILE_SECONDS if "tokenFile" in way.user else float("inf")
+    entries = {**way.cluster, **way.user}
+    files = [str(entries[name]) for name in FILES if entries.get(name)]
     shown = _self_contained(way) or await again()
-    return Access(way.server, shown, again, server_name=way.server_name, reread_s=rereads)
+    return Access(way.server, shown, again, server_name=way.server_name, files=files, clock=clock)
 
 
-async def _in_cluster() -> Access:
+def _in_cluster(clock: Callable[[], float]) -> Access:
+    from kubernetes_asyncio.config import incluster_config
+
+    async def again() -> Shown:
+        return _pods_own()[1]
+
+    server, shown = _pods_own()
+    # The library reads the token anew by itself.
+    return Access(server, shown, again, files=[incluster_config.SERVICE_CERT_FILENAME], clock=clock)
+
+
+def _pods_own() -> tuple[str, Shown]:
     from kubernetes_asyncio import config
     from kubernetes_asyncio.client import Configuration
 
@@ -126,7 +172,7 @@ async def _in_cluster() -> Access:
         ) from None
     server = str(configuration.host).rstrip("/")
     check_server(server, "KUBERNETES_SERVICE_HOST")
-    return Access(server, (_tls(configuration, server), configuration))
+    return server, (_tls(configuration, server), configuration)
 
 
 async def _through_library(way: Way) -> Shown:

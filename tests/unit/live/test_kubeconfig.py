@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from stower.live.access import AccessError, read_access
+from stower.live.access import FILE_SECONDS, AccessError, read_access
 from stower.live.kubeconfig import document_of, way_of
+from stower.pki.certificates import make_certificates
 
 Object = dict[str, Any]
 
@@ -108,9 +109,11 @@ def test_a_plugin_is_asked_again_when_its_token_is_refused(tmp_path: Path) -> No
     del document["clusters"][0]["cluster"]["certificate-authority"]
     path = written(tmp_path / "config", document)
 
+    now_s = [0.0]
+
     async def tokens() -> list[str]:
-        access = await read_access(path)
-        access._read_at_s -= 10  # it was asked a while ago
+        access = await read_access(path, clock=lambda: now_s[0])
+        now_s[0] += 10.0
         found = [(await access.headers())["Authorization"]]
         assert await access.renew()
         found.append((await access.headers())["Authorization"])
@@ -130,3 +133,41 @@ def test_a_tokens_file_may_end_in_a_line_break(tmp_path: Path) -> None:
         return (await (await read_access(path)).headers())["Authorization"]
 
     assert "Bearer secret" == asyncio.run(header())
+
+
+def test_files_are_read_again_once_they_have_changed(tmp_path: Path) -> None:
+    """A token, and the authority: looked at each minute; what is half written waits."""
+    make_certificates(tmp_path / "pki", ("127.0.0.1",))
+    authority, token = tmp_path / "ca.crt", tmp_path / "token"
+    authority.write_bytes((tmp_path / "pki/ca.crt").read_bytes())
+    written(token, "one")
+    document = config("c", tokenFile="token")
+    document["clusters"][0]["cluster"] = {
+        "server": "https://127.0.0.1", "certificate-authority": "ca.crt"
+    }  # fmt: skip
+    path = written(tmp_path / "config", document)
+    now_s = 0.0
+
+    async def story() -> None:
+        nonlocal now_s
+        access = await read_access(path, clock=lambda: now_s)
+        first = access.tls
+
+        async def shown() -> tuple[str, bool]:
+            return (await access.headers())["Authorization"], access.tls is first
+
+        assert ("Bearer one", True) == await shown()
+        written(token, "second")
+        now_s = FILE_SECONDS - 1
+        assert ("Bearer one", True) == await shown(), "not looked at yet"
+        now_s = FILE_SECONDS
+        assert ("Bearer second", False) == await shown()
+        first = access.tls
+        authority.write_text("-----BEGIN CERTIFICATE-----\nhalf")
+        now_s = 2 * FILE_SECONDS
+        assert ("Bearer second", True) == await shown()
+        authority.write_bytes((tmp_path / "pki/server.crt").read_bytes())
+        now_s = 3 * FILE_SECONDS
+        assert ("Bearer second", False) == await shown()
+
+    asyncio.run(story())
