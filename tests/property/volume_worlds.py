@@ -793,7 +793,14 @@ def by_name(state: ClusterState) -> Raw:
         },
         "claims": {k: volumes.claim(k) for k in volumes._claims},
         "volumes": {n: volumes.volume(n) for n in volumes._volumes},
-        "offered": {k: volumes.offered(one) for k in volumes._claims if (one := volumes.claim(k))},
+        "free": {
+            name: sorted(v.metadata.name for v in volumes.free(name)) for name in volumes.classes
+        },
+        "meant": {
+            k: sorted(v.metadata.name for v in volumes.meant(one))
+            for k in volumes._claims
+            if (one := volumes.claim(k))
+        },
         "users": {k: sorted(users) for k, users in volumes._users.items()},
         "disks": {
             disk: {names[row]: list(users) for row, users in rows.items()}

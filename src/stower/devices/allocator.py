@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from stower.devices.capacity import Amount, all_taken
 from stower.devices.constraints import State, extended
-from stower.devices.effort import STEP, STEPS_ON_NODE_MAX
+from stower.devices.effort import COMPARISON, STEP, STEPS_ON_NODE_MAX
 from stower.devices.inventory import Inventory, PoolView, Record, Views
 from stower.devices.requests import AllocationError, Alternative, ClaimPlan
 from stower.framework.device_gates import DeviceGates
@@ -25,6 +25,8 @@ from stower.model.kinds.resource_slice import DeviceTaint
 from stower.state.devices import UNUSED, Devices, Use
 
 STEPS_MAX: Final = 1_000_000
+# Choices after which a search asks whether there are enough devices at all.
+LOOK_AFTER: Final = 64
 
 
 class GaveUp(Exception):
@@ -48,6 +50,7 @@ class Candidate:
     """A device as the search sees it: what it is, and how it is used right now."""
 
     __slots__ = (
+        "_texts",
         "claims", "content", "in_use", "kind", "nodes", "place", "record", "shares", "taints",
         "taken", "view",
     )  # fmt: skip
@@ -69,6 +72,14 @@ class Candidate:
             record.content.serial, record.taints, record.nodes, pool,
             use.alone > 0, use.shares, use.taken,
         )  # fmt: skip
+        self._texts: tuple[str, str] | None = None
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Its kind, as something that can be put in order."""
+        if self._texts is None:
+            self._texts = repr(self.kind[0]), repr(self.kind[1:])
+        return self._texts
 
 
 def allocate(
@@ -90,7 +101,11 @@ def allocate(
     try:
         return search.run()
     finally:
-        effort.spend((most - search.steps_left) * STEP)
+        effort.spend((most - search.steps_left) * STEP + search.compared * COMPARISON)
+
+
+class _Hopeless(Exception):
+    """There is nothing, whatever is tried."""
 
 
 class _Search:
@@ -110,6 +125,8 @@ class _Search:
         self.devices = devices
         self.gates = gates
         self.steps_left = steps_max
+        self.look_at = steps_max - LOOK_AFTER  # for a reason why there can be nothing
+        self.compared = 0
         self.prefer = prefer
         self.candidates = [
             Candidate(0, number, record, UNUSED) for number, record in self._usable()
@@ -149,8 +166,11 @@ class _Search:
     def run(self) -> Given_ | None:
         for claim, plan in enumerate(self.plans):
             self._look_at(claim, plan)
-        if self._request(0, 0):
-            return tuple(tuple(given) for given in self.results)
+        try:
+            if self._request(0, 0):
+                return tuple(tuple(given) for given in self.results)
+        except _Hopeless:
+            pass
         if self.fault is not None:
             raise self.fault
         if any(view.fault for view in self.views):
@@ -298,10 +318,10 @@ class _Search:
 
     def _situation(self, claim: int) -> Any:
         """All that what follows depends on: kinds of devices, and what was taken of them."""
+        self.compared += len(self.touched)
         touched = sorted(
             (
-                repr(self.candidates[place].kind[0]),
-                repr(self.candidates[place].kind[1:]),
+                self.candidates[place].texts,
                 self.candidates[place].claims,
                 self.candidates[place].shares,
                 tuple(sorted(self.candidates[place].taken.items())),
@@ -325,6 +345,40 @@ class _Search:
             if amounts is not None:
                 ranked.append((prefer(alternative, candidate, amounts), candidate.place))
         return [self.candidates[place] for _, place in sorted(ranked)]
+
+    def _step(self) -> None:
+        """A choice. Raises GaveUp, and _Hopeless."""
+        self.steps_left -= 1
+        if self.steps_left < 0:
+            raise GaveUp
+        if self.steps_left == self.look_at and self._are_too_few():
+            raise _Hopeless
+
+    def _are_too_few(self) -> bool:
+        """Whether the first requests, some or all, want more devices than there are for them.
+
+        No more than a search would find in the end, if it tried all that is left in each order.
+        """
+        wanted, found = 0, set[int]()
+        try:
+            for claim, plan in enumerate(self.plans):
+                for request, alternatives in enumerate(plan.requests):
+                    if any(one.admin or one.takes_all for one in alternatives):
+                        continue
+                    wanted += min(one.number for one in alternatives)
+                    for candidate in self.candidates:
+                        if not candidate.in_use and candidate.place not in found and any(
+                            self._selects(claim, one, candidate, (claim, request, choice))
+                            for choice, one in enumerate(alternatives)
+                        ):  # fmt: skip
+                            if self._shared(candidate):
+                                return False
+                            found.add(candidate.place)
+                    if wanted > len(found):
+                        return True
+        except AllocationError:
+            pass
+        return False
 
     def _some(
         self,
@@ -350,9 +404,7 @@ class _Search:
             kind = candidate.kind if not candidate.shares else (candidate.kind, candidate.place)
             if kind in tried and not candidate.claims:
                 continue
-            self.steps_left -= 1
-            if self.steps_left < 0:
-                raise GaveUp
+            self._step()
             if not self._selects(claim, alternative, candidate, key):
                 continue
             amounts: dict[str, Amount] | None = {}
@@ -385,9 +437,7 @@ class _Search:
             return False
         if alternative.admin and claim in candidate.claims and not self._shared(candidate):
             return False
-        self.steps_left -= 1
-        if self.steps_left < 0:
-            raise GaveUp
+        self._step()
         amounts: dict[str, Amount] | None = {}
         if self.gates.consumable:
             amounts = self._amounts(alternative, candidate, key)

@@ -13,7 +13,8 @@ SECOND_NS: Final = 1_000_000_000
 AT_ONCE: Final = 1_500_000
 PER_SECOND: Final = 1_000_000
 # A choice of a search, in these units.
-STEP: Final = 8
+STEP: Final = 20
+COMPARISON: Final = 3  # of one device, where a search looks whether it has been here before
 # Choices of a search on one node, at most.
 STEPS_ON_NODE_MAX: Final = 100_000
 

@@ -119,12 +119,14 @@ class Fits:
                 column.codes[row] = NO_DEVICES  # also where there is no node any more
         alike = self._alike[rules.gates.partitionable].numbers(state)
         answers = column.answers
+        effort = self._devices.part(Inventory).effort
         column.todo = dict.fromkeys(rows)
         for row in rows:
             number = alike[row]
             code = answers.get(number)
             if code is None:
                 try:
+                    effort.check()
                     code = self._code(column.plans, state, row, rules)
                 except OutOfEffort:
                     left = len(column.todo)

@@ -10,6 +10,7 @@ from stower.framework.guard import PluginError
 
 TERMS_MAX: Final = 100  # of affinity and anti-affinity to pods; the same of spread constraints
 TOLERATIONS_MAX: Final = 1_000
+VOLUMES_MAX: Final = 1_000
 
 
 def check_count(count: int, most: int, what: str) -> None:

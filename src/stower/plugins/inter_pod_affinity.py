@@ -5,7 +5,7 @@ mismatchLabelKeys (KEP-3633) are merged into the selector by the API server.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from typing import Any, Final
 
@@ -22,8 +22,9 @@ from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodAffinity, PodAffinityTerm
 from stower.plugins.bounds import TERMS_MAX, check_count
 from stower.state.arrays import Bools, Ints
-from stower.state.carried import Role, namespaces_of, takes
+from stower.state.carried import CarriedTerm, Role, namespaces_of
 from stower.state.cluster import ClusterState, PodEntry
+from stower.state.matcher import Matcher
 from stower.state.related import Related
 from stower.state.rowcounts import RowCounts
 from stower.state.shapes import Shape
@@ -32,6 +33,7 @@ from stower.state.tallies import Condition, meets
 NOT_NEAR: Final = 1
 NOT_AWAY: Final = 2
 NOT_WELCOME: Final = 3
+NEAR: Final = 0  # the number of the condition on company; those on others follow
 WEIGHT_MAX: Final = 100
 TERMS: Final = "terms about other pods"
 
@@ -198,9 +200,10 @@ class InterPodAffinity(Plugin):
         if pod.spec.affinity is None and not state.carried:
             return None
         near, away = _required(pod)
+        terms = state.carried.about(pod, state.related.labels_of(pod.metadata.namespace))
         avoiding = _counts_by_key(
             (term.key, term.domain_counts(term.key))
-            for term in state.carried.about(pod, state.related.labels_of(pod.metadata.namespace))
+            for term in terms
             if term.role is Role.AVOIDS and term.domain_counts(term.key).any()
         )
         if not near and not away and not avoiding:
@@ -440,12 +443,19 @@ class _World:
         away: tuple[PodAffinityTerm, ...],
         avoiding: dict[str, Ints],
     ) -> None:
+        """`avoiding`: by key, how many pods of each domain carry a term that keeps the pod away."""
         self.pod = pod
         self.state = state
         self.near_keys = tuple(term.topology_key for term in near)
         self.near = tuple(condition(term, pod, state.related) for term in near)
         self.away = tuple((t.topology_key, condition(t, pod, state.related)) for t in away)
         self.avoiding = avoiding
+        self._labels = state.related.labels_of(pod.metadata.namespace)
+        self._kept_away: dict[CarriedTerm, bool] = {}
+        self.matcher = Matcher(
+            [lambda other: meets(other, self.near), *(partial(_meets, of) for _, of in self.away)],
+            state.tallies,
+        )
         tally = state.tally(*self.near) if near else None
         self.near_counts = [] if tally is None else [tally.domain_counts(k) for k in self.near_keys]
         # Matching pods on nodes that have one of the keys: whether there is any company at all.
@@ -455,9 +465,21 @@ class _World:
             (key, state.tally(of).domain_counts(key)) for key, of in self.away
         )
 
+    def is_kept_away(self, term: CarriedTerm) -> bool:
+        """Whether the pod must not meet who carries the term."""
+        found = self._kept_away.get(term)
+        if found is None:
+            found = term.role is Role.AVOIDS and term.takes(self.pod, self._labels)
+            self._kept_away[term] = found
+        return found
+
     def at(self, row: int) -> DryRun:
         """The dry run of one row."""
         return _AffinityRun(self, row)
+
+
+def _meets(condition: Condition, pod: Pod) -> bool:
+    return meets(pod, (condition,))
 
 
 class _AffinityRun:
@@ -490,21 +512,18 @@ class _AffinityRun:
 
     def _count(self, other: Pod, by: int) -> None:
         world = self._world
-        if self._near and meets(other, world.near):
+        met = world.matcher.met_by(other)
+        if self._near and NEAR in met:
             for i, value in enumerate(self._values):
                 if value:
                     self._near[i] += by
                     self._company += by
-        for key, of in world.away:
-            if key in self._away and meets(other, (of,)):
+        for number in met:
+            if number != NEAR and (key := world.away[number - 1][0]) in self._away:
                 self._away[key] += by
-        labels = world.state.related.labels_of(world.pod.metadata.namespace)
-        for term in _required(other)[1]:
-            if self._code_of(term.topology_key) and takes(
-                term, other.metadata.namespace, world.pod, labels
-            ):
-                known = self._avoiding.get(term.topology_key, 0)
-                self._avoiding[term.topology_key] = known + by
+        for term in world.state.carried.terms_of(other):
+            if world.is_kept_away(term) and self._code_of(term.key):
+                self._avoiding[term.key] = self._avoiding.get(term.key, 0) + by
 
     def code(self) -> int:
         if self._near:

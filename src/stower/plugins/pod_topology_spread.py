@@ -37,6 +37,7 @@ from stower.plugins.node_affinity import required_rows
 from stower.plugins.taint_toleration import untolerated_rows
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
+from stower.state.matcher import Matcher
 from stower.state.shapes import Shape
 from stower.state.tallies import Tally
 
@@ -149,7 +150,8 @@ class PodTopologySpread(Plugin):
         counted = [
             _Counted(state, *found) for found in self._counted(pod, shape, state, terms, True)
         ]
-        return lambda row: _SpreadRun(pod, counted, row)
+        matcher = Matcher([found.term.takes for found in counted], state.tallies)
+        return lambda row: _SpreadRun(pod, counted, matcher, row)
 
     def lasts(self, codes: Ints) -> Bools:
         """What is uneven may become even."""
@@ -254,23 +256,30 @@ class PodTopologySpread(Plugin):
         self, pod: Pod, shape: Shape, state: ClusterState, term: _Term, feasible: Bools
     ) -> Ints:
         """The same for one constraint: worked out once per domain, then looked up."""
-        values = state.labels.codes(term.key, state.all_rows)
-        size = state.labels.code_count(term.key)
+        column = state.labels.columns.get(term.key)
+        if column is None:
+            return np.zeros(state.row_limit, np.int64)
+        values = column.codes[state.all_rows]
         if term.honors_taints or shape.node_selector or shape.node_affinity is not None:
             ((_, sums, _, _),) = self._counted(pod, shape, state, (term,), True)
         else:
             sums = self._sums(pod, state, term)  # of all nodes that have the key
-        found = np.bincount(values if feasible.all() else values[feasible], minlength=size)
-        found[0] = 0  # nodes without the key are not judged
-        codes = np.flatnonzero(found).tolist()
-        weight, counts = _weight(len(codes)), sums.tolist()
-        scores = {c: math.floor(counts[c] * weight + (term.max_skew - 1) + 0.5) for c in codes}
-        highest, lowest = max(scores.values(), default=0), min(scores.values(), default=0)
-        points = np.zeros(size, np.int64)
-        for code, score in scores.items():
-            share = MAX_NODE_SCORE * (highest + lowest - score) // highest if highest else 0
-            points[code] = share if highest else MAX_NODE_SCORE
-        result: Ints = points[values]
+        # Nodes without the key are not judged.
+        if feasible[feasible.argmin()]:  # all of them; a third of the time of all()
+            codes = list(column.code_of.values())
+        else:
+            codes = [code for code in np.unique(values[feasible]).tolist() if code]
+        weight, counts, extra = _weight(len(codes)), sums.tolist(), term.max_skew - 1
+        scores = [math.floor(counts[c] * weight + extra + 0.5) for c in codes]
+        highest, lowest = max(scores, default=0), min(scores, default=0)
+        points = [0] * column.code_count
+        for code, score in zip(codes, scores, strict=True):
+            points[code] = (
+                MAX_NODE_SCORE * (highest + lowest - score) // highest
+                if highest
+                else MAX_NODE_SCORE
+            )
+        result: Ints = np.array(points, np.int64)[values]
         return result
 
     # What is counted
@@ -416,9 +425,11 @@ class _SpreadRun:
     being deleted.
     """
 
-    def __init__(self, pod: Pod, counted: list[_Counted], row: int) -> None:
+    def __init__(self, pod: Pod, counted: list[_Counted], matcher: Matcher, row: int) -> None:
+        """`matcher`: of the constraints' selectors."""
         self._pod = pod
         self._constraints = counted
+        self._matcher = matcher
         self._values = [int(c.values[row]) for c in counted]
         # Whether the node counts at all, by its keys and the constraint's policies.
         self._counts = all(self._values)
@@ -434,8 +445,8 @@ class _SpreadRun:
     def _count(self, other: Pod, by: int) -> None:
         if other.metadata.namespace != self._pod.metadata.namespace:
             return
-        for i, constraint in enumerate(self._constraints):
-            if self._here[i] and constraint.term.takes(other):
+        for i in self._matcher.met_by(other):
+            if self._here[i]:
                 self._found[i] += by
 
     def code(self) -> int:

@@ -6,7 +6,6 @@ Left out: the translation of in-tree volumes' zone labels into their drivers' ow
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
@@ -30,15 +29,13 @@ from stower.model.kinds.storage import (
     StorageClass,
 )
 from stower.model.selectors import (
-    NodeSelector,
-    NodeSelectorTerm,
     node_selector_matches,
-    term_is_parsable,
 )
-from stower.plugins.node_affinity import match_term
-from stower.plugins.provisioning import amount_of, has_space, is_allowed, size_of, volume_limit
+from stower.plugins.bounds import VOLUMES_MAX, check_count
+from stower.plugins.provisioning import has_space, is_allowed, volume_limit
 from stower.plugins.volume_fixes import fix_claims
-from stower.state.arrays import Bools, Ints
+from stower.plugins.volume_matching import Matching, reaching, selector_of
+from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
 from stower.state.volumes import claims_of, is_made_for
@@ -54,7 +51,6 @@ REASONS: Final = (
     (NO_VOLUME, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
 )
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
-FILESYSTEM: Final = "Filesystem"
 SECOND_NS: Final = 1_000_000_000
 
 
@@ -149,7 +145,7 @@ class VolumeBinding(Plugin):
             if volume is None:
                 codes[undecided] = NO_VOLUME
                 break
-            missed = undecided & ~_reaching(volume, state)
+            missed = undecided & ~reaching(volume, state)
             codes[missed] = NOT_REACHED
             undecided &= ~missed
         if unbound:
@@ -173,21 +169,13 @@ class VolumeBinding(Plugin):
                 selected[row] = True
             possible &= selected
         codes[~possible] = NO_MATCH
-        to_match.sort(key=size_of)
-        offers = [_Offer(claim, state) for claim in to_match]
-        special = np.zeros(limit, np.bool_)
-        for offer in offers:
-            special |= offer.anywhere
-        # Where no volume is on offer, all are made: the same question for many rows at once.
-        plain_rows = possible & ~special
-        codes[plain_rows] = self._provision_codes([*to_provision, *to_match], state)[plain_rows]
         made: dict[tuple[str, ...], Ints] = {}
-        for row in np.flatnonzero(possible & special).tolist():
-            _, left = _matched(offers, row)
+        for rows, left in Matching(to_match, state).by_rows():
             key = tuple(claim.key for claim in left)
             if key not in made:
                 made[key] = self._provision_codes([*to_provision, *left], state)
-            codes[row] = made[key][row]
+            rows = rows[possible[rows]]
+            codes[rows] = made[key][rows]
         return codes
 
     def _provision_codes(self, claims: list[PersistentVolumeClaim], state: ClusterState) -> Ints:
@@ -223,7 +211,7 @@ class VolumeBinding(Plugin):
                     texts[name] = f"claim {claim.key} is not bound to a volume"
             else:
                 volume = state.volumes.volume(claim.spec.volume_name)
-                if volume is None or not _reaching(volume, state)[row]:
+                if volume is None or not reaching(volume, state)[row]:
                     texts[name] = f"{NODE} does not reach {claim.spec.volume_name} of {claim.key}"
         yield from fix_claims(pod, state, texts)
 
@@ -246,8 +234,8 @@ class VolumeBinding(Plugin):
             return None
         node_name = state.names[row]
         to_make = [claim for claim in unbound if claim.selected_node is not None]
-        to_match = sorted((c for c in unbound if c.selected_node is None), key=size_of)
-        found, left = _matched([_Offer(claim, state) for claim in to_match], row)
+        to_match = [claim for claim in unbound if claim.selected_node is None]
+        found, left = Matching(to_match, state).on(row)
         return _Binding(pod, node_name, found, [*to_make, *left], self.timeout_ns)
 
     # Hints
@@ -398,56 +386,6 @@ class _Binding:
             state.volumes.forget_claim(claim.key)
 
 
-class _Offer:
-    """The volumes that a claim could have, and on which rows any of them is within reach."""
-
-    def __init__(self, claim: PersistentVolumeClaim, state: ClusterState) -> None:
-        self.claim = claim
-        self.anywhere: Bools = np.zeros(state.row_limit, np.bool_)
-        self.choices: list[tuple[bool, PersistentVolume, Bools]] = []
-        wanted = size_of(claim)
-        found = []
-        for volume in state.volumes.offered(claim):
-            meant = _is_for(volume, claim)
-            if volume.spec.claim_ref is not None and not meant:
-                continue
-            size = amount_of(volume.spec.capacity)
-            if size >= wanted and _is_fit(volume, claim, meant):
-                found.append((not meant, size, volume.metadata.name, volume))
-        for loose, _, _, volume in sorted(found, key=_rank):
-            reach = _reaching(volume, state)
-            self.choices.append((not loose, volume, reach))
-            # One that is meant for the claim keeps it from all others, within reach or not.
-            self.anywhere |= np.ones(state.row_limit, np.bool_) if not loose else reach
-
-
-def _rank(found: tuple[bool, Fraction, str, PersistentVolume]) -> tuple[bool, Fraction, str]:
-    return found[:3]
-
-
-def _matched(
-    offers: list[_Offer], row: int
-) -> tuple[list[tuple[PersistentVolumeClaim, PersistentVolume]], list[PersistentVolumeClaim]]:
-    """Claims with their volumes on the row, and claims without."""
-    found: list[tuple[PersistentVolumeClaim, PersistentVolume]] = []
-    left = []
-    taken: set[str] = set()
-    for offer in offers:
-        for meant, volume, reach in offer.choices:
-            if volume.metadata.name in taken:
-                continue
-            if reach[row]:
-                taken.add(volume.metadata.name)
-                found.append((offer.claim, volume))
-                break
-            if meant:
-                left.append(offer.claim)
-                break
-        else:
-            left.append(offer.claim)
-    return found, left
-
-
 def _claim_fault(
     pod: Pod, name: str, claim: PersistentVolumeClaim | None, is_ephemeral: bool
 ) -> str:
@@ -470,7 +408,11 @@ def _claim_fault(
 def _split(
     pod: Pod, state: ClusterState
 ) -> tuple[list[PersistentVolumeClaim], list[PersistentVolumeClaim]]:
-    """The pod's claims: bound ones, and those that wait for their first consumer."""
+    """The pod's claims: bound ones, and those that wait for their first consumer.
+
+    Raises PluginError where it has too many.
+    """
+    check_count(len(pod.spec.volumes or ()), VOLUMES_MAX, "volumes")
     bound, unbound = [], []
     for name, _ in claims_of(pod):
         claim = state.volumes.claim(f"{pod.metadata.namespace}/{name}")
@@ -488,57 +430,8 @@ def _waits(storage_class: StorageClass | None) -> bool:
     )
 
 
-def _is_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether somebody has said that the volume is for the claim."""
-    reference, meta = volume.spec.claim_ref, claim.metadata
-    return (
-        reference is not None
-        and (reference.name, reference.namespace) == (meta.name, meta.namespace)
-        and reference.uid in ("", meta.uid)
-    )
-
-
-def _is_fit(volume: PersistentVolume, claim: PersistentVolumeClaim, meant: bool) -> bool:
-    own, wanted = volume.spec, claim.spec
-    if (own.volume_mode or FILESYSTEM) != (wanted.volume_mode or FILESYSTEM):
-        return False
-    if (own.volume_attributes_class_name or "") != (wanted.volume_attributes_class_name or ""):
-        return False
-    if volume.metadata.deletion_timestamp is not None:
-        return False
-    if meant:
-        return True
-    if volume.status.phase != "Available":
-        return False
-    if wanted.selector is not None and not wanted.selector.matches(volume.metadata.labels or {}):
-        return False
-    return set(wanted.access_modes or ()) <= set(own.access_modes or ())
-
-
-def _selector_of(volume: PersistentVolume) -> NodeSelector | None:
-    affinity = volume.spec.node_affinity
-    return affinity.required if affinity is not None else None
-
-
-def _reaching(volume: PersistentVolume, state: ClusterState) -> Bools:
-    """bool[row_limit]: nodes that reach the volume."""
-    selector = _selector_of(volume)
-    if selector is None:
-        return np.ones(state.row_limit, np.bool_)
-    result = np.zeros(state.row_limit, np.bool_)
-    for term in selector.node_selector_terms or ():
-        if not term.is_empty and term_is_parsable(term):
-            result |= match_term(_by_labels(term), state, state.all_rows, state.row_limit)
-    return result
-
-
-def _by_labels(term: NodeSelectorTerm) -> NodeSelectorTerm:
-    """Without conditions on fields: upstream compares with labels alone (CheckNodeAffinity)."""
-    return NodeSelectorTerm(term.match_expressions)
-
-
 def _reaches(volume: PersistentVolume, labels: Mapping[str, str]) -> bool:
-    selector = _selector_of(volume)
+    selector = selector_of(volume)
     return selector is None or node_selector_matches(selector, labels, "")
 
 

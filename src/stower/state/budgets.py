@@ -4,31 +4,35 @@ Source: policy/v1; kube-scheduler defaultpreemption filterPodsWithPDBViolation.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stower.model.kinds import Pod
 from stower.model.kinds.pod_disruption_budget import PodDisruptionBudget
 from stower.model.selectors import LabelSelector
-from stower.state.arrays import Bools
-from stower.state.tallies import Condition, Tally
+from stower.state.arrays import Bools, Ints
+from stower.state.matcher import Matcher
+from stower.state.tallies import Condition, Tallies, Tally
 
 if TYPE_CHECKING:
     from stower.state.cluster import PodEntry
-
-_NO_LABELS: Final[dict[str, str]] = {}
 
 
 class Budgets:
     """All of them by namespace and name; `generation` grows with every change."""
 
-    __slots__ = ("_budgets", "_tally", "generation")
+    __slots__ = ("_budgets", "_looked_at", "_namespaces", "_tallies", "_tally", "generation")
 
-    def __init__(self, tally: Callable[[Condition], Tally]) -> None:
+    def __init__(self, tally: Callable[[Condition], Tally], tallies: Tallies) -> None:
         """`tally`: the kept count of the pods that meet a condition."""
         self._budgets: dict[tuple[str, str], PodDisruptionBudget] = {}
         self._tally = tally
+        self._tallies = tallies
         self.generation = 0
+        self._namespaces: dict[str, _Namespace] = {}
+        self._looked_at = -1  # the generation that these are of
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """A budget as it is now."""
@@ -55,21 +59,31 @@ class Budgets:
         """
         if not self._budgets:
             return [], list(entries)
-        left = {key: budget.status.disruptions_allowed for key, budget in self._budgets.items()}
+        left: dict[str, Ints] = {}
         violating: list[PodEntry] = []
         others: list[PodEntry] = []
         for entry in entries:
-            meta = entry.pod.metadata
+            name = entry.pod.metadata.namespace
+            namespace = self._of(name)
+            numbers = namespace.protecting(entry.pod)
             violates = False
-            for key, budget in self._budgets.items():
-                if key[0] != meta.namespace or not _protects(budget, meta.labels):
-                    continue
-                if meta.name in (budget.status.disrupted_pods or ()):
-                    continue
-                left[key] -= 1
-                violates |= left[key] < 0
+            if len(numbers):
+                if name not in left:
+                    left[name] = namespace.allowed.copy()
+                left[name][numbers] -= 1
+                violates = bool(left[name][numbers].min() < 0)
             (violating if violates else others).append(entry)
         return violating, others
+
+    def _of(self, namespace: str) -> "_Namespace":
+        if self._looked_at != self.generation:
+            self._looked_at = self.generation
+            self._namespaces.clear()
+        known = self._namespaces.get(namespace)
+        if known is None:
+            budgets = [budget for key, budget in self._budgets.items() if key[0] == namespace]
+            known = self._namespaces[namespace] = _Namespace(budgets, self._tallies)
+        return known
 
     def rows_concerned(self, limit: int) -> Bools:
         """bool[limit]: rows with more pods of a budget than may be evicted now."""
@@ -82,12 +96,38 @@ class Budgets:
         return concerned
 
 
+class _Namespace:
+    """The budgets of a namespace, by number, and which of them protect which pods."""
+
+    def __init__(self, budgets: list[PodDisruptionBudget], tallies: Tallies) -> None:
+        allowed = [budget.status.disruptions_allowed for budget in budgets]
+        self.allowed: Ints = np.array(allowed, np.int64)
+        conditions = [partial(_protects, budget.spec.selector) for budget in budgets]
+        self._matcher = Matcher(conditions, tallies)
+        self._arrays: dict[tuple[int, ...], Ints] = {}
+        # Pods whose eviction counts already, by name.
+        self._counted: dict[str, set[int]] = {}
+        for number, budget in enumerate(budgets):
+            for name in budget.status.disrupted_pods or ():
+                self._counted.setdefault(name, set()).add(number)
+
+    def protecting(self, pod: Pod) -> Ints:
+        """The numbers of those that an eviction of the pod counts for. Raises TooManyVisits."""
+        numbers = self._matcher.met_by(pod)
+        if (counted := self._counted.get(pod.metadata.name)) is not None:
+            numbers = tuple(number for number in numbers if number not in counted)
+        found = self._arrays.get(numbers)
+        if found is None:
+            found = self._arrays[numbers] = np.array(numbers, np.int64)
+        return found
+
+
 def _is_empty(selector: LabelSelector) -> bool:
     return not selector.match_labels and not selector.match_expressions
 
 
-def _protects(budget: PodDisruptionBudget, labels: dict[str, str] | None) -> bool:
-    selector = budget.spec.selector
+def _protects(selector: LabelSelector | None, pod: Pod) -> bool:
+    labels = pod.metadata.labels
     if not labels or selector is None or _is_empty(selector):
         return False
-    return selector.matches(labels or _NO_LABELS)
+    return selector.matches(labels)

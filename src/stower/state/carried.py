@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from stower.model.kinds import Pod
-from stower.model.kinds.pod import PodAffinityTerm
+from stower.model.kinds.pod import Affinity, PodAffinityTerm
 from stower.model.selectors import LabelSelector
 from stower.state.rowcounts import RowCounts, SelectorIndex
 
@@ -55,31 +55,14 @@ class CarriedTerm(RowCounts):
 
     def takes(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
         """Whether the term is about this pod."""
-        return _takes(
-            self.namespaces, self.namespace_selector, self.selector, pod, namespace_labels
+        wanted = self.namespace_selector
+        if pod.metadata.namespace not in self.namespaces and not (
+            wanted is not None and wanted.matches(namespace_labels)
+        ):
+            return False
+        return self.selector is not None and self.selector.matches(
+            pod.metadata.labels or _NO_LABELS
         )
-
-
-def takes(
-    term: PodAffinityTerm, namespace: str, pod: Pod, namespace_labels: Mapping[str, str]
-) -> bool:
-    """Whether a term of a pod in that namespace is about this pod."""
-    where = namespaces_of(term, namespace)
-    return _takes(where, term.namespace_selector, term.label_selector, pod, namespace_labels)
-
-
-def _takes(
-    namespaces: frozenset[str],
-    namespace_selector: LabelSelector | None,
-    selector: LabelSelector | None,
-    pod: Pod,
-    namespace_labels: Mapping[str, str],
-) -> bool:
-    if pod.metadata.namespace not in namespaces and not (
-        namespace_selector is not None and namespace_selector.matches(namespace_labels)
-    ):
-        return False
-    return selector is not None and selector.matches(pod.metadata.labels or _NO_LABELS)
 
 
 def namespaces_of(term: PodAffinityTerm, namespace: str) -> frozenset[str]:
@@ -127,6 +110,22 @@ class Carried:
     def __bool__(self) -> bool:
         return bool(self._terms)
 
+    def terms_of(self, pod: Pod) -> Iterator[CarriedTerm]:
+        """The terms that a pod brings along."""
+        affinity = pod.spec.affinity
+        if affinity is not None:
+            yield from (term for term, _ in self._of(pod, affinity))
+
+    def _of(self, pod: Pod, affinity: Affinity) -> tuple[tuple[CarriedTerm, int], ...]:
+        """The same, with their weights."""
+        key = _encode((pod.metadata.namespace, affinity.pod_affinity, affinity.pod_anti_affinity))
+        terms = self._of_affinity.get(key)
+        if terms is None:
+            if len(self._of_affinity) >= KNOWN_MAX:
+                self._of_affinity.clear()
+            terms = self._of_affinity[key] = tuple(islice(self._all_of(pod), TERMS_MAX))
+        return terms
+
     def bump(self, pod: Pod, row: int, by: int) -> None:
         """A pod with terms came to the row (1) or left it (-1)."""
         affinity = pod.spec.affinity
@@ -134,13 +133,7 @@ class Carried:
             affinity.pod_affinity is None and affinity.pod_anti_affinity is None
         ):
             return
-        key = _encode((pod.metadata.namespace, affinity.pod_affinity, affinity.pod_anti_affinity))
-        terms = self._of_affinity.get(key)
-        if terms is None:
-            if len(self._of_affinity) >= KNOWN_MAX:
-                self._of_affinity.clear()
-            terms = self._of_affinity[key] = tuple(islice(self._terms_of(pod), TERMS_MAX))
-        for term, weight in terms:
+        for term, weight in self._of(pod, affinity):
             term.users += by
             if term.users == 0:
                 self._idle += 1
@@ -182,7 +175,7 @@ class Carried:
         for term in self._terms.values():
             term.grow(capacity)
 
-    def _terms_of(self, pod: Pod) -> Iterator[tuple[CarriedTerm, int]]:
+    def _all_of(self, pod: Pod) -> Iterator[tuple[CarriedTerm, int]]:
         affinity = pod.spec.affinity
         assert affinity is not None
         near, away = affinity.pod_affinity, affinity.pod_anti_affinity

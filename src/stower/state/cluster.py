@@ -136,7 +136,7 @@ class ClusterState:
         self.tallies = Tallies(self.labels, self.capacity)
         self.carried = Carried(self.labels, self.capacity)
         self.related = Related()
-        self.budgets = Budgets(self.tally)
+        self.budgets = Budgets(self.tally, self.tallies)
         self.volumes = Volumes(self.journal, self.capacity)
         self.devices = Devices(self.journal)
         self.groups = Groups(self.journal)

@@ -24,8 +24,9 @@ ClassKey = tuple[str, frozenset[tuple[str, str]], bool]
 TEXTS_MAX: Final = 65_536
 TALLIES_MAX: Final = 4_096  # of which as many are forgotten as were not asked for the longest
 KEPT: Final = TALLIES_MAX // 2
-# Pods that new tallies count in one attempt: half a second of them.
-VISITS_MAX: Final = 10_000_000
+# Pods that new tallies count in one attempt: a second of them.
+VISITS_MAX: Final = 5_000_000
+MATCH_VISITS: Final = 20  # what comparing a pod with one selector costs beside that
 
 
 class TooManyVisits(Exception):
@@ -126,11 +127,7 @@ class Tallies:
         key = (live, *((namespaces, _canonical(s)) for namespaces, s in conditions))
         tally = self._tallies.get(key)
         if tally is None:
-            if self.visits > VISITS_MAX:
-                raise TooManyVisits(
-                    "counting pods for its terms takes longer than one attempt may: it goes on "
-                    "with the next"
-                )
+            self._check()
             if not self._tallies:
                 self._labels.followers.append(self._move)
                 for entry in placed:
@@ -142,7 +139,7 @@ class Tallies:
             classes = self._classes if pair is None else self._by_pair.get(pair, {})
             for found in classes.values():
                 one = next(iter(found.members.values()))
-                self.visits += 1
+                self.visits += MATCH_VISITS
                 if tally.matches(one.pod):
                     self.visits += len(found.members)
                     for entry in found.members.values():
@@ -152,6 +149,18 @@ class Tallies:
             self._by_text.clear()
         self._by_text[text] = tally
         return tally
+
+    def matched(self, count: int) -> None:
+        """So many selectors are compared with a pod. Raises TooManyVisits."""
+        self.visits += MATCH_VISITS * count
+        self._check()
+
+    def _check(self) -> None:
+        if self.visits > VISITS_MAX:
+            raise TooManyVisits(
+                "comparing pods with selectors takes longer than one attempt may: it goes on with "
+                "the next"
+            )
 
     def step_begins(self) -> None:
         """Nobody holds a tally now: those that nobody has asked for in a long time may go."""
@@ -180,7 +189,7 @@ class Tallies:
         self._count(found, pod, row, -1)
         found.members.pop(entry.uid, None)
         if not found.members:
-            key = _key(pod)
+            key = class_key(pod)
             del self._classes[key]
             for pair in key[1]:
                 of_pair = self._by_pair[pair]
@@ -204,7 +213,7 @@ class Tallies:
             tally.bump(row, by)
 
     def _class_of(self, pod: Pod) -> _Class:
-        key = _key(pod)
+        key = class_key(pod)
         found = self._classes.get(key)
         if found is None:
             found = self._classes[key] = _Class()
@@ -217,7 +226,8 @@ class Tallies:
             tally.move(key, row, old, new)
 
 
-def _key(pod: Pod) -> ClassKey:
+def class_key(pod: Pod) -> ClassKey:
+    """What tells apart pods that selectors may tell apart."""
     meta = pod.metadata
     labels = frozenset(meta.labels.items()) if meta.labels else frozenset()
     return meta.namespace, labels, meta.deletion_timestamp is not None

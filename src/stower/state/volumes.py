@@ -231,12 +231,18 @@ class Volumes:
         """The volume as the API has it."""
         return self._volumes.get(name)
 
-    def offered(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
-        """The volumes of a claim's class that are free or meant for it, by name."""
-        free = self._free.get(claim.class_name, ())
-        names = sorted({*free, *self._meant.get(claim.key, ())})
-        found = [volume for name in names if (volume := self.volume(name)) is not None]
-        return [volume for volume in found if volume.class_name == claim.class_name]
+    def free(self, class_name: str) -> Iterator[PersistentVolume]:
+        """The volumes of a class that are for nobody yet."""
+        for name in self._free.get(class_name, ()):
+            if (volume := self.volume(name)) is not None:
+                yield volume
+
+    def meant(self, claim: PersistentVolumeClaim) -> Iterator[PersistentVolume]:
+        """The volumes of a claim's class that somebody has said are for one of its name."""
+        for name in self._meant.get(claim.key, ()):
+            volume = self.volume(name)
+            if volume is not None and volume.class_name == claim.class_name:
+                yield volume
 
     # Assumptions
 

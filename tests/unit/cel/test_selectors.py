@@ -246,3 +246,34 @@ def test_depth_is_limited() -> None:
     for text in ("(" * 400 + "true" + ")" * 400, "[" * 400 + "]" * 400, "!" * 9 + "(" * 300):
         assert "recursion limit exceeded" in str(compile_selector(text).error)
     assert None is compile_selector(" && ".join(["true"] * 400)).error
+
+
+DOUBLED = "cel.bind(x0, {first}, {binds}x28.size() > 0{ends})"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "'a'" + ".replace('a', 'aaaaaaaaaa')" * 9 + " == 'b'",
+        "[1, 2, 3].map(x, 'aaaaaaaaaaaaaaaa').join(',')"
+        + ".replace('', 'bbbbbbbb')" * 8
+        + " == ''",
+        DOUBLED.format(
+            first="'aaaaaaaaaaaaaaaa'",
+            binds="".join(f"cel.bind(x{i + 1}, x{i} + x{i}, " for i in range(28)),
+            ends=")" * 28,
+        ),
+        DOUBLED.format(
+            first="[1, 2, 3, 4]",
+            binds="".join(f"cel.bind(x{i + 1}, x{i} + x{i}, " for i in range(28)),
+            ends=")" * 28,
+        ),
+    ],
+)
+def test_what_would_fill_the_memory_ends_before_it_does(expression: str) -> None:
+    """Either it is refused as too costly, or it is ended while it runs."""
+    selector = compile_selector(expression)
+    if selector.error is not None:
+        return
+    with pytest.raises(CelError, match="actual cost limit exceeded"):
+        selector.matches(GPU)

@@ -1,0 +1,156 @@
+"""Pods that are made to stall the scheduler: each ends in a reason, and others go on meanwhile."""
+
+import re
+from typing import Any
+
+import pytest
+
+from stower.assembly import build_engine
+from stower.bench.hostile import SCENARIOS, longest_step_s
+from stower.engine.step import Engine
+from stower.framework.decisions import Outcome
+from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
+from stower.state import carried, tallies
+from tests.builders import make_node, make_pod
+from tests.device_builders import claiming, device, device_class, device_slice, resource_claim
+
+SECOND_NS = 1_000_000_000
+SLOW_SECONDS = 5.0  # ten times what it takes
+
+
+def come(engine: Engine, pod: Any, now_ns: int = 1) -> tuple[Outcome, str]:
+    """What becomes of a pod at once."""
+    engine.step(Observed(WatchType.ADDED, pod), now_ns)
+    found = {decision.uid: decision for decision in engine.drain()}[pod.metadata.uid]
+    return found.outcome, found.message
+
+
+def away(count: int, name: str = "a") -> dict[str, Any]:
+    terms = [
+        {"labelSelector": {"matchLabels": {f"{name}{i}": "b"}}, "topologyKey": "zone"}
+        for i in range(count)
+    ]
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"affinity": away(101)}, "101 terms about other pods, and at most 100"),
+        (
+            {"topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": f"k{i}", "whenUnsatisfiable": "DoNotSchedule",
+                 "labelSelector": {"matchLabels": {"a": "b"}}} for i in range(101)
+            ]},
+            "101 topology spread constraints, and at most 100",
+        ),
+        ({"tolerations": [{"key": f"k{i}"} for i in range(1001)]}, "1,001 tolerations"),
+        (
+            {"volumes": [
+                {"name": f"v{i}", "persistentVolumeClaim": {"claimName": "c"}} for i in range(1001)
+            ]},
+            "1,001 volumes",
+        ),
+    ],
+)  # fmt: skip
+def test_a_pod_that_asks_too_much_is_told_so_and_others_are_placed(
+    asked: dict[str, Any], message: str
+) -> None:
+    engine = build_engine(None)
+    taint = {"key": "t", "value": "x", "effect": "NoSchedule"}
+    claim = _claim("c")
+    engine.step(Listed((make_node("n", taints=[taint]), make_node("m"), *claim)), 0)
+    outcome, said = come(engine, make_pod("h", **asked))
+    assert Outcome.ERROR is outcome
+    assert message in said
+    assert Outcome.PLACED is come(engine, make_pod("next"))[0]
+
+
+def _claim(name: str) -> tuple[Any, ...]:
+    from stower.bench.hostile import make_object
+    from stower.model.kinds import PersistentVolumeClaim, StorageClass
+
+    mode = {"provisioner": "p", "volumeBindingMode": "WaitForFirstConsumer"}
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "s"}
+    return (
+        make_object(StorageClass, "s", **mode),
+        make_object(PersistentVolumeClaim, name, "default", spec=spec),
+    )
+
+
+def test_counting_that_takes_too_long_goes_on_with_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three selectors over 40 kinds of pods, of which one attempt may look at one selector's."""
+    monkeypatch.setattr(tallies, "VISITS_MAX", 20 * tallies.MATCH_VISITS)
+    engine = build_engine(None)
+    placed = [make_pod(f"e{i}", cpu="10m", node="n", labels={"a": str(i)}) for i in range(40)]
+    engine.step(Listed((make_node("n", labels={"zone": "z"}), *placed)), 0)
+    none = {"key": "b", "operator": "Exists"}
+    several = [[{"key": "a", "operator": "NotIn", "values": [str(i)]}, none] for i in range(3)]
+    terms = [{"labelSelector": {"matchExpressions": e}, "topologyKey": "zone"} for e in several]
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    pod = make_pod("h", cpu="10m", affinity=affinity)
+    outcome, said = come(engine, pod)
+    assert Outcome.ERROR is outcome
+    assert "longer than one attempt may" in said
+    outcomes = []
+    for second in range(1, 60):
+        engine.step(Tick(), second * SECOND_NS)
+        outcomes += [decision.outcome for decision in engine.drain()]
+    assert Outcome.PLACED is outcomes[-1]
+    assert len(outcomes) <= 3
+
+
+def test_a_selector_that_takes_long_is_asked_of_some_devices_at_a_time() -> None:
+    inner = "a + b + c < 100"
+    for name in "cba":
+        inner = f"[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all({name}, {inner})"
+    names = [f"n{i}" for i in range(60)]
+    slices = [
+        device_slice(
+            name, *(device(f"g{j}", attributes={"u": {"string": f"{name}-{j}"}}) for j in range(4))
+        )
+        for name in names
+    ]
+    engine = build_engine(None)
+    claim = resource_claim()
+    gpus = device_class(expression=f"!({inner})")
+    engine.step(Listed((*map(make_node, names), gpus, *slices, claim)), 0)
+    outcome, said = come(engine, claiming())
+    assert Outcome.ERROR is outcome
+    assert "nodes are left for the next" in said
+    assert Outcome.PLACED is come(engine, make_pod("next"), 2)[0]
+    left, found = [], []
+    for second in range(1, 200):
+        engine.step(Tick(), second * SECOND_NS)
+        for decision in engine.drain():
+            found.append(decision.outcome)
+            if decision.outcome is Outcome.ERROR:
+                (number,) = re.findall(r"(\d+) nodes are left", decision.message)
+                left.append(int(number))
+    assert Outcome.UNSCHEDULABLE is found[-1], "in the end it is known of all of them"
+    assert sorted(left, reverse=True) == left
+
+
+def test_what_pods_asked_is_forgotten_when_they_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tallies, "TALLIES_MAX", 64)
+    monkeypatch.setattr(tallies, "KEPT", 32)
+    monkeypatch.setattr(carried, "IDLE_MAX", 64)
+    engine = build_engine(None)
+    engine.step(Listed((make_node("n", labels={"zone": "z"}),)), 0)
+    for number in range(200):
+        pod = make_pod(f"p{number}", cpu="1m", affinity=away(5, f"x{number}-"))
+        for write in engine.step(Observed(WatchType.ADDED, pod), number + 1):
+            engine.step(WriteOk(write.id), number + 1)
+        engine.step(Observed(WatchType.DELETED, pod), number + 1)
+    assert len(engine.state.tallies._tallies) <= 64 + 5
+    assert len(engine.state.carried._terms) <= 64 + 5
+    assert Outcome.PLACED is come(engine, make_pod("after", affinity=away(5)), 1000)[0]
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_no_step_takes_long(name: str) -> None:
+    """`stower bench hostile` measures; this is far above what it says."""
+    assert longest_step_s(SCENARIOS[name]()) < SLOW_SECONDS
