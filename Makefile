@@ -2,6 +2,7 @@
 PYTHON ?= python3
 # Arguments for bench, demo and lock: make bench ARGS="basic-5000 --runs 3"
 ARGS ?=
+MINUTES ?= 2
 WORKERS ?= 2
 
 VENV := .venv
@@ -10,7 +11,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-more behaviours golden golden-dir bench lock release clean
+.PHONY: help env demo test test-more soak behaviours golden golden-dir bench lock release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +31,9 @@ test: env ## Check style, types and imports, then run the tests
 
 test-more: env ## Run the long tests (marker `more`)
 	@$(PYTEST) -m more tests || test $$? -eq 5 # 5: no test has the marker
+
+soak: env ## Schedule with everything failing: make soak MINUTES=30
+	@$(BIN)/python -m tests.contract.soak $(MINUTES)
 
 behaviours: env ## Show which tests show which behaviour of docs/behaviours.md
 	@$(BIN)/python tools/behaviours.py

@@ -35,12 +35,13 @@ PURE: Final = {
 CORE: Final = PURE["assembly"] + " assembly actors driver"
 SHELLS: Final = {
     "__init__": "",
-    "live": CORE + " metrics pki",
-    "apiserver": CORE + " api pki",
+    "live": CORE + " metrics pki garbage",
+    "apiserver": CORE + " api pki garbage",
     "sim": CORE + " api",
     "record": CORE,
     "metrics": CORE,
     "pki": "",
+    "garbage": "",
 }
 ALL: Final = " ".join(PURE | SHELLS)
 COMPOSERS: Final = {"bench": ALL, "dashboard": ALL + " bench", "cli": ALL + " bench dashboard"}

@@ -3,9 +3,7 @@
 import asyncio
 import base64
 import contextlib
-import gc
 import hmac
-import itertools
 import logging
 import secrets
 import time
@@ -16,12 +14,14 @@ from typing import Any, Final
 
 import yaml
 
+from stower.api.expiry import EventExpiry
 from stower.api.server import Api
 from stower.apiserver.audit import Audit
 from stower.apiserver.database import Committer, Database, StateError, WriteFailed
 from stower.apiserver.handler import Access, Handler, server_context
 from stower.apiserver.http import Listener
 from stower.apiserver.tables import load_registry
+from stower.garbage import swept_by_the_clock
 from stower.pki.certificates import make_certificates, write_private
 from stower.pki.transports import create_server
 
@@ -30,10 +30,9 @@ LOOPBACK: Final = "127.0.0.1"
 HOSTS: Final = (LOOPBACK, "::1", "localhost", "kubernetes", "kubernetes.default.svc")
 TOKEN: Final = "token"
 BACKLOG: Final = 512
+EVENT_TTL_SECONDS: Final = 3600.0
+LOOKS_PER_TTL: Final = 60  # so an Event is kept for a sixtieth longer at most
 SHUTDOWN_SECONDS: Final = 2.0  # for answers that are owed
-SWEEP_SECONDS: Final = 1.0
-OLDER_SWEEPS: Final = 60  # young objects are looked at each time, older ones each so many times
-ALL_SWEEPS: Final = 900  # and all of them: a pause of some 60 ms with 100,000 pods
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ class Options:
     more: tuple[str, ...] = ()  # keys of api.optional.SERVE
     by_roles: bool = False  # what nobody's role allows is forbidden
     audit: Path | None = None  # a file for a line about each request
+    event_ttl_s: float = EVENT_TTL_SECONDS
 
 
 @dataclass
@@ -94,18 +94,15 @@ def write_kubeconfig(path: Path, folder: Path, url: str, token: str) -> None:
     write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
 
 
-async def _sweep() -> None:
-    """Look for cycles by the clock instead of by allocations.
-
-    What was loaded stays, and records form no cycles: looking through new ones at every few hundred
-    allocations costs a sixth of the CPU.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    for turn in itertools.count(1):
-        await asyncio.sleep(SWEEP_SECONDS)
-        gc.collect(2 if turn % ALL_SWEEPS == 0 else 1 if turn % OLDER_SWEEPS == 0 else 0)
+async def _expire_events(api: Api, committer: Committer, ttl_s: float) -> None:
+    expiry = EventExpiry(api, round(ttl_s * 1e9), time.time_ns())
+    while True:
+        await asyncio.sleep(ttl_s / LOOKS_PER_TTL)
+        expiry.look(time.time_ns())
+        while expiry.remove_some(time.time_ns()):
+            committer.wrote()
+            await asyncio.sleep(0)
+        committer.wrote()
 
 
 def _lost_clients_aside(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -125,7 +122,6 @@ async def running(options: Options) -> AsyncIterator[Running]:
     database = None if options.memory else Database(folder)
     audit = None
     committer = None
-    sweeper = None
     try:
         hosts = HOSTS if options.host in HOSTS else (*HOSTS, options.host)
         make_certificates(folder / "pki", hosts)
@@ -148,7 +144,6 @@ async def running(options: Options) -> AsyncIterator[Running]:
             await committer.flushed()
         except WriteFailed as error:
             raise StateError(f"{folder}: the first write failed: {error}") from None
-        sweeper = asyncio.create_task(_sweep())
         listener = Listener(handler)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(_lost_clients_aside)
@@ -162,23 +157,25 @@ async def running(options: Options) -> AsyncIterator[Running]:
             ssl_handshake_timeout=10,
             ssl_shutdown_timeout=2,
         )
+        expiring = None
         try:
             port = server.sockets[0].getsockname()[1]
             shown = f"[{options.host}]" if ":" in options.host else options.host
             url = f"https://{shown}:{port}"
             kubeconfig = options.kubeconfig or folder / "kubeconfig"
             write_kubeconfig(kubeconfig, folder / "pki", url, token)
-            yield Running(api, handler, url, kubeconfig, count)
+            expiring = asyncio.create_task(_expire_events(api, committer, options.event_ttl_s))
+            async with swept_by_the_clock():
+                yield Running(api, handler, url, kubeconfig, count)
         finally:
+            if expiring is not None:
+                expiring.cancel()
             server.close()
             handler.close()
             await listener.shutdown(SHUTDOWN_SECONDS)
             with contextlib.suppress(TimeoutError):  # of clients that never said a word
                 await asyncio.wait_for(server.wait_closed(), SHUTDOWN_SECONDS)
     finally:
-        if sweeper is not None:
-            sweeper.cancel()
-            gc.enable()
         if audit is not None:
             audit.close()
         if committer is not None:

@@ -10,11 +10,10 @@ import aiohttp
 import msgspec
 
 from stower.live.access import Access, AccessError
-from stower.live.connection import CONNECT_SECONDS, Lost, Pool
+from stower.live.connection import CONNECT_SECONDS, REQUEST_SECONDS, Lost, Pool
 from stower.model.kinds import Kind
 
 JSON: Final = "application/json"
-REQUEST_SECONDS: Final = 30.0
 TRIES: Final = 5
 TRY_AGAIN_SECONDS: Final = 0.1
 UNAUTHORIZED: Final = 401
@@ -131,7 +130,7 @@ class Client:
         sized = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if body else ""
         request = f"{method} {self._pool.prefix}{path} HTTP/1.1\r\n{head}{sized}\r\n".encode()
         try:
-            reply = await self._pool.ask(request + body if body else request, REQUEST_SECONDS)
+            reply = await self._pool.ask(request + body if body else request)
         except ERRORS as error:
             return Answer(0, (str(error) or type(error).__name__).encode())
         after = reply.headers.get(b"retry-after", b"")

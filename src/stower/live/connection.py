@@ -16,6 +16,7 @@ from stower.pki.transports import create_connection
 
 IDLE_SECONDS: Final = 20.0  # servers close what is idle for longer, perhaps as we write to it
 CONNECT_SECONDS: Final = 10.0
+REQUEST_SECONDS: Final = 30.0
 BODY_BYTES_MAX: Final = 256 << 20
 
 
@@ -118,7 +119,13 @@ class Connection(asyncio.Protocol):
 class Pool:
     """Connections to one server."""
 
-    def __init__(self, server: str, tls: ssl.SSLContext | None, server_name: str = "") -> None:
+    def __init__(
+        self,
+        server: str,
+        tls: ssl.SSLContext | None,
+        server_name: str = "",
+        timeout_s: float = REQUEST_SECONDS,
+    ) -> None:
         """`server_name`: of the server's certificate, where that is not its host."""
         parts = urlsplit(server)
         self.tls = tls
@@ -128,27 +135,42 @@ class Pool:
         self._name = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._timeout_s = timeout_s
         self._idle: deque[Connection] = deque()
+        # Until when each may wait for its answer, the first first; one timer looks after all.
+        self._due_s: dict[Connection, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def ask(self, request: bytes, timeout_s: float) -> Reply:
+    async def ask(self, request: bytes) -> Reply:
         """The answer to a request. Raises Lost, OSError and TimeoutError."""
         loop = asyncio.get_running_loop()
         connection = self._kept(loop.time()) or await self._connect(loop)
-        # One timer instead of a task for each request.
-        timer = loop.call_later(timeout_s, connection.close, "no answer in time")
+        self._due_s[connection] = due_s = loop.time() + self._timeout_s
+        if self._timer is None:
+            self._timer = loop.call_at(due_s, self._look, loop)
         try:
             reply = await connection.ask(request)
         except BaseException:
             connection.close()
             raise
         finally:
-            timer.cancel()
+            self._due_s.pop(connection, None)
         if connection.is_open:
             connection.idle_since_s = loop.time()
             self._idle.append(connection)
         else:
             connection.close()
         return reply
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close those that were due, and look again when the next one is."""
+        self._timer, now_s = None, loop.time()
+        for connection, due_s in list(self._due_s.items()):
+            if due_s > now_s:
+                self._timer = loop.call_at(due_s, self._look, loop)
+                return
+            del self._due_s[connection]
+            connection.close("no answer in time")
 
     def close(self) -> None:
         """Close what is idle."""

@@ -1,5 +1,6 @@
 """The engine's writes as requests to an API server."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
@@ -30,6 +31,11 @@ V1ALPHA2: Final = "scheduling.k8s.io/v1alpha2"
 CONTROLLER: Final = "stower-scheduler"
 
 encode = msgspec.json.Encoder().encode
+_is_plain = re.compile(r"[a-z0-9.-]*").fullmatch
+
+
+def _quoted(name: str) -> str:
+    return name if _is_plain(name) else quote(name, safe="")
 
 
 def request_of(
@@ -44,7 +50,7 @@ def request_of(
     `known`: the pod as it was last seen; `instance`: the scheduler's name in Events; `versions`:
     by view, in which apiVersion a kind is served, where that is not the kind's own.
     """
-    namespace, name = quote(write.namespace, safe=""), quote(write.name, safe="")
+    namespace, name = _quoted(write.namespace), _quoted(write.name)
     if isinstance(write, Bind):
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
         return "POST", path, encode(_binding(write)), JSON

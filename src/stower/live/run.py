@@ -14,6 +14,7 @@ import msgspec
 from stower.engine.step import Engine
 from stower.framework.observer import Observer
 from stower.framework.recording import Recording
+from stower.garbage import swept_by_the_clock
 from stower.live import debug
 from stower.live.access import AccessError, read_access
 from stower.live.client import Client
@@ -114,7 +115,8 @@ async def run(
             ports.agents = await stack.enter_async_context(_agents(scheduler, around.agents))
         _dump_at_signal(scheduler)
         ready(access.server, ports)
-        await scheduler.run(stopped)
+        async with swept_by_the_clock():
+            await scheduler.run(stopped)
         return scheduler.engine
 
 

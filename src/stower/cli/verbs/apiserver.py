@@ -13,6 +13,7 @@ from stower.api.optional import SERVE
 from stower.apiserver.database import StateError
 from stower.apiserver.serve import LOOPBACK, Options, Running, serve
 from stower.apiserver.tables import VERSIONS
+from stower.cli.event_ttl import EVENT_TTL, EventTtl, event_ttl_seconds
 from stower.cli.output import bad_input, console, failed
 from stower.cli.stopping import WithParent, stop_event
 
@@ -75,6 +76,7 @@ def run(
     audit_log_path: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a line about each request there.")
     ] = None,
+    event_ttl: EventTtl = EVENT_TTL,
     with_parent: WithParent = False,
 ) -> None:
     """Serve the Kubernetes API from a directory, for one machine."""
@@ -94,6 +96,8 @@ def run(
     if kubernetes not in VERSIONS:
         raise bad_input(f'--kubernetes: got "{kubernetes}", want {" or ".join(VERSIONS)}')
 
+    ttl_s = event_ttl_seconds(event_ttl)
+
     def ready(server: Running) -> None:
         out = console()
         where = "in memory" if memory else f"in {state}, {server.objects:,} loaded"
@@ -106,7 +110,7 @@ def run(
     def start(folder: Path) -> None:
         options = Options(
             folder, host, port, memory, frozenset(names), kubeconfig, kubernetes, tuple(more),
-            authorization_mode is Mode.RBAC, audit_log_path,
+            authorization_mode is Mode.RBAC, audit_log_path, ttl_s,
         )  # fmt: skip
         try:
             asyncio.run(serve(options, ready, lambda: stop_event(with_parent)))

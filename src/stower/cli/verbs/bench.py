@@ -2,14 +2,19 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 
+from stower.bench.ceiling import CeilingResult
+from stower.bench.hostile import HostileResult
 from stower.bench.run import Result
+from stower.bench.scale import ScaleResult
 from stower.bench.server import ServerResult
+from stower.bench.shards import ShardsResult
 from stower.bench.up import UpResult
 from stower.bench.workloads import workloads
 from stower.cli.output import Output, bad_input, console, emit, note, table
@@ -26,7 +31,7 @@ Examples:
 
   stower bench server --runs 1
 
-  stower bench up --runs 3
+  stower bench up ceiling --runs 3
 
   stower bench
 """
@@ -91,7 +96,46 @@ UP_FAMILY: Final = Family(
     },
     about="server and scheduler over HTTP, durable: 10,000 pods on 1,000 nodes until all run",
 )
-NAMED: Final = {"server": SERVER_FAMILY, "up": UP_FAMILY}
+CEILING_FAMILY: Final = Family(
+    module="stower.bench.ceiling",
+    result=CeilingResult,
+    best="stower_per_s",
+    unit="binds/s",
+    ratios={"ratio_share": "share", "ratio_slowed_share": "slowed_share"},
+    about="binds a second over HTTP, Stower against a plain client on the same server",
+)
+HOSTILE_FAMILY: Final = Family(
+    module="stower.bench.hostile",
+    result=HostileResult,
+    best="longest_s",
+    unit="s for the longest step",
+    ratios={"ratio_longest": "longest_s"},
+    about="the longest step with pods that are made to stall the scheduler, 1,000 nodes",
+)
+SCALE_FAMILY: Final = Family(
+    module="stower.bench.scale",
+    result=ScaleResult,
+    best="slowest_per_s",
+    unit="decisions/s at the largest",
+    ratios={"ratio_slowest": "slowest_per_s"},
+    about="decisions, events and memory at 1,000 to 15,000 nodes and up to 300,000 pods",
+)
+SHARDS_FAMILY: Final = Family(
+    module="stower.bench.shards",
+    result=ShardsResult,
+    best="most",
+    unit="conflicts of 1,000 pods at most",
+    ratios={"ratio_most": "most"},
+    about="conflicts of schedulers that share a cluster",
+)
+NAMED: Final = {
+    "server": SERVER_FAMILY,
+    "up": UP_FAMILY,
+    "ceiling": CEILING_FAMILY,
+    "hostile": HOSTILE_FAMILY,
+    "scale": SCALE_FAMILY,
+    "shards": SHARDS_FAMILY,
+}
 
 # What a benchmark prints: the fields of its best run, the rates of all, ratios.
 Measured = dict[str, Any]
@@ -135,7 +179,8 @@ def run(
         for i in range(runs):
             tried.append(_run_once(name))
             rate = getattr(tried[-1], family.best)
-            note(f"bench {name}: run {i + 1} of {runs}: {rate:,.0f} {family.unit}")
+            shown = f"{rate:,.0f}" if rate >= 100 else f"{rate:,.3g}"
+            note(f"bench {name}: run {i + 1} of {runs}: {shown} {family.unit}")
         results.append(_measured(family, tried, earlier.get(name)))
     if output is Output.TABLE:
         _print([m for m in results if m["name"] not in NAMED])
@@ -222,11 +267,19 @@ def _print_figures(m: Measured, family: Family) -> None:
     ratios = {field: m[name] for name, field in family.ratios.items()}
     out = table(f"{m['name']}, best run", "figure", "value", "ratio", right=("value", "ratio"))
     for field in family.result.__struct_fields__:
-        if field != "name":
-            value = m[field]
+        for name, value in _flat(field, m[field]) if field != "name" else ():
             text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
-            out.add_row(field, text, _ratio(ratios.get(field)))
+            out.add_row(name, text, _ratio(ratios.get(name)))
     console().print(out)
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for key, inner in value.items():
+        for last, number in _flat(key, inner):
+            yield (f"{key} {last}" if last != key else key), number
 
 
 def _ratio(value: float | None) -> str:

@@ -16,6 +16,7 @@ import typer
 from stower.api.optional import SERVE
 from stower.apiserver.tables import VERSIONS
 from stower.cli import clusters
+from stower.cli.event_ttl import EVENT_TTL, EventTtl, event_ttl_seconds
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input, console, failed, note
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax
@@ -74,6 +75,11 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Write a line about each request to the API there."),
     ] = None,
+    event_ttl: EventTtl = EVENT_TTL,
+    no_scheduler: Annotated[
+        bool,
+        typer.Option("--no-scheduler", help="Start none: `stower run` or another places the pods."),
+    ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Leave it running; `stower down` stops it.")
     ] = False,
@@ -99,6 +105,9 @@ def run(
         raise bad_input(f'--kubernetes: got "{kubernetes}", want {" or ".join(VERSIONS)}')
     if detach and str(cluster) == "-":
         raise bad_input("--cluster - with --detach: the background has no input; give a file")
+    event_ttl_seconds(event_ttl)
+    if no_scheduler and (config or record is not None):
+        raise bad_input("--no-scheduler: --config and --record are for a scheduler; leave them out")
     if config:
         try:
             read_yaml_document(config)
@@ -107,8 +116,8 @@ def run(
     if detach:
         _detach(state)
         return
-    scheduling = _scheduling(state, config, record, record_max)
-    serving = _serving(state, port, kubernetes, audit_log_path)
+    scheduling = None if no_scheduler else _scheduling(state, config, record, record_max)
+    serving = _serving(state, port, kubernetes, audit_log_path, event_ttl)
     wanted = sum(pool.count for pool in described.pools)
     began = time.monotonic()
     try:
@@ -132,35 +141,32 @@ def _scheduling(state: Path, config: str, record: Path | None, record_max: str) 
     return made
 
 
-def _serving(state: Path, port: int, kubernetes: str, audit: Path | None) -> list[str]:
+def _serving(
+    state: Path, port: int, kubernetes: str, audit: Path | None, event_ttl: str
+) -> list[str]:
     """The API server's."""
     made = ["apiserver", "--state", str(state.resolve()), "--port", str(port)]
     made += ["--admission", "ServiceAccount,TaintNodesByCondition"]
     made += ["--runtime-config", ",".join(f"{key}=true" for key in SERVE)]
-    made += ["--kubernetes", kubernetes]
+    made += ["--kubernetes", kubernetes, "--event-ttl", event_ttl]
     if audit is not None:
         made += ["--audit-log-path", str(audit.resolve())]
     return made
 
 
 async def _up(
-    state: Path, serving: list[str], scheduling: list[str], wanted: int, began: float
+    state: Path, serving: list[str], scheduling: list[str] | None, wanted: int, began: float
 ) -> None:
     stop = stop_event()
     kubeconfig = (state / "kubeconfig").resolve()
     logs = state / LOGS
     actors = ["actors", "--kubeconfig", str(kubeconfig)]
     actors += ["--cluster", str((state / CLUSTER).resolve())]
-    supervisor = Supervisor(
-        state,
-        Child("server", serving, logs / "server.log"),
-        [
-            Child("scheduler", scheduling, logs / "scheduler.log"),
-            Child("actors", actors, logs / "actors.log"),
-        ],
-        kubeconfig,
-        tell=note,
-    )
+    others = [Child("actors", actors, logs / "actors.log")]
+    if scheduling is not None:
+        others.insert(0, Child("scheduler", scheduling, logs / "scheduler.log"))
+    server = Child("server", serving, logs / "server.log")
+    supervisor = Supervisor(state, server, others, kubeconfig, tell=note)
     starting = asyncio.create_task(_start(supervisor, wanted))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,47 @@
+"""Events are kept for a while only: they tell what happened, and nobody decides by them.
+
+Counted from the last write of each, as upstream does (--event-ttl), and after a restart from that.
+Source: registry/core/rest/storage_core.go, Kubernetes 1.36.
+"""
+
+from collections import deque
+from typing import Final
+
+from stower.api.requests import Request
+from stower.api.server import Api
+
+KEY: Final = ("", "events")
+AT_ONCE: Final = 100  # Events that go before somebody else has a turn: some 10 ms
+
+
+class EventExpiry:
+    """What has become too old, removed a few at a time."""
+
+    def __init__(self, api: Api, ttl_ns: int, now_ns: int) -> None:
+        self._api = api
+        self._ttl_ns = ttl_ns
+        # At each time, up to which revision everything had been written.
+        self._marks: deque[tuple[int, int]] = deque([(now_ns, api.store.revision)])
+        self._due: list[str] = []
+
+    def look(self, now_ns: int) -> None:
+        """Find what is too old now."""
+        old = 0
+        while self._marks and self._marks[0][0] <= now_ns - self._ttl_ns:
+            _, old = self._marks.popleft()
+        self._marks.append((now_ns, self._api.store.revision))
+        if old:
+            records = self._api.store.collection(KEY).records
+            self._due = [key for key, record in records.items() if record.revision <= old]
+
+    def remove_some(self, now_ns: int) -> bool:
+        """Remove some of what was found; whether there is more."""
+        due = self._due[-AT_ONCE:]
+        del self._due[-AT_ONCE:]
+        for key in due:
+            namespace, _, name = key.partition("/")
+            path = f"/api/v1/namespaces/{namespace}/events/{name}"
+            self._api.handle(
+                Request("DELETE", path, now_ns, user="system:apiserver", user_agent="stower")
+            )
+        return bool(self._due)

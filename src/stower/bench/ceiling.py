@@ -1,0 +1,178 @@
+"""How much of what a server can bind Stower makes use of: `python -m stower.bench.ceiling ceiling`.
+
+10,000 pods wait on 1,000 nodes. First a plain client binds them, with as many requests in flight as
+Stower has; then Stower does, on a new server, with all else that it writes and reads. Once with
+`stower apiserver` as it is, once slowed down to the binds that a real cluster's server carries out.
+The server counts the binds itself: a watcher would cost a part of both their CPU. Prints JSON.
+"""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from stower.apiserver import serve
+from stower.apiserver.handler import Handler
+from stower.bench.server import NAMESPACE, Target, binding_body, pod_body
+from stower.bench.up import SECONDS_MAX, create, node_body
+
+PODS: Final = 10_000
+NODES: Final = 1_000
+IN_FLIGHT: Final = 64  # as `stower run --in-flight` has it
+SECONDS: Final = "seconds"
+SLOWED_BINDS_PER_S: Final = 1_200  # upstream's scheduler_perf sees 800 to 1,400
+
+
+class CeilingResult(msgspec.Struct, frozen=True):
+    """What a run measured: binds a second, and Stower's share of the plain client's.
+
+    Rates are from the first bind that reached the server to the last.
+    """
+
+    name: str
+    pods: int
+    nodes: int
+    plain_per_s: float
+    stower_per_s: float
+    share: float
+    slowed_plain_per_s: float
+    slowed_stower_per_s: float
+    slowed_share: float
+
+
+class Counting(Handler):
+    """Writes down how long it took to be asked for all binds."""
+
+    seconds: Path
+    _binds = 0
+    _began_s = 0.0
+
+    def __call__(self, connection: Any, message: Any) -> None:
+        if message.target.endswith(b"/binding"):
+            self._bind(connection, message)
+        else:
+            super().__call__(connection, message)
+
+    def _bind(self, connection: Any, message: Any) -> None:
+        super().__call__(connection, message)
+        now_s = time.perf_counter()
+        self._binds += 1
+        if self._binds == 1:
+            self._began_s = now_s
+        elif self._binds == PODS:
+            whole = self.seconds.with_suffix(".new")
+            whole.write_text(str(now_s - self._began_s))
+            whole.replace(self.seconds)
+
+
+class Slowed(Counting):
+    """Binds one after the other, so many a second; everything else as it comes."""
+
+    _free_at_s = 0.0
+
+    def _bind(self, connection: Any, message: Any) -> None:
+        loop = asyncio.get_running_loop()
+        self._free_at_s = max(self._free_at_s, loop.time()) + 1 / SLOWED_BINDS_PER_S
+        loop.call_at(self._free_at_s, super()._bind, connection, message)
+
+
+async def _serve(folder: Path, slowed: bool) -> None:
+    """In a process of its own: a durable server, until it is ended."""
+    made: type[Counting] = Slowed if slowed else Counting
+    made.seconds = folder / SECONDS
+    vars(serve)["Handler"] = made
+    async with serve.running(serve.Options(folder)):
+        await asyncio.Event().wait()
+
+
+@contextlib.asynccontextmanager
+async def _waiting(slowed: bool) -> AsyncIterator[tuple[Path, Target]]:
+    """A server with nodes and pods that wait: its folder."""
+    with tempfile.TemporaryDirectory(prefix="stower-bench-") as name:
+        folder = Path(name)
+        command = [sys.executable, "-m", "stower.bench.ceiling", "slowed" if slowed else "full"]
+        process = subprocess.Popen([*command, name])
+        try:
+            while not (folder / "kubeconfig").exists():
+                if process.poll() is not None:
+                    raise RuntimeError("the server did not start")
+                await asyncio.sleep(0.05)
+            target = Target(folder / "kubeconfig")
+            nodes = (node_body(i) for i in range(NODES))
+            await create(target, [target.request("POST", "/api/v1/nodes", b) for b in nodes], 16)
+            path = f"{NAMESPACE}/pods"
+            bodies = (pod_body(f"pod-{i}") for i in range(PODS))
+            await create(target, [target.request("POST", path, body) for body in bodies], 32)
+            yield folder, target
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+async def _rate(folder: Path) -> float:
+    """Binds a second, once all were asked for."""
+    path = folder / SECONDS
+    async with asyncio.timeout(SECONDS_MAX):
+        while not path.exists():
+            await asyncio.sleep(0.05)
+    return (PODS - 1) / float(path.read_text())
+
+
+async def _plain(slowed: bool) -> float:
+    async with _waiting(slowed) as (folder, target):
+        requests = []
+        for i in range(PODS):
+            path = f"{NAMESPACE}/pods/pod-{i}/binding"
+            body = binding_body(f"pod-{i}", f"node-{i % NODES}")
+            requests.append(target.request("POST", path, body))
+        await create(target, requests, IN_FLIGHT)
+        return await _rate(folder)
+
+
+async def _stower(slowed: bool) -> float:
+    async with _waiting(slowed) as (folder, _):
+        command = [sys.executable, "-m", "stower.cli.main", "run", "--no-leader-elect"]
+        command += ["--kubeconfig", str(folder / "kubeconfig")]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            return await _rate(folder)
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+async def measure() -> CeilingResult:
+    """The whole benchmark."""
+    rates = []
+    for slowed in (False, True):
+        for who, run in (("a plain client", _plain), ("Stower", _stower)):
+            server = f"a server of {SLOWED_BINDS_PER_S:,} binds/s" if slowed else "the server"
+            sys.stderr.write(f"stower: bench ceiling: {who} on {server}\n")
+            rates.append(await run(slowed))
+    plain, ours, slowed_plain, slowed_ours = rates
+    return CeilingResult(
+        "ceiling", PODS, NODES, plain, ours, ours / plain,
+        slowed_plain, slowed_ours, slowed_ours / slowed_plain,
+    )  # fmt: skip
+
+
+def main(arguments: list[str]) -> None:
+    """Run once and print JSON; or be one of the servers."""
+    if len(arguments) == 2 and arguments[0] in ("slowed", "full"):
+        asyncio.run(_serve(Path(arguments[1]), arguments[0] == "slowed"))
+    elif arguments == ["ceiling"]:
+        result = asyncio.run(measure())
+        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+    else:
+        raise SystemExit("usage: python -m stower.bench.ceiling ceiling")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

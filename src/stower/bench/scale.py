@@ -1,0 +1,145 @@
+"""What grows with a cluster: `python -m stower.bench.scale scale` prints JSON.
+
+The engine alone, with pods as Deployments have them (bench/server.py), spread over all nodes. Each
+size is a process of its own. Rates are of one core.
+"""
+
+import gc
+import json
+import subprocess
+import sys
+import time
+from typing import Any, Final
+
+import msgspec
+
+from stower.assembly import build_engine
+from stower.bench.server import pod_body
+from stower.bench.up import node_body
+from stower.framework.events import Listed, Observed, WatchType
+from stower.framework.writes import Bind
+from stower.model.kinds import Node, Pod
+from stower.model.raw import decode
+
+SIZES: Final = ((1_000, 30_000), (5_000, 150_000), (15_000, 300_000))
+COMING: Final = 3_000
+WARM: Final = 500
+EVENTS: Final = 10_000
+SECOND_NS: Final = 1_000_000_000
+
+
+class Size(msgspec.Struct, frozen=True):
+    """One size. Memory in KiB for each object, as it is read and with what the engine keeps."""
+
+    nodes: int
+    pods: int
+    list_s: float
+    decisions_per_s: float
+    p50_us: float
+    p99_us: float
+    events_per_s: float
+    reads_per_s: float
+    kib_per_pod: float
+    rss_mib: float
+
+
+class ScaleResult(msgspec.Struct, frozen=True):
+    """All sizes; `slowest_per_s`: decisions at the largest."""
+
+    name: str
+    slowest_per_s: float
+    sizes: dict[str, dict[str, float]]
+
+
+def _rss_kib() -> float:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * 4.0
+
+
+def _pod(number: int, version: int, node: str = "") -> bytes:
+    item: dict[str, Any] = json.loads(pod_body(f"pod-{number}"))
+    item["metadata"] |= {
+        "uid": f"pod-{number}", "namespace": "default", "resourceVersion": str(version),
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    item["spec"]["schedulerName"] = "default-scheduler"
+    requests = {"cpu": "10m", "memory": "16Mi"}
+    item["spec"]["containers"][0]["resources"] = {"requests": requests}
+    if node:
+        item["spec"]["nodeName"] = node
+    return json.dumps(item).encode()
+
+
+def _node(number: int) -> Node:
+    item = json.loads(node_body(number))
+    item["metadata"] |= {"uid": f"node-{number}", "resourceVersion": str(number + 1)}
+    node: Node = decode(json.dumps(item).encode(), Node)
+    return node
+
+
+def measure_size(nodes: int, pods: int) -> Size:
+    """In this process."""
+    engine = build_engine(None)
+    known = tuple(_node(number) for number in range(nodes))
+    before = _rss_kib()
+    placed = tuple(
+        decode(_pod(number, number + 1, f"node-{number % nodes}"), Pod) for number in range(pods)
+    )
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    began = time.perf_counter()
+    engine.step(Listed((*known, *placed)), 0)
+    list_s = time.perf_counter() - began
+    kib = (_rss_kib() - before) / pods
+    coming = [decode(_pod(pods + i, pods + i), Pod) for i in range(COMING)]
+    times, bound = [], 0
+    for pod in coming:
+        began = time.perf_counter()
+        writes = engine.step(Observed(WatchType.ADDED, pod), SECOND_NS)
+        times.append(time.perf_counter() - began)
+        bound += sum(isinstance(write, Bind) for write in writes)
+    if bound != COMING:
+        raise RuntimeError(f"{bound} of {COMING} pods were bound")
+    times = sorted(times[WARM:])
+    count = min(EVENTS, pods)
+    raw = [_pod(i, 10**9 + i, f"node-{i % nodes}") for i in range(count)]
+    began = time.perf_counter()
+    changed = [decode(data, Pod) for data in raw]
+    read_s = time.perf_counter() - began
+    began = time.perf_counter()
+    for pod in changed:
+        engine.step(Observed(WatchType.MODIFIED, pod), 2 * SECOND_NS)
+    events_s = time.perf_counter() - began
+    return Size(
+        nodes, pods, round(list_s, 2), len(times) / sum(times),
+        times[len(times) // 2] * 1e6, times[int(len(times) * 0.99)] * 1e6,
+        count / events_s, count / read_s, round(kib, 2), round(_rss_kib() / 1024),
+    )  # fmt: skip
+
+
+def measure() -> ScaleResult:
+    """All sizes, each in a process of its own."""
+    found = {}
+    for nodes, pods in SIZES:
+        sys.stderr.write(f"stower: bench scale: {nodes:,} nodes, {pods:,} pods\n")
+        command = [sys.executable, "-m", "stower.bench.scale", str(nodes), str(pods)]
+        said = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+        size = msgspec.json.decode(said, type=Size)
+        found[f"{nodes}/{pods}"] = msgspec.structs.asdict(size)
+    return ScaleResult("scale", min(size["decisions_per_s"] for size in found.values()), found)
+
+
+def main(arguments: list[str]) -> None:
+    """Run once and print JSON."""
+    if arguments == ["scale"]:
+        result: Any = measure()
+    elif len(arguments) == 2:
+        result = measure_size(int(arguments[0]), int(arguments[1]))
+    else:
+        raise SystemExit("usage: python -m stower.bench.scale scale")
+    sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

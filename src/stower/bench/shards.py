@@ -1,0 +1,131 @@
+"""Several schedulers share a cluster, each with pods of its own: how often do they meet?
+
+`python -m stower.bench.shards shards` prints JSON. Each has a profile of its own and sees what the
+others have done only after it has decided on so many pods itself, as a watch is behind. Where two
+fill a node beyond what it has, the kubelet refuses the later pod (OutOfcpu), which comes again: a
+conflict.
+"""
+
+import random
+import sys
+from typing import Final
+
+import msgspec
+
+from stower.assembly import build_engine
+from stower.bench.hostile import make_node, make_pod
+from stower.engine.step import Engine
+from stower.framework.events import Listed, Observed, WatchType, WriteOk
+from stower.framework.writes import Bind
+from stower.model.kinds import Pod
+
+NODES: Final = 500
+NODE_MILLI_CPU: Final = 8_000
+SIZES_MILLI_CPU: Final = (100, 250, 500, 1_000)
+SHARDS: Final = (2, 4)
+BEHIND: Final = (1, 10, 100)  # pods that each decides on before it sees those of the others
+FULL: Final = 0.9
+
+
+class ShardsResult(msgspec.Struct, frozen=True):
+    """Conflicts for each 1,000 pods, by shards and how far each is behind."""
+
+    name: str
+    nodes: int
+    most: float
+    conflicts: dict[str, float]
+
+
+class _Cluster:
+    def __init__(self, shards: int) -> None:
+        self.engines: list[Engine] = []
+        for shard in range(shards):
+            document = {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "profiles": [{"schedulerName": f"shard-{shard}"}],
+            }
+            engine = build_engine(document, seed=shard)
+            engine.step(Listed(tuple(make_node(i) for i in range(NODES))), 0)
+            self.engines.append(engine)
+        self.used = [0] * NODES
+        self.conflicts = 0
+        self.placed = 0
+
+    def round(self, pods: list[list[Pod]], now_ns: int) -> list[str]:
+        """Each shard decides on its pods, then all see what came of it; names of those refused."""
+        done: list[tuple[int, Pod, str]] = []
+        refused = []
+        for shard, own in enumerate(pods):
+            engine = self.engines[shard]
+            for pod in own:
+                for write in engine.step(Observed(WatchType.ADDED, pod), now_ns):
+                    if isinstance(write, Bind):
+                        engine.step(WriteOk(write.id), now_ns)
+                        done.append((shard, pod, write.node_name))
+        for shard, pod, node in done:
+            number, size = int(node[1:]), _milli_cpu(pod)
+            bound = msgspec.structs.replace(
+                pod, spec=msgspec.structs.replace(pod.spec, node_name=node)
+            )
+            fits = self.used[number] + size <= NODE_MILLI_CPU
+            for at, engine in enumerate(self.engines):
+                kind = WatchType.MODIFIED if at == shard else WatchType.ADDED
+                engine.step(Observed(kind, bound), now_ns)
+                if not fits:
+                    engine.step(Observed(WatchType.DELETED, bound), now_ns)
+            if fits:
+                self.used[number] += size
+                self.placed += 1
+            else:
+                self.conflicts += 1
+                refused.append(pod.metadata.name)
+        for engine in self.engines:
+            engine.drain()
+        return refused
+
+
+def _milli_cpu(pod: Pod) -> int:
+    return int(pod.metadata.labels["size"]) if pod.metadata.labels else 0
+
+
+def conflicts_per_1000(shards: int, behind: int, seed: int = 1) -> float:
+    """While the cluster fills up."""
+    chance = random.Random(seed)
+    cluster = _Cluster(shards)
+    number = 0
+    while sum(cluster.used) < FULL * NODES * NODE_MILLI_CPU:
+        pods: list[list[Pod]] = []
+        for shard in range(shards):
+            own = []
+            for _ in range(behind):
+                size = chance.choice(SIZES_MILLI_CPU)
+                labels = {"size": str(size)}
+                pod = make_pod(f"p{number}", f"{size}m", labels, schedulerName=f"shard-{shard}")
+                own.append(pod)
+                number += 1
+            pods.append(own)
+        cluster.round(pods, number)
+    return 1000 * cluster.conflicts / cluster.placed
+
+
+def measure() -> ShardsResult:
+    """The whole benchmark."""
+    found = {}
+    for shards in SHARDS:
+        for behind in BEHIND:
+            name = f"{shards} shards, {behind} behind"
+            found[name] = round(conflicts_per_1000(shards, behind), 2)
+            sys.stderr.write(f"stower: bench shards: {name}: {found[name]} of 1,000\n")
+    return ShardsResult("shards", NODES, max(found.values()), found)
+
+
+def main(arguments: list[str]) -> None:
+    """Run once and print JSON."""
+    if arguments != ["shards"]:
+        raise SystemExit("usage: python -m stower.bench.shards shards")
+    sys.stdout.write(msgspec.json.encode(measure()).decode() + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
