@@ -18,7 +18,7 @@ Port = Annotated[
     int | None,
     typer.Option(
         "--port", "--secure-port", min=0, max=65535,
-        help="Serve /healthz, /readyz, /metrics and /debug/ there; 0 takes a free port.",
+        help="Serve the dashboard, /healthz, /metrics and /debug/ there; 0 takes a free port.",
     ),
 ]  # fmt: skip
 BindAddress = Annotated[
@@ -56,10 +56,14 @@ def telling_of(
         return None
     if (certificate is None) != (key is None):
         raise bad_input("--tls-cert-file and --tls-private-key-file: want both or none")
+    from stower.dashboard.app import Dashboard
     from stower.metrics.catalogue import Metrics
 
     token = _token(token_file) if token_file is not None else ""
-    return Telling(Metrics(), port, token, bind_address, certificate, key)
+    dashboard = Dashboard()
+    return Telling(
+        Metrics(), port, token, bind_address, certificate, key, dashboard, [dashboard.watching]
+    )
 
 
 def _token(path: Path) -> str:

@@ -21,6 +21,7 @@ import msgspec
 
 STATE: Final = Path(".stower")  # where a cluster is kept if nobody says where
 READY: Final = b"Stop it with Ctrl-C."
+TELLS: Final = "tells of itself on "
 GO: Final = b"\n"
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 15.0
@@ -41,6 +42,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
     pid: int
     server: str
     kubeconfig: str
+    dashboard: str = ""
     processes: dict[str, int] = msgspec.field(default_factory=dict)
 
 
@@ -103,6 +105,7 @@ class Child:
     arguments: list[str]
     log: Path
     process: asyncio.subprocess.Process | None = None
+    said: str = ""  # until it was ready
     log_at: int = 0
     drain: asyncio.Task[None] | None = None
 
@@ -132,7 +135,9 @@ class Child:
         self.process.stdin.write(GO)
         try:
             async with asyncio.timeout(START_SECONDS_MAX):
+                self.said = ""
                 async for line in self.process.stdout:
+                    self.said += line.decode("utf-8", "replace")
                     if READY in line:
                         self.drain = asyncio.create_task(_drain(self.process.stdout))
                         return
@@ -187,6 +192,7 @@ class Supervisor:
     others: list[Child]
     kubeconfig: Path
     url: str = ""
+    dashboard: str = ""
     tell: Tell = print
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -256,10 +262,14 @@ class Supervisor:
         (self.state / RECORD).unlink(missing_ok=True)
 
     def is_at(self, url: str) -> None:
-        """The server has told its address, and keeps it when it is started again."""
+        """All have told their addresses, and keep them when they are started again."""
         self.url = url
-        at = self.server.arguments.index("--port") + 1
-        self.server.arguments[at] = str(urlsplit(url).port)
+        _keep_port(self.server, url)
+        for child in self.others:
+            _, found, rest = child.said.partition(TELLS)
+            if found:
+                self.dashboard = rest.partition(". ")[0]
+                _keep_port(child, self.dashboard)
 
     def record(self) -> None:
         """Write down where everything is."""
@@ -268,8 +278,13 @@ class Supervisor:
             for child in (self.server, *self.others)
             if child.process is not None
         }
-        record = Record(os.getpid(), self.url, str(self.kubeconfig), children)
+        record = Record(os.getpid(), self.url, str(self.kubeconfig), self.dashboard, children)
         write_whole(self.state / RECORD, msgspec.json.encode(record))
+
+
+def _keep_port(child: Child, url: str) -> None:
+    at = child.arguments.index("--port") + 1
+    child.arguments[at] = str(urlsplit(url).port)
 
 
 def _ended(code: int) -> str:

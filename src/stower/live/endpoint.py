@@ -24,6 +24,15 @@ Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Health = Mapping[str, Callable[[], bool]]  # what must be so, by name
 
 
+# More to serve of a scheduler: who is let in is the doorkeeper's to say.
+Pages = Callable[[Scheduler, Doorkeeper], Sequence[web.RouteDef]]
+
+
+def no_pages(scheduler: Scheduler, door: Doorkeeper) -> Sequence[web.RouteDef]:
+    """Nothing more."""
+    return ()
+
+
 @asynccontextmanager
 async def endpoint(
     scheduler: Scheduler,
@@ -32,8 +41,9 @@ async def endpoint(
     host: str = LOOPBACK,
     port: int = 0,
     tls: ssl.SSLContext | None = None,
+    pages: Pages = no_pages,
 ) -> AsyncIterator[int]:
-    """Serve for as long as the block lasts; yields the port. Raises OSError."""
+    """Serve for as long as the block lasts, with these pages; yields the port. Raises OSError."""
 
     async def compared(_: web.Request) -> web.Response:
         try:
@@ -58,6 +68,7 @@ async def endpoint(
         web.get("/debug/", guarded(door, index)),
         web.get(debug.COMPARISON, guarded(door, compared)),
         *(web.get(path, guarded(door, told(ask))) for path, ask in debug.PAGES.items()),
+        *pages(scheduler, door),
     ]
     health = {STARTED: lambda: scheduler.is_ready}
     async with listening(routes, health, port, host, tls) as taken:

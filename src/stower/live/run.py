@@ -25,7 +25,9 @@ from stower.live.shell import ShellError, Stopped, unless
 from stower.live.version import check_version
 
 if TYPE_CHECKING:
-    from stower.metrics.catalogue import Metrics  # its import costs those who serve nothing
+    # Their import costs those who serve nothing.
+    from stower.live.endpoint import Pages
+    from stower.metrics.catalogue import Metrics
 
 USER_AGENT: Final = "stower-scheduler"
 LOOPBACK: Final = "127.0.0.1"
@@ -45,7 +47,8 @@ class Place:
 class Telling:
     """Where and to whom a scheduler tells of itself. `token`: whoever shows it is let in; without
     one, whom the API server knows and lets. `certificate`, `key`: files; without them there is TLS
-    beyond loopback alone, by a certificate of its own."""
+    beyond loopback alone, by a certificate of its own. `pages`: more to serve; `watching`: who
+    watches for them."""
 
     metrics: "Metrics"
     port: int
@@ -53,6 +56,8 @@ class Telling:
     host: str = LOOPBACK
     certificate: Path | None = None
     key: Path | None = None
+    pages: "Pages | None" = None
+    watching: Sequence[Observer] = ()
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,9 @@ async def run(
         return None
     async with Client(access, USER_AGENT) as client, contextlib.AsyncExitStack() as stack:
         telling = around.telling
-        observers = [*around.observers, *([telling.metrics] if telling is not None else [])]
+        observers = [*around.observers]
+        if telling is not None:
+            observers += [telling.metrics, *telling.watching]
         try:
             scheduler = Scheduler(client, build, options, observers, around.recording)
         except ExtenderError as error:
@@ -131,7 +138,7 @@ async def _look(client: Client, relies_on: tuple[type[Any], ...]) -> None:
 @contextlib.asynccontextmanager
 async def _telling(scheduler: Scheduler, telling: Telling) -> Any:
     """Tell for as long as the block lasts; yields the address. Raises ShellError."""
-    from stower.live.endpoint import endpoint
+    from stower.live.endpoint import endpoint, no_pages
     from stower.live.letting_in import Delegated, Doorkeeper, OneToken
     from stower.live.samples import samples_of
     from stower.pki.serving import Serving, ServingError
@@ -150,7 +157,8 @@ async def _telling(scheduler: Scheduler, telling: Telling) -> Any:
     context = serving.context if serving is not None else None
     host = telling.host
     try:
-        telling_now = endpoint(scheduler, text, door, host, telling.port, context)
+        pages = telling.pages or no_pages
+        telling_now = endpoint(scheduler, text, door, host, telling.port, context, pages)
         async with _listening(telling_now, host, telling.port) as port:
             yield f"http{'s' if has_tls else ''}://{host}:{port}"
     finally:

@@ -49,6 +49,7 @@ An API server, simulated nodes and controllers, and the scheduler, each a proces
 state directory keeps everything: the next `up` goes on from there.
 """
 READY_SECONDS_MAX = 60.0
+TOKEN = "dashboard-token"
 DETACH_SECONDS_MAX = 120.0
 State = Annotated[Path, typer.Option(help="Directory of the cluster.")]
 
@@ -65,6 +66,9 @@ def run(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of the API server; 0 takes a free one.")
     ] = 6443,
+    dashboard_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the dashboard; 0 takes a free one.")
+    ] = 0,
     record: Record = None,
     record_max: RecordMax = RECORD_MAX,
     kubernetes: Annotated[
@@ -116,7 +120,9 @@ def run(
     if detach:
         _detach(state)
         return
-    scheduling = None if no_scheduler else _scheduling(state, config, record, record_max)
+    scheduling = (
+        None if no_scheduler else _scheduling(state, config, record, record_max, dashboard_port)
+    )
     serving = _serving(state, port, kubernetes, audit_log_path, event_ttl)
     wanted = sum(pool.count for pool in described.pools)
     began = time.monotonic()
@@ -131,9 +137,12 @@ def run(
         raise failed(str(error)) from None
 
 
-def _scheduling(state: Path, config: str, record: Path | None, record_max: str) -> list[str]:
+def _scheduling(
+    state: Path, config: str, record: Path | None, record_max: str, port: int
+) -> list[str]:
     """The scheduler's command line."""
     made = ["run", "--kubeconfig", str((state / "kubeconfig").resolve()), "--no-leader-elect"]
+    made += ["--port", str(port), "--token-file", str((state / TOKEN).resolve())]
     if config:
         made += ["--config", str(Path(config).resolve())]
     if record is not None:
@@ -176,7 +185,7 @@ async def _up(
         await supervisor.stop()
         return
     nodes = starting.result()
-    _welcome(state, kubeconfig, supervisor.url, nodes, time.monotonic() - began)
+    _welcome(state, supervisor, nodes, time.monotonic() - began)
     await supervisor.keep(stop)
     console().print("Stopped.")
 
@@ -218,11 +227,14 @@ async def _start(supervisor: Supervisor, wanted: int) -> int:
     return nodes
 
 
-def _welcome(state: Path, kubeconfig: Path, url: str, nodes: int, took_s: float) -> None:
+def _welcome(state: Path, supervisor: Supervisor, nodes: int, took_s: float) -> None:
     out = console()
-    out.print(f"A cluster of {nodes:,} nodes is up on {url} ({took_s:.1f} s).\n")
+    out.print(f"A cluster of {nodes:,} nodes is up on {supervisor.url} ({took_s:.1f} s).\n")
+    if supervisor.dashboard:
+        token = (state / TOKEN).read_text().strip()
+        out.print(f"Dashboard: {supervisor.dashboard}/dashboard/#token={token}\n", soft_wrap=True)
     out.print("Next, in another terminal:\n")
-    out.print(f"  export KUBECONFIG={kubeconfig}", soft_wrap=True)
+    out.print(f"  export KUBECONFIG={supervisor.kubeconfig}", soft_wrap=True)
     out.print("  kubectl get nodes")
     out.print("  kubectl create deployment web --image=nginx --replicas=3")
     out.print("  kubectl get pods -o wide\n")

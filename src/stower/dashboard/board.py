@@ -1,0 +1,206 @@
+"""What pages are told of a scheduler, worked out once for all of them.
+
+A page gets everything when it opens, and from then on what has changed, as lines of JSON. Nodes are
+told of by row; a row is worked out again only when the engine's logs name it. While no page is open
+nothing is done at all. Knows the engine, and nothing of HTTP.
+"""
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from stower.framework.decisions import Decision
+from stower.framework.events import Event
+from stower.framework.observer import Observer
+from stower.live.scheduler import Scheduler
+from stower.model.kinds import Pod
+from stower.state.cluster import ClusterState, PodEntry
+from stower.vms.pods import vm_owner
+
+ZONE: Final = "topology.kubernetes.io/zone"
+RACKS: Final = ("topology.kubernetes.io/rack", "rack", "topology.stower.dev/rack")
+WAITING_MAX: Final = 500  # pods of the queue that are told of
+DECISIONS: Final = 200
+ROWS_AT_ONCE: Final = 200  # worked out before somebody else has a turn: some 5 ms
+MIB: Final = 1 << 20
+# Columns of amounts, as they are told: name, resource, divided by.
+AMOUNTS: Final = (("cpu", "cpu", 1), ("memory", "memory", MIB), ("pods", "pods", 1))
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Board(Observer):
+    """One scheduler's."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._waits_s: deque[float] = deque(maxlen=2_000)
+        self._decided: deque[Decision] = deque(maxlen=DECISIONS)
+        self._rows: dict[int, bytes] = {}
+        self._state: ClusterState | None = None
+        self._positions = (0, 0)
+        self._number = 0  # decisions so far
+        self._told = 0
+
+    # What it is told
+
+    def decided(self, decision: Decision) -> None:
+        """See Observer."""
+        self._counts[decision.outcome.value] += 1
+        self._number += 1
+        self._decided.append(decision)
+
+    def bound(self, decision: Decision, after_s: float) -> None:
+        """See Observer."""
+        self._counts["bound"] += 1
+        self._waits_s.append(decision.waited_ns / 1e9 + after_s)
+
+    def stepped(self, event: Event, took_s: float) -> None:
+        """See Observer."""
+        self._counts["events"] += 1
+
+    # What it tells
+
+    def look(self, scheduler: Scheduler) -> Iterator[bytes]:
+        """Lines about what has changed since the last look, some rows at a time."""
+        engine = scheduler.engine
+        if engine is None:
+            self._state = None
+            yield _line(standing={"leads": False, "ready": scheduler.is_ready})
+            return
+        yield from self._changed_rows(engine.state)
+        yield self._news(scheduler)
+
+    def whole(self) -> Iterator[bytes]:
+        """Lines about all rows as of the last look."""
+        rows = list(self._rows.items())
+        for at in range(0, len(rows), ROWS_AT_ONCE):
+            yield _rows(rows[at : at + ROWS_AT_ONCE])
+
+    def recent(self) -> bytes:
+        """The decisions that are remembered."""
+        return _line(decisions=[_decision(one) for one in self._decided])
+
+    def _changed_rows(self, state: ClusterState) -> Iterator[bytes]:
+        use, node = self._positions
+        is_new = state is not self._state
+        if is_new or state.use_log.overrun(use) or state.node_log.overrun(node):
+            changed = dict.fromkeys([*self._rows, *state.present_rows()])
+        else:
+            changed = dict.fromkeys([*state.use_log.cells(use), *state.node_log.cells(node)])
+        self._state = state
+        self._positions = state.use_log.position, state.node_log.position
+        rows = list(changed)
+        for at in range(0, len(rows), ROWS_AT_ONCE):
+            some = []
+            for row in rows[at : at + ROWS_AT_ONCE]:
+                text = _row(state, row)
+                if self._rows.get(row) != text:
+                    if text == b"null":
+                        self._rows.pop(row, None)
+                    else:
+                        self._rows[row] = text
+                    some.append((row, text))
+            yield _rows(some) if some else b""
+
+    def _news(self, scheduler: Scheduler) -> bytes:
+        engine = scheduler.engine
+        assert engine is not None
+        waiting = engine.queue.pods()
+        counts = engine.queue.counts()
+        fresh = min(self._number - self._told, len(self._decided))
+        self._told = self._number
+        waits = sorted(self._waits_s)
+        return _line(
+            standing={
+                "leads": scheduler.leads, "ready": scheduler.is_ready,
+                "profiles": sorted(engine.profiles),
+            },
+            queue={place.name.lower().replace("_", " "): n for place, n in counts.items() if n},
+            waiting=[
+                {
+                    "pod": one.pod.key, "priority": one.pod.priority, "attempts": one.attempts,
+                    "place": (one.tree or one).place.name.lower().replace("_", " "),
+                    "refusedBy": sorted(one.refused_by),
+                    "seconds": round((time.time_ns() - one.came_ns) / 1e9, 1),
+                }
+                for one in waiting[:WAITING_MAX]
+            ],
+            more=max(0, len(waiting) - WAITING_MAX),
+            decisions=[_decision(one) for one in list(self._decided)[len(self._decided) - fresh :]],
+            rates={
+                **self._counts,
+                "p50": waits[len(waits) // 2] if waits else 0.0,
+                "p99": waits[int(len(waits) * 0.99)] if waits else 0.0,
+                "inFlight": scheduler.dispatch.waiting,
+            },
+        )  # fmt: skip
+
+
+def _line(**fields: Any) -> bytes:
+    return _encode(fields)
+
+
+def _rows(rows: list[tuple[int, bytes]]) -> bytes:
+    return b'{"rows":{' + b",".join(b'"%d":%s' % row for row in rows) + b"}}"
+
+
+def _row(state: ClusterState, row: int) -> bytes:
+    """A node: its place, what it has, what of it is taken, and its pods; null where it is gone."""
+    node = state.nodes[row]
+    if node is None:
+        return b"null"
+    labels = node.metadata.labels or {}
+    columns = {column.name: column for column in state.columns.values()}
+    amounts = {}
+    for name, resource, by in AMOUNTS:
+        if (column := columns.get(resource)) is not None:
+            amounts[name] = [int(column.used[row]) // by, int(column.alloc[row]) // by]
+    amounts.setdefault("pods", [len(state.on_row[row]), 0])
+    devices = {
+        column.name: [int(column.used[row]), int(column.alloc[row])]
+        for column in columns.values()
+        if "/" in column.name and column.alloc[row]
+    }
+    return _encode(
+        {
+            "name": node.metadata.name,
+            "zone": labels.get(ZONE, ""),
+            "rack": next((labels[key] for key in RACKS if key in labels), ""),
+            "off": node.spec.unschedulable
+            or any(taint.effect == "NoExecute" for taint in node.spec.taints or ()),
+            "amounts": amounts | devices,
+            "pods": sorted(
+                [entry.pod.key, kind_of(entry.pod), *_asked(entry), entry.assumed]
+                for entry in state.on_row[row].values()
+            ),
+        }
+    )  # fmt: skip
+
+
+def _asked(entry: PodEntry) -> tuple[int, int]:
+    """CPU in milli, memory in MiB."""
+    asked = {column.name: amount for column, amount in entry.shape.requests}
+    return int(asked.get("cpu", 0)), int(asked.get("memory", 0)) // MIB
+
+
+def kind_of(pod: Pod) -> str:
+    """How a pod is drawn."""
+    if vm_owner(pod) is not None:
+        return "vm"
+    if pod.group_name:
+        return "gang"
+    if pod.priority < 0:
+        return "placeholder"
+    return "devices" if pod.spec.resource_claims else "pod"
+
+
+def _decision(one: Decision) -> dict[str, Any]:
+    return {
+        "pod": f"{one.namespace}/{one.name}", "outcome": one.outcome.value, "node": one.node_name,
+        "message": one.message, "attempts": one.attempts, "atNs": one.at_ns,
+        "victims": len(one.victims),
+    }  # fmt: skip
