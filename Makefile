@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-more soak behaviours golden golden-dir bench lock release clean
+.PHONY: help env demo test test-more fuzz soak behaviours golden golden-dir bench lock release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,9 @@ test: env ## Check style, types and imports, then run the tests
 test-more: env ## Run the long tests (marker `more`)
 	@$(PYTEST) -m more tests || test $$? -eq 5 # 5: no test has the marker
 
+fuzz: env ## Feed every decoder and endpoint more than 100,000 mutated objects
+	@FUZZ=all $(PYTEST) -m more tests/fuzz
+
 soak: env ## Schedule with everything failing: make soak MINUTES=30
 	@$(BIN)/python -m tests.contract.soak $(MINUTES)
 
@@ -39,7 +42,7 @@ behaviours: env ## Show which tests show which behaviour of docs/behaviours.md
 	@$(BIN)/python tools/behaviours.py
 
 # file:suite of the recorded answers that tests/golden/run.py knows how to compare.
-GOLDEN := filter_score:filter_score filter_score_gates:filter_score sequence:sequence \
+GOLDEN := filter_score:filter_score filter_score_gates:filter_score sequence:sequence sequence:shadow \
     preemption:preemption
 # Recordings of the API server, where the folder has them: all files of DIR/api.
 GOLDEN_API = $(wildcard $(DIR)/api/*.ndjson.gz)

@@ -34,6 +34,7 @@ class Faults:
     lists: bool = False
     seed: int = 0
     met: Counter[str] = field(default_factory=Counter)
+    bound: Counter[str] = field(default_factory=Counter)  # bindings that were carried out, by path
 
 
 @contextlib.contextmanager
@@ -131,6 +132,8 @@ class _Proxy:
             headers=self._headers(request),
         ) as answer:  # fmt: skip
             headers = {k: v for k, v in answer.headers.items() if k.lower() not in HOP}
+            if request.path.endswith("/binding") and answer.status < 300:
+                self._faults.bound[request.path] += 1
             return web.Response(status=answer.status, body=await answer.read(), headers=headers)
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:

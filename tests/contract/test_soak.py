@@ -14,7 +14,7 @@ def test_nothing_is_lost_and_nothing_done_twice_where_everything_fails(tmp_path:
     report = asyncio.run(soak(tmp_path, plan))
     print("\n".join(report.lines()))
     assert ([], [], []) == (report.lost, report.moved, report.over)
-    assert report.made == report.bound
+    assert report.made == report.bound == report.bindings
     assert report.made > 0.9 * plan.seconds * plan.pods_per_s, "the churn was kept up"
     assert report.kills >= 3
     assert sum(report.faults.values()) > 100

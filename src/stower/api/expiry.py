@@ -23,6 +23,7 @@ class EventExpiry:
         # At each time, up to which revision everything had been written.
         self._marks: deque[tuple[int, int]] = deque([(now_ns, api.store.revision)])
         self._due: list[str] = []
+        self._old = 0  # what was written up to this revision is too old
 
     def look(self, now_ns: int) -> None:
         """Find what is too old now."""
@@ -31,6 +32,7 @@ class EventExpiry:
             _, old = self._marks.popleft()
         self._marks.append((now_ns, self._api.store.revision))
         if old:
+            self._old = old
             records = self._api.store.collection(KEY).records
             self._due = [key for key, record in records.items() if record.revision <= old]
 
@@ -38,7 +40,11 @@ class EventExpiry:
         """Remove some of what was found; whether there is more."""
         due = self._due[-AT_ONCE:]
         del self._due[-AT_ONCE:]
+        records = self._api.store.collection(KEY).records
         for key in due:
+            record = records.get(key)
+            if record is None or record.revision > self._old:
+                continue  # it was written again meanwhile
             namespace, _, name = key.partition("/")
             path = f"/api/v1/namespaces/{namespace}/events/{name}"
             self._api.handle(

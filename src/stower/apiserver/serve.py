@@ -98,10 +98,13 @@ async def _expire_events(api: Api, committer: Committer, ttl_s: float) -> None:
     expiry = EventExpiry(api, round(ttl_s * 1e9), time.time_ns())
     while True:
         await asyncio.sleep(ttl_s / LOOKS_PER_TTL)
-        expiry.look(time.time_ns())
-        while expiry.remove_some(time.time_ns()):
-            committer.wrote()
-            await asyncio.sleep(0)
+        try:
+            expiry.look(time.time_ns())
+            while expiry.remove_some(time.time_ns()):
+                committer.wrote()
+                await asyncio.sleep(0)
+        except Exception:  # of one Event; the others go at the next look
+            log.exception("Events cannot be removed")
         committer.wrote()
 
 

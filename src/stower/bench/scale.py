@@ -39,6 +39,7 @@ class Size(msgspec.Struct, frozen=True):
     p99_us: float
     events_per_s: float
     reads_per_s: float
+    kib_per_node: float
     kib_per_pod: float
     rss_mib: float
 
@@ -80,8 +81,11 @@ def _node(number: int) -> Node:
 def measure_size(nodes: int, pods: int) -> Size:
     """In this process."""
     engine = build_engine(None)
+    first = _rss_kib()
     known = tuple(_node(number) for number in range(nodes))
+    engine.step(Listed(known), 0)
     before = _rss_kib()
+    kib_per_node = (before - first) / nodes
     placed = tuple(
         decode(_pod(number, number + 1, f"node-{number % nodes}"), Pod) for number in range(pods)
     )
@@ -114,7 +118,8 @@ def measure_size(nodes: int, pods: int) -> Size:
     return Size(
         nodes, pods, round(list_s, 2), len(times) / sum(times),
         times[len(times) // 2] * 1e6, times[int(len(times) * 0.99)] * 1e6,
-        count / events_s, count / read_s, round(kib, 2), round(_rss_kib() / 1024),
+        count / events_s, count / read_s, round(kib_per_node, 2), round(kib, 2),
+        round(_rss_kib() / 1024),
     )  # fmt: skip
 
 

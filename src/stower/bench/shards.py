@@ -2,8 +2,8 @@
 
 `python -m stower.bench.shards shards` prints JSON. Each has a profile of its own and sees what the
 others have done only after it has decided on so many pods itself, as a watch is behind. Where two
-fill a node beyond what it has, the kubelet refuses the later pod (OutOfcpu), which comes again: a
-conflict.
+fill a node beyond what it has, the kubelet refuses the later pod (OutOfcpu): a conflict; pods come
+until the cluster is as full as it is to be. Engines and time are those of a simulation.
 """
 
 import random
@@ -52,10 +52,9 @@ class _Cluster:
         self.conflicts = 0
         self.placed = 0
 
-    def round(self, pods: list[list[Pod]], now_ns: int) -> list[str]:
-        """Each shard decides on its pods, then all see what came of it; names of those refused."""
+    def round(self, pods: list[list[Pod]], now_ns: int) -> None:
+        """Each shard decides on its pods, then all see what came of it."""
         done: list[tuple[int, Pod, str]] = []
-        refused = []
         for shard, own in enumerate(pods):
             engine = self.engines[shard]
             for pod in own:
@@ -79,10 +78,8 @@ class _Cluster:
                 self.placed += 1
             else:
                 self.conflicts += 1
-                refused.append(pod.metadata.name)
         for engine in self.engines:
             engine.drain()
-        return refused
 
 
 def _milli_cpu(pod: Pod) -> int:

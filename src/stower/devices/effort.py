@@ -2,8 +2,9 @@
 
 What is asked of one device is bounded (cel/values.py), and so is a search on one node; of all
 devices of a cluster together it may be minutes. So much is done at once, and so much each second on
-average; what was found out is kept, and the next attempt goes on from there. Time is that of the
-events.
+average; a little is left to each attempt even where others have used that up, so that nobody waits
+for ever because of them. What was found out is kept, and the next attempt goes on from there. Time
+is that of the events.
 """
 
 from typing import Final
@@ -12,6 +13,7 @@ SECOND_NS: Final = 1_000_000_000
 # In units of work of CEL: some 0.4 µs each.
 AT_ONCE: Final = 1_500_000
 PER_SECOND: Final = 1_000_000
+EACH: Final = 100_000  # of each attempt, whatever others have done: some 40 ms
 # A choice of a search, in these units.
 STEP: Final = 20
 COMPARISON: Final = 3  # of one device, where a search looks whether it has been here before
@@ -28,6 +30,7 @@ class Effort:
 
     def __init__(self) -> None:
         self._left = AT_ONCE
+        self._stop = 0
         self._at_ns = 0
         self._is_limited = False
 
@@ -37,6 +40,8 @@ class Effort:
         if gained > 0:
             self._left = min(AT_ONCE, self._left + gained)
             self._at_ns = now_ns
+        self._left = max(self._left, -AT_ONCE)
+        self._stop = min(0, self._left - EACH)
         self._is_limited = True
 
     def end(self) -> None:
@@ -45,7 +50,7 @@ class Effort:
 
     def check(self) -> None:
         """Before something that may take long. Raises OutOfEffort."""
-        if self._is_limited and self._left < 0:
+        if self._is_limited and self._left < self._stop:
             raise OutOfEffort
 
     def spend(self, units: int) -> None:

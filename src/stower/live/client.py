@@ -10,16 +10,18 @@ import aiohttp
 import msgspec
 
 from stower.live.access import Access, AccessError
-from stower.live.connection import CONNECT_SECONDS, REQUEST_SECONDS, Lost, Pool
+from stower.live.connection import CONNECT_SECONDS, REQUEST_SECONDS, Lost, Pool, Withheld
 from stower.model.kinds import Kind
 
 JSON: Final = "application/json"
 TRIES: Final = 5
 TRY_AGAIN_SECONDS: Final = 0.1
 UNAUTHORIZED: Final = 401
+WITHHELD: Final = -1
 # A server sends bookmarks every minute: a stream that is silent for longer is dead.
 SILENCE_SECONDS: Final = 90.0
 READ_BYTES: Final = 1 << 20
+LINE_BYTES_MAX: Final = 16 << 20  # of a watch: an object has 3 MiB at most
 ERRORS: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError, Lost)
 
 
@@ -103,23 +105,32 @@ class Client:
         body: bytes | None = None,
         content_type: str = JSON,
         accept: str = "",
+        may_send: Callable[[], bool] = lambda: True,
     ) -> Answer:
-        """One request. Never raises for what the network or the server does.
+        """One request. Never raises for what the network or the server does. `may_send` is asked
+        just before it is sent, as credentials and connections take time; status WITHHELD: it says
+        no.
 
         What the server does not let in is asked again with what files and plugins say now. Raises
         AccessError where they say nothing.
         """
         clock = asyncio.get_running_loop().time
         began_s = clock()
-        answer = await self._ask(method, path, body, content_type, accept)
+        answer = await self._ask(method, path, body, content_type, accept, may_send)
         if self.asked is not None:
             self.asked(method, answer.status, clock() - began_s)
         if answer.status == UNAUTHORIZED and await self.access.renew():
-            answer = await self._ask(method, path, body, content_type, accept)
+            answer = await self._ask(method, path, body, content_type, accept, may_send)
         return answer
 
     async def _ask(
-        self, method: str, path: str, body: bytes | None, content_type: str, accept: str
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        accept: str,
+        may_send: Callable[[], bool],
     ) -> Answer:
         head = await self._head()
         if accept:
@@ -130,7 +141,9 @@ class Client:
         sized = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if body else ""
         request = f"{method} {self._pool.prefix}{path} HTTP/1.1\r\n{head}{sized}\r\n".encode()
         try:
-            reply = await self._pool.ask(request + body if body else request)
+            reply = await self._pool.ask(request + body if body else request, may_send)
+        except Withheld:
+            return Answer(WITHHELD, b"")
         except ERRORS as error:
             return Answer(0, (str(error) or type(error).__name__).encode())
         after = reply.headers.get(b"retry-after", b"")
@@ -191,6 +204,8 @@ class Client:
                     rest = b""
                     async for data in response.content.iter_any():
                         *lines, rest = (rest + data).split(b"\n")
+                        if len(rest) > LINE_BYTES_MAX:
+                            raise WatchCut(f"a line has more than {LINE_BYTES_MAX} bytes")
                         if lines:
                             yield [line for line in lines if line]
                 finally:

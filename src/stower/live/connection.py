@@ -7,6 +7,7 @@ this takes a third, with httptools to read the answers. Streams stay with aiohtt
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -18,6 +19,10 @@ IDLE_SECONDS: Final = 20.0  # servers close what is idle for longer, perhaps as 
 CONNECT_SECONDS: Final = 10.0
 REQUEST_SECONDS: Final = 30.0
 BODY_BYTES_MAX: Final = 256 << 20
+
+
+class Withheld(Exception):
+    """It was not sent: whoever asked may ask no more."""
 
 
 class Lost(Exception):
@@ -141,10 +146,17 @@ class Pool:
         self._due_s: dict[Connection, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def ask(self, request: bytes) -> Reply:
-        """The answer to a request. Raises Lost, OSError and TimeoutError."""
+    async def ask(self, request: bytes, may_send: Callable[[], bool] = lambda: True) -> Reply:
+        """The answer to a request. `may_send` is asked when there is a connection, just before.
+
+        Raises Lost, OSError, TimeoutError and Withheld.
+        """
         loop = asyncio.get_running_loop()
         connection = self._kept(loop.time()) or await self._connect(loop)
+        if not may_send():
+            connection.idle_since_s = loop.time()
+            self._idle.append(connection)
+            raise Withheld
         self._due_s[connection] = due_s = loop.time() + self._timeout_s
         if self._timer is None:
             self._timer = loop.call_at(due_s, self._look, loop)
@@ -174,6 +186,9 @@ class Pool:
 
     def close(self) -> None:
         """Close what is idle."""
+        if self._timer is not None and not self._due_s:
+            self._timer.cancel()
+            self._timer = None
         while self._idle:
             self._idle.pop().close()
 

@@ -31,7 +31,7 @@ from stower.framework.writes import (
     PatchPodStatus,
     call_of,
 )
-from stower.live.client import Answer, Client
+from stower.live.client import WITHHELD, Answer, Client
 from stower.live.requests import request_of
 from stower.live.shell import ask_within
 from stower.live.window import Window
@@ -146,9 +146,11 @@ class Dispatch:
         )
         answer, was_lost = Answer(0, b""), False
         for turn in range(TRIES):
-            if not self._may_send():
+            answer = Answer(WITHHELD, b"")
+            if self._may_send():  # and once more when there is a connection
+                answer = await ask_within(self.window, self._client, *request, self._may_send)
+            if answer.status == WITHHELD:
                 return WriteFailed(write.id, 0, "another scheduler may lead by now")
-            answer = await ask_within(self.window, self._client, *request)
             if 200 <= answer.status < 300:
                 return WriteOk(write.id, _version(write, answer))
             if not is_curable(write, answer.status):

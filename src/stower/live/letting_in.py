@@ -21,6 +21,7 @@ REVIEW: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 KEPT_SECONDS: Final = 10.0
 KEPT_MAX: Final = 1_000
+ASKING_MAX: Final = 10  # strangers at once; each costs the API server two requests
 TOKEN_MAX: Final = 16_384
 CREATED: Final = (200, 201)
 
@@ -81,6 +82,8 @@ class Delegated:
                 raise refused
             return
         task = self._asking.get(key)
+        if task is None and len(self._asking) >= ASKING_MAX:
+            raise Refused(503, "too many ask at once who they are")
         if task is None:  # many pages of one person ask once
             task = self._asking[key] = asyncio.create_task(self._ask(key, token, path, verb))
             task.add_done_callback(lambda _: self._asking.pop(key, None))
@@ -95,8 +98,9 @@ class Delegated:
             refused = found
             if found.status == 503:
                 raise
-        if len(self._kept) >= KEPT_MAX:
-            self._kept.clear()
+        while len(self._kept) >= KEPT_MAX:  # the oldest; who is let in is asked again at most
+            del self._kept[next(iter(self._kept))]
+        self._kept.pop(key, None)
         self._kept[key] = (self._clock_s() + KEPT_SECONDS, refused)
         if refused is not None:
             raise refused

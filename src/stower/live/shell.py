@@ -4,7 +4,7 @@ them.
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from stower.framework.retries import TOO_MANY
@@ -80,13 +80,19 @@ async def sleep_until(awake: asyncio.Event, due_ns: int | None, clock: Clock) ->
 
 
 async def ask_within(
-    window: Window, client: Client, method: str, path: str, body: bytes | None, content_type: str
+    window: Window,
+    client: Client,
+    method: str,
+    path: str,
+    body: bytes | None,
+    content_type: str,
+    may_send: Callable[[], bool] = lambda: True,
 ) -> Answer:
-    """One request, whose answer says how many may be in flight. Never raises."""
+    """One request, whose answer says how many may be in flight; see Client.ask. Never raises."""
     clock = asyncio.get_running_loop().time
     began = clock()
     try:
-        answer = await client.ask(method, path, body, content_type)
+        answer = await client.ask(method, path, body, content_type, may_send=may_send)
     except AccessError as error:
         return Answer(0, str(error).encode())
     now = clock()

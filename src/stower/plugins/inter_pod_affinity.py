@@ -452,11 +452,14 @@ class _World:
         self.avoiding = avoiding
         self._labels = state.related.labels_of(pod.metadata.namespace)
         self._kept_away: dict[CarriedTerm, bool] = {}
+        tally = state.tally(*self.near) if near else None
         self.matcher = Matcher(
-            [lambda other: meets(other, self.near), *(partial(_meets, of) for _, of in self.away)],
+            [
+                (tally, lambda other: meets(other, self.near)),
+                *((state.tally(of), partial(_meets, of)) for _, of in self.away),
+            ],
             state.tallies,
         )
-        tally = state.tally(*self.near) if near else None
         self.near_counts = [] if tally is None else [tally.domain_counts(k) for k in self.near_keys]
         # Matching pods on nodes that have one of the keys: whether there is any company at all.
         self.company = sum(int(counts.sum()) for counts in self.near_counts)

@@ -150,7 +150,8 @@ class PodTopologySpread(Plugin):
         counted = [
             _Counted(state, *found) for found in self._counted(pod, shape, state, terms, True)
         ]
-        matcher = Matcher([found.term.takes for found in counted], state.tallies)
+        conditions = [(self._tally(pod, state, c.term), c.term.takes) for c in counted]
+        matcher = Matcher(conditions, state.tallies)
         return lambda row: _SpreadRun(pod, counted, matcher, row)
 
     def lasts(self, codes: Ints) -> Bools:

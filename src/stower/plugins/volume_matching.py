@@ -80,7 +80,7 @@ class Matching:
             size = amount_of(volume.spec.capacity)
             if _is_for(volume, claim) and size >= size_of(claim) and _is_fit(volume, claim, True):
                 meant.append(_Ranked(size, volume.metadata.name, volume))
-        first = min(meant, key=lambda ranked: ranked.place, default=None)
+        meant.sort(key=lambda ranked: ranked.place)
         for ranked in meant:
             self._group(ranked.volume)
         wanted = claim.spec
@@ -88,7 +88,7 @@ class Matching:
             (claim.class_name, wanted.volume_mode, wanted.volume_attributes_class_name,
              wanted.access_modes, wanted.selector)
         )  # fmt: skip
-        return _Offer(claim, size_of(claim), terms, first, self._stock(claim.class_name))
+        return _Offer(claim, size_of(claim), terms, tuple(meant), self._stock(claim.class_name))
 
     def _stock(self, class_name: str) -> dict[Group, list[_Ranked]]:
         """The free volumes of a class, by group, each in order."""
@@ -118,9 +118,10 @@ class Matching:
         in_vain: set[bytes] = set()
         groups = tuple(groups)
         for offer in self._offers:
-            if offer.meant is not None and offer.meant.name not in taken:
-                # It is kept for the claim, within reach or not.
-                ranked = offer.meant if self._group(offer.meant.volume) in groups else None
+            meant = next((one for one in offer.meant if one.name not in taken), None)
+            ranked = meant
+            if meant is not None:  # it is kept for the claim, within reach or not
+                ranked = meant if self._group(meant.volume) in groups else None
             elif offer.terms in in_vain:  # by a claim that wants no more than this one
                 ranked = None
             else:
@@ -136,13 +137,13 @@ class Matching:
 
 
 class _Offer(NamedTuple):
-    """What one claim may have. `terms`: all that it wants but the size; `meant`: the volume that
-    somebody has said is for it."""
+    """What one claim may have. `terms`: all that it wants but the size; `meant`: volumes that
+    somebody has said are for it, in order."""
 
     claim: PersistentVolumeClaim
     size: Fraction
     terms: bytes
-    meant: _Ranked | None
+    meant: tuple[_Ranked, ...]
     stock: dict[Group, list[_Ranked]]
 
     def first(self, groups: tuple[Group, ...], taken: set[str]) -> _Ranked | None:

@@ -5,7 +5,7 @@ Source: policy/v1; kube-scheduler defaultpreemption filterPodsWithPDBViolation.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from stower.state.cluster import PodEntry
 
 
+NOBODY: Final[Ints] = np.zeros(0, np.int64)
+
+
 class Budgets:
     """All of them by namespace and name; `generation` grows with every change."""
 
@@ -32,7 +35,7 @@ class Budgets:
         self._tallies = tallies
         self.generation = 0
         self._namespaces: dict[str, _Namespace] = {}
-        self._looked_at = -1  # the generation that these are of
+        self._looked_at = (-1, -1)  # generation and step that these are of
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """A budget as it is now."""
@@ -76,13 +79,14 @@ class Budgets:
         return violating, others
 
     def _of(self, namespace: str) -> "_Namespace":
-        if self._looked_at != self.generation:
-            self._looked_at = self.generation
+        now = self.generation, self._tallies.step  # tallies may go between steps
+        if self._looked_at != now:
+            self._looked_at = now
             self._namespaces.clear()
         known = self._namespaces.get(namespace)
         if known is None:
             budgets = [budget for key, budget in self._budgets.items() if key[0] == namespace]
-            known = self._namespaces[namespace] = _Namespace(budgets, self._tallies)
+            known = self._namespaces[namespace] = _Namespace(budgets, self._tally, self._tallies)
         return known
 
     def rows_concerned(self, limit: int) -> Bools:
@@ -99,10 +103,20 @@ class Budgets:
 class _Namespace:
     """The budgets of a namespace, by number, and which of them protect which pods."""
 
-    def __init__(self, budgets: list[PodDisruptionBudget], tallies: Tallies) -> None:
+    def __init__(
+        self,
+        budgets: list[PodDisruptionBudget],
+        tally: Callable[[Condition], Tally],
+        tallies: Tallies,
+    ) -> None:
         allowed = [budget.status.disruptions_allowed for budget in budgets]
         self.allowed: Ints = np.array(allowed, np.int64)
-        conditions = [partial(_protects, budget.spec.selector) for budget in budgets]
+        conditions = []
+        for budget in budgets:
+            selector, namespace = budget.spec.selector, budget.metadata.namespace
+            is_kept = selector is not None and not _is_empty(selector)
+            counting = tally((frozenset((namespace,)), selector)) if is_kept else None
+            conditions.append((counting, partial(_protects, selector)))
         self._matcher = Matcher(conditions, tallies)
         self._arrays: dict[tuple[int, ...], Ints] = {}
         # Pods whose eviction counts already, by name.
@@ -113,6 +127,8 @@ class _Namespace:
 
     def protecting(self, pod: Pod) -> Ints:
         """The numbers of those that an eviction of the pod counts for. Raises TooManyVisits."""
+        if not pod.metadata.labels:
+            return NOBODY
         numbers = self._matcher.met_by(pod)
         if (counted := self._counted.get(pod.metadata.name)) is not None:
             numbers = tuple(number for number in numbers if number not in counted)

@@ -1,22 +1,22 @@
-"""Which of a few conditions pods meet, asked once for all pods of equal namespace and labels.
+"""Which of a few conditions pods meet: of placed pods the tallies know it, for all that are alike.
 
-Preemption asks about every pod of every node: with hundreds of conditions that is worth
-remembering, and worth counting, so that one attempt cannot take for ever.
+Preemption asks about every pod of every node. What tallies have found out is kept with them, so
+that an attempt which may take no longer is followed by one that gets further.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from stower.model.kinds import Pod
-from stower.state.tallies import ClassKey, Tallies, class_key
+from stower.state.tallies import ClassKey, Tallies, Tally, class_key
 
-KNOWN_MAX: Final = 65_536
+Test = Callable[[Pod], bool]
 
 
 class Matcher:
-    """Some conditions on pods that depend on namespace, labels and whether it is being deleted."""
+    """Some conditions on a pod's namespace and labels; good for one attempt."""
 
-    def __init__(self, conditions: Sequence[Callable[[Pod], bool]], tallies: Tallies) -> None:
+    def __init__(self, conditions: Sequence[tuple[Tally | None, Test]], tallies: Tallies) -> None:
+        """Each with the tally that counts those who meet it, where there is one."""
         self._conditions = conditions
         self._tallies = tallies
         self._known: dict[ClassKey, tuple[int, ...]] = {}
@@ -26,9 +26,15 @@ class Matcher:
         key = class_key(pod)
         found = self._known.get(key)
         if found is None:
-            self._tallies.matched(len(self._conditions))
-            if len(self._known) >= KNOWN_MAX:
-                self._known.clear()
-            met = (number for number, meets in enumerate(self._conditions) if meets(pod))
+            counted = self._tallies.counting(pod)
+            met = []
+            for number, (tally, test) in enumerate(self._conditions):
+                if counted is not None and tally is not None:
+                    if tally in counted:
+                        met.append(number)
+                    continue
+                self._tallies.matched(1)
+                if test(pod):
+                    met.append(number)
             found = self._known[key] = tuple(met)
         return found

@@ -26,6 +26,7 @@ TALLIES_MAX: Final = 4_096  # of which as many are forgotten as were not asked f
 KEPT: Final = TALLIES_MAX // 2
 # Pods that new tallies count in one attempt: a second of them.
 VISITS_MAX: Final = 5_000_000
+COMPARED_AT_ONCE: Final = 1_000  # selectors that one pod counts as compared with, at most
 MATCH_VISITS: Final = 20  # what comparing a pod with one selector costs beside that
 
 
@@ -93,8 +94,8 @@ class Tallies:
     """All registered tallies, and which of them each kind of pod counts in."""
 
     __slots__ = (
-        "_by_pair", "_by_text", "_capacity", "_classes", "_index", "_labels", "_step", "_tallies",
-        "visits",
+        "_by_pair", "_by_text", "_capacity", "_classes", "_index", "_labels", "_tallies",
+        "step", "visits",
     )  # fmt: skip
 
     def __init__(self, labels: "LabelColumns", capacity: int) -> None:
@@ -105,7 +106,7 @@ class Tallies:
         self._classes: dict[ClassKey, _Class] = {}
         self._by_pair: dict[tuple[str, str], dict[ClassKey, _Class]] = {}
         self._by_text: dict[bytes, Tally] = {}
-        self._step = 0
+        self.step = 0  # so many events were taken in
         self.visits = 0  # pods that were counted, since somebody set it to 0
 
     def __bool__(self) -> bool:
@@ -122,7 +123,7 @@ class Tallies:
         text = _encode((live, [(sorted(n) if n is not None else n, s) for n, s in conditions]))
         tally = self._by_text.get(text)
         if tally is not None:
-            tally.asked = self._step
+            tally.asked = self.step
             return tally
         key = (live, *((namespaces, _canonical(s)) for namespaces, s in conditions))
         tally = self._tallies.get(key)
@@ -144,11 +145,23 @@ class Tallies:
                     self.visits += len(found.members)
                     for entry in found.members.values():
                         tally.counts[entry.row] += 1
-        tally.asked = self._step
+        tally.asked = self.step
         if len(self._by_text) >= TEXTS_MAX:
             self._by_text.clear()
         self._by_text[text] = tally
         return tally
+
+    def counting(self, pod: Pod) -> set[Tally] | None:
+        """The tallies that count the pod; None where that must be asked of each: it is not placed,
+        or being deleted. Raises TooManyVisits; what was compared until then is kept."""
+        found = self._classes.get(class_key(pod))
+        if found is None or pod.metadata.deletion_timestamp is not None:
+            return None
+        behind = self._index.count - found.seen
+        if behind:
+            self._catch_up(found, pod)
+            self.matched(min(behind, COMPARED_AT_ONCE))
+        return set(found.tallies)
 
     def matched(self, count: int) -> None:
         """So many selectors are compared with a pod. Raises TooManyVisits."""
@@ -164,7 +177,7 @@ class Tallies:
 
     def step_begins(self) -> None:
         """Nobody holds a tally now: those that nobody has asked for in a long time may go."""
-        self._step += 1
+        self.step += 1
         self.visits = 0
         if len(self._tallies) <= TALLIES_MAX:
             return
@@ -204,13 +217,17 @@ class Tallies:
             tally.grow(capacity)
 
     def _count(self, found: _Class, pod: Pod, row: int, by: int) -> None:
+        self._catch_up(found, pod)
+        for tally in found.tallies:
+            tally.bump(row, by)
+
+    def _catch_up(self, found: _Class, pod: Pod) -> None:
+        """Have the class compared with all tallies."""
         if found.seen < self._index.count:
             labels = pod.metadata.labels or _NO_LABELS
             new = self._index.candidates(labels, found.seen)
             found.tallies += [tally for tally in new if tally.matches(pod)]
             found.seen = self._index.count
-        for tally in found.tallies:
-            tally.bump(row, by)
 
     def _class_of(self, pod: Pod) -> _Class:
         key = class_key(pod)

@@ -62,3 +62,18 @@ def test_many_go_a_few_at_a_time_and_watchers_are_told() -> None:
     events = api.store.collection(("", "events")).events_after(revision)
     assert events is not None
     assert ["DELETED"] * 3 * AT_ONCE == [event.type for event in events]
+
+
+def test_what_is_written_again_before_its_turn_stays() -> None:
+    api = Api(load_registry("1.36"), seed=1)
+    api.bootstrap(1)
+    expiry = EventExpiry(api, HOUR_NS, 1)
+    for number in range(AT_ONCE + 1):
+        told(api, f"e{number:03}", 1)
+    swept(api, expiry, 2)
+    expiry.look(2 + HOUR_NS)
+    assert expiry.remove_some(2 + HOUR_NS)
+    (left,) = names(api)
+    told(api, left, 2 + HOUR_NS, "PUT", "Pulled")
+    assert not expiry.remove_some(2 + HOUR_NS)
+    assert [left] == names(api)

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from stower.assembly import build_engine
-from stower.bench.hostile import SCENARIOS, longest_step_s
+from stower.bench.hostile import SCENARIOS, longest_step_s, make_object
 from stower.engine.step import Engine
 from stower.framework.decisions import Outcome
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
+from stower.model.kinds import PodDisruptionBudget, ResourceClaim
 from stower.state import carried, tallies
 from tests.builders import make_node, make_pod
 from tests.device_builders import claiming, device, device_class, device_slice, resource_claim
@@ -67,7 +68,6 @@ def test_a_pod_that_asks_too_much_is_told_so_and_others_are_placed(
 
 
 def _claim(name: str) -> tuple[Any, ...]:
-    from stower.bench.hostile import make_object
     from stower.model.kinds import PersistentVolumeClaim, StorageClass
 
     mode = {"provisioner": "p", "volumeBindingMode": "WaitForFirstConsumer"}
@@ -131,6 +131,79 @@ def test_a_selector_that_takes_long_is_asked_of_some_devices_at_a_time() -> None
                 left.append(int(number))
     assert Outcome.UNSCHEDULABLE is found[-1], "in the end it is known of all of them"
     assert sorted(left, reverse=True) == left
+
+
+def test_preemption_over_many_kinds_of_pods_ends_though_it_may_not_take_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each attempt compares a few of 60 pods that are all different; budgets change meanwhile."""
+    monkeypatch.setattr(tallies, "VISITS_MAX", 30 * tallies.MATCH_VISITS)
+    engine = build_engine(None)
+    nodes = [make_node(f"n{i}", cpu="4", labels={"zone": "z"}) for i in range(3)]
+    placed = [
+        make_pod(f"e{i}", cpu="200m", node=f"n{i % 3}", labels={"a": str(i)}) for i in range(60)
+    ]
+
+    def budget(number: int, allowed: int) -> Any:
+        selector = {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x"]}]}
+        spec = {"minAvailable": number, "selector": selector}
+        status = {"disruptionsAllowed": allowed}
+        return make_object(PodDisruptionBudget, f"b{number}", "default", spec=spec, status=status)
+
+    engine.step(Listed((*nodes, *placed, budget(1, 60), budget(2, 60))), 0)
+    spread = [
+        {"maxSkew": 100, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+         "labelSelector": {"matchExpressions": [
+             {"key": "a", "operator": "NotIn", "values": [str(i)]}
+         ]}}
+        for i in range(2)
+    ]  # fmt: skip
+    pod = make_pod("h", cpu="3", priority=1000, topologySpreadConstraints=spread)
+    outcomes = [come(engine, pod)]
+    for second in range(1, 300):
+        engine.step(Observed(WatchType.MODIFIED, budget(1, 60 + second % 2)), second * SECOND_NS)
+        engine.step(Tick(), second * SECOND_NS)
+        outcomes += [(d.outcome, d.nominated) for d in engine.drain()]
+    assert Outcome.ERROR is outcomes[0][0]
+    assert Outcome.UNSCHEDULABLE in [outcome for outcome, _ in outcomes]
+    assert any(nominated for _, nominated in outcomes[1:]), "it has found whom to evict"
+
+
+def test_claims_of_others_go_on_beside_one_that_takes_for_ever() -> None:
+    inner = "a + b + c + d < 100"
+    for name in "dcba":
+        inner = f"[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all({name}, {inner})"
+    names = [f"n{i}" for i in range(40)]
+    slices = [
+        device_slice(
+            name, *(device(f"g{j}", attributes={"u": {"string": f"{name}-{j}"}}) for j in range(4))
+        )
+        for name in names
+    ]
+    engine = build_engine(None)
+    bad = [
+        make_object(ResourceClaim, f"bad-{i}", "default", spec=_asking(f"!({inner})"))
+        for i in (1, 2)
+    ]
+    good = make_object(ResourceClaim, "good", "default", spec=_asking('device.driver != ""'))
+    engine.step(Listed((*map(make_node, names), device_class(), *slices, *bad, good)), 0)
+    for claim in bad:
+        uses = [{"name": "c", "resourceClaimName": claim.metadata.name}]
+        assert Outcome.ERROR is come(engine, make_pod(claim.metadata.name, resourceClaims=uses))[0]
+    uses = [{"name": "c", "resourceClaimName": "good"}]
+    pod = make_pod("good", resourceClaims=uses)
+    writes = engine.step(Observed(WatchType.ADDED, pod), 2)
+    for second in range(1, 120):
+        writes += engine.step(Tick(), second * SECOND_NS)
+    assert [write for write in writes if getattr(write, "name", "") == "good"]
+
+
+def _asking(expression: str) -> dict[str, Any]:
+    exactly = {
+        "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1,
+        "selectors": [{"cel": {"expression": expression}}],
+    }  # fmt: skip
+    return {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
 
 
 def test_what_pods_asked_is_forgotten_when_they_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:

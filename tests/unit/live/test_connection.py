@@ -4,7 +4,10 @@ import asyncio
 
 import pytest
 
-from stower.live.connection import Connection, Lost, Pool
+from stower.live import client
+from stower.live.access import Access
+from stower.live.connection import Connection, Lost, Pool, Withheld
+from stower.live.letting_in import ASKING_MAX, Delegated, Refused
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -68,3 +71,84 @@ def test_those_without_an_answer_are_lost_in_time_and_no_others() -> None:
         assert isinstance(one, Lost)
         with pytest.raises(Lost, match="no answer in time"):
             raise one
+
+
+def test_nothing_is_sent_by_whom_it_is_no_longer_to_send() -> None:
+    """Asked once there is a connection, however long that took."""
+    heads = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            heads.append(head)
+            writer.write(ANSWER)
+
+    async def story() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        pool = Pool(f"http://{host}:{port}", None)
+        request = b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n"
+        with pytest.raises(Withheld):
+            await pool.ask(request % b"no", lambda: False)
+        assert 200 == (await pool.ask(request % b"yes", lambda: True)).status
+        pool.close()
+        server.close()
+
+    asyncio.run(story())
+    assert [b"GET /yes"] == [head.partition(b" HTTP")[0] for head in heads]
+
+
+def test_a_watch_whose_line_does_not_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "LINE_BYTES_MAX", 1_000)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(3):
+            writer.write(b"200\r\n" + b"x" * 0x200 + b"\r\n")
+        await writer.drain()
+
+    class NoToken:
+        username = password = None
+
+        async def get_api_key_with_prefix(self, _: str) -> str:
+            return ""
+
+    async def story() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        access = Access(f"http://{host}:{port}", (None, NoToken()))
+        async with client.Client(access, "test") as asker:
+            async for _ in asker.watch("/x", {}):
+                pass
+
+    with pytest.raises(client.WatchCut, match="more than 1000 bytes"):
+        asyncio.run(story())
+
+
+def test_strangers_are_asked_about_a_few_at_a_time() -> None:
+    """Each would cost the API server two requests."""
+    waits = asyncio.Event()
+
+    class Slow:
+        asked = 0
+
+        async def ask(self, *_: object) -> client.Answer:
+            self.asked += 1
+            await waits.wait()
+            return client.Answer(201, b'{"status": {"authenticated": false}}')
+
+    async def story() -> list[int]:
+        slow = Slow()
+        door = Delegated(slow)  # type: ignore[arg-type]
+        checks = [
+            asyncio.create_task(door.check(f"Bearer token-{i}", "/metrics", "get"))
+            for i in range(2 * ASKING_MAX)
+        ]
+        while slow.asked < ASKING_MAX or sum(check.done() for check in checks) < ASKING_MAX:
+            await asyncio.sleep(0)
+        assert ASKING_MAX == slow.asked
+        waits.set()
+        found = await asyncio.gather(*checks, return_exceptions=True)
+        return [error.status for error in found if isinstance(error, Refused)]
+
+    assert [401] * ASKING_MAX + [503] * ASKING_MAX == asyncio.run(story())

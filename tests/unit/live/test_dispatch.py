@@ -35,7 +35,7 @@ class Server:
         self._answer = answer
         self._tries: Counter[str] = Counter()
 
-    async def ask(self, method: str, path: str, body: bytes, content_type: str) -> Answer:
+    async def ask(self, method: str, path: str, body: bytes, content_type: str, **_: Any) -> Answer:
         self._now += 1
         self.most = max(self.most, self._now)
         self.asked.append((method, path, body))

@@ -44,7 +44,7 @@ class Forgetful:
         self.listed: list[str] = []
         self.is_gone = False
 
-    async def ask(self, method: str, path: str, *_: Any) -> Answer:
+    async def ask(self, method: str, path: str, *_: Any, **__: Any) -> Answer:
         self.listed.append(path)
         items = [CLAIM] if "resourceclaims" in path and not self.is_gone else []
         body = {"metadata": {"resourceVersion": "5"}, "items": items}

@@ -31,7 +31,7 @@ class Ending:
         self.watches = self.lists = 0
         self._gone = gone
 
-    async def ask(self, *_: Any) -> Answer:
+    async def ask(self, *_: Any, **__: Any) -> Answer:
         self.lists += 1
         return EMPTY
 
