@@ -16,6 +16,7 @@ VERBS: Final = (
     "up",
     "down",
     "status",
+    "doctor",
     "load",
     "get",
     "devices",

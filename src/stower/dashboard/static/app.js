@@ -1,6 +1,6 @@
 // The dashboard. All that objects say is put into the page as text, never as markup.
 import { html, render, useEffect, useMemo, useRef, useState } from "./preact.js";
-import { lay, paint, share } from "./map.js";
+import { beside, lay, paint, share } from "./map.js";
 
 const store = {
   rows: new Map(), waiting: [], more: 0, queue: {}, decisions: [], rates: {}, standing: {},
@@ -110,7 +110,7 @@ function App() {
       if (event.target.matches("input, select") || event.metaKey || event.ctrlKey || event.altKey) return;
       const page = { 1: "cluster", 2: "queue", 3: "decisions" }[event.key];
       if (page) location.hash = `#/${page}`;
-      if (event.key === "Escape" && (where.page === "node" || where.page === "pod")) history.back();
+      if (event.key === "Escape" && ["node", "pod"].includes(place().page)) history.back();
       if (event.key === "/") {
         event.preventDefault();
         document.querySelector("input[type=search]")?.focus();
@@ -120,7 +120,7 @@ function App() {
     addEventListener("keydown", keyed);
     again(store.version);
     return () => { removeEventListener("hashchange", moved); removeEventListener("keydown", keyed); };
-  }, [where]);
+  }, []);
   if (store.state === "locked") return html`<${Locked} />`;
   const Page = { queue: Queue, decisions: Decisions, pod: Pod, node: Node }[where.page] || Cluster;
   const at = { pod: "queue", node: "cluster" }[where.page] || where.page;
@@ -213,12 +213,10 @@ function Cluster() {
     return plan.tiles.find((t) => x >= t.x && x <= t.x + t.size && y >= t.y && y <= t.y + t.size);
   };
   const move = (event) => {
-    const at = Math.max(0, plan.tiles.findIndex((tile) => tile.node.name === chosen));
-    const by = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: plan.across, ArrowUp: -plan.across }[event.key];
-    if (by !== undefined) {
+    if (event.key.startsWith("Arrow") && plan.tiles.length) {
       event.preventDefault();
-      const next = plan.tiles[Math.max(0, Math.min(plan.tiles.length - 1, chosen ? at + by : 0))];
-      if (next) point(next.node.name);
+      const from = plan.tiles.find((tile) => tile.node.name === chosen);
+      point((from ? beside(plan.tiles, from, event.key) : plan.tiles[0]).node.name);
     }
     if (event.key === "Enter" && chosen) location.hash = link("node", chosen);
   };

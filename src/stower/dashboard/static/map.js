@@ -2,30 +2,57 @@
 
 const GAP = 2, HEAD = 20;
 
-// Where each node is drawn, for a width: tiles and headings, and the height of all.
+// Where each node is drawn, for a width: tiles and headings, and the height of all. Zones stand below
+// each other, racks side by side as blocks, each about as wide as high.
 export function lay(nodes, width) {
   const zones = new Map();
   for (const node of nodes) {
-    const name = [node.zone, node.rack].filter(Boolean).join(" / ") || "no zone";
-    if (!zones.has(name)) zones.set(name, []);
-    zones.get(name).push(node);
+    const racks = zones.get(node.zone) || new Map();
+    zones.set(node.zone, racks);
+    racks.set(node.rack, [...(racks.get(node.rack) || []), node]);
   }
-  const names = [...zones.keys()].sort(order);
-  const count = Math.max(1, nodes.length);
-  const size = Math.max(7, Math.min(120, Math.floor(Math.sqrt((width * Math.max(320, width * 0.4)) / count))));
-  const across = Math.max(1, Math.floor(width / size));
+  const room = (width * Math.max(320, width * 0.4)) / Math.max(1, nodes.length);
+  const size = Math.max(7, Math.min(110, Math.floor(Math.sqrt(room) * 0.8)));
+  const most = Math.max(1, Math.floor(width / size));
   const tiles = [], heads = [];
   let y = 0;
-  for (const name of names) {
-    const some = zones.get(name).sort((a, b) => order(a.name, b.name));
-    heads.push({ text: `${name} (${some.length})`, y: y + 14 });
+  for (const [zone, racks] of [...zones].sort((a, b) => order(a[0], b[0]))) {
+    const count = [...racks.values()].reduce((n, some) => n + some.length, 0);
+    heads.push({ text: `${zone || "no zone"} (${count})`, x: 2, y: y + 14 });
     y += HEAD;
-    some.forEach((node, at) => tiles.push({
-      node, x: (at % across) * size, y: y + Math.floor(at / across) * size, size: size - GAP, column: at % across,
-    }));
-    y += Math.ceil(some.length / across) * size + 8;
+    let x = 0, deepest = 0;
+    for (const [rack, some] of [...racks].sort((a, b) => order(a[0], b[0]))) {
+      const across = racks.size === 1 ? most : Math.min(most, Math.ceil(Math.sqrt(some.length)));
+      if (x > 0 && x + across * size > width) {
+        y += deepest;
+        x = deepest = 0;
+      }
+      const head = racks.size > 1 ? HEAD - 4 : 0;
+      if (head) heads.push({ text: rack || "no rack", x: x + 2, y: y + 12 });
+      some.sort((a, b) => order(a.name, b.name)).forEach((node, at) => tiles.push({
+        node, x: x + (at % across) * size, y: y + head + Math.floor(at / across) * size, size: size - GAP,
+      }));
+      deepest = Math.max(deepest, head + Math.ceil(some.length / across) * size + 6);
+      x += across * size + 10;
+    }
+    y += deepest + 6;
   }
-  return { tiles, heads, height: y, across };
+  return { tiles, heads, height: y };
+}
+
+// The tile next to another in the direction of a key; the same where there is none.
+export function beside(tiles, from, key) {
+  const [dx, dy] = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[key];
+  let best = from, least = Infinity;
+  for (const tile of tiles) {
+    const x = tile.x - from.x, y = tile.y - from.y;
+    const ahead = x * dx + y * dy, aside = Math.abs(x * dy) + Math.abs(y * dx);
+    if (ahead > 0 && ahead + 3 * aside < least) {
+      least = ahead + 3 * aside;
+      best = tile;
+    }
+  }
+  return best;
 }
 
 function order(a, b) {
@@ -54,7 +81,7 @@ export function paint(canvas, plan, resource, chosen) {
   const colours = Object.fromEntries(["pod", "gang", "vm", "devices", "placeholder", "off", "over", "text", "quiet", "accent"].map((n) => [n, colour(n)]));
   draw.font = "12px system-ui, sans-serif";
   draw.fillStyle = colours.quiet;
-  for (const head of plan.heads) draw.fillText(head.text, 2, head.y);
+  for (const head of plan.heads) draw.fillText(head.text, head.x, head.y);
   for (const { node, x, y, size } of plan.tiles) {
     const part = share(node, resource);
     draw.fillStyle = node.off ? colours.off : part > 1 ? colours.over : mix(empty, full, part);

@@ -1,0 +1,178 @@
+"""stower doctor: what is missing here, or on a cluster."""
+
+import asyncio
+import importlib.util
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+
+from stower.cli.kube import AGENT, KubeError, kubeconfig_of
+from stower.cli.output import Output, console, emit, table
+from stower.cli.supervisor import STATE
+from stower.cli.verbs.up import State
+from stower.live.access import AccessError, read_access
+from stower.live.client import Client
+from stower.live.discovery import look
+from stower.live.shell import ShellError
+from stower.live.version import check_version
+
+NAME = "doctor"
+EPILOG = """
+Examples:
+
+  stower doctor                              # this machine, and the cluster that is at hand
+
+  stower doctor --kubeconfig ~/.kube/config --context prod
+
+  stower doctor -o json | jq '.[] | select(.state == "missing")'
+
+Exit code 0 where nothing that a scheduler needs is missing, 1 where something is.
+"""
+OK, NOTE, MISSING = "ok", "note", "missing"
+PYTHON: Final = (3, 11)
+# Extras: module, what it is for.
+EXTRAS: Final = {
+    "fast": ("aiofastnet", "TLS at half the CPU"),
+    "plot": ("matplotlib", "--plot"),
+    "parquet": ("pyarrow", "traces and results as Parquet"),
+    "otel": ("opentelemetry.sdk", "--otlp-endpoint"),
+    "ray": ("ray", "sweeps over several machines"),
+}
+# What a scheduler must be allowed to do: verb, group, resource, subresource.
+RIGHTS: Final = (
+    ("list", "", "nodes", ""), ("watch", "", "pods", ""), ("create", "", "pods", "binding"),
+    ("patch", "", "pods", "status"), ("delete", "", "pods", ""),
+    ("create", "events.k8s.io", "events", ""), ("update", "coordination.k8s.io", "leases", ""),
+)  # fmt: skip
+REVIEW: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at. `state`: ok, note (fine, and worth knowing) or missing."""
+
+    about: str
+    state: str
+    text: str
+
+
+def run(
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Kubeconfig; default: that of `stower up`, KUBECONFIG, ~/.kube/config."),
+    ] = None,
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    state: State = STATE,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print it.")
+    ] = Output.TABLE,
+) -> None:
+    """Look at this machine and at a cluster, and say what is missing."""
+    found = [*_machine(), *asyncio.run(_cluster(kubeconfig, context, state))]
+    if output is not Output.TABLE:
+        emit([msgspec.to_builtins(one) for one in found], output)
+    else:
+        shown = table("", "about", "", "what")
+        shown.title = None
+        for one in found:
+            shown.add_row(one.about, one.state, one.text)
+        console().print(shown)
+    if any(one.state == MISSING for one in found):
+        raise typer.Exit(1)
+
+
+def _machine() -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    fine = sys.version_info >= PYTHON
+    yield Finding("Python", OK if fine else MISSING, version if fine else f"{version}, want 3.11")
+    for extra, (module, purpose) in EXTRAS.items():
+        try:
+            there = importlib.util.find_spec(module) is not None
+        except ModuleNotFoundError:
+            there = False
+        text = purpose if there else f"{purpose}: pip install 'stower[{extra}]'"
+        yield Finding(f"extra {extra}", OK if there else NOTE, text)
+    path = shutil.which("kubectl")
+    yield Finding("kubectl", OK if path else NOTE, path or "not on PATH; Stower needs none")
+
+
+async def _cluster(given: Path | None, context: str, state: Path) -> list[Finding]:
+    try:
+        access = await read_access(kubeconfig_of(given, state), context)
+    except (AccessError, KubeError) as error:
+        is_asked_for = given is not None or bool(context) or state != STATE
+        text = f"{error}; or start one with `stower up`"
+        return [Finding("cluster", MISSING if is_asked_for else NOTE, text)]
+    async with Client(access, AGENT) as client:
+        return [finding async for finding in _of(client)]
+
+
+async def _of(client: Client) -> AsyncIterator[Finding]:
+    try:
+        await check_version(client)
+    except ShellError as error:
+        yield Finding("cluster", MISSING, str(error))
+        return
+    version: dict[str, Any] = msgspec.json.decode((await client.get("/version")).body)
+    server = f"{client.access.server}, Kubernetes {version['major']}.{version['minor']}"
+    yield Finding("cluster", OK, server)
+    features = await look(client, ())
+    for name in features.on:
+        yield Finding(name, OK, "served")
+    for name in features.off:
+        yield Finding(name, NOTE, "not served here: done without")
+    for fault in features.faults:
+        yield Finding("definitions", MISSING, fault)
+    for verb, group, resource, part in RIGHTS:
+        what = f"{verb} {resource}{'/' if part else ''}{part}"
+        yield await _right(client, what, verb, group, resource, part)
+    yield await _nodes(client)
+    yield await _leader(client)
+
+
+async def _right(
+    client: Client, what: str, verb: str, group: str, resource: str, part: str
+) -> Finding:
+    asked = {"verb": verb, "group": group, "resource": resource, "subresource": part}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }  # fmt: skip
+    answer = await client.ask("POST", REVIEW, msgspec.json.encode(body))
+    if answer.status != 201:
+        return Finding(f"right to {what}", NOTE, f"cannot be asked: {answer.message}")
+    if msgspec.json.decode(answer.body)["status"].get("allowed") is True:
+        return Finding(f"right to {what}", OK, "given")
+    return Finding(f"right to {what}", MISSING, "not given: kubectl apply -k deploy/scheduler")
+
+
+async def _nodes(client: Client) -> Finding:
+    answer = await client.get("/api/v1/nodes?limit=500")
+    if answer.status != 200:
+        return Finding("nodes", MISSING, answer.message)
+    nodes = msgspec.json.decode(answer.body)["items"]
+    ready = sum(
+        any(
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for condition in (node.get("status") or {}).get("conditions") or ()
+        )
+        for node in nodes
+    )
+    text = f"{ready:,} of the first {len(nodes):,} ready" if nodes else "there are none"
+    return Finding("nodes", OK if nodes and ready == len(nodes) else NOTE, text)
+
+
+async def _leader(client: Client) -> Finding:
+    answer = await client.get(LEASE)
+    name = "Lease kube-system/kube-scheduler"
+    if answer.status != 200:
+        return Finding(name, OK, "nobody holds it")
+    spec = msgspec.json.decode(answer.body).get("spec") or {}
+    holder = spec.get("holderIdentity") or "nobody"
+    text = f"held by {holder}, renewed {spec.get('renewTime')}: name a Lease of your own beside it"
+    return Finding(name, NOTE if holder != "nobody" else OK, text)
