@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from stower.apiserver.serve import Options
+from tests.contract.faulty import Faults, faulty
 from tests.contract.servers import Client, in_thread
 from tests.contract.test_live import add_nodes
 from tests.contract.test_telling import account
@@ -54,3 +56,21 @@ def test_a_cluster_that_is_not_there_is_missing_only_where_one_was_named(tmp_pat
     assert "ok" == found["Python"][0]
     code, text, _ = stower("doctor", "--kubeconfig", str(tmp_path / "none"))
     assert (1, True) == (code, "no such file" in text)
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b"{}", b'{"status": null}', b'{"items": [null]}'])
+def test_a_server_that_talks_nonsense_is_told_of_and_no_traceback(
+    tmp_path: Path, body: bytes
+) -> None:
+    with in_thread(Options(tmp_path / "state", memory=True)) as (_, client):
+        proxied = tmp_path / "config"
+
+        def answers(method: str, path: str) -> tuple[int, bytes] | None:
+            return None if path == "/version" else (201 if method == "POST" else 200, body)
+
+        with faulty(client.kubeconfig, proxied, Faults(answers=answers)):
+            code, found = findings("--kubeconfig", str(proxied))
+    assert code in (0, 1)
+    assert "ok" == found["cluster"][0]
+    assert "ok" != found["right to create pods/binding"][0]
+    assert "ok" != found["nodes"][0]

@@ -38,6 +38,27 @@ def kubeconfig_of(given: Path | None, state: Path) -> Path | None:
     return None if "KUBECONFIG" in os.environ or not own.exists() else own
 
 
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class _NodeStatus(msgspec.Struct, frozen=True):
+    conditions: list[_Condition] | None = None
+
+
+class NodeHealth(msgspec.Struct, frozen=True):
+    """What a node says of how it is."""
+
+    status: _NodeStatus | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes pods."""
+        conditions = (self.status.conditions if self.status is not None else None) or ()
+        return any((one.type, one.status) == ("Ready", "True") for one in conditions)
+
+
 class Kube:
     """An API server."""
 

@@ -33,6 +33,7 @@ LOCK_PAUSE_SECONDS: Final = 0.03
 RECORD: Final = "up.json"
 CLUSTER: Final = "cluster.json"
 LOGS: Final = "logs"
+TOKEN: Final = "dashboard-token"
 Tell = Callable[[str], None]
 
 
@@ -280,6 +281,13 @@ class Supervisor:
         }
         record = Record(os.getpid(), self.url, str(self.kubeconfig), self.dashboard, children)
         write_whole(self.state / RECORD, msgspec.json.encode(record))
+
+
+def dashboard_link(state: Path, address: str) -> str:
+    """Where a browser finds it, with the token that lets in: for the eyes of the owner alone."""
+    with contextlib.suppress(OSError):
+        return f"{address}/dashboard/#token={(state / TOKEN).read_text().strip()}"
+    return f"{address}/dashboard/"
 
 
 def _keep_port(child: Child, url: str) -> None:

@@ -6,17 +6,17 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 import typer
 
-from stower.cli.kube import AGENT, KubeError, kubeconfig_of
+from stower.cli.kube import AGENT, KubeError, NodeHealth, kubeconfig_of
 from stower.cli.output import Output, console, emit, table
 from stower.cli.supervisor import STATE
 from stower.cli.verbs.up import State
 from stower.live.access import AccessError, read_access
-from stower.live.client import Client
+from stower.live.client import Answer, Client
 from stower.live.discovery import look
 from stower.live.shell import ShellError
 from stower.live.version import check_version
@@ -59,6 +59,35 @@ class Finding(msgspec.Struct, frozen=True):
     about: str
     state: str
     text: str
+
+
+class _Version(msgspec.Struct, frozen=True):
+    major: str
+    minor: str
+
+
+class _Allowed(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Allowed
+
+
+class _Nodes(msgspec.Struct, frozen=True):
+    items: list[NodeHealth]
+
+
+class _Holder(msgspec.Struct, frozen=True):
+    holderIdentity: str | None = None
+    renewTime: str | None = None
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    spec: _Holder = _Holder()
+
+
+T = TypeVar("T")
 
 
 def run(
@@ -118,9 +147,10 @@ async def _of(client: Client) -> AsyncIterator[Finding]:
     except ShellError as error:
         yield Finding("cluster", MISSING, str(error))
         return
-    version: dict[str, Any] = msgspec.json.decode((await client.get("/version")).body)
-    server = f"{client.access.server}, Kubernetes {version['major']}.{version['minor']}"
-    yield Finding("cluster", OK, server)
+    version = _read(await client.get("/version"), _Version)
+    assert version is not None  # it was looked at just now
+    about = f"{client.access.server}, Kubernetes {version.major}.{version.minor}"
+    yield Finding("cluster", OK, about)
     features = await look(client, ())
     for name in features.on:
         yield Finding(name, OK, "served")
@@ -144,35 +174,38 @@ async def _right(
         "spec": {"resourceAttributes": asked},
     }  # fmt: skip
     answer = await client.ask("POST", REVIEW, msgspec.json.encode(body))
-    if answer.status != 201:
+    review = _read(answer, _Review)
+    if review is None:
         return Finding(f"right to {what}", NOTE, f"cannot be asked: {answer.message}")
-    if msgspec.json.decode(answer.body)["status"].get("allowed") is True:
+    if review.status.allowed:
         return Finding(f"right to {what}", OK, "given")
     return Finding(f"right to {what}", MISSING, "not given: kubectl apply -k deploy/scheduler")
 
 
 async def _nodes(client: Client) -> Finding:
     answer = await client.get("/api/v1/nodes?limit=500")
-    if answer.status != 200:
+    nodes = _read(answer, _Nodes)
+    if nodes is None:
         return Finding("nodes", MISSING, answer.message)
-    nodes = msgspec.json.decode(answer.body)["items"]
-    ready = sum(
-        any(
-            condition["type"] == "Ready" and condition["status"] == "True"
-            for condition in (node.get("status") or {}).get("conditions") or ()
-        )
-        for node in nodes
-    )
-    text = f"{ready:,} of the first {len(nodes):,} ready" if nodes else "there are none"
-    return Finding("nodes", OK if nodes and ready == len(nodes) else NOTE, text)
+    ready, count = sum(node.is_ready for node in nodes.items), len(nodes.items)
+    text = f"{ready:,} of the first {count:,} ready" if count else "there are none"
+    return Finding("nodes", OK if 0 < count == ready else NOTE, text)
 
 
 async def _leader(client: Client) -> Finding:
-    answer = await client.get(LEASE)
+    lease = _read(await client.get(LEASE), _Lease)
     name = "Lease kube-system/kube-scheduler"
-    if answer.status != 200:
+    if lease is None or not lease.spec.holderIdentity:
         return Finding(name, OK, "nobody holds it")
-    spec = msgspec.json.decode(answer.body).get("spec") or {}
-    holder = spec.get("holderIdentity") or "nobody"
-    text = f"held by {holder}, renewed {spec.get('renewTime')}: name a Lease of your own beside it"
-    return Finding(name, NOTE if holder != "nobody" else OK, text)
+    held = f"held by {lease.spec.holderIdentity}, renewed {lease.spec.renewTime}"
+    return Finding(name, NOTE, f"{held}: name a Lease of your own beside it")
+
+
+def _read(answer: Answer, type: type[T]) -> T | None:
+    """What a server says; None where it refuses, or that is no such thing."""
+    if not 200 <= answer.status < 300:
+        return None
+    try:
+        return msgspec.json.decode(answer.body, type=type)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

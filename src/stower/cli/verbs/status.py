@@ -1,13 +1,15 @@
 """stower status: how the cluster of `stower up` is."""
 
 import asyncio
+from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from stower.cli.kube import Kube, KubeError
+from stower.cli.kube import Kube, KubeError, NodeHealth
 from stower.cli.output import Output, console, emit, failed, table
-from stower.cli.supervisor import STATE, Record, read_record
+from stower.cli.supervisor import STATE, Record, dashboard_link, read_record
 from stower.cli.verbs.up import State
 
 NAME = "status"
@@ -37,7 +39,7 @@ def run(
             emit({"running": False}, output)
         raise typer.Exit(1)
     try:
-        found = asyncio.run(_look(record))
+        found = asyncio.run(_look(record, state))
     except KubeError as error:
         raise failed(str(error)) from None
     if output is not Output.TABLE:
@@ -48,19 +50,11 @@ def run(
         raise typer.Exit(1)
 
 
-async def _look(record: Record) -> dict[str, Any]:
-    from pathlib import Path
-
+async def _look(record: Record, state: Path) -> dict[str, Any]:
     async with Kube.open(Path(record.kubeconfig)) as kube:
         nodes = await kube.items("/api/v1/nodes")
         pods = await kube.items("/api/v1/pods")
-    ready = sum(
-        any(
-            c["type"] == "Ready" and c["status"] == "True"
-            for c in (n.get("status") or {}).get("conditions") or ()
-        )
-        for n in nodes
-    )
+    ready = sum(node.is_ready for node in msgspec.convert(nodes, list[NodeHealth]))
     phases: dict[str, int] = {}
     for pod in pods:
         phase = pod["status"].get("phase") or "Unknown"
@@ -71,6 +65,7 @@ async def _look(record: Record) -> dict[str, Any]:
         "running": True,
         "server": record.server,
         "kubeconfig": record.kubeconfig,
+        "dashboard": dashboard_link(state, record.dashboard) if record.dashboard else "",
         "processes": {"up": record.pid, **record.processes},
         "nodes": {"all": len(nodes), "ready": ready},
         "pods": {"all": len(pods), **dict(sorted(phases.items()))},
@@ -83,6 +78,7 @@ def _print(found: dict[str, Any]) -> None:
     shown.title = None
     shown.add_row("server", found["server"])
     shown.add_row("kubeconfig", found["kubeconfig"])
+    shown.add_row("dashboard", found["dashboard"] or "none: --no-scheduler")
     running = ", ".join(f"{name} {pid}" for name, pid in found["processes"].items())
     shown.add_row("processes", running)
     nodes = found["nodes"]

@@ -25,9 +25,11 @@ from stower.cli.supervisor import (
     CLUSTER,
     LOGS,
     STATE,
+    TOKEN,
     Child,
     Supervisor,
     UpError,
+    dashboard_link,
     held,
     read_cluster_document,
     write_whole,
@@ -49,7 +51,6 @@ An API server, simulated nodes and controllers, and the scheduler, each a proces
 state directory keeps everything: the next `up` goes on from there.
 """
 READY_SECONDS_MAX = 60.0
-TOKEN = "dashboard-token"
 DETACH_SECONDS_MAX = 120.0
 State = Annotated[Path, typer.Option(help="Directory of the cluster.")]
 
@@ -110,8 +111,9 @@ def run(
     if detach and str(cluster) == "-":
         raise bad_input("--cluster - with --detach: the background has no input; give a file")
     event_ttl_seconds(event_ttl)
-    if no_scheduler and (config or record is not None):
-        raise bad_input("--no-scheduler: --config and --record are for a scheduler; leave them out")
+    if no_scheduler and (config or record is not None or dashboard_port):
+        text = "--config, --record and --dashboard-port are for a scheduler; leave them out"
+        raise bad_input(f"--no-scheduler: {text}")
     if config:
         try:
             read_yaml_document(config)
@@ -231,8 +233,8 @@ def _welcome(state: Path, supervisor: Supervisor, nodes: int, took_s: float) -> 
     out = console()
     out.print(f"A cluster of {nodes:,} nodes is up on {supervisor.url} ({took_s:.1f} s).\n")
     if supervisor.dashboard:
-        token = (state / TOKEN).read_text().strip()
-        out.print(f"Dashboard: {supervisor.dashboard}/dashboard/#token={token}\n", soft_wrap=True)
+        link = dashboard_link(state, supervisor.dashboard)
+        out.print(f"Dashboard: {link}\n", soft_wrap=True)
     out.print("Next, in another terminal:\n")
     out.print(f"  export KUBECONFIG={supervisor.kubeconfig}", soft_wrap=True)
     out.print("  kubectl get nodes")
@@ -249,7 +251,8 @@ def _detach(state: Path) -> None:
         with held(state):  # a log of one that runs is not ours to begin anew
             (state / LOGS).mkdir(parents=True, exist_ok=True)
             path = state / LOGS / "up.log"
-            path.write_bytes(b"")
+            path.unlink(missing_ok=True)
+            path.touch(mode=0o600)  # it will hold the dashboard's token
         log = path.open("ab")
     except UpError as error:
         raise failed(str(error)) from None
