@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from stower.bench.server import NAMESPACE, Reply, Target
+from stower.bench.watching import PodWatch, WatchedPod, watch_pods
 from tests.contract.faulty import Faults, faulty
 from tests.contract.servers import Command, audited
+from tests.contract.test_telling import get, url_of
 
 NODES: Final = 200
 NODE_CPU: Final = 8
@@ -104,53 +104,21 @@ class Report:
             yield f"memory of {name}: {first:.0f} MiB after a third, {last:.0f} MiB at the end"
 
 
-class _Meta(msgspec.Struct):
-    name: str
+class _Pods(PodWatch):
+    """What a watch of all pods says of each."""
 
-
-class _Spec(msgspec.Struct):
-    nodeName: str = ""
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Meta
-    spec: _Spec
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: _Pod
-
-
-class _Pods(asyncio.Protocol):
-    """A watch of all pods, and what it says of each."""
-
-    def __init__(self, request: bytes, report: Report) -> None:
+    def __init__(self, report: Report) -> None:
+        super().__init__()
         self.made_at: dict[str, float] = {}
         self.node_of: dict[str, str] = {}
         self.held: Counter[str] = Counter()
-        self.ended = False
-        self._request = request
         self._report = report
-        self._rest = b""
-        self._decode = msgspec.json.Decoder(_Event).decode
 
-    def connection_made(self, transport: Any) -> None:
-        transport.write(self._request)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.ended = True
-
-    def data_received(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            if line.startswith(b'{"type"'):
-                self._event(self._decode(line))
-
-    def _event(self, event: _Event) -> None:
-        name, node = event.object.metadata.name, event.object.spec.nodeName
+    def seen(self, kind: str, pod: WatchedPod) -> None:
+        """See PodWatch."""
+        name, node = pod.metadata.name, pod.spec.nodeName
         known = self.node_of.get(name)
-        if event.type == "DELETED":
+        if kind == "DELETED":
             self._report.deleted += 1
             self.made_at.pop(name, None)
             if known:
@@ -226,8 +194,6 @@ class _Replicas:
         return False
 
     def _leads(self, command: Command) -> bool:
-        from tests.contract.test_telling import get, url_of
-
         with contextlib.suppress(OSError):
             _, text = get(f"{url_of(command.output)}/metrics", self._shown())
             lines = text.splitlines()
@@ -293,14 +259,7 @@ async def _churn(
     processes: dict[str, int],
     tell: Any,
 ) -> None:
-    asker = await target.connect()
-    _, body = await asker.ask(target.request("GET", f"{NAMESPACE}/pods?limit=1"))
-    version = json.loads(body)["metadata"]["resourceVersion"]
-    path = f"{NAMESPACE}/pods?watch=1&resourceVersion={version}&timeoutSeconds=7200"
-    _, pods = await asyncio.get_running_loop().create_connection(
-        lambda: _Pods(target.request("GET", path), report),
-        target.host, target.port, ssl=target.context,
-    )  # fmt: skip
+    pods = await watch_pods(target, _Pods(report), 7_200)
     began = time.monotonic()
     stop = asyncio.Event()
     work: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
@@ -334,7 +293,7 @@ async def _churn(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for connection in (asker, *connections):
+        for connection in connections:
             connection.close()
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from stower.apiserver import serve
 from stower.apiserver.handler import Handler
+from stower.bench.family import Family, run_once, tell
 from stower.bench.server import NAMESPACE, Target, binding_body, pod_body
 from stower.bench.up import SECONDS_MAX, create, node_body
 
@@ -27,13 +28,14 @@ PODS: Final = 10_000
 NODES: Final = 1_000
 IN_FLIGHT: Final = 64  # as `stower run --in-flight` has it
 SECONDS: Final = "seconds"
+CREATED: Final = 201
 SLOWED_BINDS_PER_S: Final = 1_200  # upstream's scheduler_perf sees 800 to 1,400
 
 
 class CeilingResult(msgspec.Struct, frozen=True):
     """What a run measured: binds a second, and Stower's share of the plain client's.
 
-    Rates are from the first bind that reached the server to the last.
+    Rates are from the first bind that was carried out to the last.
     """
 
     name: str
@@ -47,29 +49,33 @@ class CeilingResult(msgspec.Struct, frozen=True):
     slowed_share: float
 
 
+FAMILY: Final = Family(
+    result=CeilingResult,
+    best="stower_per_s",
+    unit="binds/s",
+    ratios={"ratio_share": "share", "ratio_slowed_share": "slowed_share"},
+    about="binds a second over HTTP, Stower against a plain client on the same server",
+)
+
+
 class Counting(Handler):
-    """Writes down how long it took to be asked for all binds."""
+    """Writes down how long it took until all binds were carried out."""
 
     seconds: Path
     _binds = 0
     _began_s = 0.0
 
-    def __call__(self, connection: Any, message: Any) -> None:
-        if message.target.endswith(b"/binding"):
-            self._bind(connection, message)
-        else:
-            super().__call__(connection, message)
-
-    def _bind(self, connection: Any, message: Any) -> None:
-        super().__call__(connection, message)
-        now_s = time.perf_counter()
-        self._binds += 1
-        if self._binds == 1:
-            self._began_s = now_s
-        elif self._binds == PODS:
-            whole = self.seconds.with_suffix(".new")
-            whole.write_text(str(now_s - self._began_s))
-            whole.replace(self.seconds)
+    def _send(self, connection: Any, message: Any, response: Any) -> None:
+        super()._send(connection, message, response)
+        if response.status == CREATED and _is_bind(message):
+            now_s = time.perf_counter()
+            self._binds += 1
+            if self._binds == 1:
+                self._began_s = now_s
+            elif self._binds == PODS:
+                whole = self.seconds.with_suffix(".new")
+                whole.write_text(str(now_s - self._began_s))
+                whole.replace(self.seconds)
 
 
 class Slowed(Counting):
@@ -77,10 +83,17 @@ class Slowed(Counting):
 
     _free_at_s = 0.0
 
-    def _bind(self, connection: Any, message: Any) -> None:
+    def __call__(self, connection: Any, message: Any) -> None:
+        if not _is_bind(message):
+            super().__call__(connection, message)
+            return
         loop = asyncio.get_running_loop()
         self._free_at_s = max(self._free_at_s, loop.time()) + 1 / SLOWED_BINDS_PER_S
-        loop.call_at(self._free_at_s, super()._bind, connection, message)
+        loop.call_at(self._free_at_s, super().__call__, connection, message)
+
+
+def _is_bind(message: Any) -> bool:
+    return bool(message.target.endswith(b"/binding"))
 
 
 async def _serve(folder: Path, slowed: bool) -> None:
@@ -154,7 +167,7 @@ async def measure() -> CeilingResult:
     for slowed in (False, True):
         for who, run in (("a plain client", _plain), ("Stower", _stower)):
             server = f"a server of {SLOWED_BINDS_PER_S:,} binds/s" if slowed else "the server"
-            sys.stderr.write(f"stower: bench ceiling: {who} on {server}\n")
+            tell("ceiling", f"{who} on {server}")
             rates.append(await run(slowed))
     plain, ours, slowed_plain, slowed_ours = rates
     return CeilingResult(
@@ -163,16 +176,8 @@ async def measure() -> CeilingResult:
     )  # fmt: skip
 
 
-def main(arguments: list[str]) -> None:
-    """Run once and print JSON; or be one of the servers."""
-    if len(arguments) == 2 and arguments[0] in ("slowed", "full"):
-        asyncio.run(_serve(Path(arguments[1]), arguments[0] == "slowed"))
-    elif arguments == ["ceiling"]:
-        result = asyncio.run(measure())
-        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
-    else:
-        raise SystemExit("usage: python -m stower.bench.ceiling ceiling")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if len(sys.argv) == 3:  # one of the servers
+        asyncio.run(_serve(Path(sys.argv[2]), sys.argv[1] == "slowed"))
+    else:
+        run_once("ceiling", lambda: asyncio.run(measure()), sys.argv[1:])

@@ -2,11 +2,13 @@
 
 import resource
 import sys
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from stower.bench.drivers import DRIVE
+from stower.bench.family import Family
 from stower.bench.workloads import BenchWorkload, workloads
 
 
@@ -21,6 +23,18 @@ class Result(msgspec.Struct, frozen=True):
     p99_us: float
     peak_bytes: int
     flatness: float | None = None
+
+
+FAMILY: Final = Family(
+    result=Result,
+    best="pods_per_s",
+    unit="pods/s",
+    ratios={
+        "ratio_pods_per_s": "pods_per_s",
+        "ratio_p50": "p50_us",
+        "ratio_peak_bytes": "peak_bytes",
+    },
+)
 
 
 def measure(workload: BenchWorkload) -> Result:

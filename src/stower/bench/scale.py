@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.assembly import build_engine
+from stower.bench.family import Family, run_once, tell
 from stower.bench.server import pod_body
 from stower.bench.up import node_body
 from stower.framework.events import Listed, Observed, WatchType
@@ -50,6 +51,15 @@ class ScaleResult(msgspec.Struct, frozen=True):
     name: str
     slowest_per_s: float
     sizes: dict[str, dict[str, float]]
+
+
+FAMILY: Final = Family(
+    result=ScaleResult,
+    best="slowest_per_s",
+    unit="decisions/s at the largest",
+    ratios={"ratio_slowest": "slowest_per_s"},
+    about="decisions, events and memory at 1,000 to 15,000 nodes and up to 300,000 pods",
+)
 
 
 def _rss_kib() -> float:
@@ -127,7 +137,7 @@ def measure() -> ScaleResult:
     """All sizes, each in a process of its own."""
     found = {}
     for nodes, pods in SIZES:
-        sys.stderr.write(f"stower: bench scale: {nodes:,} nodes, {pods:,} pods\n")
+        tell("scale", f"{nodes:,} nodes, {pods:,} pods")
         command = [sys.executable, "-m", "stower.bench.scale", str(nodes), str(pods)]
         said = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
         size = msgspec.json.decode(said, type=Size)
@@ -135,16 +145,9 @@ def measure() -> ScaleResult:
     return ScaleResult("scale", min(size["decisions_per_s"] for size in found.values()), found)
 
 
-def main(arguments: list[str]) -> None:
-    """Run once and print JSON."""
-    if arguments == ["scale"]:
-        result: Any = measure()
-    elif len(arguments) == 2:
-        result = measure_size(int(arguments[0]), int(arguments[1]))
-    else:
-        raise SystemExit("usage: python -m stower.bench.scale scale")
-    sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if len(sys.argv) == 3:  # one size, in this process
+        size = measure_size(int(sys.argv[1]), int(sys.argv[2]))
+        sys.stdout.buffer.write(msgspec.json.encode(size) + b"\n")
+    else:
+        run_once("scale", measure, sys.argv[1:])

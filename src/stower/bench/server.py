@@ -25,6 +25,8 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from stower.bench.family import Family, run_once, tell
+
 PODS: Final = 10_000
 IN_FLIGHT: Final = 32
 NAMESPACE: Final = "/api/v1/namespaces/default"
@@ -59,6 +61,24 @@ class ServerResult(msgspec.Struct, frozen=True):
     event_cpu_us_50: float
     events_per_s_200: float
     event_cpu_us_200: float
+
+
+FAMILY: Final = Family(
+    result=ServerResult,
+    best="creates_per_s",
+    unit="creates/s",
+    ratios={
+        "ratio_creates_per_s": "creates_per_s",
+        "ratio_create_cpu": "create_cpu_us",
+        "ratio_binds_per_s": "binds_per_s",
+        "ratio_bind_cpu": "bind_cpu_us",
+        "ratio_list": "list_s",
+        "ratio_validation": "validation_us",
+        "ratio_event_cpu_50": "event_cpu_us_50",
+        "ratio_event_cpu_200": "event_cpu_us_200",
+    },
+    about="API server, durable: creates, binds, lists, watches of 10,000 pods",
+)
 
 
 class Reply(asyncio.Protocol):
@@ -334,11 +354,6 @@ async def served() -> AsyncIterator[tuple[Path, int]]:
                 process.stderr.close()
 
 
-def tell(phase: str) -> None:
-    """Say on stderr what is being measured."""
-    sys.stderr.write(f"stower: bench server: {phase}\n")
-
-
 async def measure(pods: int) -> ServerResult:
     """The whole benchmark."""
     async with served() as (kubeconfig, pid):
@@ -358,12 +373,12 @@ async def measure(pods: int) -> ServerResult:
                 made.append(target.request("POST", f"{NAMESPACE}/pods/{name}/binding", body))
             return made
 
-        tell(f"{pods:,} creates")
+        tell("server", f"{pods:,} creates")
         await series(target, pid, creates("warm", 500))
         created = await series(target, pid, creates("pod", pods))
-        tell(f"{pods // 2:,} binds")
+        tell("server", f"{pods // 2:,} binds")
         bound = await series(target, pid, binds("pod", pods // 2))
-        tell("lists")
+        tell("server", "lists")
         asker = await target.connect()
         list_s, size = await _lists(target, asker)
         count = pods // 4
@@ -376,7 +391,7 @@ async def measure(pods: int) -> ServerResult:
         for watchers in FAN_OUTS:
             events = max(1, pods // (4 if watchers <= 50 else 16))
             prefix = f"fan-{watchers}"
-            tell(f"{events:,} events to {watchers} watchers")
+            tell("server", f"{events:,} events to {watchers} watchers")
             await series(target, pid, creates(prefix, events))
             fans.append(await fan_out(target, pid, kubeconfig, watchers, binds(prefix, events)))
     return ServerResult(
@@ -455,5 +470,4 @@ def _timed(once: Callable[[], Any], count: int) -> float:
 
 
 if __name__ == "__main__":
-    result = asyncio.run(measure(int(sys.argv[2]) if len(sys.argv) > 2 else PODS))
-    sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
+    run_once("server", lambda: asyncio.run(measure(PODS)), sys.argv[1:])

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from stower.assembly import build_engine
+from stower.bench.family import Family, run_once, tell
 from stower.bench.hostile import make_node, make_pod
 from stower.engine.step import Engine
 from stower.framework.events import Listed, Observed, WatchType, WriteOk
@@ -34,6 +35,16 @@ class ShardsResult(msgspec.Struct, frozen=True):
     nodes: int
     most: float
     conflicts: dict[str, float]
+
+
+FAMILY: Final = Family(
+    result=ShardsResult,
+    best="most",
+    unit="conflicts of 1,000 pods at most",
+    ratios={"ratio_most": "most"},
+    about="conflicts of schedulers that share a cluster",
+    is_least_best=True,
+)
 
 
 class _Cluster:
@@ -113,16 +124,9 @@ def measure() -> ShardsResult:
         for behind in BEHIND:
             name = f"{shards} shards, {behind} behind"
             found[name] = round(conflicts_per_1000(shards, behind), 2)
-            sys.stderr.write(f"stower: bench shards: {name}: {found[name]} of 1,000\n")
+            tell("shards", f"{name}: {found[name]} of 1,000")
     return ShardsResult("shards", NODES, max(found.values()), found)
 
 
-def main(arguments: list[str]) -> None:
-    """Run once and print JSON."""
-    if arguments != ["shards"]:
-        raise SystemExit("usage: python -m stower.bench.shards shards")
-    sys.stdout.write(msgspec.json.encode(measure()).decode() + "\n")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_once("shards", measure, sys.argv[1:])

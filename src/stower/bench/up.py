@@ -12,11 +12,13 @@ import subprocess
 import sys
 import time
 from collections import deque
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from stower.bench.family import Family, run_once, tell
 from stower.bench.server import NAMESPACE, Reply, Target, cpu_s, pod_body, served
+from stower.bench.watching import PodWatch, WatchedPod, watch_pods
 
 PODS: Final = 10_000
 NODES: Final = 1_000
@@ -48,63 +50,39 @@ class UpResult(msgspec.Struct, frozen=True):
     load_cpu_s: float
 
 
-class _Meta(msgspec.Struct):
-    name: str
+FAMILY: Final = Family(
+    result=UpResult,
+    best="bound_per_s",
+    unit="pods bound/s",
+    ratios={
+        "ratio_bound_per_s": "bound_per_s",
+        "ratio_running_per_s": "running_per_s",
+        "ratio_server_cpu": "server_cpu_s",
+        "ratio_scheduler_cpu": "scheduler_cpu_s",
+    },
+    about="server and scheduler over HTTP, durable: 10,000 pods on 1,000 nodes until all run",
+)
 
 
-class _Spec(msgspec.Struct):
-    nodeName: str = ""
+class Pods(PodWatch):
+    """What was bound, and what runs."""
 
-
-class _Status(msgspec.Struct):
-    phase: str = ""
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Meta
-    spec: _Spec
-    status: _Status
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: _Pod
-
-
-class Pods(asyncio.Protocol):
-    """A watch of all pods: what was bound, and what runs."""
-
-    def __init__(self, request: bytes, bound: deque[str], awake: asyncio.Event) -> None:
+    def __init__(self, bound: deque[str], awake: asyncio.Event) -> None:
+        super().__init__()
         self.bound_at: dict[str, float] = {}
         self.running_at: dict[str, float] = {}
-        self._request = request
         self._bound = bound
         self._awake = awake
-        self._rest = b""
-        self._decode = msgspec.json.Decoder(_Event).decode
 
-    def connection_made(self, transport: Any) -> None:
-        transport.write(self._request)
-
-    def data_received(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        now = time.perf_counter()
-        for line in lines:
-            if not line.startswith(b'{"type"'):
-                continue  # headers, sizes of chunks
-            pod = self._decode(line).object
-            name = pod.metadata.name
-            if pod.status.phase == "Running":
-                self.running_at.setdefault(name, now)
-            elif pod.spec.nodeName and name not in self.bound_at:
-                self.bound_at[name] = now
-                self._bound.append(name)
+    def seen(self, kind: str, pod: WatchedPod) -> None:
+        """See PodWatch."""
+        now, name = time.perf_counter(), pod.metadata.name
+        if pod.status.phase == "Running":
+            self.running_at.setdefault(name, now)
+        elif pod.spec.nodeName and name not in self.bound_at:
+            self.bound_at[name] = now
+            self._bound.append(name)
         self._awake.set()
-
-
-def tell(phase: str) -> None:
-    """Say on stderr what is being measured."""
-    sys.stderr.write(f"stower: bench up: {phase}\n")
 
 
 def node_body(number: int) -> bytes:
@@ -184,7 +162,7 @@ async def measure(pods: int, nodes: int) -> UpResult:
     """The whole benchmark."""
     async with served() as (kubeconfig, server):
         target = Target(kubeconfig)
-        tell(f"{nodes:,} nodes")
+        tell("up", f"{nodes:,} nodes")
         bodies = (node_body(i) for i in range(nodes))
         await create(target, [target.request("POST", "/api/v1/nodes", b) for b in bodies], 16)
         command = [sys.executable, "-m", "stower.cli.main", "run", "--no-leader-elect"]
@@ -195,7 +173,7 @@ async def measure(pods: int, nodes: int) -> UpResult:
             assert process.stdout is not None
             if not await asyncio.to_thread(process.stdout.readline):
                 raise RuntimeError("the scheduler did not start")
-            tell(f"{pods:,} pods")
+            tell("up", f"{pods:,} pods")
             return await asyncio.wait_for(
                 _measured(target, server, process.pid, pods, nodes), SECONDS_MAX
             )
@@ -210,16 +188,7 @@ async def _measured(target: Target, server: int, scheduler: int, pods: int, node
     bound: deque[str] = deque()
     awake = asyncio.Event()
     asker = await target.connect()
-    _, body = await asker.ask(target.request("GET", f"{NAMESPACE}/pods?limit=1"))
-    version = json.loads(body)["metadata"]["resourceVersion"]
-    path = f"{NAMESPACE}/pods?watch=1&resourceVersion={version}&timeoutSeconds=600"
-    loop = asyncio.get_running_loop()
-    _, seen = await loop.create_connection(
-        lambda: Pods(target.request("GET", path), bound, awake),
-        target.host,
-        target.port,
-        ssl=target.context,
-    )
+    seen = await watch_pods(target, Pods(bound, awake), 600)
     requests = [
         target.request("POST", f"{NAMESPACE}/pods", pod_body(f"pod-{i}")) for i in range(pods)
     ]
@@ -269,13 +238,5 @@ async def _events(target: Target, asker: Reply, count: int) -> float:
         await asyncio.sleep(0.02)
 
 
-def main(arguments: list[str]) -> None:
-    """Run once and print JSON."""
-    if arguments != ["up"]:
-        raise SystemExit("usage: python -m stower.bench.up up")
-    result = asyncio.run(measure(PODS, NODES))
-    sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_once("up", lambda: asyncio.run(measure(PODS, NODES)), sys.argv[1:])

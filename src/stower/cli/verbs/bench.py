@@ -1,5 +1,6 @@
 """stower bench: measure the scheduler and the API server, each run in a fresh process."""
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,13 +10,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from stower.bench.ceiling import CeilingResult
-from stower.bench.hostile import HostileResult
-from stower.bench.run import Result
-from stower.bench.scale import ScaleResult
-from stower.bench.server import ServerResult
-from stower.bench.shards import ShardsResult
-from stower.bench.up import UpResult
+from stower.bench.family import Family
 from stower.bench.workloads import workloads
 from stower.cli.output import Output, bad_input, console, emit, note, table
 
@@ -40,102 +35,8 @@ Examples:
 RUN_SECONDS_MAX = 600
 
 
-class Family(msgspec.Struct, frozen=True):
-    """Benchmarks that measure the same things.
-
-    best: the field by which the best run is chosen; ratios: what --compare adds, and the field
-    that it divides. Those with an `about` are one benchmark, run only when it is named.
-    """
-
-    module: str
-    result: type[msgspec.Struct]
-    best: str
-    unit: str
-    ratios: dict[str, str]
-    about: str = ""
-
-
-SCHEDULER_FAMILY: Final = Family(
-    module="stower.bench.run",
-    result=Result,
-    best="pods_per_s",
-    unit="pods/s",
-    ratios={
-        "ratio_pods_per_s": "pods_per_s",
-        "ratio_p50": "p50_us",
-        "ratio_peak_bytes": "peak_bytes",
-    },
-)
-SERVER_FAMILY: Final = Family(
-    module="stower.bench.server",
-    result=ServerResult,
-    best="creates_per_s",
-    unit="creates/s",
-    ratios={
-        "ratio_creates_per_s": "creates_per_s",
-        "ratio_create_cpu": "create_cpu_us",
-        "ratio_binds_per_s": "binds_per_s",
-        "ratio_bind_cpu": "bind_cpu_us",
-        "ratio_list": "list_s",
-        "ratio_validation": "validation_us",
-        "ratio_event_cpu_50": "event_cpu_us_50",
-        "ratio_event_cpu_200": "event_cpu_us_200",
-    },
-    about="API server, durable: creates, binds, lists, watches of 10,000 pods",
-)
-UP_FAMILY: Final = Family(
-    module="stower.bench.up",
-    result=UpResult,
-    best="bound_per_s",
-    unit="pods bound/s",
-    ratios={
-        "ratio_bound_per_s": "bound_per_s",
-        "ratio_running_per_s": "running_per_s",
-        "ratio_server_cpu": "server_cpu_s",
-        "ratio_scheduler_cpu": "scheduler_cpu_s",
-    },
-    about="server and scheduler over HTTP, durable: 10,000 pods on 1,000 nodes until all run",
-)
-CEILING_FAMILY: Final = Family(
-    module="stower.bench.ceiling",
-    result=CeilingResult,
-    best="stower_per_s",
-    unit="binds/s",
-    ratios={"ratio_share": "share", "ratio_slowed_share": "slowed_share"},
-    about="binds a second over HTTP, Stower against a plain client on the same server",
-)
-HOSTILE_FAMILY: Final = Family(
-    module="stower.bench.hostile",
-    result=HostileResult,
-    best="longest_s",
-    unit="s for the longest step",
-    ratios={"ratio_longest": "longest_s"},
-    about="the longest step with pods that are made to stall the scheduler, 1,000 nodes",
-)
-SCALE_FAMILY: Final = Family(
-    module="stower.bench.scale",
-    result=ScaleResult,
-    best="slowest_per_s",
-    unit="decisions/s at the largest",
-    ratios={"ratio_slowest": "slowest_per_s"},
-    about="decisions, events and memory at 1,000 to 15,000 nodes and up to 300,000 pods",
-)
-SHARDS_FAMILY: Final = Family(
-    module="stower.bench.shards",
-    result=ShardsResult,
-    best="most",
-    unit="conflicts of 1,000 pods at most",
-    ratios={"ratio_most": "most"},
-    about="conflicts of schedulers that share a cluster",
-)
-NAMED: Final = {
-    "server": SERVER_FAMILY,
-    "up": UP_FAMILY,
-    "ceiling": CEILING_FAMILY,
-    "hostile": HOSTILE_FAMILY,
-    "scale": SCALE_FAMILY,
-    "shards": SHARDS_FAMILY,
-}
+# Benchmarks with a module of their own, run only when they are named.
+NAMED: Final = ("server", "up", "ceiling", "hostile", "scale", "shards")
 
 # What a benchmark prints: the fields of its best run, the rates of all, ratios.
 Measured = dict[str, Any]
@@ -161,7 +62,7 @@ def run(
     One name with --output json gives one JSON object, several give a list. Progress goes to stderr.
     """
     known = {name: workload.about for name, workload in workloads().items()}
-    known |= {name: f"{family.about}; only when named" for name, family in NAMED.items()}
+    known |= {name: f"{_family(name).about}; only when named" for name in NAMED}
     if list_:
         listing = table("Benchmarks", "name", "about")
         for name, about in known.items():
@@ -186,18 +87,22 @@ def run(
         _print([m for m in results if m["name"] not in NAMED])
         for m in results:
             if m["name"] in NAMED:
-                _print_figures(m, NAMED[m["name"]])
+                _print_figures(m, _family(m["name"]))
     else:
         emit(results[0] if len(results) == 1 else results, output)
 
 
+def _module(name: str) -> str:
+    return f"stower.bench.{name if name in NAMED else 'run'}"
+
+
 def _family(name: str) -> Family:
-    return NAMED.get(name, SCHEDULER_FAMILY)
+    found: Family = importlib.import_module(_module(name)).FAMILY
+    return found
 
 
 def _run_once(name: str) -> Any:
-    family = _family(name)
-    command = [sys.executable, "-m", family.module, name]
+    command = [sys.executable, "-m", _module(name), name]
     # Those that take the better part of a minute tell their phases on stderr.
     stderr = None if name in NAMED else subprocess.PIPE
     try:
@@ -211,7 +116,7 @@ def _run_once(name: str) -> Any:
         sys.stderr.write((done.stderr or b"").decode(errors="replace"))
         note(f"error: bench {name} failed with exit code {done.returncode}")
         raise typer.Exit(1)
-    return msgspec.json.decode(done.stdout, type=family.result)
+    return msgspec.json.decode(done.stdout, type=_family(name).result)
 
 
 def _earlier(path: Path) -> dict[str, Measured]:
@@ -231,7 +136,8 @@ def _earlier(path: Path) -> dict[str, Measured]:
 
 
 def _measured(family: Family, tried: list[Any], old: Measured | None) -> Measured:
-    best = max(tried, key=lambda result: float(getattr(result, family.best)))
+    choose = min if family.is_least_best else max
+    best = choose(tried, key=lambda result: float(getattr(result, family.best)))
     found: Measured = msgspec.structs.asdict(best)
     found[f"runs_{family.best}"] = [getattr(result, family.best) for result in tried]
     for name, field in family.ratios.items():
@@ -258,7 +164,7 @@ def _print(results: list[Measured]) -> None:
             _ratio(m["flatness"]),
         ]
         if compared:
-            cells += [_ratio(m[name]) for name in SCHEDULER_FAMILY.ratios]
+            cells += [_ratio(m[name]) for name in _family(m["name"]).ratios]
         out.add_row(*cells)
     console().print(out)
 
