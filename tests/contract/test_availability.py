@@ -123,3 +123,39 @@ def test_a_leader_that_stood_still_writes_nothing_more(served: Client, tmp_path:
             add_pods(served, ["c"], "10m")
             until(served, PODS, lambda o: "c" in bound(o))
     assert 22 == len(writes(tmp_path))
+
+
+def test_two_share_a_cluster_each_with_pods_and_a_lease_of_its_own(
+    served: Client, tmp_path: Path
+) -> None:
+    """docs/scale.md, Several schedulers: one that dies takes nobody else's pods along."""
+
+    def add(name: str, scheduler_name: str) -> None:
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}
+        spec = {"schedulerName": scheduler_name, "containers": [container]}
+        assert 201 == served.call("POST", PODS, {"metadata": {"name": name}, "spec": spec})[0]
+
+    def shard(number: int) -> contextlib.AbstractContextManager[Command]:
+        path = tmp_path / f"shard-{number}.yaml"
+        path.write_text(
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+            f"leaderElection: {{resourceName: shard-{number}}}\n"
+            f"profiles: [{{schedulerName: shard-{number}}}]\n"
+        )
+        return candidate(served, "--config", str(path), "--seed", str(number))
+
+    add_nodes(served, 2)
+    with shard(0) as first, shard(1):
+        for number in range(10):
+            add(f"a{number}", f"shard-{number % 2}")
+        until(served, PODS, lambda o: len(bound(o)) == 10)
+        leases = served.call("GET", LEASE.rpartition("/")[0])[1]["items"]
+        assert {"shard-0", "shard-1"} == {lease["metadata"]["name"] for lease in leases}
+        first.kill()
+        add("b0", "shard-0")
+        add("b1", "shard-1")
+        found = until(served, PODS, lambda o: "b1" in bound(o))
+        assert "b0" not in bound(found)
+        with shard(0):
+            until(served, PODS, lambda o: "b0" in bound(o))
+    assert 12 == len(writes(tmp_path)), "nothing is bound twice"

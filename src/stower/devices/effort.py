@@ -7,7 +7,7 @@ for ever because of them. What was found out is kept, and the next attempt goes 
 is that of the events.
 """
 
-from typing import Final
+from typing import Final, Self
 
 SECOND_NS: Final = 1_000_000_000
 # In units of work of CEL: some 0.4 µs each.
@@ -34,18 +34,20 @@ class Effort:
         self._at_ns = 0
         self._is_limited = False
 
-    def begin(self, now_ns: int) -> None:
-        """From here on it counts."""
+    def at(self, now_ns: int) -> Self:
+        """`with effort.at(now_ns):` what is spent inside counts."""
         gained = (now_ns - self._at_ns) * PER_SECOND // SECOND_NS
         if gained > 0:
             self._left = min(AT_ONCE, self._left + gained)
             self._at_ns = now_ns
         self._left = max(self._left, -AT_ONCE)
         self._stop = min(0, self._left - EACH)
+        return self
+
+    def __enter__(self) -> None:
         self._is_limited = True
 
-    def end(self) -> None:
-        """From here on it does not."""
+    def __exit__(self, *_: object) -> None:
         self._is_limited = False
 
     def check(self) -> None:

@@ -90,12 +90,8 @@ class Fits:
             if len(self._columns) >= COLUMNS_MAX:
                 del self._columns[next(iter(self._columns))]  # the least recently used
         self._columns[key] = column
-        effort = self._devices.part(Inventory).effort
-        effort.begin(state.now_ns)
-        try:
+        with self._devices.part(Inventory).effort.at(state.now_ns):
             self._refresh(column, state, rules)
-        finally:
-            effort.end()
         if column.errors:
             fits = (column.codes == FITS).any()
             for _, error in sorted(column.errors.items()):
@@ -121,7 +117,7 @@ class Fits:
         answers = column.answers
         effort = self._devices.part(Inventory).effort
         column.todo = dict.fromkeys(rows)
-        for row in rows:
+        for row in list(column.todo):
             number = alike[row]
             code = answers.get(number)
             if code is None:
@@ -155,14 +151,12 @@ class Fits:
     ) -> int:
         """Whether the row has devices. Raises AllocationError where something is wrong."""
         effort = self._devices.part(Inventory).effort
-        effort.begin(state.now_ns)
         try:
-            effort.check()
-            return self._code(plans, state, row, rules)
+            with effort.at(state.now_ns):
+                effort.check()
+                return self._code(plans, state, row, rules)
         except OutOfEffort:
             return GAVE_UP
-        finally:
-            effort.end()
 
     def _code(
         self, plans: tuple[ClaimPlan, ...], state: ClusterState, row: int, rules: Rules

@@ -63,17 +63,14 @@ class Stock:
         self, claims: Sequence[ResourceClaim], state: ClusterState, rules: Rules
     ) -> tuple[Room, ...]:
         """What a pod with these claims needs some of."""
-        effort = self._inventory.effort
-        effort.begin(state.now_ns)
         try:
-            return self._rooms(self._devices.part(Fits).plans(claims, rules), state, rules)
+            with self._inventory.effort.at(state.now_ns):
+                return self._rooms(self._devices.part(Fits).plans(claims, rules), state, rules)
         except AllocationError:
             return ()  # it will have no devices at all
         except OutOfEffort:
             self._columns.popitem()  # half of it is counted
             return ()  # nothing is promised
-        finally:
-            effort.end()
 
     def _rooms(
         self, plans: Sequence[ClaimPlan], state: ClusterState, rules: Rules

@@ -15,7 +15,7 @@ class Limits(msgspec.Struct, frozen=True):
     unschedulable_max_ns: int = 300 * SECOND_NS
     # A step of so many cycles takes some 50 ms; the shell sends a Tick for the rest.
     cycles_per_step_max: int = 1_000
-    # Pods that new terms count, in one step: a fifth of a second of them.
+    # What pods with new terms may cost in one step, see state.tallies.VISITS_MAX: most of a second.
     visits_per_step_max: int = 4_000_000
     # Decisions kept for a shell that does not drain them.
     decisions_max: int = 100_000

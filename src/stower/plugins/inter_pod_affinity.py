@@ -5,7 +5,7 @@ mismatchLabelKeys (KEP-3633) are merged into the selector by the API server.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial, reduce
+from functools import reduce
 from operator import and_
 from typing import Any, Final
 
@@ -33,7 +33,6 @@ from stower.state.tallies import Condition, meets
 NOT_NEAR: Final = 1
 NOT_AWAY: Final = 2
 NOT_WELCOME: Final = 3
-NEAR: Final = 0  # the number of the condition on company; those on others follow
 WEIGHT_MAX: Final = 100
 TERMS: Final = "terms about other pods"
 
@@ -453,20 +452,16 @@ class _World:
         self._labels = state.related.labels_of(pod.metadata.namespace)
         self._kept_away: dict[CarriedTerm, bool] = {}
         tally = state.tally(*self.near) if near else None
+        counts = [(key, state.tally(of)) for key, of in self.away]
+        # Those on others, by the numbers of their keys, then the one on company.
         self.matcher = Matcher(
-            [
-                (tally, lambda other: meets(other, self.near)),
-                *((state.tally(of), partial(_meets, of)) for _, of in self.away),
-            ],
-            state.tallies,
+            [*(of for _, of in counts), *([tally] if tally is not None else [])], state.tallies
         )
         self.near_counts = [] if tally is None else [tally.domain_counts(k) for k in self.near_keys]
         # Matching pods on nodes that have one of the keys: whether there is any company at all.
         self.company = sum(int(counts.sum()) for counts in self.near_counts)
         self.first = bool(near) and meets(pod, self.near)
-        self.away_counts = _counts_by_key(
-            (key, state.tally(of).domain_counts(key)) for key, of in self.away
-        )
+        self.away_counts = _counts_by_key((key, of.domain_counts(key)) for key, of in counts)
 
     def is_kept_away(self, term: CarriedTerm) -> bool:
         """Whether the pod must not meet who carries the term."""
@@ -479,10 +474,6 @@ class _World:
     def at(self, row: int) -> DryRun:
         """The dry run of one row."""
         return _AffinityRun(self, row)
-
-
-def _meets(condition: Condition, pod: Pod) -> bool:
-    return meets(pod, (condition,))
 
 
 class _AffinityRun:
@@ -515,14 +506,13 @@ class _AffinityRun:
 
     def _count(self, other: Pod, by: int) -> None:
         world = self._world
-        met = world.matcher.met_by(other)
-        if self._near and NEAR in met:
-            for i, value in enumerate(self._values):
-                if value:
-                    self._near[i] += by
-                    self._company += by
-        for number in met:
-            if number != NEAR and (key := world.away[number - 1][0]) in self._away:
+        for number in world.matcher.met_by(other):
+            if number == len(world.away):
+                for i, value in enumerate(self._values):
+                    if value:
+                        self._near[i] += by
+                        self._company += by
+            elif (key := world.away[number][0]) in self._away:
                 self._away[key] += by
         for term in world.state.carried.terms_of(other):
             if world.is_kept_away(term) and self._code_of(term.key):

@@ -150,7 +150,7 @@ class PodTopologySpread(Plugin):
         counted = [
             _Counted(state, *found) for found in self._counted(pod, shape, state, terms, True)
         ]
-        conditions = [(self._tally(pod, state, c.term), c.term.takes) for c in counted]
+        conditions = [self._tally(pod, state, c.term) or c.term.takes for c in counted]
         matcher = Matcher(conditions, state.tallies)
         return lambda row: _SpreadRun(pod, counted, matcher, row)
 

@@ -3,8 +3,7 @@
 Source: policy/v1; kube-scheduler defaultpreemption filterPodsWithPDBViolation.
 """
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -85,43 +84,36 @@ class Budgets:
             self._namespaces.clear()
         known = self._namespaces.get(namespace)
         if known is None:
-            budgets = [budget for key, budget in self._budgets.items() if key[0] == namespace]
-            known = self._namespaces[namespace] = _Namespace(budgets, self._tally, self._tallies)
+            of_it = [pair for pair in self._counted() if pair[0].metadata.namespace == namespace]
+            known = self._namespaces[namespace] = _Namespace(of_it, self._tallies)
         return known
+
+    def _counted(self) -> Iterator[tuple[PodDisruptionBudget, Tally]]:
+        """The budgets that protect somebody, each with the count of those pods."""
+        for (namespace, _), budget in self._budgets.items():
+            selector = budget.spec.selector
+            if selector is not None and not _is_empty(selector):
+                yield budget, self._tally((frozenset((namespace,)), selector))
 
     def rows_concerned(self, limit: int) -> Bools:
         """bool[limit]: rows with more pods of a budget than may be evicted now."""
         concerned = np.zeros(limit, np.bool_)
-        for (namespace, _), budget in self._budgets.items():
-            selector = budget.spec.selector
-            if selector is not None and not _is_empty(selector):
-                tally = self._tally((frozenset((namespace,)), selector))
-                concerned |= tally.counts[:limit] > budget.status.disruptions_allowed
+        for budget, tally in self._counted():
+            concerned |= tally.counts[:limit] > budget.status.disruptions_allowed
         return concerned
 
 
 class _Namespace:
     """The budgets of a namespace, by number, and which of them protect which pods."""
 
-    def __init__(
-        self,
-        budgets: list[PodDisruptionBudget],
-        tally: Callable[[Condition], Tally],
-        tallies: Tallies,
-    ) -> None:
-        allowed = [budget.status.disruptions_allowed for budget in budgets]
+    def __init__(self, budgets: list[tuple[PodDisruptionBudget, Tally]], tallies: Tallies) -> None:
+        allowed = [budget.status.disruptions_allowed for budget, _ in budgets]
         self.allowed: Ints = np.array(allowed, np.int64)
-        conditions = []
-        for budget in budgets:
-            selector, namespace = budget.spec.selector, budget.metadata.namespace
-            is_kept = selector is not None and not _is_empty(selector)
-            counting = tally((frozenset((namespace,)), selector)) if is_kept else None
-            conditions.append((counting, partial(_protects, selector)))
-        self._matcher = Matcher(conditions, tallies)
+        self._matcher = Matcher([tally for _, tally in budgets], tallies)
         self._arrays: dict[tuple[int, ...], Ints] = {}
         # Pods whose eviction counts already, by name.
         self._counted: dict[str, set[int]] = {}
-        for number, budget in enumerate(budgets):
+        for number, (budget, _) in enumerate(budgets):
             for name in budget.status.disrupted_pods or ():
                 self._counted.setdefault(name, set()).add(number)
 
@@ -140,10 +132,3 @@ class _Namespace:
 
 def _is_empty(selector: LabelSelector) -> bool:
     return not selector.match_labels and not selector.match_expressions
-
-
-def _protects(selector: LabelSelector | None, pod: Pod) -> bool:
-    labels = pod.metadata.labels
-    if not labels or selector is None or _is_empty(selector):
-        return False
-    return selector.matches(labels)

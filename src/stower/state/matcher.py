@@ -7,16 +7,16 @@ that an attempt which may take no longer is followed by one that gets further.
 from collections.abc import Callable, Sequence
 
 from stower.model.kinds import Pod
-from stower.state.tallies import ClassKey, Tallies, Tally, class_key
-
-Test = Callable[[Pod], bool]
+from stower.state.tallies import ClassKey, Tallies, Tally, class_key, meets
 
 
 class Matcher:
     """Some conditions on a pod's namespace and labels; good for one attempt."""
 
-    def __init__(self, conditions: Sequence[tuple[Tally | None, Test]], tallies: Tallies) -> None:
-        """Each with the tally that counts those who meet it, where there is one."""
+    def __init__(
+        self, conditions: Sequence[Tally | Callable[[Pod], bool]], tallies: Tallies
+    ) -> None:
+        """Each as the tally of those who meet it, being deleted or not, or as a question."""
         self._conditions = conditions
         self._tallies = tallies
         self._known: dict[ClassKey, tuple[int, ...]] = {}
@@ -27,14 +27,16 @@ class Matcher:
         found = self._known.get(key)
         if found is None:
             counted = self._tallies.counting(pod)
-            met = []
-            for number, (tally, test) in enumerate(self._conditions):
-                if counted is not None and tally is not None:
-                    if tally in counted:
-                        met.append(number)
-                    continue
-                self._tallies.matched(1)
-                if test(pod):
-                    met.append(number)
+            met = (n for n, of in enumerate(self._conditions) if self._is_met(of, pod, counted))
             found = self._known[key] = tuple(met)
         return found
+
+    def _is_met(
+        self, condition: Tally | Callable[[Pod], bool], pod: Pod, counted: set[Tally] | None
+    ) -> bool:
+        if isinstance(condition, Tally) and counted is not None:
+            return condition in counted
+        self._tallies.matched(1)
+        if isinstance(condition, Tally):
+            return meets(pod, condition.conditions)
+        return condition(pod)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stower.assembly import build_engine
-from stower.bench.hostile import SCENARIOS, longest_step_s, make_object
+from stower.bench.hostile import SCENARIOS, long_selector, longest_step_s, make_object
 from stower.engine.step import Engine
 from stower.framework.decisions import Outcome
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
@@ -102,20 +102,22 @@ def test_counting_that_takes_too_long_goes_on_with_the_next_attempt(
     assert len(outcomes) <= 3
 
 
-def test_a_selector_that_takes_long_is_asked_of_some_devices_at_a_time() -> None:
-    inner = "a + b + c < 100"
-    for name in "cba":
-        inner = f"[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all({name}, {inner})"
-    names = [f"n{i}" for i in range(60)]
-    slices = [
+def _different_devices(nodes: int) -> tuple[list[str], list[Any]]:
+    """Nodes with four devices each, no two of which are alike, and their slices."""
+    names = [f"n{i}" for i in range(nodes)]
+    return names, [
         device_slice(
             name, *(device(f"g{j}", attributes={"u": {"string": f"{name}-{j}"}}) for j in range(4))
         )
         for name in names
     ]
+
+
+def test_a_selector_that_takes_long_is_asked_of_some_devices_at_a_time() -> None:
+    names, slices = _different_devices(60)
     engine = build_engine(None)
     claim = resource_claim()
-    gpus = device_class(expression=f"!({inner})")
+    gpus = device_class(expression=long_selector(3))
     engine.step(Listed((*map(make_node, names), gpus, *slices, claim)), 0)
     outcome, said = come(engine, claiming())
     assert Outcome.ERROR is outcome
@@ -170,19 +172,10 @@ def test_preemption_over_many_kinds_of_pods_ends_though_it_may_not_take_long(
 
 
 def test_claims_of_others_go_on_beside_one_that_takes_for_ever() -> None:
-    inner = "a + b + c + d < 100"
-    for name in "dcba":
-        inner = f"[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all({name}, {inner})"
-    names = [f"n{i}" for i in range(40)]
-    slices = [
-        device_slice(
-            name, *(device(f"g{j}", attributes={"u": {"string": f"{name}-{j}"}}) for j in range(4))
-        )
-        for name in names
-    ]
+    names, slices = _different_devices(40)
     engine = build_engine(None)
     bad = [
-        make_object(ResourceClaim, f"bad-{i}", "default", spec=_asking(f"!({inner})"))
+        make_object(ResourceClaim, f"bad-{i}", "default", spec=_asking(long_selector(4)))
         for i in (1, 2)
     ]
     good = make_object(ResourceClaim, "good", "default", spec=_asking('device.driver != ""'))
