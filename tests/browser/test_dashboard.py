@@ -9,6 +9,7 @@ import pytest
 
 from stower.apiserver.serve import Options
 from tests.browser.chromium import browser
+from tests.contract.campus import PLACED, campus
 from tests.contract.servers import Client, Command, in_thread, until
 from tests.contract.test_live import PODS, add_nodes, add_pods, bound, condition_false
 from tests.contract.test_telling import url_of
@@ -78,9 +79,99 @@ def test_what_happens_is_seen_while_it_happens(chrome: Any, lab: tuple[Client, s
         page.click("text=default/huge")
         page.wait_for_selector("text=refused by NodeResourcesFit")
         page.wait_for_selector("td:has-text('Insufficient cpu')")
+        page.wait_for_selector("#changes li:has-text('cpu')")
+        page.wait_for_selector("#timeline li:has-text('created')")
         page.click("nav >> text=Decisions")
         page.click("tr:has-text('default/a') >> a >> nth=0")
         page.wait_for_selector("#where:has-text('On n')")
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The campus: the link to its dashboard, and its recording."""
+    folder = tmp_path_factory.mktemp("campus")
+    with campus(folder / "state", "--record", str(folder / "recording")) as (_, link):
+        yield link, folder / "recording"
+
+
+# Each page by its key, and what it shows of the campus.
+PAGES = {
+    "1": "canvas.map[aria-label^='23 nodes']",
+    "2": "a:text-is('default/huge')",
+    "3": "h2:has-text('Last decisions')",
+    "4": "ul.tree li:has-text('wide-ring'):has-text('waiting')",
+    "5": "tr:has-text('gpu-1'):has-text('of 40Gi memory') .meter i",
+    "6": "svg.ladder text:has-text('fabric.example.com')",
+    "7": "tr:has-text('default/pg-1') .meter i",
+    "8": ".slots i.k-user",
+    "9": "svg.chart[aria-label^='Waiting']",
+    "0": "button:text-is('Show the difference')",
+}
+
+
+def test_each_page_shows_its_part_at_a_key(chrome: Any, everything: tuple[str, Path]) -> None:
+    for scheme, size in (("light", WIDE), ("dark", NARROW)):
+        options = {"viewport": size, "color_scheme": scheme}
+        with page_of(chrome, everything[0], **options) as page:
+            page.wait_for_selector("text=live, leads")
+            for key, shown in PAGES.items():
+                page.keyboard.press(key)
+                page.wait_for_selector(shown)
+                wide = page.evaluate("document.documentElement.scrollWidth")
+                assert wide <= size["width"], f"page {key} is wider than its screen"
+
+
+def test_what_would_change_is_shown_before_anything_does(
+    chrome: Any, everything: tuple[str, Path]
+) -> None:
+    with page_of(chrome, everything[0], viewport=WIDE) as page:
+        page.wait_for_selector("text=live, leads")
+        page.evaluate("location.hash = '#/node/user-1'")
+        page.click("text=What if it were drained?")
+        row = "#difference tr:has(td:text-is('nodes'))"
+        page.wait_for_selector(f"{row} td:nth-child(3):has-text('22')")
+        page.fill("input[name=remove]", "")
+        page.fill("input[name=add]", "2")
+        page.fill("input[name=like]", "gpu-1")
+        page.select_option("select[name=plugin]", "NodeResourcesFit")
+        page.fill("input[name=weight]", "1000")
+        page.check("input[name=anew]")
+        page.click("button:text-is('Show the difference')")
+        page.wait_for_selector(f"{row} td:nth-child(3):has-text('25')")
+        page.wait_for_selector("#difference h2:has-text('Moved')")
+        page.keyboard.press("Tab")
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("1")
+        page.wait_for_selector(PAGES["1"])
+
+
+def test_a_recording_is_looked_at_at_any_moment(
+    chrome: Any, everything: tuple[str, Path], tmp_path: Path
+) -> None:
+    copied = tmp_path / "recording"
+    copied.write_bytes(everything[1].read_bytes())
+    command = Command("replay", str(copied), "--port", "0")
+    try:
+        link = command.output.partition("Dashboard: ")[2].split()[0]
+        with page_of(chrome, link, viewport=WIDE) as page:
+            placed = '.card:has-text("pods placed") b:text-is("{}")'
+            page.wait_for_selector(placed.format(PLACED))
+            page.focus("#moment")
+            page.keyboard.press("Home")
+            page.wait_for_selector(placed.format(0))
+            page.wait_for_selector(PAGES["1"])
+            page.keyboard.press("End")
+            page.wait_for_selector(placed.format(PLACED))
+            page.evaluate("document.activeElement.blur()")
+            page.keyboard.press("4")
+            page.wait_for_selector(PAGES["4"])
+            page.focus("#moment")
+            page.keyboard.press("Home")
+            page.wait_for_selector("text=There are no groups of pods.")
+            page.click("button:text-is('Play')")
+            page.wait_for_selector(PAGES["4"])
+    finally:
+        command.kill()
 
 
 def test_it_is_used_by_keyboard_alone(chrome: Any, lab: tuple[Client, str]) -> None:

@@ -1,15 +1,18 @@
 """The dashboard over HTTP: who is let in, what pages are told, and what that costs."""
 
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from stower.apiserver.serve import Options
-from stower.dashboard.app import TYPES
+from stower.dashboard.app import STATIC
+from tests.contract.campus import PLACED, WAITING, campus
 from tests.contract.servers import Client, Command, in_thread, until
 from tests.contract.test_live import PODS, add_nodes, add_pods, bound
 from tests.contract.test_telling import get, url_of
@@ -34,6 +37,8 @@ class Stream:
             if not line.startswith(b"data: "):
                 continue
             message = json.loads(line[6:])
+            if message.get("begin"):
+                self.rows.clear()
             self.rows.update(message.get("rows", {}))
             self.last.update(message)
             if good(self):
@@ -99,7 +104,7 @@ def test_files_hold_no_secrets_and_everything_else_is_guarded(
     assert 401 == get(f"{url}/dashboard/stream")[0]
     assert 401 == get(f"{url}/dashboard/stream", "wrong")[0]
     assert 401 == get(f"{url}/debug/pod?pod=default/a")[0]
-    for name in ("", *(name for name in TYPES if name != "index.html")):
+    for name in ("", *(file.name for file in STATIC.iterdir())):
         with urllib.request.urlopen(f"{url}/dashboard/{name}", timeout=10) as answer:
             body, policy = answer.read().decode(), answer.headers["Content-Security-Policy"]
         assert token not in body
@@ -159,3 +164,159 @@ def test_a_hundred_pages_cost_the_scheduler_next_to_nothing(
     print(f"CPU of the scheduler for 200 pods: {alone:.2f} s alone, {watched:.2f} s with 100 pages")
     for page in pages:
         page.close()
+
+
+def asked(url: str, token: str, view: str, **query: str) -> Any:
+    """What a page would show."""
+    status, text = get(f"{url}/dashboard/view/{view}?{urlencode(query)}", token)
+    assert 200 == status, text
+    return json.loads(text)
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Path]]:
+    """The campus; address and token of its dashboard, and its recording."""
+    folder = tmp_path_factory.mktemp("campus")
+    with campus(folder / "state", "--record", str(folder / "recording")) as (_, link):
+        url, _, token = link.partition("/dashboard/#token=")
+        yield url, token, folder / "recording"
+
+
+def test_each_part_of_a_cluster_has_a_page(everything: tuple[str, str, Path]) -> None:
+    url, token, _ = everything
+    groups = {row["name"]: row for row in asked(url, token, "groups")["rows"]}
+    assert ("placed", 2) == (groups["default/train"]["state"], groups["default/train"]["have"])
+    assert groups["default/train-workers"]["domain"].startswith("rack=")
+    assert "waiting" == groups["default/wide"]["state"]
+    devices = {row["pool"]: row for row in asked(url, token, "devices")["rows"]}
+    assert {"gpu-1", "gpu-2"} == devices.keys()
+    claims = [holder["claim"] for row in devices.values() for holder in row["holders"]]
+    assert [f"default/share-{n}" for n in range(1, 6)] == sorted(claims)
+    (talk,) = asked(url, token, "negotiations")["rows"]
+    assert ("default/attach", 10) == (talk["pod"], talk["candidates"])
+    vms = asked(url, token, "vms")["rows"]
+    assert ["default/pg-1", "default/pg-2", "default/pg-3"] == [row["vm"] for row in vms]
+    assert all(row["approved"] for row in vms)
+    (pool,) = asked(url, token, "warm")["rows"]
+    assert (9, 6) == (pool["users"], pool["placed"])
+    drawn = "".join(node["drawn"] for node in pool["nodes"])
+    assert (9, 6) == (drawn.count("U"), drawn.count("P"))
+
+
+def test_a_pod_is_explained_with_what_would_help_and_how_it_came_there(
+    everything: tuple[str, str, Path],
+) -> None:
+    url, token, _ = everything
+    huge = asked(url, token, "pod", pod="default/huge")
+    assert "refused" == huge["explanation"]["verdict"]
+    (best, *_) = huge["explanation"]["changes"]
+    assert best["node"].startswith("gpu-")
+    assert ["created", "attempt 1: unschedulable"] == [one["what"] for one in huge["timeline"]][:2]
+    user = asked(url, token, "pod", pod="jhub/jupyter-1")
+    assert "placed" == user["explanation"]["verdict"]
+    order = ["created", "attempt 1: placed", "PodScheduled", "taken by its node", "Ready"]
+    told = [one["what"] for one in user["timeline"]]
+    assert order == [what for what in told if what in order]
+    assert (["default/attach"], "no such pod") == (
+        [one["pod"] for one in asked(url, token, "pod", pod="default/attach")["negotiation"]],
+        asked(url, token, "pod", pod="default/none").get("explanation", "no such pod"),
+    )
+
+
+def test_what_would_change_is_seen_before_anything_does(
+    everything: tuple[str, str, Path],
+) -> None:
+    url, token, _ = everything
+    found = asked(url, token, "what-if", add="2", like="gpu-1", remove="user-4")
+    assert (23, 24) == (found["before"]["nodes"], found["after"]["nodes"])
+    moved = [row for row in found["moved"]["rows"] if row["before"] == "user-4"]
+    assert moved, "whoever was on the drained node is elsewhere"
+    anew = asked(url, token, "what-if", weight="NodeResourcesFit=1000", anew="")
+    assert anew["moved"]["count"] > 0
+    for query in ({"add": "many"}, {"add": "99999999"}, {"remove": "nobody"}, {"weight": "X=1"},
+                  {"add": "1", "like": "nobody"}, {"weight": "ImageLocality"}):  # fmt: skip
+        status, text = get(f"{url}/dashboard/view/what-if?{urlencode(query)}", token)
+        assert 422 == status
+        assert [*query.values()][-1].partition("=")[0] in text
+    assert 23 == asked(url, token, "what-if", add="1")["before"]["nodes"], "still as it was"
+
+
+def test_views_are_for_whom_the_door_lets_in_and_leave_nothing_behind(
+    everything: tuple[str, str, Path],
+) -> None:
+    url, token, _ = everything
+    assert 401 == get(f"{url}/dashboard/view/groups")[0]
+    assert 404 == get(f"{url}/dashboard/view/other", token)[0]
+    assert 414 == get(f"{url}/dashboard/view/groups?x={'y' * 8000}", token)[0]
+    _, text = get(f"{url}/metrics", token)
+    (line,) = (line for line in text.splitlines() if line.startswith("process_open_fds"))
+    before = float(line.split()[1])
+    for number in range(20):
+        asked(url, token, "groups", number=str(number))
+    _, text = get(f"{url}/metrics", token)
+    (line,) = (line for line in text.splitlines() if line.startswith("process_open_fds"))
+    assert float(line.split()[1]) <= before + 2
+    assert 404 == post(f"{url}/dashboard/moment?seconds=1", token), "a scheduler is at one moment"
+
+
+def post(url: str, token: str) -> int:
+    request = urllib.request.Request(url, method="POST")
+    request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            status: int = answer.status
+            return status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_a_recording_is_seen_at_any_moment(
+    everything: tuple[str, str, Path], tmp_path: Path
+) -> None:
+    _, _, recording = everything
+    copied = tmp_path / "recording"
+    copied.write_bytes(recording.read_bytes())
+    command = Command("replay", str(copied), "--port", "0")
+    try:
+        url, _, token = (
+            command.output.partition("Dashboard: ")[2].split()[0].partition("/dashboard/#token=")
+        )
+        stream = Stream(url, token)
+
+        def at(seconds: float) -> dict[str, Any]:
+            assert 204 == post(f"{url}/dashboard/moment?seconds={seconds}", token)
+            stream.until(
+                lambda s: (
+                    abs(s.last["standing"]["recording"]["at"] - seconds) < 1e-6
+                    and "waiting" in s.last
+                )
+            )
+            return stream.last["standing"]["recording"]
+
+        stream.until(lambda s: "standing" in s.last and s.last["standing"]["recording"]["at"] > 0)
+        whole = stream.last["standing"]["recording"]["seconds"]
+        assert at(whole)["seconds"] == whole
+        assert len(stream.pods()) == PLACED
+        assert {one["pod"] for one in stream.last["waiting"]} == WAITING
+        at(0)
+        assert {} == stream.pods()
+        assert 404 != get(f"{url}/dashboard/view/pod?pod=default/huge", token)[0]
+        assert [] == asked(url, token, "pod", pod="default/huge")["timeline"]
+        at(whole)
+        assert "refused" == asked(url, token, "pod", pod="default/huge")["explanation"]["verdict"]
+        assert 24 == asked(url, token, "what-if", add="1")["after"]["nodes"]
+        assert 401 == post(f"{url}/dashboard/moment?seconds=1", "wrong")
+        assert 400 == post(f"{url}/dashboard/moment?seconds=soon", token)
+        stream.close()
+    finally:
+        command.kill()
+
+
+def test_no_recording_no_dashboard(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    for path, why in ((tmp_path / "none", "No such file"), (tmp_path / "empty", "recording")):
+        code, _, said = stower("replay", str(path), "--port", "0")
+        assert (2, True) == (code, why in said), said
+    code, _, said = stower("replay", str(tmp_path / "none"), "--token-file", "t")
+    assert (2, True) == (code, "--port" in said)

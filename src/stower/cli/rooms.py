@@ -1,8 +1,9 @@
 """What questions about a cluster have in common: where it is, and the configuration that rules."""
 
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -18,6 +19,7 @@ from stower.engine.step import Engine
 from stower.framework.plugin import Features
 from stower.model.errors import InvalidObject
 from stower.record.lines import Engine as Built
+from stower.sim.weights import weighted
 
 Config = Annotated[
     Path | None,
@@ -77,18 +79,33 @@ def cluster_of(
     return loaded
 
 
-def engine_of(config: Path | None, built: Built | None = None, drivers: bool = True) -> Engine:
+def engine_of(
+    config: Path | None,
+    built: Built | None = None,
+    drivers: bool = True,
+    weights: Iterable[str] = (),
+) -> Engine:
     """An engine for the configuration, or as that of a recording was built. `drivers`: whether any
-    are there to negotiate with, which is not so in a simulation. Ends the program where that cannot
-    be."""
+    are there to negotiate with, which is not so in a simulation; `weights`: others of plugins. Ends
+    the program where that cannot be."""
     try:
         if config is None and built is not None:
             features = msgspec.structs.replace(built.features, drivers=drivers)
-            return built_again(msgspec.structs.replace(built, features=features))
+            other = _weighted(built.configuration, weights)
+            changed = msgspec.structs.replace(built, features=features, configuration=other)
+            return built_again(changed)
         document = None if config is None else read_yaml_document(str(config))
+        document = _weighted(document, weights)
         features = Features(drivers=drivers, warm_pools=True)
         return build_engine(document, features=features, plugins=plugins_of(document))
     except InputError as error:
         raise bad_input(str(error)) from None
     except InvalidObject as error:
         raise bad_input(f"{config or 'recording'}: {error}") from None
+
+
+def _weighted(document: Mapping[str, Any] | None, weights: Iterable[str]) -> dict[str, Any] | None:
+    try:
+        return weighted(document, weights)
+    except InvalidObject as error:
+        raise bad_input(f"--{error}") from None

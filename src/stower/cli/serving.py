@@ -7,10 +7,12 @@ from typing import Annotated, Final
 import typer
 
 from stower.cli.output import bad_input
+from stower.cli.recordings import built_again
 from stower.live.run import LOOPBACK, Telling
+from stower.record.lines import Engine as Built
 
 __all__ = ["LOOPBACK", "BindAddress", "Port", "TlsCertFile", "TlsKeyFile", "TokenFile",
-           "telling_of"]  # fmt: skip
+           "telling_of", "token_of"]  # fmt: skip
 
 ONLY_WITH_PORT: Final = "want --port too: without it nothing is served"
 
@@ -43,8 +45,10 @@ def telling_of(
     token_file: Path | None,
     certificate: Path | None,
     key: Path | None,
+    built: Built,
 ) -> Telling | None:
-    """What the options say; None: nothing is served. Ends the program where they make no sense."""
+    """What the options say; None: nothing is served; `built`: how the engine is. Ends the program
+    where they make no sense."""
     if port is None:
         given = {"--token-file": token_file, "--tls-cert-file": certificate,
                  "--tls-private-key-file": key}  # fmt: skip
@@ -59,14 +63,14 @@ def telling_of(
     from stower.dashboard.app import Dashboard
     from stower.metrics.catalogue import Metrics
 
-    token = _token(token_file) if token_file is not None else ""
-    dashboard = Dashboard()
+    token = token_of(token_file) if token_file is not None else ""
+    dashboard = Dashboard(built_again, built)
     return Telling(
         Metrics(), port, token, bind_address, certificate, key, dashboard, [dashboard.watching]
     )
 
 
-def _token(path: Path) -> str:
+def token_of(path: Path) -> str:
     """The token of the file, which is made where it is missing."""
     try:
         if not path.exists():

@@ -1,4 +1,4 @@
-"""The dashboard over HTTP: files that hold no secrets, and a stream for whoever is let in.
+"""The dashboard over HTTP: files that hold no secrets, a stream and answers for whoever is let in.
 
 However many pages are open, what has changed is worked out once; for each page it costs a write.
 Source of the rule for headers: OWASP secure headers; nothing is loaded from elsewhere.
@@ -7,24 +7,32 @@ Source of the rule for headers: OWASP secure headers; nothing is loaded from els
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
-from stower.dashboard.board import Board
+from stower.dashboard.answers import Answers
+from stower.dashboard.aside import Unanswered
+from stower.dashboard.board import SAMPLE_SECONDS, Board
+from stower.dashboard.player import Player
+from stower.dashboard.source import Rebuild, Running, Source
+from stower.dashboard.views import VIEWS, View
 from stower.live.endpoint import Answering, guarded
 from stower.live.letting_in import Doorkeeper
 from stower.live.scheduler import Scheduler
+from stower.record.lines import Engine as Built
 
 log = logging.getLogger(__name__)
 ROOT: Final = "/dashboard/"
 STREAM: Final = "/dashboard/stream"
-TYPES: Final = {
-    "index.html": "text/html", "app.js": "text/javascript", "map.js": "text/javascript",
-    "preact.js": "text/javascript", "style.css": "text/css",
-}  # fmt: skip
+VIEW: Final = "/dashboard/view/{name}"
+MOMENT: Final = "/dashboard/moment"
+STATIC: Final = resources.files("stower.dashboard") / "static"
+TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
@@ -36,6 +44,7 @@ HEADERS: Final = {
 LOOK_SECONDS: Final = 0.5
 WAITING_MAX: Final = 8 << 20  # bytes that a page has not taken: it is closed, and opens again
 PAGES_MAX: Final = 500
+QUESTION_CHARACTERS_MAX: Final = 8_000
 
 
 class _Page:
@@ -58,30 +67,81 @@ class _Page:
 
 
 class Dashboard:
-    """Routes for one scheduler; see endpoint.Pages."""
+    """The routes for one source; of a running scheduler, see endpoint.Pages."""
 
-    def __init__(self) -> None:
+    def __init__(self, rebuild: Rebuild, built: Built | None = None) -> None:
+        """`built`: how the engine of the scheduler is built; a recording tells itself."""
         self.watching = Board()
+        self._rebuild = rebuild
+        self._built = built
+        self._answers = Answers()
         self._pages: dict[_Page, None] = {}
         self._looking: asyncio.Task[None] | None = None
+        self._sampling: asyncio.Task[None] | None = None
 
     def __call__(self, scheduler: Scheduler, door: Doorkeeper) -> Sequence[web.RouteDef]:
+        """The routes for a scheduler."""
+        assert self._built is not None
+        self._sampling = asyncio.create_task(self._sample(scheduler))
+        return self.routes(Running(scheduler, self._built), door)
+
+    def routes(self, source: Source, door: Doorkeeper) -> Sequence[web.RouteDef]:
         """The routes."""
 
         async def stream(request: web.Request) -> web.StreamResponse:
-            return await self._stream(request, scheduler)
+            return await self._stream(request, source)
+
+        async def view(request: web.Request) -> web.StreamResponse:
+            return await self._view(request, source)
 
         async def home(_: web.Request) -> web.Response:
             raise web.HTTPFound(ROOT)
 
-        return (
+        found = [
             web.get("/", home),
             web.get(ROOT, _file("index.html")),
-            *(web.get(ROOT + name, _file(name)) for name in TYPES if name != "index.html"),
+            *(web.get(ROOT + file.name, _file(file.name)) for file in STATIC.iterdir()),
             web.get(STREAM, guarded(door, stream)),
-        )
+            web.get(VIEW, guarded(door, view)),
+        ]
+        if isinstance(source, Player):
+            found.append(web.post(MOMENT, guarded(door, self._moments(source))))
+        return found
 
-    async def _stream(self, request: web.Request, scheduler: Scheduler) -> web.StreamResponse:
+    def _moments(self, player: Player) -> Answering:
+        async def moment(request: web.Request) -> web.StreamResponse:
+            """Go to a time, in seconds since the recording's beginning."""
+            text = request.query.get("seconds", "")
+            try:
+                player.go_to(min(1e9, max(0.0, float(text))))
+            except ValueError:
+                return web.Response(status=400, text=f"seconds: got {text!r}, want a number\n")
+            self._answers.forget()
+            return web.Response(status=204)
+
+        return moment
+
+    async def _view(self, request: web.Request, source: Source) -> web.StreamResponse:
+        """What one page shows, worked out beside the scheduler."""
+        name, query = request.match_info["name"], dict(request.query)
+        if name not in VIEWS:
+            return web.Response(status=404, text=f"want one of {', '.join(VIEWS)}\n")
+        question = f"{name}?{sorted(query.items())}"
+        if len(question) > QUESTION_CHARACTERS_MAX:
+            return web.Response(status=414, text="the question is too long\n")
+        details = await source.pod_object(query["pod"]) if "pod" in query else {}
+
+        def work() -> bytes:
+            found = VIEWS[name](View(source, self._rebuild, details), query)
+            return msgspec.json.encode(found)
+
+        try:
+            body = await self._answers.of(question, work)
+        except Unanswered as error:
+            return web.Response(status=422, text=f"{error}\n", headers=HEADERS)
+        return web.Response(body=body, content_type="application/json", headers=HEADERS)
+
+    async def _stream(self, request: web.Request, source: Source) -> web.StreamResponse:
         """Everything, then what changes, for as long as the page is open."""
         if len(self._pages) >= PAGES_MAX:
             return web.Response(status=503, text=f"{PAGES_MAX} pages are open already\n")
@@ -89,10 +149,10 @@ class Dashboard:
         await response.prepare(request)
         page = _Page()
         if self._looking is None:
-            self._looking = asyncio.create_task(self._look(scheduler))
+            self._looking = asyncio.create_task(self._look(source))
         self._pages[page] = None  # what changes meanwhile comes after
         try:
-            for line in (b'{"begin":true}', *self.watching.whole(), self.watching.recent()):
+            for line in self.watching.whole():
                 await response.write(b"data: %s\n\n" % line)
             while page.size <= WAITING_MAX:
                 await page.awake.wait()
@@ -103,12 +163,12 @@ class Dashboard:
             self._pages.pop(page, None)
         return response
 
-    async def _look(self, scheduler: Scheduler) -> None:
+    async def _look(self, source: Source) -> None:
         """While pages are open: tell all of them what has changed."""
         idle = 0
         with contextlib.suppress(asyncio.CancelledError):
             while idle < 3:
-                for line in self._lines(scheduler):
+                for line in self._lines(source):
                     for page in list(self._pages) if line else ():
                         page.tell(line)
                     await asyncio.sleep(0)
@@ -116,17 +176,24 @@ class Dashboard:
                 await asyncio.sleep(LOOK_SECONDS)
         self._looking = None
 
-    def _lines(self, scheduler: Scheduler) -> Iterator[bytes]:
+    def _lines(self, source: Source) -> Iterator[bytes]:
         try:
-            yield from self.watching.look(scheduler)
+            yield from self.watching.look(source)
         except Exception:  # a page that cannot be told must not end the scheduler
             log.exception("the dashboard")
 
+    async def _sample(self, scheduler: Scheduler) -> None:
+        """Whether pages are open or not: they show what has been."""
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            self.watching.sample(time.time(), scheduler.engine)
+
 
 def _file(name: str) -> Answering:
-    text = (resources.files("stower.dashboard") / "static" / name).read_bytes()
+    text = (STATIC / name).read_bytes()
+    kind = TYPES["." + name.rpartition(".")[2]]
 
     async def send(_: web.Request) -> web.StreamResponse:
-        return web.Response(body=text, content_type=TYPES[name], charset="utf-8", headers=HEADERS)
+        return web.Response(body=text, content_type=kind, charset="utf-8", headers=HEADERS)
 
     return send

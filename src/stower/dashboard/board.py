@@ -5,18 +5,19 @@ told of by row; a row is worked out again only when the engine's logs name it. W
 nothing is done at all. Knows the engine, and nothing of HTTP.
 """
 
-import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
+from stower.dashboard.source import Source
+from stower.engine.step import Engine
 from stower.framework.decisions import Decision
 from stower.framework.events import Event
 from stower.framework.observer import Observer
-from stower.live.scheduler import Scheduler
 from stower.model.kinds import Pod
+from stower.plugins.warm_capacity import warm_of
 from stower.state.cluster import ClusterState, PodEntry
 from stower.vms.pods import vm_owner
 
@@ -29,6 +30,9 @@ MIB: Final = 1 << 20
 # Columns of amounts, as they are told: name, resource, divided by.
 AMOUNTS: Final = (("cpu", "cpu", 1), ("memory", "memory", MIB), ("pods", "pods", 1))
 
+SAMPLE_SECONDS: Final = 2.0
+SAMPLES: Final = 300  # ten minutes, where something happens all the time
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -36,14 +40,22 @@ class Board(Observer):
     """One scheduler's."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Anew, as if nothing had been."""
         self._counts: Counter[str] = Counter()
         self._waits_s: deque[float] = deque(maxlen=2_000)
         self._decided: deque[Decision] = deque(maxlen=DECISIONS)
         self._rows: dict[int, bytes] = {}
+        self._is_new = True  # pages know of something else
         self._state: ClusterState | None = None
         self._positions = (0, 0)
         self._number = 0  # decisions so far
         self._told = 0
+        self._samples: deque[dict[str, float]] = deque(maxlen=SAMPLES)
+        self._sampled: tuple[float, Counter[str]] | None = None
+        self._sampled_told = 0.0  # up to then, pages know
 
     # What it is told
 
@@ -62,27 +74,48 @@ class Board(Observer):
         """See Observer."""
         self._counts["events"] += 1
 
+    def sample(self, at_s: float, engine: Engine | None) -> None:
+        """How fast it went since the last one, if that is long enough ago. `at_s`: since the
+        epoch."""
+        if self._sampled is not None and at_s < self._sampled[0] + SAMPLE_SECONDS:
+            return
+        if self._sampled is not None:
+            then_s, counts = self._sampled
+            seconds = at_s - then_s
+            waits = sorted(self._waits_s)
+            waiting = sum(engine.queue.counts().values()) if engine is not None else 0
+            rates = {name: (n - counts[name]) / seconds for name, n in self._counts.items()}
+            self._samples.append(
+                {"at": at_s, "waiting": waiting, **rates, "p50": _part(waits, 0.5),
+                 "p99": _part(waits, 0.99)}
+            )  # fmt: skip
+        self._sampled = at_s, self._counts.copy()
+
     # What it tells
 
-    def look(self, scheduler: Scheduler) -> Iterator[bytes]:
+    def look(self, source: Source) -> Iterator[bytes]:
         """Lines about what has changed since the last look, some rows at a time."""
-        engine = scheduler.engine
+        engine = source.engine
+        if self._is_new:
+            self._is_new = False
+            yield _line(begin=True)
         if engine is None:
             self._state = None
-            yield _line(standing={"leads": False, "ready": scheduler.is_ready})
+            standing = {"leads": False, "ready": source.is_ready, **source.standing()}
+            yield _line(standing=standing)
             return
         yield from self._changed_rows(engine.state)
-        yield self._news(scheduler)
+        yield self._news(source, engine)
 
     def whole(self) -> Iterator[bytes]:
-        """Lines about all rows as of the last look."""
+        """Lines about everything as of the last look, for a page that knows nothing."""
+        yield _line(begin=True)
         rows = list(self._rows.items())
         for at in range(0, len(rows), ROWS_AT_ONCE):
             yield _rows(rows[at : at + ROWS_AT_ONCE])
-
-    def recent(self) -> bytes:
-        """The decisions that are remembered."""
-        return _line(decisions=[_decision(one) for one in self._decided])
+        yield _line(
+            decisions=[_decision(one) for one in self._decided], history=list(self._samples)
+        )
 
     def _changed_rows(self, state: ClusterState) -> Iterator[bytes]:
         use, node = self._positions
@@ -106,18 +139,18 @@ class Board(Observer):
                     some.append((row, text))
             yield _rows(some) if some else b""
 
-    def _news(self, scheduler: Scheduler) -> bytes:
-        engine = scheduler.engine
-        assert engine is not None
+    def _news(self, source: Source, engine: Engine) -> bytes:
         waiting = engine.queue.pods()
         counts = engine.queue.counts()
         fresh = min(self._number - self._told, len(self._decided))
         self._told = self._number
-        waits = sorted(self._waits_s)
+        samples = [one for one in self._samples if one["at"] > self._sampled_told]
+        self._sampled_told = self._samples[-1]["at"] if self._samples else 0.0
         return _line(
             standing={
-                "leads": scheduler.leads, "ready": scheduler.is_ready,
-                "profiles": sorted(engine.profiles),
+                "leads": source.leads, "ready": source.is_ready,
+                "profiles": sorted(engine.profiles), "plugins": _scoring(engine),
+                "nowNs": source.now_ns, **source.standing(),
             },
             queue={place.name.lower().replace("_", " "): n for place, n in counts.items() if n},
             waiting=[
@@ -125,19 +158,28 @@ class Board(Observer):
                     "pod": one.pod.key, "priority": one.pod.priority, "attempts": one.attempts,
                     "place": (one.tree or one).place.name.lower().replace("_", " "),
                     "refusedBy": sorted(one.refused_by),
-                    "seconds": round((time.time_ns() - one.came_ns) / 1e9, 1),
+                    "seconds": round((source.now_ns - one.came_ns) / 1e9, 1),
                 }
                 for one in waiting[:WAITING_MAX]
             ],
             more=max(0, len(waiting) - WAITING_MAX),
             decisions=[_decision(one) for one in list(self._decided)[len(self._decided) - fresh :]],
-            rates={
-                **self._counts,
-                "p50": waits[len(waits) // 2] if waits else 0.0,
-                "p99": waits[int(len(waits) * 0.99)] if waits else 0.0,
-                "inFlight": scheduler.dispatch.waiting,
-            },
+            history=samples,
+            counts={**self._counts, "inFlight": source.in_flight},
         )  # fmt: skip
+
+
+def _part(ordered: list[float], part: float) -> float:
+    return ordered[int(len(ordered) * part)] if ordered else 0.0
+
+
+def _scoring(engine: Engine) -> dict[str, int]:
+    """Plugins that score, with their weights; of all profiles, the first that has one."""
+    found: dict[str, int] = {}
+    for profile in engine.profiles.values():
+        for plugin, weight in profile.scores:
+            found.setdefault(plugin.name, weight)
+    return found
 
 
 def _line(**fields: Any) -> bytes:
@@ -159,6 +201,7 @@ def _row(state: ClusterState, row: int) -> bytes:
     for name, resource, by in AMOUNTS:
         if (column := columns.get(resource)) is not None:
             amounts[name] = [int(column.used[row]) // by, int(column.alloc[row]) // by]
+    users = _users(state)
     amounts.setdefault("pods", [len(state.on_row[row]), 0])
     devices = {
         column.name: [int(column.used[row]), int(column.alloc[row])]
@@ -174,7 +217,7 @@ def _row(state: ClusterState, row: int) -> bytes:
             or any(taint.effect == "NoExecute" for taint in node.spec.taints or ()),
             "amounts": amounts | devices,
             "pods": sorted(
-                [entry.pod.key, kind_of(entry.pod), *_asked(entry), entry.assumed]
+                [entry.pod.key, kind_of(entry.pod, users), *_asked(entry), entry.assumed]
                 for entry in state.on_row[row].values()
             ),
         }
@@ -187,8 +230,16 @@ def _asked(entry: PodEntry) -> tuple[int, int]:
     return int(asked.get("cpu", 0)), int(asked.get("memory", 0)) // MIB
 
 
-def kind_of(pod: Pod) -> str:
+def _users(state: ClusterState) -> list[Container[str]]:
+    """Of warm pools, by uid."""
+    warm = warm_of(state)
+    return [pool.users for pool in warm.pools.values()] if warm is not None else []
+
+
+def kind_of(pod: Pod, users: Iterable[Container[str]]) -> str:
     """How a pod is drawn."""
+    if any(pod.metadata.uid in some for some in users):
+        return "user"
     if vm_owner(pod) is not None:
         return "vm"
     if pod.group_name:

@@ -5,13 +5,16 @@ Source: kube-scheduler backend/cache/debugger.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 import msgspec
 
 from stower.engine.queued import QueuedPod
+from stower.engine.step import Engine
+from stower.framework.decisions import Decision
 from stower.framework.reasons import Diagnosis
 from stower.live.access import AccessError
 from stower.live.client import Client
@@ -26,7 +29,21 @@ AGAIN_SECONDS: Final = 1.0  # what a watch takes to tell, and more
 Query = Mapping[str, str]
 
 
-def queue(scheduler: Scheduler, query: Query) -> dict[str, Any]:
+class Deciding(Protocol):
+    """Whoever has an engine and decides: a scheduler, or a recording that is played."""
+
+    decisions: deque[Decision]
+
+    @property
+    def engine(self) -> Engine | None:
+        """None where nothing is known yet."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it decides."""
+
+
+def queue(scheduler: Deciding, query: Query) -> dict[str, Any]:
     """Who waits, where and by whom refused."""
     engine = scheduler.engine
     pods = engine.queue.pods() if engine is not None else []
@@ -39,7 +56,7 @@ def queue(scheduler: Scheduler, query: Query) -> dict[str, Any]:
     }
 
 
-def _queued(one: QueuedPod, scheduler: Scheduler) -> dict[str, Any]:
+def _queued(one: QueuedPod, scheduler: Deciding) -> dict[str, Any]:
     engine = scheduler.engine
     assert engine is not None
     place = one.tree.place if one.tree is not None else one.place
@@ -56,7 +73,7 @@ def _queued(one: QueuedPod, scheduler: Scheduler) -> dict[str, Any]:
     }
 
 
-def cache(scheduler: Scheduler, query: Query) -> dict[str, Any]:
+def cache(scheduler: Deciding, query: Query) -> dict[str, Any]:
     """What each node has, what of it is taken, and by whom; `node`: of one alone."""
     engine = scheduler.engine
     if engine is None:
@@ -92,7 +109,7 @@ def _unit(resource: str) -> str:
     return "cpuMilli" if resource == "cpu" else resource
 
 
-def decisions(scheduler: Scheduler, query: Query) -> list[dict[str, Any]]:
+def decisions(scheduler: Deciding, query: Query) -> list[dict[str, Any]]:
     """Those that are still known, of one pod or of all, with who refused how many nodes."""
     pod = query.get("pod", "")
     return [
@@ -130,7 +147,7 @@ def _refused(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def pod(scheduler: Scheduler, query: Query) -> dict[str, Any]:
+def pod(scheduler: Deciding, query: Query) -> dict[str, Any]:
     """Where it is in the queue, what it waits for, and what its attempts came to."""
     key, engine = query.get("pod", ""), scheduler.engine
     waiting = engine.queue.pods() if engine is not None else []
@@ -141,7 +158,7 @@ def pod(scheduler: Scheduler, query: Query) -> dict[str, Any]:
     return {**found, **_queued(queued, scheduler)}
 
 
-PAGES: Final[Mapping[str, Callable[[Scheduler, Query], Any]]] = {
+PAGES: Final[Mapping[str, Callable[[Deciding, Query], Any]]] = {
     "/debug/queue": queue,
     "/debug/cache": cache,
     "/debug/decisions": decisions,

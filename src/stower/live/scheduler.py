@@ -9,7 +9,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -50,6 +50,7 @@ from stower.model.kinds import (
     GROUPS,
     KINDS,
     NEGOTIATING,
+    ApiObject,
     Node,
     Pod,
     VirtualMachineMigration,
@@ -209,6 +210,16 @@ class Scheduler:
         """Events that the engine has not taken in."""
         return len(self._inbox)
 
+    @property
+    def in_flight(self) -> int:
+        """Writes that are not answered."""
+        return self.dispatch.waiting
+
+    def objects(self) -> Iterator[ApiObject]:
+        """All that is known, as the API has it."""
+        for reflector in (*self.related, self.nodes, self.pods):
+            yield from reflector.objects.values()
+
     def companion_metrics(self) -> list[Metric]:
         """What companions of plugins have counted."""
         companions = self.engine.state.companions.values() if self.engine is not None else ()
@@ -336,8 +347,7 @@ class Scheduler:
         self._awake.set()
 
     def _everything(self) -> Listed:
-        related = (obj for r in self.related for obj in r.objects.values())
-        return Listed((*related, *self.nodes.objects.values(), *self.pods.objects.values()))
+        return Listed((*self.objects(),))
 
     # Steps
 

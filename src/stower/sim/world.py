@@ -34,7 +34,16 @@ from stower.framework.writes import (
     PatchObject,
     Write,
 )
-from stower.model.kinds import GROUPS, ApiObject, Background, Node, Pod, ResourceClaim
+from stower.model.kinds import (
+    GROUPS,
+    ApiObject,
+    Background,
+    Node,
+    Pod,
+    PodScheduling,
+    ResourceClaim,
+    WarmPool,
+)
 from stower.model.kinds.pod import PodStatus
 from stower.sim.allocations import Allocations
 from stower.sim.binder import Binder
@@ -44,6 +53,8 @@ from stower.sim.changes import bound, json_patched, merged, patched
 IDLE_TICKS_MAX = 64
 AGAIN = "-again"  # ends the names of pods that controllers make for those that were evicted
 ENGINE = "simulate"  # as recordings name it
+# Kinds to which the scheduler writes how things stand.
+WRITTEN = (*GROUPS, PodScheduling, WarmPool)
 
 
 class World:
@@ -73,7 +84,7 @@ class World:
         self._recording = recording
         if recording is not None:
             recording.built(ENGINE)
-        self._groups: dict[tuple[type, str], ApiObject] = {}  # of pods, by view and name
+        self._written: dict[tuple[type, str], ApiObject] = {}  # by view and name
         self._binder = Binder()
         self._allocations = Allocations()
 
@@ -89,7 +100,7 @@ class World:
         self._lasts_ns |= lasts_ns or {}
         self._binder.start(related)
         self._allocations.start(related)
-        self._groups |= {(type(o), o.metadata.key): o for o in related if isinstance(o, GROUPS)}
+        self._written |= {(type(o), o.metadata.key): o for o in related if isinstance(o, WRITTEN)}
         self.pods.update((pod.metadata.uid, pod) for pod in known)
         self._send(Listed((*related, *nodes, *known)))
 
@@ -125,8 +136,8 @@ class World:
         if isinstance(obj, Pod):
             self._pod_happens(type, obj)
             return
-        if isinstance(obj, GROUPS):
-            self._groups[obj.__class__, obj.metadata.key] = obj
+        if isinstance(obj, WRITTEN):
+            self._written[obj.__class__, obj.metadata.key] = obj
         if type is WatchType.ADDED:
             self._binder.start((obj,))
             self._allocations.start((obj,))
@@ -239,10 +250,11 @@ class World:
                     version = happened.object.metadata.resource_version
                     self._inbox[-1] = WriteOk(write.id, version)
                     self._inbox.append(happened)
-            elif write.view in GROUPS and isinstance(write, PatchObject):
+            elif write.view in WRITTEN and isinstance(write, PatchObject):
                 key = (write.view, f"{write.namespace}/{write.name}")
-                changed_group = self._groups[key] = merged(self._groups[key], write)
-                self._inbox.append(Observed(WatchType.MODIFIED, changed_group))
+                if key in self._written:
+                    now = self._written[key] = merged(self._written[key], write)
+                    self._inbox.append(Observed(WatchType.MODIFIED, now))
             elif isinstance(write, JsonPatchObject):
                 self._patch_vm(write)
             elif isinstance(write, PatchObject):

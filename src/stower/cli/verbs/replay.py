@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from stower.cli.output import Output, as_dict, bad_input, console, emit, note, progress
+from stower.cli.playing import serve
 from stower.cli.recordings import built_again
 from stower.model.errors import InvalidObject
 from stower.model.times import SECOND_NS
@@ -22,19 +23,36 @@ Examples:
 
   stower replay stower.ndjson.zst
 
+  stower replay stower.ndjson.zst --port 0
+
 Every engine of the recording is built again and told the same at the same times. The exit code is 1
-where it writes anything else than it did then; the first difference is shown.
+where it writes anything else than it did then; the first difference is shown. With --port nothing
+is compared: the dashboard is served over the recording, with a slider for the time, until stopped.
 """
 STRIDE = 1_000
 
 
 def run(
     recording: Annotated[Path, typer.Argument(metavar="FILE", help="A recording (--record).")],
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Serve the dashboard over it there; 0 takes a free port."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="With --port: the bearer token that lets in.")
+    ] = None,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
 ) -> None:
-    """Play a recording back and compare what is written, byte for byte."""
+    """Play a recording back: compare what is written, or look at it (--port)."""
+    if token_file is not None and port is None:
+        raise bad_input(f"--token-file {token_file}: want --port too: without it nothing is served")
+    if port is not None:
+        serve(recording, port, token_file)
+        return
     began = time.perf_counter()
     try:
         with progress("replay") as update:

@@ -47,6 +47,8 @@ from stower.model.errors import InvalidObject
 from stower.model.kinds import VirtualMachineMigration
 from stower.model.times import SECOND_NS, duration_ns
 from stower.plugins.autoscale_enforcer import AutoscaleEnforcer
+from stower.record.lines import FORMAT
+from stower.record.lines import Engine as Built
 from stower.vms.config import DEFAULT_PATH
 
 NAME = "run"
@@ -161,8 +163,9 @@ def run(
     vms = AutoscaleEnforcer.name in first.state.companions
     address = _address(agents, vms) if agents else None
     telling = serving.telling_of(
-        port, bind_address, token_file, tls_cert_file, tls_private_key_file
-    )
+        port, bind_address, token_file, tls_cert_file, tls_private_key_file,
+        Built("", FORMAT, seed, CYCLES_PER_STEP, features, document),
+    )  # fmt: skip
     set_up(v, logging_format)
     instance = f"{socket.gethostname()}_{secrets.token_hex(4)}"
     is_timed = telling is not None or v >= DECISIONS_V or otlp_endpoint

@@ -10,6 +10,7 @@ from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import Output, bad_input, console, emit, failed, lines, table
 from stower.cli.plugins import plugins_of
 from stower.cli.rooms import ALL, Config, Context, Inputs, Kubeconfig, cluster_of, name_asked
+from stower.engine.probe import would_go
 from stower.engine.step import Engine
 from stower.framework.events import Hold, Listed
 from stower.framework.plugin import Features
@@ -58,17 +59,7 @@ def run(
     for level, text, about in engine.notes():
         if level == "error":
             raise bad_input(f"{about}: {text}")
-
-    def chooses(pod: Pod) -> tuple[str, list[str]] | None:
-        profile = engine.profiles.get(pod.spec.scheduler_name)
-        if profile is None:
-            return None
-        with engine.state.trial():
-            entry = engine.state.add_pending(pod)
-            row, leaving = engine.giving_way.choose(profile, entry)
-        return (engine.state.names[row], [e.pod.key for e in leaving]) if row >= 0 else None
-
-    found = overview(warm, chooses, name)
+    found = overview(warm, lambda pod: would_go(engine, pod), name)
     if found is None:
         raise failed(f"got {which!r}, want a pool: one of {', '.join(warm.pools) or 'none'}")
     if output is Output.TABLE:

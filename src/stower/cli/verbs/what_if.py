@@ -22,6 +22,8 @@ Examples:
 
   stower what-if dumps/ --config new.yaml --anew
 
+  stower what-if --weight ImageLocality=5 --anew
+
   stower what-if stower.ndjson.zst --add pods.yaml --delete pod/default/web-1
 
 Nothing is changed. The cluster is run twice, as it is and as it would be; of a recording, all that
@@ -54,6 +56,10 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="The configuration to compare with, where --config is."),
     ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PLUGIN=N", help="With this weight of a plugin that scores."),
+    ] = None,
     anew: Annotated[
         bool, typer.Option("--anew", help="Place all pods anew, in both runs.")
     ] = False,
@@ -64,9 +70,10 @@ def run(
     ] = Output.TABLE,
 ) -> None:
     """Tell what would change with other nodes, objects or another configuration."""
-    if not (add_nodes or remove_node or add or delete or config):
+    if not (add_nodes or remove_node or add or delete or config or weight):
         raise bad_input(
-            "nothing would change: want --add-nodes, --remove-node, --add, --delete or --config"
+            "nothing would change: want --add-nodes, --remove-node, --add, --delete, --weight or "
+            "--config"
         )
     copies = tuple(_copies(text) for text in add_nodes or ())
     cluster = cluster_of(inputs, kubeconfig, context, at_end=False)
@@ -75,7 +82,8 @@ def run(
     built = cluster.built
     try:
         before = edited(cluster.workload, Edit(anew=anew)), engine_of(config_now, built, False)
-        after = edited(cluster.workload, edit), engine_of(config or config_now, built, False)
+        other = engine_of(config or config_now, built, False, weight or ())
+        after = edited(cluster.workload, edit), other
     except InvalidObject as error:
         raise bad_input(str(error)) from None
     with progress("what if") as update:

@@ -2,8 +2,8 @@
 
 const GAP = 2, HEAD = 20;
 
-// Where each node is drawn, for a width: tiles and headings, and the height of all. Zones stand below
-// each other, racks side by side as blocks, each about as wide as high.
+// Where each node is drawn, for a width: tiles and headings, and the height of all. Racks stand side by
+// side as blocks, each about as wide as high, in the order of their zones; zones without racks too.
 export function lay(nodes, width) {
   const zones = new Map();
   for (const node of nodes) {
@@ -15,29 +15,25 @@ export function lay(nodes, width) {
   const size = Math.max(7, Math.min(110, Math.floor(Math.sqrt(room) * 0.8)));
   const most = Math.max(1, Math.floor(width / size));
   const tiles = [], heads = [];
-  let y = 0;
+  let x = 0, y = 0, deepest = 0;
   for (const [zone, racks] of [...zones].sort((a, b) => order(a[0], b[0]))) {
-    const count = [...racks.values()].reduce((n, some) => n + some.length, 0);
-    heads.push({ text: `${zone || "no zone"} (${count})`, x: 2, y: y + 14 });
-    y += HEAD;
-    let x = 0, deepest = 0;
     for (const [rack, some] of [...racks].sort((a, b) => order(a[0], b[0]))) {
-      const across = racks.size === 1 ? most : Math.min(most, Math.ceil(Math.sqrt(some.length)));
+      const alone = zones.size === 1 && racks.size === 1;
+      const across = alone ? most : Math.min(most, Math.ceil(Math.sqrt(some.length * 1.3)));
       if (x > 0 && x + across * size > width) {
         y += deepest;
         x = deepest = 0;
       }
-      const head = racks.size > 1 ? HEAD - 4 : 0;
-      if (head) heads.push({ text: rack || "no rack", x: x + 2, y: y + 12 });
+      const text = [zone || "no zone", rack].filter(Boolean).join(", ");
+      heads.push({ text: fit(`${text} (${some.length})`, Math.max(across * size, 60)), x: x + 2, y: y + 14 });
       some.sort((a, b) => order(a.name, b.name)).forEach((node, at) => tiles.push({
-        node, x: x + (at % across) * size, y: y + head + Math.floor(at / across) * size, size: size - GAP,
+        node, x: x + (at % across) * size, y: y + HEAD + Math.floor(at / across) * size, size: size - GAP,
       }));
-      deepest = Math.max(deepest, head + Math.ceil(some.length / across) * size + 6);
-      x += across * size + 10;
+      deepest = Math.max(deepest, HEAD + Math.ceil(some.length / across) * size + 10);
+      x += across * size + 14;
     }
-    y += deepest + 6;
   }
-  return { tiles, heads, height: y };
+  return { tiles, heads, height: y + deepest };
 }
 
 // The tile next to another in the direction of a key; the same where there is none.
@@ -78,7 +74,7 @@ export function paint(canvas, plan, resource, chosen) {
   draw.setTransform(ratio, 0, 0, ratio, 0, 0);
   draw.clearRect(0, 0, width, plan.height);
   const empty = rgb(colour("empty")), full = rgb(colour("full"));
-  const colours = Object.fromEntries(["pod", "gang", "vm", "devices", "placeholder", "off", "over", "text", "quiet", "accent"].map((n) => [n, colour(n)]));
+  const colours = Object.fromEntries(["pod", "user", "gang", "vm", "devices", "placeholder", "off", "over", "text", "panel", "quiet", "accent"].map((n) => [n, colour(n)]));
   draw.font = "12px system-ui, sans-serif";
   draw.fillStyle = colours.quiet;
   for (const head of plan.heads) draw.fillText(head.text, head.x, head.y);
@@ -88,7 +84,7 @@ export function paint(canvas, plan, resource, chosen) {
     draw.fillRect(x, y, size, size);
     if (size >= 36) slices(draw, node, x, y, size, resource, colours);
     if (size >= 60) {
-      draw.fillStyle = colours.text;
+      draw.fillStyle = !node.off && part > 0.5 ? colours.panel : colours.text;
       draw.fillText(fit(node.name, size), x + 3, y + 12);
     }
     if (node === chosen) {

@@ -1,0 +1,89 @@
+"""Questions that take long, answered beside the scheduler instead of by it.
+
+A child is forked, which has everything as it stood at that moment and changes nothing of it; the
+scheduler goes on after some milliseconds. The child has nothing open but the pipe for its answer,
+is nice to others, and has a limited time.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import resource
+import signal
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from stower.model.errors import InvalidObject
+
+SECONDS_MAX: Final = 60.0
+ANSWER_BYTES_MAX: Final = 32 << 20
+NICE: Final = 10
+CHUNK_BYTES: Final = 1 << 18
+GOOD, BAD = b"+", b"-"
+
+
+class Unanswered(Exception):
+    """There is no answer; the message says why."""
+
+
+async def aside(work: Callable[[], bytes], seconds_max: float = SECONDS_MAX) -> bytes:
+    """What `work` returns, worked out in a child. Raises Unanswered."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _be_child(work, write)
+    os.close(write)
+    try:
+        async with asyncio.timeout(seconds_max):
+            data = await _all_of(read)
+    except TimeoutError:
+        raise Unanswered(f"no answer after {seconds_max:.0f} s") from None
+    finally:
+        os.close(read)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.shield(asyncio.to_thread(os.waitpid, pid, 0))
+    if data[:1] != GOOD:
+        raise Unanswered(data[1:].decode(errors="replace") or "it ended without an answer")
+    return data[1:]
+
+
+async def _all_of(descriptor: int) -> bytes:
+    loop, ended, parts = asyncio.get_running_loop(), asyncio.Event(), bytearray()
+    os.set_blocking(descriptor, False)
+
+    def read() -> None:
+        data = os.read(descriptor, CHUNK_BYTES)
+        parts.extend(data)
+        if not data or len(parts) > ANSWER_BYTES_MAX:
+            ended.set()
+
+    loop.add_reader(descriptor, read)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+    return bytes(parts) if len(parts) <= ANSWER_BYTES_MAX else BAD + b"the answer is too long"
+
+
+def _be_child(work: Callable[[], bytes], write: int) -> NoReturn:
+    """Answer, and end without a trace: no buffer is flushed twice, no handler runs."""
+    try:
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(name, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        os.closerange(3, write)
+        os.closerange(write + 1, most)
+        os.nice(NICE)
+        gc.disable()
+        try:
+            answer = GOOD + work()
+        except Exception as error:
+            kind = "" if isinstance(error, InvalidObject) else f"{type(error).__name__}: "
+            answer = BAD + f"{kind}{error}".encode(errors="replace")
+        while answer:
+            answer = answer[os.write(write, answer) :]
+    finally:
+        os._exit(0)

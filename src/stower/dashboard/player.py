@@ -1,0 +1,157 @@
+"""A recording as a source: the engine as it stood at a moment of it.
+
+Forwards it goes on from where it is; backwards it begins anew.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from stower.dashboard.board import Board
+from stower.dashboard.source import Rebuild
+from stower.engine.step import Engine
+from stower.framework.decisions import Decision
+from stower.framework.events import Listed, Observed, WatchType
+from stower.live.scheduler import DECISIONS_KEPT
+from stower.model.errors import InvalidObject
+from stower.model.kinds import ApiObject, Pod
+from stower.model.times import SECOND_NS
+from stower.record.lines import Engine as Built
+from stower.record.reader import Told, read
+
+SLICE_SECONDS: Final = 0.02
+ObjectKey = tuple[type, str]
+
+
+def bounds(path: Path) -> tuple[int, int]:
+    """When a recording begins and ends. Raises InvalidObject, OSError."""
+    first_ns = last_ns = 0
+    for line in read(path):
+        if isinstance(line, Told):
+            first_ns = first_ns or line.at_ns
+            last_ns = max(last_ns, line.at_ns)
+    if not first_ns:
+        raise InvalidObject("recording", str(path), "one with a step in it")
+    return first_ns, last_ns
+
+
+class Player:
+    """See Source."""
+
+    leads = True
+    in_flight = 0
+
+    def __init__(self, path: Path, rebuild: Rebuild, board: Board, ends: tuple[int, int]) -> None:
+        """`ends`: see bounds; `board` is told what is decided."""
+        self.first_ns, self.last_ns = ends
+        self.is_ready = False
+        self._path = path
+        self._rebuild = rebuild
+        self._board = board
+        self._wanted_ns = self.first_ns
+        self._changed = asyncio.Event()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.engine: Engine | None = None
+        self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
+        self.now_ns = self.first_ns
+        self._lines: Iterator[Built | Told] = read(self._path)
+        self._next: Built | Told | None = next(self._lines, None)
+        self._engines: dict[str, tuple[Engine, Built]] = {}
+        self._built: Built | None = None
+        self._objects: dict[ObjectKey, ApiObject] = {}
+        self._board.begin()
+
+    def go_to(self, seconds: float) -> None:
+        """Be at that time since the beginning, soon."""
+        at_ns = self.first_ns + round(seconds * SECOND_NS)
+        self._wanted_ns = max(self.first_ns, min(self.last_ns, at_ns))
+        self._changed.set()
+
+    def standing(self) -> dict[str, Any]:
+        """Where it is, in seconds since the beginning."""
+        return {
+            "recording": {
+                "name": self._path.name, "seconds": (self.last_ns - self.first_ns) / SECOND_NS,
+                "at": (self.now_ns - self.first_ns) / SECOND_NS, "beganNs": self.first_ns,
+                "wanted": (self._wanted_ns - self.first_ns) / SECOND_NS,
+            }
+        }  # fmt: skip
+
+    async def run(self) -> None:
+        """Go where it is told to, until cancelled. Raises InvalidObject, OSError."""
+        while True:
+            self._changed.clear()
+            if self._wanted_ns < self.now_ns:
+                self._begin()
+            until = time.perf_counter() + SLICE_SECONDS
+            while self._is_before(self._wanted_ns):
+                self._step()
+                if time.perf_counter() > until:
+                    await asyncio.sleep(0)
+                    until = time.perf_counter() + SLICE_SECONDS
+                    if self._changed.is_set():
+                        break
+            else:
+                self.now_ns = self._wanted_ns
+                self.is_ready = True
+                await self._changed.wait()
+
+    def _is_before(self, at_ns: int) -> bool:
+        line = self._next
+        return line is not None and (isinstance(line, Built) or line.at_ns <= at_ns)
+
+    def _step(self) -> None:
+        line, self._next = self._next, next(self._lines, None)
+        if isinstance(line, Built):
+            engine = self._rebuild(line)
+            engine.cycle.keeps_why = True
+            self._engines[line.engine] = engine, line
+            return
+        assert line is not None
+        self.engine, self._built = self._engines[line.engine]
+        self.now_ns = max(self.now_ns, line.at_ns)
+        self._take(line)
+        self.engine.step(line.event, line.at_ns)
+        self._board.stepped(line.event, 0.0)
+        for decision in self.engine.drain():
+            self.decisions.append(decision)
+            self._board.decided(decision)
+            if decision.node_name:
+                self._board.bound(decision, 0.0)
+        self._board.sample(self.now_ns / SECOND_NS, self.engine)
+
+    def _take(self, line: Told) -> None:
+        event = line.event
+        if isinstance(event, Listed):
+            self._objects = {_key(obj): obj for obj in event.objects}
+        elif isinstance(event, Observed):
+            if event.type is WatchType.DELETED:
+                self._objects.pop(_key(event.object), None)
+            else:
+                self._objects[_key(event.object)] = event.object
+
+    def objects(self) -> Iterable[ApiObject]:
+        """See Source."""
+        return self._objects.values()
+
+    def built(self) -> Built:
+        """See Source."""
+        if self._built is None:
+            raise InvalidObject("recording", str(self._path), "a moment after its first step")
+        return self._built
+
+    async def pod_object(self, key: str) -> dict[str, Any]:
+        """See Source."""
+        pod = self._objects.get((Pod, key))
+        return msgspec.to_builtins(pod) if pod is not None else {}
+
+
+def _key(obj: ApiObject) -> ObjectKey:
+    return type(obj), obj.metadata.key

@@ -1,0 +1,60 @@
+"""A configuration with other weights of plugins, to see what would change."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from stower.framework.configuration import API_VERSION, DEFAULT_PLUGINS, INT32_MAX, KIND
+from stower.framework.profile import DEFAULT_SCHEDULER_NAME
+from stower.model.errors import InvalidObject
+
+WANT: Final = "PLUGIN=WEIGHT, such as ImageLocality=5"
+
+
+def weighted(
+    configuration: Mapping[str, Any] | None, weights: Iterable[str]
+) -> dict[str, Any] | None:
+    """The configuration with these (PLUGIN=WEIGHT) in all profiles that have the plugin. Raises
+    InvalidObject, also where none has it."""
+    wanted = dict(_read(text) for text in weights)
+    if not wanted:
+        return dict(configuration) if configuration is not None else None
+    found = copy.deepcopy(dict(configuration)) if configuration is not None else {}
+    found.setdefault("apiVersion", API_VERSION)
+    found.setdefault("kind", KIND)
+    profiles = found.setdefault("profiles", None) or [{"schedulerName": DEFAULT_SCHEDULER_NAME}]
+    found["profiles"] = profiles
+    for plugin, weight in wanted.items():
+        if not [profile for profile in profiles if _set(profile, plugin, weight)]:
+            raise InvalidObject("weight", plugin, "a plugin that a profile has")
+    return found
+
+
+def _read(text: str) -> tuple[str, int]:
+    plugin, _, weight = text.partition("=")
+    if not plugin or not (weight.isascii() and weight.isdecimal()):
+        raise InvalidObject("weight", text, WANT)
+    if not 1 <= int(weight) <= INT32_MAX:
+        raise InvalidObject(f"weight of {plugin}", weight, f"1 to {INT32_MAX:,}")
+    return plugin, int(weight)
+
+
+def _set(profile: dict[str, Any], plugin: str, weight: int) -> bool:
+    """Whether the profile has it, and now with that weight."""
+    plugins = profile.setdefault("plugins", None) or {}
+    profile["plugins"] = plugins
+    named = False
+    for point in ("multiPoint", "score"):
+        for one in (plugins.get(point) or {}).get("enabled") or ():
+            if one.get("name") == plugin:
+                one["weight"], named = weight, True
+    if named:
+        return True
+    off = {one.get("name") for one in (plugins.get("multiPoint") or {}).get("disabled") or ()}
+    if plugin not in dict(DEFAULT_PLUGINS) or off & {plugin, "*"}:
+        return False
+    multi_point = plugins.get("multiPoint") or {}
+    plugins["multiPoint"] = multi_point
+    enabled = [*(multi_point.get("enabled") or ()), {"name": plugin, "weight": weight}]
+    multi_point["enabled"] = enabled
+    return True
