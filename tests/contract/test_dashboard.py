@@ -1,6 +1,14 @@
 """The dashboard over HTTP: who is let in, what pages are told, and what that costs."""
 
+import fcntl
 import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -320,3 +328,56 @@ def test_no_recording_no_dashboard(tmp_path: Path) -> None:
         assert (2, True) == (code, why in said), said
     code, _, said = stower("replay", str(tmp_path / "none"), "--token-file", "t")
     assert (2, True) == (code, "--port" in said)
+
+
+def test_top_in_a_terminal(served: tuple[Client, str, str], tmp_path: Path) -> None:
+    client, url, token = served
+    add_nodes(client, 3)
+    add_pods(client, ["a"])
+    until(client, PODS, lambda o: "a" in bound(o))
+    (tmp_path / "own").write_text(token)
+    where = "--port", url.rpartition(":")[2], "--token-file", str(tmp_path / "own")
+    code, shown, _ = stower("top", "--once", *where)
+    assert (0, True) == (code, "3 nodes   1 pods placed" in shown)
+    leader, follower = pty.openpty()
+    fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [sys.executable, "-m", "stower.cli.main", "top", *where]
+    with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower) as process:
+        os.close(follower)
+        _read_until(leader, "by cpu")
+        os.write(leader, b"m")
+        _read_until(leader, "by memory")
+        os.write(leader, b"q")
+        _read_until(leader, "\x1b[?1049l")  # the screen is as it was
+        assert 0 == process.wait(20)
+    os.close(leader)
+    (tmp_path / "own").write_text("wrong")
+    code, _, said = stower("top", "--once", *where)
+    assert (1, True) == (code, "401" in said)
+
+
+def _read_until(descriptor: int, wanted: str) -> None:
+    found = ""
+    while wanted not in found:
+        found += os.read(descriptor, 65536).decode(errors="replace")
+
+
+def test_watch_shows_it_again_until_it_is_told_to_stop(served: tuple[Client, str, str]) -> None:
+    client, _, _ = served
+    command = [sys.executable, "-m", "stower.cli.main", "get", "pending", "--watch", "--every",
+               "0.1", "--kubeconfig", str(client.kubeconfig)]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "No pod waits for a node.\n" == process.stdout.readline()
+        client.call("POST", PODS, {"metadata": {"name": "waits"}, "spec": {"containers": [
+            {"name": "c", "image": "i"}]}})  # fmt: skip
+        for line in process.stdout:
+            if "default/waits" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert 0 == process.wait(20)
+    code, _, said = stower("groups", "all", "-", "--watch")
+    assert (2, True) == (code, "once" in said)
+    code, _, said = stower("groups", "--watch", "--kubeconfig", "/nowhere")
+    assert (2, True) == (code, "no such file" in said)

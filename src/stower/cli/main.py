@@ -12,10 +12,13 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from stower.cli.watching import watched
+
 VERBS: Final = (
     "up",
     "down",
     "status",
+    "top",
     "doctor",
     "load",
     "get",
@@ -79,7 +82,8 @@ class Verbs(TyperGroup):
             return None
         verb = importlib.import_module(f"stower.cli.verbs.{cmd_name.replace('-', '_')}")
         made = typer.Typer(**PLAIN)
-        made.command(verb.NAME, epilog=verb.EPILOG, cls=Verb)(verb.run)
+        run = watched(verb.run) if getattr(verb, "WATCHED", False) else verb.run
+        made.command(verb.NAME, epilog=verb.EPILOG, cls=Verb)(run)
         return typer.main.get_command(made)
 
 

@@ -12,6 +12,7 @@ from stower.state.devices import Devices
 from stower.state.journal import Journal
 
 NAME = "devices"
+WATCHED = True
 EPILOG = """
 Examples:
 

@@ -22,6 +22,7 @@ from stower.live.shell import ShellError
 from stower.live.version import check_version
 
 NAME = "doctor"
+WATCHED = True
 EPILOG = """
 Examples:
 

@@ -10,6 +10,7 @@ from stower.model.errors import InvalidObject
 from stower.sim.capacity import Drain, drain
 
 NAME = "drain-check"
+WATCHED = True
 EPILOG = """
 Examples:
 

@@ -25,6 +25,7 @@ from stower.model.times import SECOND_NS
 from stower.record.reader import Told, is_recording, read
 
 NAME = "explain"
+WATCHED = True
 EPILOG = """
 Examples:
 

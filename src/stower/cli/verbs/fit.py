@@ -10,6 +10,7 @@ from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, en
 from stower.sim.capacity import Fit, fit
 
 NAME = "fit"
+WATCHED = True
 EPILOG = """
 Examples:
 

@@ -16,6 +16,7 @@ from stower.cli.verbs.up import State
 from stower.model.times import age, time_ns
 
 NAME = "get"
+WATCHED = True
 EPILOG = """
 Examples:
 

@@ -10,6 +10,7 @@ from stower.groups.overview import GroupState, overview
 from stower.model.kinds import CompositePodGroup, PodGroup
 
 NAME = "groups"
+WATCHED = True
 EPILOG = """
 Examples:
 

@@ -21,6 +21,7 @@ from stower.model.times import age
 from stower.sim.workload import Workload
 
 NAME = "negotiations"
+WATCHED = True
 EPILOG = """
 Examples:
 

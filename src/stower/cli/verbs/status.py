@@ -13,6 +13,7 @@ from stower.cli.supervisor import STATE, Record, dashboard_link, read_record
 from stower.cli.verbs.up import State
 
 NAME = "status"
+WATCHED = True
 EPILOG = """
 Examples:
 

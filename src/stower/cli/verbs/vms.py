@@ -10,6 +10,7 @@ from stower.model.kinds import VirtualMachine, VirtualMachineMigration
 from stower.vms.overview import Size, VmState, overview
 
 NAME = "vms"
+WATCHED = True
 EPILOG = """
 Examples:
 

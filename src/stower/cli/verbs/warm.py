@@ -20,6 +20,7 @@ from stower.plugins.warm_capacity import warm_of
 from stower.warm.overview import PoolState, overview
 
 NAME = "warm"
+WATCHED = True
 EPILOG = """
 Examples:
 

@@ -1,0 +1,164 @@
+"""stower top: a scheduler at work, in the terminal."""
+
+import http.client
+import json
+import os
+import select
+import sys
+import termios
+import threading
+import time
+import tty
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.live import Live
+
+from stower.cli.board import SORTS, Known, drawn
+from stower.cli.output import bad_input, console, failed
+from stower.cli.supervisor import STATE, dashboard_link, read_record
+from stower.cli.verbs.up import State
+
+NAME = "top"
+EPILOG = """
+Examples:
+
+  stower top
+
+  stower top --state ./lab
+
+  stower top --port 10259 --token-file token
+
+  stower top --once
+
+The scheduler of `stower up`, or one that runs with --port here. Keys: c, m and p sort nodes by CPU,
+memory and pods; q ends it. Where there is no terminal, it is shown once.
+"""
+FRESH_SECONDS: Final = 0.5
+PATIENCE_SECONDS: Final = 20.0
+LINE_BYTES_MAX: Final = 64 << 20
+
+
+def run(
+    state: State = STATE,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Of a running scheduler, on loopback.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="With --port: the file of its bearer token.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
+) -> None:
+    """Watch a scheduler work: nodes, queue, rates and decisions, live."""
+    if (port is None) != (token_file is None):
+        raise bad_input("--port and --token-file: want both or none")
+    address, token = _address(state, port, token_file)
+    known = Known()
+    following = _Following(address, token, known)
+    following.start()
+    following.first(PATIENCE_SECONDS)
+    out = console()
+    if once or not sys.stdout.isatty():
+        out.print(drawn(known, 60))
+        return
+    with _keys() as key, Live(console=out, screen=True, auto_refresh=False) as live:
+        sort = "cpu"
+        while (pressed := key()) not in ("q", "\x03"):
+            sort = SORTS.get(pressed, sort)
+            live.update(drawn(known, out.height, sort, following.trouble), refresh=True)
+
+
+def _address(state: Path, port: int | None, token_file: Path | None) -> tuple[str, str]:
+    """Where the stream is, and the token that lets in. Ends the program where there is none."""
+    if port is not None and token_file is not None:
+        try:
+            return f"http://127.0.0.1:{port}", token_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise bad_input(f"--token-file {token_file}: {error}") from None
+    record = read_record(state)
+    link = dashboard_link(state, record.dashboard) if record is not None else ""
+    address, _, token = link.partition("/dashboard/#token=")
+    if not token:
+        text = f"no scheduler runs in {state}: start one with stower up, or give --port"
+        raise failed(f"{text} and --token-file of one that runs")
+    return address, token
+
+
+class _Following(threading.Thread):
+    """Reads the stream, again where it breaks."""
+
+    def __init__(self, address: str, token: str, known: Known) -> None:
+        super().__init__(daemon=True)
+        self._request = urllib.request.Request(
+            f"{address}/dashboard/stream", headers={"Authorization": f"Bearer {token}"}
+        )
+        self._address = address
+        self._known = known
+        self._begun = threading.Event()
+        self._refused = ""
+        self.trouble = ""
+
+    def first(self, seconds: float) -> None:
+        """Wait until it is known how things stand. Ends the program where that is refused."""
+        self._begun.wait(seconds)
+        if not self._known.is_whole:
+            why = self._refused or self.trouble or "it does not answer as a scheduler does"
+            raise failed(f"{self._address}: {why}")
+
+    def run(self) -> None:
+        """See threading.Thread."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        while not self._refused:
+            try:
+                with opener.open(self._request, timeout=PATIENCE_SECONDS) as answer:
+                    self._read(answer)
+            except urllib.error.HTTPError as error:
+                self._refused = f"{error.code} {error.reason}"
+            except (OSError, ValueError, http.client.HTTPException, AttributeError) as error:
+                self.trouble = f"connection lost ({error})"
+                if not self._known.is_whole:
+                    self._refused = str(getattr(error, "reason", "") or error)
+            if self._refused:
+                self._begun.set()
+                return
+            time.sleep(FRESH_SECONDS)
+
+    def _read(self, answer: http.client.HTTPResponse) -> None:
+        while line := answer.readline(LINE_BYTES_MAX):
+            if line.startswith(b"data: "):
+                self._known.take(json.loads(line[6:]))
+                self.trouble = ""
+                if self._known.is_whole:
+                    self._begun.set()
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[], str]]:
+    """Asks for a key, and waits for it a moment; "" where there is none."""
+    if not sys.stdin.isatty():
+
+        def wait() -> str:
+            time.sleep(FRESH_SECONDS)
+            return ""
+
+        yield wait
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def key() -> str:
+        ready, _, _ = select.select([descriptor], [], [], FRESH_SECONDS)
+        return os.read(descriptor, 1).decode(errors="replace") if ready else ""
+
+    try:
+        tty.setcbreak(descriptor)
+        yield key
+    except KeyboardInterrupt:
+        pass
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

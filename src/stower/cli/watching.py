@@ -1,0 +1,98 @@
+"""A verb that is run again and again (--watch), on a terminal in place of what it showed before."""
+
+import inspect
+import io
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from functools import wraps
+from typing import Annotated, Any, Final
+
+import typer
+
+from stower.cli.output import BAD_INPUT, bad_input
+
+SECONDS: Final = 2.0
+AGAIN: Final = "\x1b[H\x1b[2J"  # from the top of an empty screen
+
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
+]
+Every = Annotated[
+    float, typer.Option(min=0.1, max=3600, metavar="SECONDS", help="With --watch: how often.")
+]
+
+
+def watched(run: Callable[..., None]) -> Callable[..., None]:
+    """The same with --watch."""
+
+    @wraps(run)
+    def again(*args: Any, watch: bool = False, every: float = SECONDS, **given: Any) -> None:
+        if not watch:
+            run(*args, **given)
+            return
+        if "-" in (given.get("inputs") or ()):
+            raise bad_input("--watch: - can be read once only; give a file")
+        _repeat(lambda: run(*args, **given), every)
+
+    signature = inspect.signature(run)
+    more = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
+        for name, default, annotation in (("watch", False, Watch), ("every", SECONDS, Every))
+    ]
+    found: Any = again
+    found.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])
+    found.__annotations__ = {**run.__annotations__, "watch": Watch, "every": Every}
+    return again
+
+
+class _Held(io.StringIO):
+    """What is written, held back. Says of itself what the real one would."""
+
+    def __init__(self, instead_of: Any, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+        self._instead_of = instead_of
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    def fileno(self) -> int:
+        number: int = self._instead_of.fileno()
+        return number
+
+
+def _repeat(run: Callable[[], None], every_s: float) -> None:
+    is_terminal = sys.stdout.isatty()
+    is_first = True
+    try:
+        while True:
+            text, code = _once(run, is_terminal)
+            if code == BAD_INPUT and is_first:
+                sys.stderr.write(text)
+                raise typer.Exit(code)
+            if is_terminal:
+                text = AGAIN + text
+            elif not is_first:
+                text = "\n" + text
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            is_first = False
+            time.sleep(every_s)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+def _once(run: Callable[[], None], is_terminal: bool) -> tuple[str, int]:
+    """What it shows, with what else it says after it; and its exit code."""
+    shown, said = _Held(sys.stdout, is_terminal), _Held(sys.stderr, False)
+    code = 0
+    with redirect_stdout(shown), redirect_stderr(said):
+        try:
+            run()
+        except typer.Exit as ended:
+            code = ended.exit_code
+    return shown.getvalue() + said.getvalue(), code
