@@ -5,10 +5,14 @@ matplotlib is an extra: without it, `--plot` says how to get it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
+
+from stower.cli.output import bad_input
+from stower.cli.targets import check_target
 from stower.sim.simulate import Report
 
 FORMATS: Final = (".svg", ".png")
@@ -20,6 +24,15 @@ COMPARED: Final = {
     "waitedSeconds": "s, all pods together",
 }  # fmt: skip
 TITLE_MAX: Final = 40
+# Okabe and Ito's, which all eyes tell apart, from dark to bright.
+COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot", metavar="FILE", help="Draw it there, as .svg or .png (needs the extra plot)."
+    ),
+]
 # While there is room for everything, curves of policies are one line.
 LOAD_DRAWN_MIN: Final = 60
 
@@ -39,10 +52,32 @@ def plot_format(path: Path) -> str:
     return path.suffix[1:]
 
 
-def _pyplot() -> Any:
+def check_plot(path: Path | None) -> None:
+    """Refuse what cannot be drawn there, before anything runs."""
+    check_target("--plot", path)
+    try:
+        if path is not None:
+            plot_format(path)
+    except PlotError as error:
+        raise bad_input(str(error)) from None
+
+
+def draw(plotted: Callable[[Path], None], path: Path) -> None:
+    """Draw it there. Ends the program where that cannot be."""
+    try:
+        plotted(path)
+    except PlotError as error:
+        raise bad_input(str(error)) from None
+
+
+def pyplot() -> Any:
+    """matplotlib, with colours that stay apart when printed in grey, and lines that do as well."""
     import matplotlib as mpl
+    from cycler import cycler
 
     mpl.use("agg")
+    styles = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
+    mpl.rcParams["axes.prop_cycle"] = cycler(color=COLOURS, linestyle=styles)
     # Without these, an svg holds random ids and the time.
     mpl.rcParams["svg.hashsalt"] = "stower"
     # Names are no formulas, whatever they hold.
@@ -52,7 +87,8 @@ def _pyplot() -> Any:
     return plt
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
+    """Write it. Raises PlotError."""
     kind = plot_format(path)
     figure.tight_layout()
     try:
@@ -61,7 +97,7 @@ def _save(figure: Any, path: Path) -> None:
     except OSError as error:
         raise PlotError(f"--plot {path}: {error.strerror}") from None
     finally:
-        _pyplot().close(figure)
+        pyplot().close(figure)
 
 
 def plot_sweep(rows: list[dict[str, Any]], path: Path) -> None:
@@ -70,7 +106,7 @@ def plot_sweep(rows: list[dict[str, Any]], path: Path) -> None:
     plot_format(path)
     workloads = list(dict.fromkeys(row["workload"] for row in rows))
     configs = list(dict.fromkeys(row["config"] for row in rows))
-    figure, axes = _pyplot().subplots(
+    figure, axes = pyplot().subplots(
         len(workloads), len(COMPARED), squeeze=False,
         figsize=(3.2 * len(COMPARED), 1.4 + 2.2 * len(workloads)),
     )  # fmt: skip
@@ -88,20 +124,20 @@ def plot_sweep(rows: list[dict[str, Any]], path: Path) -> None:
             axis.set_xticks(range(len(configs)), configs, rotation=20, fontsize="small")
             axis.set(title=f"{workload[:TITLE_MAX]}: {name}", ylabel=unit)
             axis.title.set_fontsize("small")
-    _save(figure, path)
+    save(figure, path)
 
 
 def plot_curves(curves: Mapping[str, Sequence[float]], path: Path) -> None:
     """What is allocated over what has arrived, in whole percents from 0 on: a line for each policy.
     The same curves give the same bytes."""
     plot_format(path)
-    figure, axis = _pyplot().subplots(figsize=(6.4, 4.4))
+    figure, axis = pyplot().subplots(figsize=(6.4, 4.4))
     for name, values in curves.items():
         axis.plot(range(LOAD_DRAWN_MIN, len(values)), values[LOAD_DRAWN_MIN:], label=name)
     axis.set(xlabel="arrived, % of all GPUs", ylabel="allocated, % of all GPUs")
     axis.legend(fontsize="small")
     axis.grid(alpha=0.3)
-    _save(figure, path)
+    save(figure, path)
 
 
 def plot_waits(waits: Mapping[tuple[str, str], Sequence[float]], path: Path) -> None:
@@ -109,7 +145,7 @@ def plot_waits(waits: Mapping[tuple[str, str], Sequence[float]], path: Path) -> 
     plot_format(path)
     cases = list(dict.fromkeys(case for case, _ in waits))
     size = (7, 2.6 * len(cases))
-    figure, axes = _pyplot().subplots(len(cases), 1, figsize=size, squeeze=False)
+    figure, axes = pyplot().subplots(len(cases), 1, figsize=size, squeeze=False)
     for axis, case in zip(axes[:, 0], cases, strict=True):
         for (of_case, policy), seconds in waits.items():
             if of_case == case and seconds:
@@ -122,13 +158,13 @@ def plot_waits(waits: Mapping[tuple[str, str], Sequence[float]], path: Path) -> 
         axis.set_ylabel("% of users started")
         axis.legend(loc="lower right")
         axis.grid(alpha=0.3)
-    _save(figure, path)
+    save(figure, path)
 
 
 def plot(reports: list[Report], path: Path) -> None:
     """Write the file. The same reports give the same bytes."""
     plot_format(path)
-    plt = _pyplot()
+    plt = pyplot()
     resources = [u.resource for u in reports[0].use if u.allocatable][:RESOURCES_MAX]
     width = 1 + len(resources)
     figure, axes = plt.subplots(
@@ -138,7 +174,7 @@ def plot(reports: list[Report], path: Path) -> None:
         _curve(row[0], report, resources)
         for resource, axis in zip(resources, row[1:], strict=True):
             _heat(axis, report, resource)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _curve(axis: Any, report: Report, resources: list[str]) -> None:

@@ -5,7 +5,9 @@ from typing import Annotated, get_args
 import typer
 
 from stower.cli.output import Output, console, emit, failed, lines, table
+from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.rooms import ALL, Context, Inputs, Kubeconfig, cluster_of, name_asked
+from stower.cli.view_plots import plot_devices
 from stower.devices.overview import DeviceState, Holder, Overview, PoolState, overview
 from stower.model.kinds import DeviceObject
 from stower.state.devices import Devices
@@ -36,11 +38,13 @@ def run(
     inputs: Inputs = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
+    plot_file: Plot = None,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
 ) -> None:
     """Show devices, the claims that hold them, and what is left of each."""
+    check_plot(plot_file)
     name = name_asked(which, inputs, NAME)
     workload = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
     devices = Devices(Journal())
@@ -50,6 +54,8 @@ def run(
     found = overview(devices, workload.nodes, name)
     if found is None:
         raise failed(f"got {which!r}, want a node or a pool of devices")
+    if plot_file is not None:
+        draw(lambda path: plot_devices(found, path), plot_file)
     if output is Output.TABLE:
         _print(found)
     else:

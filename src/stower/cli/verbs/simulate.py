@@ -28,7 +28,7 @@ from stower.cli.output import (
 from stower.cli.packing_runs import SEEDS, Order, read_trace
 from stower.cli.packing_runs import read_policies as read_trace_policies
 from stower.cli.packing_runs import run_order as run_trace
-from stower.cli.plot import PlotError, plot, plot_format
+from stower.cli.plot import Plot, PlotError, check_plot, plot
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, recorder_of
 from stower.cli.targets import check_folder, check_target
@@ -113,14 +113,7 @@ def run(
     match: Annotated[
         str, typer.Option(metavar="SELECTOR", help="With --by: count pods with these labels.")
     ] = "",
-    plot_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--plot",
-            metavar="FILE",
-            help="Draw use over arrivals and nodes, or with --trace the curves (svg, png).",
-        ),
-    ] = None,
+    plot_file: Plot = None,
     objects: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write all objects as JSON lines, pods with their node."),
@@ -298,12 +291,10 @@ def run(
     policies = read_policies(config or [])
     if record is not None and len(policies) > 1:
         raise bad_input("--record: a recording is of one configuration, got several --config")
-    check_target("--plot", plot_file)
+    check_plot(plot_file)
     check_target("--record", record)
     check_target("--objects", objects)
     try:
-        if plot_file is not None:
-            plot_format(plot_file)
         loaded = load(inputs)
         if loaded.built is not None and not config:
             policies = [("recorded", loaded.built.configuration)]
@@ -350,11 +341,9 @@ def _run_trace(
     """--trace: everything is checked before anything runs."""
     seeds = seeds or SEEDS
     check_seeds(seed, seeds)
-    check_target("--plot", plot_file)
+    check_plot(plot_file)
     order = Order(read_trace_policies(policies), seed, seeds, jobs or os.cpu_count() or 1)
     try:
-        if plot_file is not None:
-            plot_format(plot_file)
         run_trace(order, read_trace(name, inputs), output, plot_file)
     except PlotError as error:
         raise bad_input(str(error)) from None
@@ -374,12 +363,10 @@ def _run_hub(
     """--scenario hub: everything is checked before anything runs."""
     seed, seeds = seed or 1, seeds or HUB_SEEDS
     check_seeds(seed, seeds)
-    check_target("--plot", plot_file)
+    check_plot(plot_file)
     jobs = jobs or os.cpu_count() or 1
     order = HubOrder(read_rules(rules), seed, seeds, jobs, slots, read_groups(node_groups))
     try:
-        if plot_file is not None:
-            plot_format(plot_file)
         run_hub(order, read_folder(inputs, order), output, plot_file)
     except PlotError as error:
         raise bad_input(str(error)) from None

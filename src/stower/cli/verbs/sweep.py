@@ -12,7 +12,7 @@ from stower.cli.fault_runs import check_seeds
 from stower.cli.inputs import InputError
 from stower.cli.output import Output, bad_input, console, emit, failed, progress, table
 from stower.cli.parquet import ENDING
-from stower.cli.plot import PlotError, plot_format, plot_sweep
+from stower.cli.plot import Plot, PlotError, check_plot, plot_sweep
 from stower.cli.sweeps import (
     GENERATE,
     Row,
@@ -72,9 +72,7 @@ def run(
     results: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a row for each run (csv, parquet).")
     ] = None,
-    plot_file: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the comparison (svg, png).")
-    ] = None,
+    plot_file: Plot = None,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
@@ -84,7 +82,7 @@ def run(
     _check_workloads(inputs)
     policies = read_policies(config or [])
     check_target("--results", results)
-    check_target("--plot", plot_file)
+    check_plot(plot_file)
     if results is not None and results.suffix not in (".csv", ENDING):
         raise bad_input(f"--results {results}: want a name that ends in .csv or {ENDING}")
     tasks = [
@@ -96,8 +94,6 @@ def run(
     processes = jobs or os.cpu_count() or 1
     rows: list[Row] = []
     try:
-        if plot_file is not None:
-            plot_format(plot_file)
         with progress("sweep") as update:
             for row in on_ray(tasks, ray, processes) if ray else in_processes(tasks, processes):
                 rows.append(row)

@@ -8,8 +8,10 @@ import typer
 from stower.assembly import build_engine
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import Output, bad_input, console, emit, failed, lines, table
+from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.plugins import plugins_of
 from stower.cli.rooms import ALL, Config, Context, Inputs, Kubeconfig, cluster_of, name_asked
+from stower.cli.view_plots import plot_warm
 from stower.engine.probe import would_go
 from stower.engine.step import Engine
 from stower.framework.events import Hold, Listed
@@ -43,11 +45,13 @@ def run(
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
+    plot_file: Plot = None,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
 ) -> None:
     """Show warm pools: users, placeholders and room of each node, and what comes next."""
+    check_plot(plot_file)
     name = name_asked(which, inputs, NAME)
     work = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
@@ -63,6 +67,8 @@ def run(
     found = overview(warm, lambda pod: would_go(engine, pod), name)
     if found is None:
         raise failed(f"got {which!r}, want a pool: one of {', '.join(warm.pools) or 'none'}")
+    if plot_file is not None:
+        draw(lambda path: plot_warm(found, path), plot_file)
     if output is Output.TABLE:
         _print(found)
     else:

@@ -7,7 +7,9 @@ import typer
 
 from stower.cli.inputs import InputError, Loaded, load
 from stower.cli.output import Output, amount, bad_input, console, emit, progress, table
+from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
+from stower.cli.view_plots import plot_compared
 from stower.model.errors import InvalidObject
 from stower.model.kinds import ApiObject
 from stower.sim.what_if import Compared, Difference, Edit, compare, edited
@@ -65,11 +67,13 @@ def run(
     ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
+    plot_file: Plot = None,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
 ) -> None:
     """Tell what would change with other nodes, objects or another configuration."""
+    check_plot(plot_file)
     if not (add_nodes or remove_node or add or delete or config or weight):
         raise bad_input(
             "nothing would change: want --add-nodes, --remove-node, --add, --delete, --weight or "
@@ -88,6 +92,8 @@ def run(
         raise bad_input(str(error)) from None
     with progress("what if") as update:
         found = compare(before, after, update)
+    if plot_file is not None:
+        draw(lambda path: plot_compared(found, path), plot_file)
     if output is Output.TABLE:
         _print(found)
     else:
