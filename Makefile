@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-more fuzz screenshots soak behaviours golden golden-dir bench lock release clean
+.PHONY: help env demo test test-more fuzz site screenshots soak behaviours golden golden-dir bench lock release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,9 @@ test-more: env ## Run the long tests (marker `more`)
 
 fuzz: env ## Feed every decoder and endpoint more than 100,000 mutated objects
 	@FUZZ=all $(PYTEST) -m more tests/fuzz
+
+site: env ## Build the documents as a static site in build/site
+	@$(BIN)/python tools/docs_site.py build/site
 
 screenshots: env ## Make the pictures in docs/images anew
 	@$(BIN)/python -m tests.browser.screenshots docs/images

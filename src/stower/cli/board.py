@@ -15,6 +15,7 @@ Object = dict[str, Any]
 DECISIONS: Final = 100
 BAR: Final = 10
 SORTS: Final = {"c": "cpu", "m": "memory", "p": "pods"}
+LEAST: Final = {"at": 8, "outcome": 13, "where": 13, "cpu": 15, "memory": 15}  # of columns
 HEADERS: Final = 9  # lines that are no rows
 
 
@@ -128,4 +129,5 @@ def _cut(shown: Table) -> Table:
     """A row is a line: what does not fit is cut."""
     for column in shown.columns:
         column.no_wrap, column.overflow = True, "ellipsis"
+        column.min_width = LEAST.get(str(column.header))
     return shown

@@ -30,8 +30,8 @@ def describe(
 ) -> tuple[dict[str, Any], Cluster]:
     """The document and the cluster that it describes; wrong input ends the command."""
     if file is not None:
-        if nodes is not None:
-            raise bad_input("--nodes and --cluster: want one of them")
+        if nodes is not None or (cpu, memory, pods, zones) != DEFAULTS:
+            raise bad_input(f"--cluster {file} says what the nodes are: want no other option of it")
         try:
             document = read_yaml_document(str(file))
         except InputError as error:
@@ -46,6 +46,14 @@ def describe(
     }
     document = {"apiVersion": "stower.dev/v1", "kind": "Cluster", "pools": [pool]}
     return document, checked(document, "--nodes")
+
+
+def says_so(document: dict[str, Any], cpu: str, memory: str, pods: int, zones: str) -> bool:
+    """Whether the document describes nodes that are like that already."""
+    pools = document.get("pools") or [{}]
+    wanted = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    listed = [zone for zone in zones.split(",") if zone]
+    return len(pools) == 1 and (pools[0].get("capacity"), pools[0].get("zones")) == (wanted, listed)
 
 
 def checked(document: dict[str, Any], where: str) -> Cluster:

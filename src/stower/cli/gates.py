@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 
 from stower.cli.output import bad_input, note
-from stower.framework.plugin import Features, read_features
+from stower.framework.plugin import GATES, Features, read_features
 
 FeatureGates = Annotated[
     str,
     typer.Option(
         metavar="NAME=true,...",
-        help="As kube-scheduler's: TaintTolerationComparisonOperators; others have no effect.",
+        help=f"As kube-scheduler's: {', '.join(GATES)}; others have no effect.",
     ),
 ]
 

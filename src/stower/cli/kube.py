@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from stower.cli.supervisor import STATE
-from stower.live.access import AccessError, read_access
+from stower.cli.supervisor import CLUSTER, STATE, is_held
+from stower.live.access import AccessError, NoKubeconfig, read_access
 from stower.live.client import Answer, Client, collection_path
 from stower.model.kinds import KINDS, Node, Pod
 
@@ -62,8 +62,9 @@ class NodeHealth(msgspec.Struct, frozen=True):
 class Kube:
     """An API server."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, kubeconfig: Path | None = None) -> None:
         self._client = client
+        self._kubeconfig = kubeconfig
         self.server = client.access.server
 
     @staticmethod
@@ -72,10 +73,13 @@ class Kube:
         """For as long as the block lasts. Raises KubeError."""
         try:
             access = await read_access(kubeconfig, context)
+        except NoKubeconfig:
+            text = "there is no kubeconfig: start a cluster with `stower up`, or give --kubeconfig"
+            raise KubeError(text) from None
         except AccessError as error:
             raise KubeError(str(error)) from None
         async with Client(access, AGENT) as client:
-            yield Kube(client)
+            yield Kube(client, kubeconfig)
 
     async def ask(
         self, method: str, path: str, body: bytes | None = None, kind: str = "application/json"
@@ -86,8 +90,16 @@ class Kube:
         except AccessError as error:
             raise KubeError(str(error)) from None
         if not answer.status:
-            raise KubeError(f"cannot reach {self.server}: {answer.message}")
+            raise KubeError(f"cannot reach {self.server}: {answer.message}{self._hint()}")
         return answer
+
+    def _hint(self) -> str:
+        """The way out, where it is a cluster of `stower up` that does not run."""
+        state = self._kubeconfig.parent if self._kubeconfig is not None else None
+        if state is None or not (state / CLUSTER).exists() or is_held(state):
+            return ""
+        where = "" if state.name == STATE.name else f" --state {state}"
+        return f" (the cluster of {state} does not run: `stower up{where}` starts it)"
 
     async def get(self, path: str) -> Any:
         """What is there, decoded. Raises KubeError."""

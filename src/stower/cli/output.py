@@ -107,6 +107,11 @@ def failed(message: str) -> typer.Exit:
     return typer.Exit(1)
 
 
+def counted(number: int, noun: str) -> str:
+    """So many of them."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def amount(resource: str, value: int) -> str:
     """An amount of a resource as people read it."""
     if resource == "cpu":

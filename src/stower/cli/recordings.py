@@ -36,6 +36,18 @@ RECORD_MAX = f"{BYTES_MAX >> 30}Gi"
 PART_BYTES_MIN = 2**16
 
 
+def size_of(text: str) -> int:
+    """Bytes of --record-max. Ends the program where that makes no sense."""
+    least = PARTS * PART_BYTES_MIN
+    try:
+        bytes_max = parse_quantity(text).value()
+    except ValueError:
+        bytes_max = 0
+    if bytes_max < least:
+        raise bad_input(f"--record-max: got {text!r}, want a size of {least >> 10}Ki or more")
+    return bytes_max
+
+
 def recorder_of(
     path: Path | None,
     size: str,
@@ -47,13 +59,7 @@ def recorder_of(
     """Who records, if asked to. Ends the program where that cannot be."""
     if path is None:
         return None
-    least = PARTS * PART_BYTES_MIN
-    try:
-        bytes_max = parse_quantity(size).value()
-    except ValueError:
-        bytes_max = 0
-    if bytes_max < least:
-        raise bad_input(f"--record-max: got {size!r}, want a size of {least >> 10}Ki or more")
+    bytes_max = size_of(size)
     if not path.name or path.name == "..":
         raise bad_input(f"--record {path}: want the name of a file")
     built = Built(configuration, seed, cycles_per_step_max, features)

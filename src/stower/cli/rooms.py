@@ -11,10 +11,10 @@ import typer
 from stower.assembly import build_engine
 from stower.cli.inputs import InputError, Loaded, left_out, load, load_cluster, read_yaml_document
 from stower.cli.kube import KubeError, kubeconfig_of
-from stower.cli.output import bad_input, note, progress
+from stower.cli.output import bad_input, failed, note, progress
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import built_again
-from stower.cli.supervisor import STATE
+from stower.cli.where import STATE
 from stower.engine.step import Engine
 from stower.framework.plugin import Features
 from stower.model.errors import InvalidObject
@@ -39,10 +39,6 @@ Inputs = Annotated[
         "that of `stower up`.",
     ),
 ]
-Kubeconfig = Annotated[
-    Path | None, typer.Option(help="Without INPUT: the kubeconfig of the cluster to ask.")
-]
-Context = Annotated[str, typer.Option(help="Without INPUT: a context of the kubeconfig.")]
 
 
 ALL = "all"  # in place of a name
@@ -50,8 +46,9 @@ ALL = "all"  # in place of a name
 
 def name_asked(which: str, inputs: list[str] | None, verb: str) -> str:
     """The name that is asked for, "" for all. Ends the program where it is rather an input."""
-    if inputs is None and os.path.exists(which):
-        raise bad_input(f"{which} is a file or folder: want stower {verb} {ALL} {which}")
+    if inputs is None and (which == "-" or os.path.exists(which)):
+        what = "stdin" if which == "-" else "a file or folder"
+        raise bad_input(f"{which} is {what}: want stower {verb} {ALL} {which}")
     return "" if which == ALL else which
 
 
@@ -59,21 +56,24 @@ def cluster_of(
     inputs: list[str] | None,
     kubeconfig: Path | None,
     context: str,
+    state: Path = STATE,
     at_end: bool = True,
     nodeless: bool = False,
 ) -> Loaded:
     """The cluster that is asked about; `nodeless`: a part of one will do. Ends the program where
     there is none."""
-    if inputs and (kubeconfig is not None or context):
-        raise bad_input("--kubeconfig and --context: want no INPUT beside them")
+    if inputs and (kubeconfig is not None or context or state != STATE):
+        raise bad_input("--kubeconfig, --context and --state: want no INPUT beside them")
     try:
         with progress("reading"):
             if inputs:
                 loaded = load(inputs, at_end, nodeless=nodeless)
             else:
-                loaded = load_cluster(kubeconfig_of(kubeconfig, STATE), context)
-    except (InputError, KubeError) as error:
+                loaded = load_cluster(kubeconfig_of(kubeconfig, state), context)
+    except InputError as error:
         raise bad_input(str(error)) from None
+    except KubeError as error:
+        raise failed(str(error)) from None
     for text in left_out(loaded.skipped):
         note(text)
     return loaded

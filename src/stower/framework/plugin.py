@@ -54,7 +54,7 @@ class Features(msgspec.Struct, frozen=True):
 
 
 # Gates by name: the field of Features or of its device gates, and whether the gate is an alpha one.
-_GATES: Final = {
+GATES: Final = {
     "WarmPools": ("warm_pools", False),  # Stower's own
     "TaintTolerationComparisonOperators": ("taint_toleration_comparison_operators", True),
     "GenericWorkload": ("groups", False),
@@ -85,7 +85,7 @@ def read_features(text: str, features: Features | None = None) -> tuple[Features
     every = given.pop("AllAlpha", None)
     features = features or Features()
     devices = features.devices
-    for name, (field, is_alpha) in _GATES.items():
+    for name, (field, is_alpha) in GATES.items():
         is_on = given.pop(name, every if is_alpha else None)
         if is_on is None:
             continue

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from stower.live.kubeconfig import FILES, AccessError, Way, document_of, way_of
+from stower.live.kubeconfig import FILES, AccessError, NoKubeconfig, Way, document_of, way_of
 
-__all__ = ["Access", "AccessError", "read_access"]
+__all__ = ["Access", "AccessError", "NoKubeconfig", "read_access"]
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ async def read_access(
     document = document_of(kubeconfig)
     if document is None:
         if context:
-            raise AccessError(f"--context {context}: there is no kubeconfig")
+            raise NoKubeconfig(f"--context {context}: there is no kubeconfig")
         return _in_cluster(clock)
     way = way_of(document, context)
     check_server(way.server, way.where)
@@ -167,7 +167,7 @@ def _pods_own() -> tuple[str, Shown]:
         load: Any = config.load_incluster_config
         load(client_configuration=configuration)
     except config.ConfigException:
-        raise AccessError(
+        raise NoKubeconfig(
             "no kubeconfig and not in a cluster: give --kubeconfig or set KUBECONFIG"
         ) from None
     server = str(configuration.host).rstrip("/")

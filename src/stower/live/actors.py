@@ -154,7 +154,7 @@ async def _ask(client: Client, path: str) -> Any:
 
 
 async def run_actors(
-    kubeconfig: Path,
+    kubeconfig: Path | None,
     context: str,
     build: Callable[[list[tuple[str, str]]], Actors],
     ready: Callable[[str], None],

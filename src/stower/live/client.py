@@ -1,6 +1,7 @@
 """An API server as a client sees it: requests with their answers, and streams of watch events."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Final, NamedTuple
@@ -49,6 +50,13 @@ class Answer(NamedTuple):
         except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError, RecursionError):
             text = self.body[:300].decode("utf-8", "replace")
         return " ".join(str(text).split())
+
+
+def _said(error: BaseException) -> str:
+    """What the network has against it, in words; what asyncio says of errors is for programmers."""
+    number = getattr(error, "errno", None)
+    text = os.strerror(number) if isinstance(number, int) and number > 0 else str(error)
+    return text or type(error).__name__
 
 
 class WatchCut(Exception):
@@ -145,7 +153,7 @@ class Client:
         except Withheld:
             return Answer(WITHHELD, b"")
         except ERRORS as error:
-            return Answer(0, (str(error) or type(error).__name__).encode())
+            return Answer(0, _said(error).encode())
         after = reply.headers.get(b"retry-after", b"")
         data = reply.body[0] if len(reply.body) == 1 else b"".join(reply.body)
         return Answer(reply.status, data, float(after) if after.isdigit() else 0.0)

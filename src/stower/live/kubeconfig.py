@@ -30,6 +30,10 @@ class AccessError(Exception):
     """There is no way to the server; the text says what is wrong and with what."""
 
 
+class NoKubeconfig(AccessError):
+    """Nothing says where a server is."""
+
+
 @dataclass(frozen=True)
 class Way:
     """What one context says."""

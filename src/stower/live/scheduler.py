@@ -353,7 +353,8 @@ class Scheduler:
 
     async def _drive(self) -> None:
         # A recording begins with what decides; otherwise the engine is kept warm until it does.
-        while not (self.is_ready and (self._decides or self._recording is None)):
+        waits = self._recording is not None and self._options.shadow is None
+        while not (self.is_ready and (self._decides or not waits)):
             self._awake.clear()
             await self._awake.wait()
         engine = self._begin()

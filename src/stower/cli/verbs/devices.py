@@ -6,8 +6,9 @@ import typer
 
 from stower.cli.output import Output, console, emit, failed, lines, table
 from stower.cli.plot import Plot, check_plot, draw
-from stower.cli.rooms import ALL, Context, Inputs, Kubeconfig, cluster_of, name_asked
+from stower.cli.rooms import ALL, Inputs, cluster_of, name_asked
 from stower.cli.view_plots import plot_devices
+from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.devices.overview import DeviceState, Holder, Overview, PoolState, overview
 from stower.model.kinds import DeviceObject
 from stower.state.devices import Devices
@@ -38,6 +39,7 @@ def run(
     inputs: Inputs = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
+    state: State = STATE,
     plot_file: Plot = None,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
@@ -46,7 +48,7 @@ def run(
     """Show devices, the claims that hold them, and what is left of each."""
     check_plot(plot_file)
     name = name_asked(which, inputs, NAME)
-    workload = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
+    workload = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     devices = Devices(Journal())
     for obj in workload.related:
         if isinstance(obj, get_args(DeviceObject)):

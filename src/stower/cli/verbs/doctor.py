@@ -14,7 +14,7 @@ import typer
 from stower.cli.kube import AGENT, KubeError, NodeHealth, kubeconfig_of
 from stower.cli.output import Output, console, emit, table
 from stower.cli.supervisor import STATE
-from stower.cli.verbs.up import State
+from stower.cli.where import Context, Kubeconfig, State
 from stower.live.access import AccessError, read_access
 from stower.live.client import Answer, Client
 from stower.live.discovery import look
@@ -92,11 +92,8 @@ T = TypeVar("T")
 
 
 def run(
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="Kubeconfig; default: that of `stower up`, KUBECONFIG, ~/.kube/config."),
-    ] = None,
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     state: State = STATE,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")

@@ -1,16 +1,27 @@
 """stower down: stop the cluster that `stower up` started."""
 
+import contextlib
 import os
 import shutil
 import signal
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from stower.cli.output import console, failed
-from stower.cli.supervisor import CLUSTER, STATE, is_held, read_record
-from stower.cli.verbs.up import State
+from stower.cli.supervisor import (
+    CLUSTER,
+    LOCK,
+    LOGS,
+    RECORD,
+    STATE,
+    TOKEN,
+    is_held,
+    read_record,
+)
+from stower.cli.where import State
 
 NAME = "down"
 EPILOG = """
@@ -23,13 +34,18 @@ Examples:
 Stopping a cluster that does not run is no error.
 """
 SECONDS_MAX = 60.0
+# Whatever `stower up` makes in its folder.
+OWN = (
+    CLUSTER, LOGS, LOCK, RECORD, TOKEN, "kubeconfig", "lock", "pki", "stower.db", "stower.db-shm",
+    "stower.db-wal",
+)  # fmt: skip
 END_SECONDS_MAX = 2.0
 
 
 def run(
     state: State = STATE,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete the directory with all objects too.")
+        bool, typer.Option("--delete", help="Delete what it kept, with all objects, too.")
     ] = False,
 ) -> None:
     """Stop a cluster; its state stays for the next `up`."""
@@ -51,9 +67,23 @@ def run(
         raise failed(f"--state {state}: it is starting or stopping; try again in a moment")
     said = "Stopped." if record is not None else f"No cluster runs from {state}."
     if delete and (state / CLUSTER).exists():
-        shutil.rmtree(state)
-        said += f" {state} is deleted."
+        said += _deleted(state)
     console().print(said)
+
+
+def _deleted(state: Path) -> str:
+    """Delete what `stower up` made, and the folder where nothing else is in it."""
+    for path in [state / name for name in OWN]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    left = sorted(path.name for path in state.iterdir())
+    if left:
+        return f" Its files are deleted; {state} also holds {', '.join(left[:3])}, and stays."
+    with contextlib.suppress(OSError):  # the folder that we are in
+        state.rmdir()
+    return f" {state} is deleted."
 
 
 def _wait_for_end(pid: int) -> None:

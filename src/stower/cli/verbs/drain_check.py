@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.output import Output, bad_input, console, emit, table
-from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
+from stower.cli.output import Output, bad_input, console, counted, emit, table
+from stower.cli.rooms import Config, Inputs, cluster_of, engine_of
+from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.model.errors import InvalidObject
 from stower.sim.capacity import Drain, drain
 
@@ -32,12 +33,13 @@ def run(
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
+    state: State = STATE,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
 ) -> None:
     """Tell where the pods of a node would go, and which have nowhere to go."""
-    cluster = cluster_of(inputs, kubeconfig, context)
+    cluster = cluster_of(inputs, kubeconfig, context, state)
     engine = engine_of(config, cluster.built, drivers=False)
     try:
         found = drain(cluster.workload, engine, node)
@@ -63,4 +65,8 @@ def _print(node: str, found: Drain) -> None:
             shown.add_row(*row)
         out.print(shown)
     bad = len(found.stuck) + len(found.kept)
-    out.print(f"{bad:,} of {len(rows):,} pods cannot leave." if bad else f"{node} can be drained.")
+    out.print(
+        f"{bad:,} of {counted(len(rows), 'pod')} cannot leave."
+        if bad
+        else f"{node} can be drained."
+    )

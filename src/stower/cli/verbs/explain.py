@@ -13,8 +13,9 @@ import typer
 
 from stower.cli.output import Output, bad_input, console, emit, failed, note, progress, table
 from stower.cli.recordings import built_again
-from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
+from stower.cli.rooms import Config, Inputs, cluster_of, engine_of
 from stower.cli.verbs.negotiations import print_hints, print_negotiations
+from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.explanation import Change, Explanation, Score, explain
 from stower.engine.step import Engine
@@ -85,6 +86,7 @@ def run(
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
+    state: State = STATE,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
@@ -105,7 +107,7 @@ def run(
     elif at is not None:
         raise bad_input("--at: want a recording")
     else:
-        loaded = cluster_of(inputs, kubeconfig, context)
+        loaded = cluster_of(inputs, kubeconfig, context, state)
         work = loaded.workload
         engine = engine_of(config)
         pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]

@@ -6,7 +6,8 @@ import typer
 
 from stower.cli.inputs import InputError, load
 from stower.cli.output import Output, bad_input, console, emit, progress, table
-from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
+from stower.cli.rooms import Config, Inputs, cluster_of, engine_of
+from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.sim.capacity import Fit, fit
 
 NAME = "fit"
@@ -32,13 +33,14 @@ def run(
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
+    state: State = STATE,
     most: Annotated[int, typer.Option(min=1, help="Ask about no more than so many.")] = 10_000,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
 ) -> None:
     """Tell how many copies of a pod fit, and what runs out first."""
-    cluster = cluster_of(inputs, kubeconfig, context)
+    cluster = cluster_of(inputs, kubeconfig, context, state)
     try:
         pods = load([pod], beside=cluster).workload
         given = [*(arrival.pod for arrival in pods.arrivals), *pods.placed]

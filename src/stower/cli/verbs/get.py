@@ -10,9 +10,8 @@ from urllib.parse import quote
 import typer
 
 from stower.cli.kube import Kube, KubeError, kubeconfig_of
-from stower.cli.output import Output, console, emit, failed, table
-from stower.cli.supervisor import STATE
-from stower.cli.verbs.up import State
+from stower.cli.output import Output, console, counted, emit, failed, table
+from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.model.times import age, time_ns
 
 NAME = "get"
@@ -42,16 +41,15 @@ def run(
     ] = "",
     pods: Annotated[bool, typer.Option("--pods", help="Each pod, not only each reason.")] = False,
     state: State = STATE,
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Kubeconfig; default: of the cluster in --state.")
-    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
 ) -> None:
     """Show which pods have no node, and what each waits for."""
     try:
-        waiting = asyncio.run(look(kubeconfig_of(kubeconfig, state), namespace))
+        waiting = asyncio.run(look(kubeconfig_of(kubeconfig, state), namespace, context))
     except KubeError as error:
         raise failed(str(error)) from None
     if output is not Output.TABLE:
@@ -62,11 +60,11 @@ def run(
         print_waiting(waiting, pods)
 
 
-async def look(where: Path | None, namespace: str) -> list[dict[str, Any]]:
+async def look(where: Path | None, namespace: str, context: str = "") -> list[dict[str, Any]]:
     """Pods without a node, the longest waiting first."""
     inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     path = f"/api/v1{inside}/pods?fieldSelector=spec.nodeName%3D,status.phase%3DPending"
-    async with Kube.open(where) as kube:
+    async with Kube.open(where, context) as kube:
         found = await kube.items(path)
     return sorted(map(_described, found), key=lambda pod: (pod["since"], pod["pod"]))
 
@@ -104,8 +102,8 @@ def print_waiting(waiting: list[dict[str, Any]], each: bool) -> None:
     groups: dict[str, list[dict[str, Any]]] = {}
     for pod in waiting:
         groups.setdefault(pod["why"], []).append(pod)
-    title = f"{len(waiting):,} pods wait for a node"
-    listed = table(title, "pods", "longest", "why", "for example", right=("pods",))
+    title = f"{counted(len(waiting), 'pod')} {'waits' if len(waiting) == 1 else 'wait'}"
+    listed = table(f"{title} for a node", "pods", "longest", "why", "for example", right=("pods",))
     for why, pods in sorted(groups.items(), key=lambda group: -len(group[1])):
         oldest = min(pods, key=lambda pod: time_ns(pod["since"]) or 0)
         since = age(now_ns, oldest["since"])

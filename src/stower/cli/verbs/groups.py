@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from stower.cli.output import Output, console, emit, failed, lines, table
-from stower.cli.rooms import ALL, Context, Inputs, Kubeconfig, cluster_of, name_asked
+from stower.cli.rooms import ALL, Inputs, cluster_of, name_asked
+from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.groups.overview import GroupState, overview
 from stower.model.kinds import CompositePodGroup, PodGroup
 
@@ -32,13 +33,14 @@ def run(
     inputs: Inputs = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
+    state: State = STATE,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
 ) -> None:
     """Show groups of pods that are placed together, as trees, and what they wait for."""
     name = name_asked(which, inputs, NAME)
-    work = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
+    work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     groups = [obj for obj in work.related if isinstance(obj, PodGroup | CompositePodGroup)]
     found = overview(work.nodes, pods, groups, name)

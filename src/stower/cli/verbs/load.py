@@ -10,8 +10,7 @@ from stower.cli.inputs import InputError, RawObject, raw_objects
 from stower.cli.kube import Kube, KubeError, kubeconfig_of
 from stower.cli.loading import Loader, Loading, discover
 from stower.cli.output import Output, bad_input, console, emit, failed, note, progress
-from stower.cli.supervisor import STATE
-from stower.cli.verbs.up import State
+from stower.cli.where import STATE, Context, Kubeconfig, State
 
 NAME = "load"
 EPILOG = """
@@ -49,9 +48,8 @@ def run(
         str, typer.Option("--namespace", "-n", help="For objects that name none.")
     ] = "default",
     state: State = STATE,
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Kubeconfig; default: of the cluster in --state.")
-    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print the result.")
     ] = Output.TABLE,
@@ -62,7 +60,7 @@ def run(
         if not objects:
             raise bad_input(f"{', '.join(inputs)}: no objects")
         where = kubeconfig_of(kubeconfig, state)
-        result = asyncio.run(_load(objects, where, namespace, rate, speed))
+        result = asyncio.run(_load(objects, where, context, namespace, rate, speed))
     except InputError as error:
         raise bad_input(str(error)) from None
     except KubeError as error:
@@ -84,9 +82,14 @@ def run(
 
 
 async def _load(
-    objects: list[RawObject], where: Path | None, namespace: str, rate: float, speed: float
+    objects: list[RawObject],
+    where: Path | None,
+    context: str,
+    namespace: str,
+    rate: float,
+    speed: float,
 ) -> Loading:
-    async with Kube.open(where) as kube:
+    async with Kube.open(where, context) as kube:
         loader = Loader(kube, namespace, await discover(kube))
         with progress("load") as update:
 

@@ -1,10 +1,6 @@
 """stower make-groups: groups for pods of Jobs, JobSets, LeaderWorkerSets and labels."""
 
 import asyncio
-from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from stower.actors.assembly import build_group_makers
 from stower.actors.group_makers import GATE
@@ -12,6 +8,7 @@ from stower.actors.runtime import Actors
 from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
 from stower.cli.output import console, failed
 from stower.cli.stopping import stop_event
+from stower.cli.where import Context, Kubeconfig
 from stower.live.actors import run_actors
 from stower.live.shell import ShellError
 
@@ -30,8 +27,8 @@ docs/groups.md says which labels and annotations count.
 
 
 def run(
-    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the API server.")],
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     v: Verbosity = 0,
     logging_format: LoggingFormat = Format.TEXT,
 ) -> None:
@@ -44,7 +41,7 @@ def run(
         return build_group_makers(served)
 
     def ready(server: str) -> None:
-        text = f"Making groups for pods of {server} that have the gate {GATE}. Ctrl-C stops it."
+        text = f"Making groups for pods of {server} that have the gate {GATE}. Stop it with Ctrl-C."
         console().print(text, soft_wrap=True)
 
     try:

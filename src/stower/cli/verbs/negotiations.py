@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from stower.cli.output import Output, console, emit, failed, lines, table
-from stower.cli.rooms import ALL, Context, Inputs, Kubeconfig, cluster_of, name_asked
+from stower.cli.rooms import ALL, Inputs, cluster_of, name_asked
+from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.devices.negotiation.overview import (
     ClaimState,
     Negotiation,
@@ -52,13 +53,14 @@ def run(
     inputs: Inputs = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
+    state: State = STATE,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
 ) -> None:
     """Show pods whose devices are negotiated with drivers, and who waits for whom."""
     name = name_asked(which, inputs, NAME)
-    workload = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
+    workload = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     now_ns = time.time_ns()
     found = overview(objects_of(workload, now_ns), name)
     if found is None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from stower.cli.output import Output, as_dict, bad_input, console, emit, note, progress
+from stower.cli.output import Output, as_dict, bad_input, console, counted, emit, note, progress
 from stower.cli.playing import serve
 from stower.cli.recordings import built_again
 from stower.model.errors import InvalidObject
@@ -78,12 +78,10 @@ def run(
 
 def _print(found: Replayed, seconds: float) -> None:
     covers = (found.last_ns - found.first_ns) / SECOND_NS
-    console().print(
-        f"{found.steps:,} steps of {found.engines:,} engines, {covers:,.1f} s, played back in "
-        f"{seconds:.1f} s."
-    )
+    what = f"{counted(found.steps, 'step')} of {counted(found.engines, 'engine')}"
+    console().print(f"{what}, {covers:,.1f} s, played back in {seconds:.1f} s.")
     if found.difference is None:
-        console().print(f"The same {found.writes:,} writes, byte for byte.")
+        console().print(f"The same {counted(found.writes, 'write')}, byte for byte.")
     else:
         _tell(found.difference)
 

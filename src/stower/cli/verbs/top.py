@@ -22,7 +22,7 @@ from rich.live import Live
 from stower.cli.board import SORTS, Known, drawn
 from stower.cli.output import bad_input, console, failed
 from stower.cli.supervisor import STATE, dashboard_link, read_record
-from stower.cli.verbs.up import State
+from stower.cli.where import State
 
 NAME = "top"
 EPILOG = """

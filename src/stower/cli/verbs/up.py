@@ -15,11 +15,13 @@ import typer
 
 from stower.api.optional import SERVE
 from stower.apiserver.tables import VERSIONS
+from stower.assembly import build_engine
 from stower.cli import clusters
 from stower.cli.event_ttl import EVENT_TTL, EventTtl, event_ttl_seconds
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input, console, failed, note
-from stower.cli.recordings import RECORD_MAX, Record, RecordMax
+from stower.cli.plugins import plugins_of
+from stower.cli.recordings import RECORD_MAX, Record, RecordMax, size_of
 from stower.cli.stopping import stop_event
 from stower.cli.supervisor import (
     CLUSTER,
@@ -34,6 +36,9 @@ from stower.cli.supervisor import (
     read_cluster_document,
     write_whole,
 )
+from stower.cli.targets import check_target
+from stower.cli.where import State
+from stower.model.errors import InvalidObject
 
 NAME = "up"
 EPILOG = """
@@ -51,8 +56,8 @@ An API server, simulated nodes and controllers, and the scheduler, each a proces
 state directory keeps everything: the next `up` goes on from there.
 """
 READY_SECONDS_MAX = 60.0
+INTERRUPTED = 130  # as shells have it
 DETACH_SECONDS_MAX = 120.0
-State = Annotated[Path, typer.Option(help="Directory of the cluster.")]
 
 
 def run(
@@ -101,7 +106,7 @@ def run(
     else:
         document, described = known, clusters.checked(known, str(state / CLUSTER))
         given = (node_cpu, node_memory, node_pods, zones)
-        if given != clusters.DEFAULTS:
+        if given != clusters.DEFAULTS and not clusters.says_so(document, *given):
             raise bad_input(
                 f"{state / CLUSTER} says what the nodes are: --node-cpu and its like would change "
                 "nothing; give --nodes too, to describe the cluster anew"
@@ -114,11 +119,7 @@ def run(
     if no_scheduler and (config or record is not None or dashboard_port):
         text = "--config, --record and --dashboard-port are for a scheduler; leave them out"
         raise bad_input(f"--no-scheduler: {text}")
-    if config:
-        try:
-            read_yaml_document(config)
-        except InputError as error:
-            raise bad_input(str(error)) from None
+    _check(config, record, record_max, audit_log_path)
     if detach:
         _detach(state)
         return
@@ -137,6 +138,20 @@ def run(
             asyncio.run(_up(state, serving, scheduling, wanted, began))
     except UpError as error:
         raise failed(str(error)) from None
+
+
+def _check(config: str, record: Path | None, record_max: str, audit: Path | None) -> None:
+    """What the processes would refuse is refused before any of them starts."""
+    check_target("--record", record)
+    check_target("--audit-log-path", audit)
+    try:
+        document = read_yaml_document(config) if config else None
+        build_engine(document, plugins=plugins_of(document))
+        size_of(record_max)
+    except InputError as error:
+        raise bad_input(f"--config {error}") from None
+    except InvalidObject as error:
+        raise bad_input(f"--config {config}: {error}") from None
 
 
 def _scheduling(
@@ -185,7 +200,8 @@ async def _up(
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         await supervisor.stop()
-        return
+        note("stopped before it was up")
+        raise typer.Exit(INTERRUPTED)
     nodes = starting.result()
     _welcome(state, supervisor, nodes, time.monotonic() - began)
     await supervisor.keep(stop)

@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from stower.cli.output import Output, console, emit, failed, lines, table
-from stower.cli.rooms import ALL, Context, Inputs, Kubeconfig, cluster_of, name_asked
+from stower.cli.rooms import ALL, Inputs, cluster_of, name_asked
+from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.model.kinds import VirtualMachine, VirtualMachineMigration
 from stower.vms.overview import Size, VmState, overview
 
@@ -34,13 +35,14 @@ def run(
     inputs: Inputs = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
+    state: State = STATE,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
     ] = Output.TABLE,
 ) -> None:
     """Show VMs: what they use, ask for and were granted, and their migrations."""
     name = name_asked(which, inputs, NAME)
-    work = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
+    work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     vms = [obj for obj in work.related if isinstance(obj, VirtualMachine)]
     moves = [obj for obj in work.related if isinstance(obj, VirtualMachineMigration)]

@@ -10,8 +10,9 @@ from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import Output, bad_input, console, emit, failed, lines, table
 from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.plugins import plugins_of
-from stower.cli.rooms import ALL, Config, Context, Inputs, Kubeconfig, cluster_of, name_asked
+from stower.cli.rooms import ALL, Config, Inputs, cluster_of, name_asked
 from stower.cli.view_plots import plot_warm
+from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.engine.probe import would_go
 from stower.engine.step import Engine
 from stower.framework.events import Hold, Listed
@@ -45,6 +46,7 @@ def run(
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
+    state: State = STATE,
     plot_file: Plot = None,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
@@ -53,7 +55,7 @@ def run(
     """Show warm pools: users, placeholders and room of each node, and what comes next."""
     check_plot(plot_file)
     name = name_asked(which, inputs, NAME)
-    work = cluster_of(inputs, kubeconfig, context, nodeless=True).workload
+    work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     engine = _engine(str(config) if config is not None else "", pods)
     now_ns = time.time_ns()

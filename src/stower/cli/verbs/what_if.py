@@ -8,8 +8,9 @@ import typer
 from stower.cli.inputs import InputError, Loaded, load
 from stower.cli.output import Output, amount, bad_input, console, emit, progress, table
 from stower.cli.plot import Plot, check_plot, draw
-from stower.cli.rooms import Config, Context, Inputs, Kubeconfig, cluster_of, engine_of
+from stower.cli.rooms import Config, Inputs, cluster_of, engine_of
 from stower.cli.view_plots import plot_compared
+from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.model.errors import InvalidObject
 from stower.model.kinds import ApiObject
 from stower.sim.what_if import Compared, Difference, Edit, compare, edited
@@ -67,6 +68,7 @@ def run(
     ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
+    state: State = STATE,
     plot_file: Plot = None,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="How to print it.")
@@ -80,7 +82,7 @@ def run(
             "--config"
         )
     copies = tuple(_copies(text) for text in add_nodes or ())
-    cluster = cluster_of(inputs, kubeconfig, context, at_end=False)
+    cluster = cluster_of(inputs, kubeconfig, context, state, at_end=False)
     added = _objects(add or [], cluster)
     edit = Edit(copies, tuple(remove_node or ()), added, tuple(delete or ()), anew)
     built = cluster.built

@@ -1,0 +1,1 @@
+"""Documents whose commands are run as written."""
