@@ -380,4 +380,4 @@ def test_watch_shows_it_again_until_it_is_told_to_stop(served: tuple[Client, str
     code, _, said = stower("groups", "all", "-", "--watch")
     assert (2, True) == (code, "once" in said)
     code, _, said = stower("groups", "--watch", "--kubeconfig", "/nowhere")
-    assert (2, True) == (code, "no such file" in said)
+    assert (1, True) == (code, "no such file" in said)

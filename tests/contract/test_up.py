@@ -243,3 +243,56 @@ def test_what_a_cluster_has_seen_is_recorded_and_replays(state: Path, tmp_path: 
         code, said, error = stower("replay", str(part), "--output", "json")
         assert (0, "") == (code, error)
         assert None is json.loads(said)["difference"]
+
+
+def test_down_deletes_what_is_its_own_and_nothing_else(tmp_path: Path) -> None:
+    state = tmp_path / "lab"
+    state.mkdir()
+    (state / "mine.yaml").write_text("mine")
+    try:
+        up(state, "--nodes", "1", "--node-cpu", "8")
+        assert 0 == stower("down", "--state", str(state))[0]
+        up(state, "--node-cpu", "8")  # the same again is no contradiction
+        code, _, said = stower("up", "--state", str(state), "--node-cpu", "9", "--detach")
+        assert (2, True) == (code, "would change" in said)
+    finally:
+        while OPEN:
+            OPEN.pop().close()
+        code, said, _ = stower("down", "--state", str(state), "--delete")
+    assert (0, True) == (code, "also holds mine.yaml" in said)
+    assert ["mine.yaml"] == [path.name for path in state.iterdir()]
+
+
+def test_a_cluster_that_does_not_run_is_said_to_be_down(tmp_path: Path) -> None:
+    state = tmp_path / "lab"
+    try:
+        up(state, "--nodes", "1")
+    finally:
+        while OPEN:
+            OPEN.pop().close()
+        stower("down", "--state", str(state))
+    for verb in (("get", "pending"), ("groups",), ("devices",), ("load", str(MANIFEST))):
+        code, _, said = stower(*verb, "--state", str(state))
+        assert (1, True) == (code, "does not run: `stower up --state" in said), said
+
+
+MANIFEST = Path(__file__).parents[2] / "examples" / "tutorial" / "report.yaml"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--config", "nobody.yaml"), "--config nobody.yaml"),
+        (("--record", "no/folder/x"), "--record no/folder/x"),
+        (("--record", "x", "--record-max", "1"), "--record-max"),
+        (("--audit-log-path", "no/folder/x"), "--audit-log-path no/folder/x"),
+        (("--cluster", "c.yaml", "--node-cpu", "8"), "--cluster c.yaml"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_starts(
+    tmp_path: Path, arguments: tuple[str, ...], why: str
+) -> None:
+    state = tmp_path / "lab"
+    code, _, said = stower("up", "--state", str(state), "--port", "0", *arguments)
+    assert (2, True) == (code, why in said), said
+    assert not state.exists()

@@ -67,7 +67,13 @@ class GroupMakers(Base):
         if not _asks(pod) or is_finished(pod):
             return
         owner = owner_of(pod)
-        is_of_job = owner is not None and owner["kind"] == "Job"
+        is_of_job = (
+            owner is not None
+            and owner["kind"] == "Job"
+            and str(owner.get("apiVersion", "")).startswith(
+                "batch/"
+            )  # there are others of the name
+        )
         job = seen.get("jobs", f"{namespace_of(pod)}/{owner['name']}") if owner else None
         if is_of_job and job is None:
             return  # it comes

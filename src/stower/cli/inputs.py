@@ -217,6 +217,10 @@ class InputError(Exception):
     """What was given cannot be used; the message says where and why."""
 
 
+class ClusterError(InputError):
+    """The cluster cannot be asked."""
+
+
 def check_tolerations(pod: Pod) -> None:
     """Raise InvalidObject for an operator that no API server knows."""
     for i, toleration in enumerate(pod.spec.tolerations or ()):
@@ -293,7 +297,7 @@ def _cluster_objects(kubeconfig: Path | None, context: str) -> Iterator["RawObje
         for where, data in cluster_objects(kubeconfig, context):
             yield RawObject(where, data)
     except KubeError as error:
-        raise InputError(str(error)) from None
+        raise ClusterError(str(error)) from None
 
 
 def _arrives(data: bytes) -> float | None:

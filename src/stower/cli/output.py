@@ -4,22 +4,26 @@ Colours appear only on a terminal (rich sees to it); JSON and YAML go out unwrap
 """
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 import typer
 import yaml
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from stower.model.errors import printable
 
 BAD_INPUT = 2
+PATIENCE_SECONDS = 2.0  # before there is a bar
+AGAIN_SECONDS = 10.0  # between lines, where there is no terminal
 
 OnProgress = Callable[[int, int], None]  # done, of how many
 
@@ -73,21 +77,45 @@ def lines(texts: Iterable[str]) -> Text:
 
 @contextmanager
 def progress(what: str) -> Iterator[OnProgress | None]:
-    """A progress bar on stderr, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield None
+    """How far it is, on stderr: a bar on a terminal once it takes longer than a moment, elsewhere a
+    line now and then."""
+    ended = threading.Event()
+    counts = [0, 0]
+
+    def update(done: int, total: int) -> None:
+        counts[:] = done, total
+
+    show = _bar if sys.stderr.isatty() else _lines
+    showing = threading.Thread(target=show, args=(what, counts, ended, sys.stderr), daemon=True)
+    showing.start()
+    try:
+        yield update
+    finally:
+        ended.set()
+        showing.join()
+
+
+def _bar(what: str, counts: list[int], ended: threading.Event, to: TextIO) -> None:
+    if ended.wait(PATIENCE_SECONDS):
         return
     bar = Progress(
         TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
-        TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+        TimeElapsedColumn(), console=Console(file=to), transient=True,
     )  # fmt: skip
     with bar:
         task = bar.add_task(what, total=None)
+        while not ended.wait(0.2):
+            done, total = counts
+            bar.update(task, completed=done, total=total or None)
 
-        def update(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
 
-        yield update
+def _lines(what: str, counts: list[int], ended: threading.Event, to: TextIO) -> None:
+    began_s = time.monotonic()
+    while not ended.wait(AGAIN_SECONDS):
+        done, total = counts
+        share = f" {done:,} of {total:,}," if total else f" {done:,}," if done else ""
+        to.write(f"stower: {what}:{share} {time.monotonic() - began_s:.0f} s\n")
+        to.flush()
 
 
 def note(message: str) -> None:

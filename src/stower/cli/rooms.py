@@ -9,14 +9,24 @@ import msgspec
 import typer
 
 from stower.assembly import build_engine
-from stower.cli.inputs import InputError, Loaded, left_out, load, load_cluster, read_yaml_document
+from stower.cli.inputs import (
+    ClusterError,
+    InputError,
+    Loaded,
+    left_out,
+    load,
+    load_cluster,
+    read_yaml_document,
+)
 from stower.cli.kube import KubeError, kubeconfig_of
 from stower.cli.output import bad_input, failed, note, progress
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import built_again
 from stower.cli.where import STATE
 from stower.engine.step import Engine
+from stower.framework.configuration import API_VERSION, KIND
 from stower.framework.plugin import Features
+from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject
 from stower.record.lines import Engine as Built
 from stower.sim.weights import weighted
@@ -70,10 +80,10 @@ def cluster_of(
                 loaded = load(inputs, at_end, nodeless=nodeless)
             else:
                 loaded = load_cluster(kubeconfig_of(kubeconfig, state), context)
+    except (ClusterError, KubeError) as error:
+        raise failed(str(error)) from None
     except InputError as error:
         raise bad_input(str(error)) from None
-    except KubeError as error:
-        raise failed(str(error)) from None
     for text in left_out(loaded.skipped):
         note(text)
     return loaded
@@ -84,10 +94,12 @@ def engine_of(
     built: Built | None = None,
     drivers: bool = True,
     weights: Iterable[str] = (),
+    names: Iterable[str] = (),
 ) -> Engine:
     """An engine for the configuration, or as that of a recording was built. `drivers`: whether any
-    are there to negotiate with, which is not so in a simulation; `weights`: others of plugins. Ends
-    the program where that cannot be."""
+    are there to negotiate with, which is not so in a simulation; `weights`: others of plugins;
+    `names`: without a configuration, profiles of these names. Ends the program where that cannot
+    be."""
     try:
         if config is None and built is not None:
             features = msgspec.structs.replace(built.features, drivers=drivers)
@@ -95,6 +107,11 @@ def engine_of(
             changed = msgspec.structs.replace(built, features=features, configuration=other)
             return built_again(changed)
         document = None if config is None else read_yaml_document(str(config))
+        if document is None and names:
+            profiles = [
+                {"schedulerName": name} for name in sorted({*names, DEFAULT_SCHEDULER_NAME})
+            ]
+            document = {"apiVersion": API_VERSION, "kind": KIND, "profiles": profiles}
         document = _weighted(document, weights)
         features = Features(drivers=drivers, warm_pools=True)
         return build_engine(document, features=features, plugins=plugins_of(document))

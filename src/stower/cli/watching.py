@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from stower.cli.output import BAD_INPUT, bad_input
+from stower.cli.output import bad_input
 
 SECONDS: Final = 2.0
 AGAIN: Final = "\x1b[H\x1b[2J"  # from the top of an empty screen
@@ -70,10 +70,11 @@ def _repeat(run: Callable[[], None], every_s: float) -> None:
     is_first = True
     try:
         while True:
-            text, code = _once(run, is_terminal)
-            if code == BAD_INPUT and is_first:
-                sys.stderr.write(text)
+            shown, said, code = _once(run, is_terminal)
+            if code and is_first and not shown:  # what is wrong now will not be right by itself
+                sys.stderr.write(said)
                 raise typer.Exit(code)
+            text = shown + said
             if is_terminal:
                 text = AGAIN + text
             elif not is_first:
@@ -86,8 +87,8 @@ def _repeat(run: Callable[[], None], every_s: float) -> None:
         raise typer.Exit(0) from None
 
 
-def _once(run: Callable[[], None], is_terminal: bool) -> tuple[str, int]:
-    """What it shows, with what else it says after it; and its exit code."""
+def _once(run: Callable[[], None], is_terminal: bool) -> tuple[str, str, int]:
+    """What it shows, what else it says, and its exit code."""
     shown, said = _Held(sys.stdout, is_terminal), _Held(sys.stderr, False)
     code = 0
     with redirect_stdout(shown), redirect_stderr(said):
@@ -95,4 +96,4 @@ def _once(run: Callable[[], None], is_terminal: bool) -> tuple[str, int]:
             run()
         except typer.Exit as ended:
             code = ended.exit_code
-    return shown.getvalue() + said.getvalue(), code
+    return shown.getvalue(), said.getvalue(), code

@@ -20,6 +20,7 @@ from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.explanation import Change, Explanation, Score, explain
 from stower.engine.step import Engine
 from stower.framework.events import Hold, Listed
+from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject, printable
 from stower.model.kinds import Pod, PodScheduling
 from stower.model.times import SECOND_NS
@@ -74,6 +75,9 @@ def run(
     kind: Annotated[str, typer.Argument(metavar="pod", help="What to explain: pod.")],
     name: Annotated[str, typer.Argument(metavar="[NAMESPACE/]NAME", help="Which one.")],
     inputs: Inputs = None,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Of a name without one.")
+    ] = "default",
     config: Config = None,
     at: Annotated[
         float | None, typer.Option(min=0, metavar="SECONDS", help="Of a recording: at this time.")
@@ -96,10 +100,12 @@ def run(
         raise bad_input(f"got {kind!r}, want pod")
     if (port is None) != (token_file is None):
         raise bad_input("--port and --token-file: want both or none")
-    key = name if "/" in name else f"default/{name}"
+    key = name if "/" in name else f"{namespace}/{name}"
     known = _known(port, token_file, key) if port is not None and token_file is not None else None
     recording = Path(inputs[0]) if inputs and len(inputs) == 1 else None
-    if recording is not None and recording.is_file() and is_recording(recording):
+    if recording is not None and not (recording.is_file() and is_recording(recording)):
+        recording = None
+    if recording is not None:
         if config is not None:
             raise bad_input("--config: a recording is explained as it was; ask what-if")
         engine = _replayed(recording, at)
@@ -109,8 +115,8 @@ def run(
     else:
         loaded = cluster_of(inputs, kubeconfig, context, state)
         work = loaded.workload
-        engine = engine_of(config)
         pods = [*work.placed, *(arrival.pod for arrival in work.arrivals)]
+        engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods})
         engine.step(Hold(True), 0)
         engine.step(Listed((*work.related, *work.nodes, *pods)), 0)
         for profile in engine.profiles.values():
@@ -122,6 +128,11 @@ def run(
     with progress("explain"):
         found = _explained(engine, pod)
         negotiation = _negotiation(engine, key, None if at is not None else time.time_ns())
+    if config is None and recording is None and pod.spec.scheduler_name != DEFAULT_SCHEDULER_NAME:
+        note(
+            f"the configuration of {pod.spec.scheduler_name} is not known: explained by "
+            "kube-scheduler's defaults; --config takes it"
+        )
     if engine.extended.count:
         note(f"{engine.extended.count} extenders of the configuration were not asked")
     if output is Output.TABLE:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -10,7 +9,7 @@ from urllib.parse import quote
 import typer
 
 from stower.cli.kube import Kube, KubeError, kubeconfig_of
-from stower.cli.output import Output, console, counted, emit, failed, table
+from stower.cli.output import Output, bad_input, console, counted, emit, failed, table
 from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.model.times import age, time_ns
 
@@ -28,14 +27,13 @@ Examples:
 NOT_TRIED = "not tried yet"
 
 
-class What(StrEnum):
-    """What can be asked for."""
-
-    PENDING = "pending"
+VIEWS = ("devices", "groups", "negotiations", "vms", "warm")
 
 
 def run(
-    what: Annotated[What, typer.Argument(help="pending: which pods wait, and for what.")],
+    what: Annotated[
+        str, typer.Argument(metavar="pending", help="pending: which pods wait, and for what.")
+    ],
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", help="Only this one; default: all.")
     ] = "",
@@ -48,6 +46,9 @@ def run(
     ] = Output.TABLE,
 ) -> None:
     """Show which pods have no node, and what each waits for."""
+    if what != "pending":
+        other = f"stower {what}" if what in VIEWS else "kubectl for what the API has"
+        raise bad_input(f'got "{what}", want pending, or {other}')
     try:
         waiting = asyncio.run(look(kubeconfig_of(kubeconfig, state), namespace, context))
     except KubeError as error:

@@ -147,6 +147,7 @@ def run(
 ) -> None:
     """Schedule the pods of a cluster until stopped."""
     document = _document(config, vm_config)
+    kubeconfig = kubeconfig or _own_kubeconfig(document)
     features = features_of(feature_gates, Features(warm_pools=True))
     try:
         configuration = read_configuration(document)
@@ -253,6 +254,13 @@ def _document(config: str, vm_config: Path | None) -> dict[str, Any] | None:
         return with_vm_config(read_yaml_document(config) if config else None, vm_config)
     except InputError as error:
         raise bad_input(str(error)) from None
+
+
+def _own_kubeconfig(document: dict[str, Any] | None) -> Path | None:
+    """The one that the configuration names; --kubeconfig goes before it."""
+    client = (document or {}).get("clientConnection") or {}
+    path = client.get("kubeconfig") if isinstance(client, dict) else None
+    return Path(path) if isinstance(path, str) and path else None
 
 
 def _address(text: str, vms: bool) -> tuple[str, int]:

@@ -5,20 +5,13 @@ from typing import Annotated
 
 import typer
 
-from stower.assembly import build_engine
-from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import Output, bad_input, console, emit, failed, lines, table
 from stower.cli.plot import Plot, check_plot, draw
-from stower.cli.plugins import plugins_of
-from stower.cli.rooms import ALL, Config, Inputs, cluster_of, name_asked
+from stower.cli.rooms import ALL, Config, Inputs, cluster_of, engine_of, name_asked
 from stower.cli.view_plots import plot_warm
 from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.engine.probe import would_go
-from stower.engine.step import Engine
 from stower.framework.events import Hold, Listed
-from stower.framework.plugin import Features
-from stower.model.errors import InvalidObject
-from stower.model.kinds import Pod
 from stower.plugins.warm_capacity import warm_of
 from stower.warm.overview import PoolState, overview
 
@@ -57,7 +50,7 @@ def run(
     name = name_asked(which, inputs, NAME)
     work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
-    engine = _engine(str(config) if config is not None else "", pods)
+    engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods})
     now_ns = time.time_ns()
     engine.step(Hold(True), now_ns)
     engine.step(Listed((*work.related, *work.nodes, *pods)), now_ns)
@@ -75,25 +68,6 @@ def run(
         _print(found)
     else:
         emit(found, output)
-
-
-def _engine(config: str, pods: tuple[Pod, ...]) -> Engine:
-    """With the profiles of the configuration; without one, for whatever schedulers pods name."""
-    try:
-        document = read_yaml_document(config) if config else None
-        if document is None:
-            names = sorted({pod.spec.scheduler_name for pod in pods} | {"default-scheduler"})
-            document = {
-                "apiVersion": "kubescheduler.config.k8s.io/v1",
-                "kind": "KubeSchedulerConfiguration",
-                "profiles": [{"schedulerName": name} for name in names],
-            }
-        features = Features(warm_pools=True)
-        return build_engine(document, features=features, plugins=plugins_of(document))
-    except InputError as error:
-        raise bad_input(str(error)) from None
-    except InvalidObject as error:
-        raise bad_input(f"{config}: {error}") from None
 
 
 def _print(found: list[PoolState]) -> None:
