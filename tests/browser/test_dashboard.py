@@ -109,6 +109,7 @@ PAGES = {
 }
 
 
+@pytest.mark.behaviour("X7")
 def test_each_page_shows_its_part_at_a_key(chrome: Any, everything: tuple[str, Path]) -> None:
     for scheme, size in (("light", WIDE), ("dark", NARROW)):
         options = {"viewport": size, "color_scheme": scheme}
@@ -121,6 +122,7 @@ def test_each_page_shows_its_part_at_a_key(chrome: Any, everything: tuple[str, P
                 assert wide <= size["width"], f"page {key} is wider than its screen"
 
 
+@pytest.mark.behaviour("X7")
 def test_what_would_change_is_shown_before_anything_does(
     chrome: Any, everything: tuple[str, Path]
 ) -> None:
@@ -145,6 +147,7 @@ def test_what_would_change_is_shown_before_anything_does(
         page.wait_for_selector(PAGES["1"])
 
 
+@pytest.mark.behaviour("X7")
 def test_a_recording_is_looked_at_at_any_moment(
     chrome: Any, everything: tuple[str, Path], tmp_path: Path
 ) -> None:

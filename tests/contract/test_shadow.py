@@ -110,6 +110,21 @@ def test_decisions_of_another_scheduler_are_judged_and_nothing_is_written(
     assert verbs == {"get", "list", "watch"}
 
 
+def test_a_day_that_is_only_watched_is_recorded(served: tuple[Client, Path]) -> None:
+    client, audit = served
+    add_nodes(client, 3)
+    path = audit.parent / "day.ndjson"
+    watching = Watching(client, audit.parent, "--for", "5s", "-o", "json", "--record", str(path))
+    decided(client)
+    _, out, _ = watching.ended()
+    assert 5 == json.loads(out)["decisions"]
+    for verb in (("replay",), ("what-if", "--add-nodes", "1")):
+        command = [sys.executable, "-m", "stower.cli.main", verb[0], str(path), *verb[1:]]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert 0 == ran.returncode, ran.stderr
+        assert {"replay": "byte for byte", "what-if": "pods"}[verb[0]] in ran.stdout
+
+
 def test_the_report_for_people(served: tuple[Client, Path]) -> None:
     client, audit = served
     add_nodes(client, 3)

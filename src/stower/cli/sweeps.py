@@ -116,12 +116,12 @@ def run_task(task: Task) -> Row:
         "ended": report.ended,
         "attempts": report.attempts,
         "evictions": report.evictions,
-        "waitedSeconds": round(report.waited_s, 3),
+        "waitedSeconds": round(report.waited_seconds, 3),
     }
     for use in report.use:
         row[f"use {use.resource} %"] = round(use.percent, 3)
     row["seconds"] = round(report.seconds, 3)
-    row["podsPerSecond"] = round(report.pods_per_s, 1)
+    row["podsPerSecond"] = round(report.pods_per_second, 1)
     row["assignments"] = blake2b(told, digest_size=8).hexdigest()
     return row
 

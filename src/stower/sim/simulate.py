@@ -75,14 +75,14 @@ class Report(msgspec.Struct, frozen=True):
     pending: int
     ended: int
     evictions: int
-    waited_s: float  # how long pods waited for their node, all together
+    waited_seconds: float  # how long pods waited for their node, all together
     waiting: tuple[Waiting, ...]
     refusals: dict[str, int]
     use: tuple[Use, ...]
     domains: tuple[Domain, ...]
     attempts: int
     seconds: float
-    pods_per_s: float
+    pods_per_second: float
     curve: tuple[tuple[int, dict[str, float]], ...]
     node_use: tuple[NodeUse, ...]
     assignments: dict[str, str]
@@ -215,14 +215,14 @@ def _report(
         pending=pending,
         ended=sum(uid not in world.pods for uid in arrived),
         evictions=len(world.evicted),
-        waited_s=_waited_s(workload, last),
+        waited_seconds=_waited_s(workload, last),
         waiting=waiting,
         refusals=dict(sorted(refusals.items(), key=lambda item: (-item[1], item[0]))),
         use=use_of(state),
         domains=_domains(state, options) if options.by else (),
         attempts=attempts,
         seconds=seconds,
-        pods_per_s=len(workload.arrivals) / seconds if seconds else 0.0,
+        pods_per_second=len(workload.arrivals) / seconds if seconds else 0.0,
         curve=curve,
         node_use=tuple(_node_use(state, row) for row in rows),
         assignments={

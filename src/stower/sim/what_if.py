@@ -55,7 +55,7 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     lost: int
     evictions: int
     use: tuple[Use, ...]
-    waited_s: float
+    waited_seconds: float
     """How long pods waited for their node, all together."""
 
 
@@ -259,7 +259,7 @@ class _Run:
             lost=len(fates) - running - ended - pending,
             evictions=len(self.world.evicted),
             use=use_of(state),
-            waited_s=round(sum(self._waited_ns.values()) / 1e9, 3),
+            waited_seconds=round(sum(self._waited_ns.values()) / 1e9, 3),
         )
 
 

@@ -293,7 +293,7 @@ def test_same_seed_gives_the_same_json_but_for_timings() -> None:
         )
         assert b"\x1b" not in done.stdout + done.stderr
         (one,) = json.loads(done.stdout)["reports"]
-        assert (one.pop("seconds") > 0, one.pop("podsPerS") > 0) == (True, True)
+        assert (one.pop("seconds") > 0, one.pop("podsPerSecond") > 0) == (True, True)
         found.append(json.dumps(one))
     assert found[0] == found[1]
 
@@ -302,8 +302,8 @@ def test_report_has_its_promised_fields() -> None:
     """Programs rely on them."""
     expected = {
         "policy", "nodes", "emptyNodes", "pods", "placed", "pending", "ended",
-        "evictions", "waitedS", "waiting",
-        "refusals", "use", "domains", "attempts", "seconds", "podsPerS",
+        "evictions", "waitedSeconds", "waiting",
+        "refusals", "use", "domains", "attempts", "seconds", "podsPerSecond",
         "assignments",
     }  # fmt: skip
     found = report(node(zone="x"), pod(), args=("--by", "zone"))
@@ -316,7 +316,7 @@ def test_yaml_and_json_say_the_same() -> None:
     outputs = [invoke("-", "-o", kind, stdin=lines(node(), pod()))[1] for kind in ("json", "yaml")]
     parsed = [yaml.safe_load(out) for out in outputs]
     for entry in parsed:
-        del entry["reports"][0]["seconds"], entry["reports"][0]["podsPerS"]
+        del entry["reports"][0]["seconds"], entry["reports"][0]["podsPerSecond"]
     assert parsed[0] == parsed[1]
 
 

@@ -194,8 +194,8 @@ def history(tmp_path: Path) -> Path:
 @pytest.mark.behaviour("X6")
 def test_a_recording_is_run_again_and_as_it_would_have_been(history: Path) -> None:
     found = ask(history, "--add-nodes", "1=n0")
-    assert 4.0 == found["before"]["waitedS"]
-    assert 0 == found["after"]["waitedS"]
+    assert 4.0 == found["before"]["waitedSeconds"]
+    assert 0 == found["after"]["waitedSeconds"]
     for run in (found["before"], found["after"]):
         assert (4, 0, 0) == (run["running"] + run["ended"], run["pending"], run["lost"])
     assert {"n0-copy-1"} == {after for _, after in pairs(found, "moved").values()}

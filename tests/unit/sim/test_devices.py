@@ -69,7 +69,7 @@ def test_a_device_is_given_to_the_next_when_a_job_ends(tmp_path: Path) -> None:
         for at_s in (1, 2)
     )
     report = simulated(tmp_path, (times[0], times[1]), "--timed")
-    assert (2, 4.0) == (report["ended"], report["waitedS"])
+    assert (2, 4.0) == (report["ended"], report["waitedSeconds"])
 
 
 def test_runs_with_faults_give_devices_and_take_them_back() -> None:

@@ -108,7 +108,7 @@ def test_cluster_without_pods_is_empty() -> None:
     """Nothing to do is no fault."""
     report = run([node(), node("m")], [])
     assert {"pods": 0, "placed": 0, "pending": 0, "ended": 0} == counts(report)
-    assert (2, 2, 0.0) == (report.nodes, report.empty_nodes, report.pods_per_s)
+    assert (2, 2, 0.0) == (report.nodes, report.empty_nodes, report.pods_per_second)
 
 
 def test_pods_at_once_go_by_priority() -> None:
@@ -232,7 +232,7 @@ def test_same_seed_gives_the_same_report_but_for_the_time() -> None:
     """Ties between equal nodes fall by the seed, nothing else."""
     nodes = [node(f"n{i}") for i in range(8)]
     pods = [pod(f"p{i}") for i in range(20)]
-    fixed = {"seconds": 0.0, "pods_per_s": 0.0}
+    fixed = {"seconds": 0.0, "pods_per_second": 0.0}
     first, second, other = (
         msgspec.structs.replace(run(nodes, pods, Options(seed=seed)), **fixed) for seed in (1, 1, 2)
     )

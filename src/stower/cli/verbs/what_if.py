@@ -135,8 +135,10 @@ def _print(found: Compared) -> None:
         ("evictions", was.evictions, will.evictions),
     ):
         figures.add_row(name, f"{one:,}", f"{other:,}")
-    if was.waited_s or will.waited_s:
-        figures.add_row("waited, all together", f"{was.waited_s:,.1f} s", f"{will.waited_s:,.1f} s")
+    if was.waited_seconds or will.waited_seconds:
+        figures.add_row(
+            "waited, all together", f"{was.waited_seconds:,.1f} s", f"{will.waited_seconds:,.1f} s"
+        )
     after = {use.resource: use for use in will.use}
     for use in was.use:
         other_use = after.get(use.resource)
