@@ -148,3 +148,4 @@ $(STAMP): pyproject.toml requirements.lock
 	    $$pip install --no-deps --no-build-isolation --editable .; \
 	fi
 	@touch $(STAMP)
+	@echo "The environment is made: $(BIN)/stower --help"

@@ -11,6 +11,7 @@ import msgspec
 
 from stower.cli.output import Output, bad_input, console, emit, note, progress, table
 from stower.cli.scripts import ACTIVE_MS_MAX, read_script
+from stower.cli.workers import quiet
 from stower.engine.limits import Limits
 from stower.framework.plugin import Features
 from stower.model.times import SECOND_NS, duration_ns
@@ -180,7 +181,7 @@ def _findings(order: Order) -> Iterator[Finding]:
     if order.jobs == 1 or order.seeds == 1:
         yield from map(_one, tasks)
         return
-    with multiprocessing.get_context("spawn").Pool(min(order.jobs, order.seeds)) as pool:
+    with multiprocessing.get_context("spawn").Pool(min(order.jobs, order.seeds), quiet) as pool:
         yield from pool.imap_unordered(_one, tasks, chunksize=4)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import OnProgress, Output, bad_input, console, emit, failed, progress, table
 from stower.cli.plot import plot_waits
+from stower.cli.workers import quiet
 from stower.framework.args import convert, duplicate
 from stower.model.errors import InvalidObject
 from stower.model.resources import parse_list
@@ -193,7 +194,7 @@ def _runs(tasks: list[Task], jobs: int, update: OnProgress | None) -> Iterator[t
             yield _one(task)
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(jobs) as pool:
+    with context.Pool(jobs, quiet) as pool:
         for done, outcome in enumerate(pool.imap_unordered(_one, tasks)):
             if update is not None:
                 update(done, len(tasks))

@@ -12,6 +12,7 @@ import msgspec
 from stower.cli.inputs import InputError, trace_list
 from stower.cli.output import OnProgress, Output, bad_input, console, emit, progress, table
 from stower.cli.plot import plot_curves
+from stower.cli.workers import quiet
 from stower.model.errors import InvalidObject
 from stower.sim.openb_devices import GPU_MILLI, Trace
 from stower.sim.packing import LOAD_MAX, Run, check_trace, run_policy
@@ -143,6 +144,7 @@ _arrived: Any = None
 
 
 def _share(arrived: Any) -> None:
+    quiet()
     global _arrived
     _arrived = arrived
 

@@ -18,6 +18,7 @@ import msgspec
 from stower.cli.inputs import InputError, Loaded, load, load_generated
 from stower.cli.parquet import ENDING, write_parquet
 from stower.cli.plugins import plugins_of
+from stower.cli.workers import quiet
 from stower.framework.plugin import Features
 from stower.model.errors import InvalidObject
 from stower.model.times import SECOND_NS, duration_ns
@@ -131,7 +132,7 @@ def in_processes(tasks: Sequence[Task], jobs: int) -> Iterator[Row]:
     if min(jobs, len(tasks)) <= 1:
         yield from map(run_task, tasks)
         return
-    with multiprocessing.get_context("spawn").Pool(min(jobs, len(tasks))) as pool:
+    with multiprocessing.get_context("spawn").Pool(min(jobs, len(tasks)), quiet) as pool:
         yield from pool.imap_unordered(run_task, tasks)
 
 

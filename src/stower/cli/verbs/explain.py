@@ -15,7 +15,7 @@ from stower.cli.output import Output, bad_input, console, emit, failed, note, pr
 from stower.cli.recordings import built_again
 from stower.cli.rooms import Config, Inputs, cluster_of, engine_of
 from stower.cli.verbs.negotiations import print_hints, print_negotiations
-from stower.cli.where import STATE, Context, Kubeconfig, State
+from stower.cli.where import STATE, Context, Kubeconfig, SchedulerPort, SchedulerToken, State
 from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.explanation import Change, Explanation, Score, explain
 from stower.engine.step import Engine
@@ -82,12 +82,8 @@ def run(
     at: Annotated[
         float | None, typer.Option(min=0, metavar="SECONDS", help="Of a recording: at this time.")
     ] = None,
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Of a running scheduler, on loopback.")
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(help="With --port: the file of its bearer token.")
-    ] = None,
+    port: SchedulerPort = None,
+    token_file: SchedulerToken = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,

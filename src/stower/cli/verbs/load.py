@@ -60,7 +60,7 @@ def run(
         if not objects:
             raise bad_input(f"{', '.join(inputs)}: no objects")
         where = kubeconfig_of(kubeconfig, state)
-        result = asyncio.run(_load(objects, where, context, namespace, rate, speed))
+        server, result = asyncio.run(_load(objects, where, context, namespace, rate, speed))
     except InputError as error:
         raise bad_input(str(error)) from None
     except KubeError as error:
@@ -76,7 +76,8 @@ def run(
             parts.append(f"{result.already_there:,} were there already")
         if result.failed:
             parts.append(f"{result.failed:,} failed")
-        console().print(f"{', '.join(parts)} in {result.seconds:.1f} s ({per_s:,.0f}/s).")
+        took = f"in {result.seconds:.1f} s ({per_s:,.0f}/s)"
+        console().print(f"{', '.join(parts)} {took} on {server}.", soft_wrap=True)
     if result.failed:
         raise typer.Exit(1)
 
@@ -88,7 +89,7 @@ async def _load(
     namespace: str,
     rate: float,
     speed: float,
-) -> Loading:
+) -> tuple[str, Loading]:
     async with Kube.open(where, context) as kube:
         loader = Loader(kube, namespace, await discover(kube))
         with progress("load") as update:
@@ -98,4 +99,4 @@ async def _load(
                     update(done, len(objects))
 
             await loader.run(objects, rate, speed, tell)
-        return loader.result
+        return kube.server, loader.result

@@ -22,7 +22,7 @@ from rich.live import Live
 from stower.cli.board import SORTS, Known, drawn
 from stower.cli.output import bad_input, console, failed
 from stower.cli.supervisor import STATE, dashboard_link, read_record
-from stower.cli.where import State
+from stower.cli.where import SchedulerPort, SchedulerToken, State
 
 NAME = "top"
 EPILOG = """
@@ -46,12 +46,8 @@ LINE_BYTES_MAX: Final = 64 << 20
 
 def run(
     state: State = STATE,
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Of a running scheduler, on loopback.")
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(help="With --port: the file of its bearer token.")
-    ] = None,
+    port: SchedulerPort = None,
+    token_file: SchedulerToken = None,
     once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
 ) -> None:
     """Watch a scheduler work: nodes, queue, rates and decisions, live."""

@@ -252,6 +252,7 @@ def _welcome(state: Path, supervisor: Supervisor, nodes: int, took_s: float) -> 
         link = dashboard_link(state, supervisor.dashboard)
         out.print(f"Dashboard: {link}\n", soft_wrap=True)
     out.print("Next, in another terminal:\n")
+    out.print("  stower load FILE; stower get pending; stower explain pod NAME; stower top")
     out.print(f"  export KUBECONFIG={supervisor.kubeconfig}", soft_wrap=True)
     out.print("  kubectl get nodes")
     out.print("  kubectl create deployment web --image=nginx --replicas=3")
@@ -285,7 +286,8 @@ def _detach(state: Path) -> None:
         )
     _wait(process, lambda: _said(path), state)
     text = path.read_text(errors="replace")
-    console().print(text.replace("Ctrl-C or ", "").rstrip(), soft_wrap=True)
+    text = text.replace("Ctrl-C or ", "").replace("Next, in another terminal:", "Next:")
+    console().print(text.rstrip(), soft_wrap=True)
 
 
 def _said(path: Path) -> bool:

@@ -64,6 +64,7 @@ def _print(found: list[VmState]) -> None:
                   "note")  # fmt: skip
     for one in found:
         target = f"to {one.target}" if one.target else ""
+        target = target.replace("to waits for", "its target waits for")
         moves = [text for text in (one.migration, target) if text]
         shown.add_row(
             lines([one.vm]), one.phase, _size(one.uses), _size(one.requested), _size(one.approved),

@@ -1,0 +1,8 @@
+"""Processes that share the work of a verb."""
+
+import signal
+
+
+def quiet() -> None:
+    """An interrupt is for the verb to tell of, and not for each of its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
