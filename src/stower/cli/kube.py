@@ -74,8 +74,8 @@ class Kube:
         try:
             access = await read_access(kubeconfig, context)
         except NoKubeconfig:
-            text = "no cluster is at hand (no KUBECONFIG, no .stower in this folder, no ~/.kube/config)"
-            text += ": start one with `stower up`, or give --kubeconfig"
+            looked = "no KUBECONFIG, no .stower in this folder, no ~/.kube/config"
+            text = f"{looked}: start a cluster with `stower up`, or give --kubeconfig"
             raise KubeError(text) from None
         except AccessError as error:
             raise KubeError(str(error)) from None
