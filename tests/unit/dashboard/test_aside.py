@@ -1,0 +1,93 @@
+"""Answers of a child that has everything as it stood, and changes nothing."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+
+from stower.dashboard import aside as module
+from stower.dashboard.answers import Answers
+from stower.dashboard.aside import Unanswered, aside
+from stower.model.errors import InvalidObject
+
+
+def answered(work: Callable[[], bytes], seconds_max: float = 20) -> bytes:
+    return asyncio.run(aside(work, seconds_max))
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_it_sees_what_there_is_and_changes_nothing_of_it() -> None:
+    there = ["a"]
+
+    def work() -> bytes:
+        there.append("b")
+        return ",".join(there).encode() * 200_000
+
+    assert b"a,b" * 200_000 == answered(work)
+    assert ["a"] == there
+
+
+def test_what_goes_wrong_is_told() -> None:
+    def refuses() -> bytes:
+        raise InvalidObject("node", "x", "one that is there")
+
+    def fails() -> bytes:
+        return {}["x"]  # type: ignore[no-any-return, misc]
+
+    def dies() -> bytes:
+        os._exit(3)
+
+    for work, why in (
+        (refuses, '^node: got "x"'),
+        (fails, "^KeyError"),
+        (dies, "without an answer"),
+    ):
+        with pytest.raises(Unanswered, match=why):
+            answered(work)
+
+
+def test_what_takes_too_long_or_says_too_much_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless() -> bytes:
+        while True:
+            time.sleep(60)  # in a child that is killed
+
+    with pytest.raises(Unanswered, match="no answer after"):
+        answered(endless, 0.1)
+    monkeypatch.setattr(module, "ANSWER_BYTES_MAX", 1_000)
+    with pytest.raises(Unanswered, match="too long"):
+        answered(lambda: b"x" * 100_000)
+
+
+def test_nothing_is_left_behind() -> None:
+    answered(lambda: b"once")
+    before = descriptors()
+    for _ in range(5):
+        answered(lambda: str(descriptors()).encode())
+    assert before == descriptors()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_the_child_has_nothing_open_but_its_pipe() -> None:
+    with open("/proc/self/status"):  # one more, which it must not keep
+        assert int(answered(lambda: str(descriptors()).encode())) <= 5
+
+
+def test_all_who_ask_share_an_answer() -> None:
+    async def run() -> None:
+        answers = Answers()
+        asked = [answers.of("a", lambda: str(time.monotonic_ns()).encode()) for _ in range(20)]
+        assert 1 == len({*await asyncio.gather(*asked)})
+        other = await answers.of("b", lambda: b"other")
+        assert b"other" == other
+        first = await answers.of("a", lambda: b"anew")
+        assert b"anew" != first
+        answers.forget()
+        assert b"anew" == await answers.of("a", lambda: b"anew")
+
+    asyncio.run(run())
