@@ -30,12 +30,18 @@ def campus(state: Path, *arguments: str) -> Iterator[tuple[Client, str]]:
         code, _, error = stower(*load)
         assert 0 == code, error
         until(client, PODS, _is_settled)
-        until(client, TALKS, lambda talks: bool(talks["attach"]["spec"].get("selectedNode")))
+        until(client, TALKS, _is_selected)
         _, said, _ = stower("status", *at, "--output", "json")
         yield client, json.loads(said)["dashboard"]
     finally:
         client.close()
         stower("down", *at)
+
+
+def _is_selected(talks: dict[str, Any]) -> bool:
+    """Whether drivers are told where to allocate."""
+    spec = talks.get("attach", {}).get("spec", {})
+    return bool(spec.get("selectedNode"))
 
 
 def _is_settled(pods: dict[str, Any]) -> bool:

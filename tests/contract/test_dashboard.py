@@ -321,6 +321,23 @@ def test_a_recording_is_seen_at_any_moment(
         command.kill()
 
 
+def test_a_simulation_is_seen_too_though_its_time_begins_at_zero(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "groups" / "two-blocks.yaml"
+    path = tmp_path / "recording.ndjson"
+    assert 0 == stower("simulate", str(example), "--record", str(path))[0]
+    command = Command("replay", str(path), "--port", "0")
+    try:
+        link = command.output.partition("Dashboard: ")[2].split()[0]
+        url, _, token = link.partition("/dashboard/#token=")
+        stream = Stream(url, token)
+        stream.until(lambda s: len(s.pods()) == 10)
+        stream.close()
+        states = {row["state"] for row in asked(url, token, "groups")["rows"]}
+        assert {"placed"} == states
+    finally:
+        command.kill()
+
+
 def test_no_recording_no_dashboard(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     for path, why in ((tmp_path / "none", "No such file"), (tmp_path / "empty", "recording")):

@@ -30,14 +30,14 @@ ObjectKey = tuple[type, str]
 
 def bounds(path: Path) -> tuple[int, int]:
     """When a recording begins and ends. Raises InvalidObject, OSError."""
-    first_ns = last_ns = 0
+    found: tuple[int, int] | None = None
     for line in read(path):
         if isinstance(line, Told):
-            first_ns = first_ns or line.at_ns
-            last_ns = max(last_ns, line.at_ns)
-    if not first_ns:
+            first_ns, last_ns = found or (line.at_ns, line.at_ns)
+            found = first_ns, max(last_ns, line.at_ns)
+    if found is None:
         raise InvalidObject("recording", str(path), "one with a step in it")
-    return first_ns, last_ns
+    return found
 
 
 class Player:
