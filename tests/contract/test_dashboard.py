@@ -9,6 +9,8 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ import pytest
 
 from stower.apiserver.serve import Options
 from stower.dashboard.app import STATIC
-from tests.contract.campus import PLACED, WAITING, campus
+from tests.contract.campus import FOLDER, PLACED, WAITING, campus
 from tests.contract.servers import Client, Command, in_thread, until
 from tests.contract.test_live import PODS, add_nodes, add_pods, bound
 from tests.contract.test_telling import get, url_of
@@ -103,6 +105,37 @@ def test_a_page_is_told_of_all_there_is_and_then_of_changes(
     late.until(lambda s: len(s.rows) == 2 and "default/a" in s.pods())
     for one in (stream, late):
         one.close()
+
+
+def test_an_open_page_keeps_nobody_from_stopping(
+    served: tuple[Client, str, str], tmp_path: Path
+) -> None:
+    client, _, _ = served
+    path = tmp_path / "other"
+    command = Command("run", "--kubeconfig", str(client.kubeconfig), "--no-leader-elect",
+                      "--port", "0", "--token-file", str(path))  # fmt: skip
+    stream = Stream(url_of(command.output), path.read_text().strip())
+    stream.until(lambda s: "standing" in s.last)
+    began_s = time.monotonic()
+    command.process.send_signal(signal.SIGTERM)
+    assert 0 == command.process.wait(30)
+    assert time.monotonic() - began_s < 8
+    stream.close()
+    command.kill()
+
+
+def test_a_page_that_opens_whenever_the_last_one_closed_is_told_of_changes(
+    served: tuple[Client, str, str],
+) -> None:
+    client, url, token = served
+    add_nodes(client, 1)
+    for number in range(12):  # the moment at which nobody looks any more is among these
+        stream = Stream(url, token)
+        stream.until(lambda s, count=number + 1: len(s.rows) == count)
+        stream.close()
+        node = {"metadata": {"name": f"late-{number}"}, "status": {"allocatable": {"cpu": "1"}}}
+        assert 201 == client.call("POST", "/api/v1/nodes", node)[0]
+        threading.Event().wait(0.17 * number)
 
 
 def test_files_hold_no_secrets_and_everything_else_is_guarded(
@@ -247,6 +280,26 @@ def test_what_would_change_is_seen_before_anything_does(
         assert 422 == status
         assert [*query.values()][-1].partition("=")[0] in text
     assert 23 == asked(url, token, "what-if", add="1")["before"]["nodes"], "still as it was"
+
+
+def test_the_page_and_the_command_say_the_same(everything: tuple[str, str, Path]) -> None:
+    url, token, recording = everything
+    config = str(FOLDER / "scheduler.yaml")
+    state = str(recording.parent / "state")
+    for query, arguments in (
+        ({"remove": "user-1"}, ("--remove-node", "user-1")),
+        ({"add": "3", "anew": ""}, ("--add-nodes", "3", "--anew")),
+        ({"weight": "NodeResourcesFit=1000", "anew": ""},
+         ("--weight", "NodeResourcesFit=1000", "--anew")),
+    ):  # fmt: skip
+        page = asked(url, token, "what-if", **query)
+        code, said, error = stower("what-if", "--state", state, *arguments, "--config", config,
+                                   "--config-now", config, "-o", "json")  # fmt: skip
+        assert 0 == code, error
+        command = json.loads(said)
+        assert page["after"]["running"] == command["after"]["running"]
+        for name in ("moved", "newlyPending", "newlyPlaced"):
+            assert page[name]["rows"] == command[name], f"{name} of {query}"
 
 
 def test_views_are_for_whom_the_door_lets_in_and_leave_nothing_behind(

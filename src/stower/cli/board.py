@@ -1,6 +1,7 @@
 """A scheduler as its dashboard's stream tells of it, for a terminal: what is known, and how it is
 drawn. Must not know where it comes from."""
 
+import threading
 from collections import deque
 from datetime import datetime
 from typing import Any, Final
@@ -23,6 +24,7 @@ class Known:
     """What the stream has told."""
 
     def __init__(self) -> None:
+        self.lock = threading.Lock()  # whoever reads and whoever draws take turns
         self.rows: dict[str, Object] = {}
         self.last: Object = {}
         self.decisions: deque[Object] = deque(maxlen=DECISIONS)
@@ -30,6 +32,10 @@ class Known:
 
     def take(self, message: Object) -> None:
         """One message of the stream."""
+        with self.lock:
+            self._take(message)
+
+    def _take(self, message: Object) -> None:
         if message.get("begin"):
             self.rows.clear()
             self.decisions.clear()
@@ -51,6 +57,11 @@ class Known:
 
 def drawn(known: Known, height: int, sort: str = "cpu", trouble: str = "") -> RenderableType:
     """For so many lines: how it stands, the fullest nodes, who waits, what was decided last."""
+    with known.lock:
+        return _drawn(known, height, sort, trouble)
+
+
+def _drawn(known: Known, height: int, sort: str, trouble: str) -> RenderableType:
     rows = max(3, height - HEADERS)
     waiting = known.last.get("waiting", [])
     for_queue = min(len(waiting), max(3, rows // 3)) if waiting else 0

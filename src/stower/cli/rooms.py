@@ -29,7 +29,7 @@ from stower.framework.plugin import Features
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject
 from stower.record.lines import Engine as Built
-from stower.sim.weights import weighted
+from stower.sim.weights import check_scores, weighted
 
 Config = Annotated[
     Path | None,
@@ -105,7 +105,7 @@ def engine_of(
             features = msgspec.structs.replace(built.features, drivers=drivers)
             other = _weighted(built.configuration, weights)
             changed = msgspec.structs.replace(built, features=features, configuration=other)
-            return built_again(changed)
+            return _scoring(built_again(changed), weights)
         document = None if config is None else read_yaml_document(str(config))
         if document is None and names:
             profiles = [
@@ -114,11 +114,20 @@ def engine_of(
             document = {"apiVersion": API_VERSION, "kind": KIND, "profiles": profiles}
         document = _weighted(document, weights)
         features = Features(drivers=drivers, warm_pools=True)
-        return build_engine(document, features=features, plugins=plugins_of(document))
+        engine = build_engine(document, features=features, plugins=plugins_of(document))
+        return _scoring(engine, weights)
     except InputError as error:
         raise bad_input(str(error)) from None
     except InvalidObject as error:
         raise bad_input(f"{config or 'recording'}: {error}") from None
+
+
+def _scoring(engine: Engine, weights: Iterable[str]) -> Engine:
+    try:
+        check_scores(engine, weights)
+    except InvalidObject as error:
+        raise bad_input(f"--{error}") from None
+    return engine
 
 
 def _weighted(document: Mapping[str, Any] | None, weights: Iterable[str]) -> dict[str, Any] | None:

@@ -69,12 +69,15 @@ def _shares(device: DeviceState) -> list[tuple[str, float]]:
     names = list(device.capacity)
     if not names:
         return [(one.claim, 100 / len(device.holders)) for one in device.holders]
-    total = parse_quantity(device.capacity[names[0]].total).value()
-    return [
-        (one.claim, 100 * parse_quantity(one.amounts[names[0]]).value() / total)
-        for one in device.holders
-        if total and names[0] in one.amounts
-    ]
+    try:
+        total = parse_quantity(device.capacity[names[0]].total).value()
+        return [
+            (one.claim, 100 * parse_quantity(one.amounts[names[0]]).value() / total)
+            for one in device.holders
+            if total and names[0] in one.amounts
+        ]
+    except ValueError:
+        return []  # an amount that nobody can read
 
 
 def plot_warm(pools: Sequence[PoolState], path: Path) -> None:

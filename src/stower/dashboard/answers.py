@@ -1,17 +1,21 @@
-"""Answers to what pages ask, each worked out once for all who ask, one at a time, and kept a while:
-the more it took, the longer."""
+"""Answers to what pages ask: each worked out once for all who ask, one at a time, some a second at
+most, and kept a while: the more it took, the longer."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from stower.dashboard.aside import Unanswered, aside
 
+PAUSE_SECONDS: Final = 0.1  # from one to the next: each stops the scheduler for a moment
 KEPT_SECONDS: Final = 1.0
 KEPT_TIMES: Final = 4  # as long as it took to find
 KEPT_MAX: Final = 100
-WAITING_MAX: Final = 50
+WAITING_MAX: Final = 200
+
+# What has to be known before, and then the work itself, which may take long.
+Prepared = Callable[[], Awaitable[Callable[[], bytes]]]
 
 
 class Answers:
@@ -19,38 +23,47 @@ class Answers:
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[float, bytes]] = {}  # until when
+        self._asked: dict[str, asyncio.Task[bytes]] = {}
         self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._moment = 0
 
-    async def of(self, question: str, work: Callable[[], bytes]) -> bytes:
+    async def of(self, question: str, prepared: Prepared) -> bytes:
         """The answer. Raises Unanswered."""
-        if (answer := self._known(question)) is not None:
-            return answer
-        if self._waiting >= WAITING_MAX:
-            raise Unanswered(f"{WAITING_MAX} other questions wait already")
-        self._waiting += 1
-        try:
-            async with self._turn:
-                if (answer := self._known(question)) is not None:
-                    return answer
-                began_s = time.monotonic()
-                answer = await aside(work)
-                took_s = time.monotonic() - began_s
-                until_s = began_s + took_s + max(KEPT_SECONDS, KEPT_TIMES * took_s)
-                while len(self._kept) >= KEPT_MAX:
-                    del self._kept[next(iter(self._kept))]
-                self._kept[question] = until_s, answer
-                return answer
-        finally:
-            self._waiting -= 1
-
-    def forget(self) -> None:
-        """It is another moment now."""
-        self._kept.clear()
-
-    def _known(self, question: str) -> bytes | None:
         until_s, answer = self._kept.get(question, (0.0, b""))
         if time.monotonic() < until_s:
             return answer
-        self._kept.pop(question, None)
-        return None
+        task = self._asked.get(question)
+        if task is None:
+            if len(self._asked) >= WAITING_MAX:
+                raise Unanswered(f"{WAITING_MAX} other questions wait already")
+            task = self._asked[question] = asyncio.create_task(
+                self._find(question, prepared, self._moment)
+            )
+            task.add_done_callback(lambda done: self._done(question, done))
+        return await asyncio.shield(task)
+
+    def forget(self) -> None:
+        """It is another moment now."""
+        self._moment += 1
+        self._kept.clear()
+        self._asked.clear()
+
+    def _done(self, question: str, task: asyncio.Task[bytes]) -> None:
+        if self._asked.get(question) is task:
+            del self._asked[question]
+        if not task.cancelled():
+            task.exception()  # those who asked may all have gone
+
+    async def _find(self, question: str, prepared: Prepared, moment: int) -> bytes:
+        async with self._turn:
+            began_s = time.monotonic()
+            answer = await aside(await prepared())
+            took_s = time.monotonic() - began_s
+            if moment == self._moment:
+                until_s = began_s + took_s + max(KEPT_SECONDS, KEPT_TIMES * took_s)
+                self._kept.pop(question, None)
+                while len(self._kept) >= KEPT_MAX:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[question] = until_s, answer
+            await asyncio.sleep(max(0.0, PAUSE_SECONDS - took_s))
+            return answer

@@ -5,10 +5,9 @@ Source of the rule for headers: OWASP secure headers; nothing is loaded from els
 """
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from typing import Final
 
@@ -42,6 +41,8 @@ HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 LOOK_SECONDS: Final = 0.5
+LOOK_TIMES: Final = 40  # as long as it took: a long queue is looked at less often
+IDLE_LOOKS: Final = 3  # before nobody looks any more
 WAITING_MAX: Final = 8 << 20  # bytes that a page has not taken: it is closed, and opens again
 PAGES_MAX: Final = 500
 QUESTION_CHARACTERS_MAX: Final = 8_000
@@ -50,15 +51,24 @@ QUESTION_CHARACTERS_MAX: Final = 8_000
 class _Page:
     """One that is open, and what it has not been sent yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: web.Request) -> None:
         self.lines: list[bytes] = []
         self.size = 0
         self.awake = asyncio.Event()
+        self.is_lost = False
+        self._transport = request.transport
 
     def tell(self, line: bytes) -> None:
+        if self.is_lost:
+            return
         self.lines.append(line)
         self.size += len(line)
         self.awake.set()
+        if self.size > WAITING_MAX:  # nobody reads
+            self.is_lost = True
+            self.taken()
+            if self._transport is not None:
+                self._transport.abort()
 
     def taken(self) -> bytes:
         lines, self.lines, self.size = self.lines, [], 0
@@ -129,14 +139,19 @@ class Dashboard:
         question = f"{name}?{sorted(query.items())}"
         if len(question) > QUESTION_CHARACTERS_MAX:
             return web.Response(status=414, text="the question is too long\n")
-        details = await source.pod_object(query["pod"]) if "pod" in query else {}
 
-        def work() -> bytes:
-            found = VIEWS[name](View(source, self._rebuild, details), query)
-            return msgspec.json.encode(found)
+        async def prepared() -> Callable[[], bytes]:
+            await source.arrived()
+            details = await source.pod_object(query.get("pod", "")) if name == "pod" else {}
+
+            def work() -> bytes:
+                found = VIEWS[name](View(source, self._rebuild, details), query)
+                return msgspec.json.encode(found)
+
+            return work
 
         try:
-            body = await self._answers.of(question, work)
+            body = await self._answers.of(question, prepared)
         except Unanswered as error:
             return web.Response(status=422, text=f"{error}\n", headers=HEADERS)
         return web.Response(body=body, content_type="application/json", headers=HEADERS)
@@ -147,14 +162,14 @@ class Dashboard:
             return web.Response(status=503, text=f"{PAGES_MAX} pages are open already\n")
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
-        page = _Page()
+        page = _Page(request)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look(source))
         self._pages[page] = None  # what changes meanwhile comes after
         try:
             for line in self.watching.whole():
                 await response.write(b"data: %s\n\n" % line)
-            while page.size <= WAITING_MAX:
+            while not page.is_lost:
                 await page.awake.wait()
                 await response.write(page.taken())
         except (ConnectionError, asyncio.CancelledError):
@@ -166,15 +181,17 @@ class Dashboard:
     async def _look(self, source: Source) -> None:
         """While pages are open: tell all of them what has changed."""
         idle = 0
-        with contextlib.suppress(asyncio.CancelledError):
-            while idle < 3:
-                for line in self._lines(source):
-                    for page in list(self._pages) if line else ():
-                        page.tell(line)
-                    await asyncio.sleep(0)
-                idle = 0 if self._pages else idle + 1
-                await asyncio.sleep(LOOK_SECONDS)
-        self._looking = None
+        while idle < IDLE_LOOKS:
+            took_s, began_s = 0.0, time.monotonic()
+            for line in self._lines(source):
+                for page in list(self._pages) if line else ():
+                    page.tell(line)
+                took_s += time.monotonic() - began_s
+                await asyncio.sleep(0)
+                began_s = time.monotonic()
+            await asyncio.sleep(max(LOOK_SECONDS, LOOK_TIMES * took_s))
+            idle = 0 if self._pages else idle + 1
+        self._looking = None  # at once: whoever opens a page from now on looks anew
 
     def _lines(self, source: Source) -> Iterator[bytes]:
         try:

@@ -8,10 +8,12 @@ is nice to others, and has a limited time.
 import asyncio
 import contextlib
 import gc
+import math
 import os
 import resource
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, NoReturn
 
 from stower.model.errors import InvalidObject
@@ -30,9 +32,14 @@ class Unanswered(Exception):
 async def aside(work: Callable[[], bytes], seconds_max: float = SECONDS_MAX) -> bytes:
     """What `work` returns, worked out in a child. Raises Unanswered."""
     read, write = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        os.close(read)
+        os.close(write)
+        raise Unanswered(f"no process can be made: {error.strerror}") from None
     if pid == 0:
-        _be_child(work, write)
+        _be_child(work, write, seconds_max)
     os.close(write)
     try:
         async with asyncio.timeout(seconds_max):
@@ -67,12 +74,16 @@ async def _all_of(descriptor: int) -> bytes:
     return bytes(parts) if len(parts) <= ANSWER_BYTES_MAX else BAD + b"the answer is too long"
 
 
-def _be_child(work: Callable[[], bytes], write: int) -> NoReturn:
+def _be_child(work: Callable[[], bytes], write: int, seconds_max: float) -> NoReturn:
     """Answer, and end without a trace: no buffer is flushed twice, no handler runs."""
     try:
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
             signal.signal(name, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(math.ceil(seconds_max) + 1)  # where its parent can end it no more
+        with contextlib.suppress(OSError):  # if memory is short, it goes and not the scheduler
+            Path("/proc/self/oom_score_adj").write_text("1000")
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         os.closerange(3, write)
         os.closerange(write + 1, most)

@@ -104,8 +104,10 @@ class Board(Observer):
             standing = {"leads": False, "ready": source.is_ready, **source.standing()}
             yield _line(standing=standing)
             return
+        known = self._rows
         yield from self._changed_rows(engine.state)
-        yield self._news(source, engine)
+        if self._rows is known:  # otherwise it has begun anew meanwhile
+            yield self._news(source, engine)
 
     def whole(self) -> Iterator[bytes]:
         """Lines about everything as of the last look, for a page that knows nothing."""
@@ -113,31 +115,37 @@ class Board(Observer):
         rows = list(self._rows.items())
         for at in range(0, len(rows), ROWS_AT_ONCE):
             yield _rows(rows[at : at + ROWS_AT_ONCE])
+        # What the next look tells all pages is not told twice.
+        told = max(0, len(self._decided) - (self._number - self._told))
         yield _line(
-            decisions=[_decision(one) for one in self._decided], history=list(self._samples)
+            decisions=[_decision(one) for one in list(self._decided)[:told]],
+            history=[one for one in self._samples if one["at"] <= self._sampled_told],
         )
 
     def _changed_rows(self, state: ClusterState) -> Iterator[bytes]:
         use, node = self._positions
+        known = self._rows
         is_new = state is not self._state
         if is_new or state.use_log.overrun(use) or state.node_log.overrun(node):
-            changed = dict.fromkeys([*self._rows, *state.present_rows()])
+            changed = dict.fromkeys([*known, *state.present_rows()])
         else:
             changed = dict.fromkeys([*state.use_log.cells(use), *state.node_log.cells(node)])
-        self._state = state
-        self._positions = state.use_log.position, state.node_log.position
+        positions = state.use_log.position, state.node_log.position
         rows = list(changed)
         for at in range(0, len(rows), ROWS_AT_ONCE):
             some = []
             for row in rows[at : at + ROWS_AT_ONCE]:
                 text = _row(state, row)
-                if self._rows.get(row) != text:
+                if known.get(row, b"null") != text:
                     if text == b"null":
-                        self._rows.pop(row, None)
+                        known.pop(row, None)
                     else:
-                        self._rows[row] = text
+                        known[row] = text
                     some.append((row, text))
             yield _rows(some) if some else b""
+            if self._rows is not known:
+                return  # it has begun anew meanwhile
+        self._state, self._positions = state, positions
 
     def _news(self, source: Source, engine: Engine) -> bytes:
         waiting = engine.queue.pods()
@@ -192,7 +200,7 @@ def _rows(rows: list[tuple[int, bytes]]) -> bytes:
 
 def _row(state: ClusterState, row: int) -> bytes:
     """A node: its place, what it has, what of it is taken, and its pods; null where it is gone."""
-    node = state.nodes[row]
+    node = state.nodes[row] if row < len(state.nodes) else None
     if node is None:
         return b"null"
     labels = node.metadata.labels or {}

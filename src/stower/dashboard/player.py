@@ -55,6 +55,7 @@ class Player:
         self._board = board
         self._wanted_ns = self.first_ns
         self._changed = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._begin()
 
     def _begin(self) -> None:
@@ -73,6 +74,11 @@ class Player:
         at_ns = self.first_ns + round(seconds * SECOND_NS)
         self._wanted_ns = max(self.first_ns, min(self.last_ns, at_ns))
         self._changed.set()
+        self._arrived.clear()
+
+    async def arrived(self) -> None:
+        """See Source."""
+        await self._arrived.wait()
 
     def standing(self) -> dict[str, Any]:
         """Where it is, in seconds since the beginning."""
@@ -101,6 +107,7 @@ class Player:
             else:
                 self.now_ns = self._wanted_ns
                 self.is_ready = True
+                self._arrived.set()
                 await self._changed.wait()
 
     def _is_before(self, at_ns: int) -> bool:

@@ -38,6 +38,9 @@ class Source(Deciding, Protocol):
     def standing(self) -> dict[str, Any]:
         """What else there is to say of where it stands."""
 
+    async def arrived(self) -> None:
+        """Until it stands where it is to stand."""
+
     async def pod_object(self, key: str) -> dict[str, Any]:
         """A pod as the API has it now, empty where it does not."""
 
@@ -90,6 +93,9 @@ class Running:
     def standing(self) -> dict[str, Any]:
         """See Source."""
         return {}
+
+    async def arrived(self) -> None:
+        """See Source."""
 
     async def pod_object(self, key: str) -> dict[str, Any]:
         """See Source."""

@@ -33,7 +33,7 @@ from stower.model.kinds import (
     VirtualMachineMigration,
 )
 from stower.plugins.warm_capacity import warm_of
-from stower.sim.weights import weighted
+from stower.sim.weights import check_scores, weighted
 from stower.sim.what_if import Edit, compare, edited
 from stower.sim.workload import Arrival, Workload
 from stower.state.devices import Devices
@@ -117,7 +117,7 @@ class View:
     def what_if(self, query: Query) -> dict[str, Any]:
         """What would change: `add` nodes (`like` one), `remove` nodes, `weight`s of plugins."""
         count, like = query.get("add", "") or "0", query.get("like", "")
-        if not (count.isascii() and count.isdecimal()) or int(count) > ADDED_MAX:
+        if not (count.isascii() and count.isdecimal()) or len(count) > 6 or int(count) > ADDED_MAX:
             raise InvalidObject("add", count, f"a number of nodes, at most {ADDED_MAX:,}")
         removed = tuple(name for name in query.get("remove", "").split(",") if name)
         weights = [text for text in query.get("weight", "").split(",") if text]
@@ -129,6 +129,7 @@ class View:
         workload = self._workload()
         before = edited(workload, Edit(anew=edit.anew)), self.rebuild(built)
         after = edited(workload, edit), self.rebuild(other)
+        check_scores(after[1], weights)
         plain: dict[str, Any] = msgspec.to_builtins(compare(before, after))
         for name, value in plain.items():
             if isinstance(value, list | tuple):
@@ -142,9 +143,11 @@ class View:
         )  # fmt: skip
 
     def _workload(self) -> Workload:
+        # In the order in which an API server lists them, as for `stower what-if`.
         pods = [pod for pod in self.all(Pod) if not pod.is_terminal]
+        pods.sort(key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
         return Workload(
-            tuple(self.all(Node)),
+            tuple(sorted(self.all(Node), key=lambda node: node.metadata.name)),
             tuple(pod for pod in pods if pod.spec.node_name),
             tuple(Arrival(pod) for pod in pods if not pod.spec.node_name),
             related=tuple(self.all(*get_args(Background))),

@@ -19,6 +19,7 @@ from stower.live.scheduler import Scheduler
 LOOPBACK: Final = "127.0.0.1"
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 STARTED: Final = "lists"
+SHUTDOWN_SECONDS: Final = 0.5  # pages that are open follow for ever
 
 Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Health = Mapping[str, Callable[[], bool]]  # what must be so, by name
@@ -127,7 +128,7 @@ async def listening(
             *routes,
         ]
     )
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port, ssl_context=tls)

@@ -4,7 +4,14 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from stower.framework.configuration import API_VERSION, DEFAULT_PLUGINS, INT32_MAX, KIND
+from stower.engine.step import Engine
+from stower.framework.configuration import (
+    API_VERSION,
+    DEFAULT_PLUGINS,
+    INT32_MAX,
+    KIND,
+    read_configuration,
+)
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject
 
@@ -19,6 +26,7 @@ def weighted(
     wanted = dict(_read(text) for text in weights)
     if not wanted:
         return dict(configuration) if configuration is not None else None
+    read_configuration(configuration)  # what makes no sense is told of first
     found = copy.deepcopy(dict(configuration)) if configuration is not None else {}
     found.setdefault("apiVersion", API_VERSION)
     found.setdefault("kind", KIND)
@@ -30,11 +38,19 @@ def weighted(
     return found
 
 
+def check_scores(engine: Engine, weights: Iterable[str]) -> None:
+    """Raises InvalidObject for a plugin that scores in no profile, where no weight counts."""
+    scoring = {plugin.name for one in engine.profiles.values() for plugin, _ in one.scores}
+    for name in (text.partition("=")[0] for text in weights):
+        if name not in scoring:
+            raise InvalidObject("weight", name, "a plugin that scores nodes in a profile")
+
+
 def _read(text: str) -> tuple[str, int]:
     plugin, _, weight = text.partition("=")
     if not plugin or not (weight.isascii() and weight.isdecimal()):
         raise InvalidObject("weight", text, WANT)
-    if not 1 <= int(weight) <= INT32_MAX:
+    if len(weight) > 10 or not 1 <= int(weight) <= INT32_MAX:
         raise InvalidObject(f"weight of {plugin}", weight, f"1 to {INT32_MAX:,}")
     return plugin, int(weight)
 

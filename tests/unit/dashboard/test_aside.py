@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from stower.dashboard import aside as module
-from stower.dashboard.answers import Answers
+from stower.dashboard.answers import WAITING_MAX, Answers, Prepared
 from stower.dashboard.aside import Unanswered, aside
 from stower.model.errors import InvalidObject
 
@@ -79,15 +79,43 @@ def test_the_child_has_nothing_open_but_its_pipe() -> None:
 
 
 def test_all_who_ask_share_an_answer() -> None:
+    def prepared(answer: bytes) -> Prepared:
+        async def prepare() -> Callable[[], bytes]:
+            return lambda: answer + b" %d" % time.monotonic_ns()
+
+        return prepare
+
     async def run() -> None:
         answers = Answers()
-        asked = [answers.of("a", lambda: str(time.monotonic_ns()).encode()) for _ in range(20)]
-        assert 1 == len({*await asyncio.gather(*asked)})
-        other = await answers.of("b", lambda: b"other")
-        assert b"other" == other
-        first = await answers.of("a", lambda: b"anew")
-        assert b"anew" != first
-        answers.forget()
-        assert b"anew" == await answers.of("a", lambda: b"anew")
+        asked = [answers.of("a", prepared(b"first")) for _ in range(300)]
+        assert 1 == len({*await asyncio.gather(*asked)}), "they do not wait in each other's way"
+        assert (await answers.of("b", prepared(b"other"))).startswith(b"other")
+        assert (await answers.of("a", prepared(b"anew"))).startswith(b"first")
+        under_way = asyncio.create_task(answers.of("c", prepared(b"then")))
+        await asyncio.sleep(0)
+        answers.forget()  # it is another moment
+        assert (await answers.of("a", prepared(b"anew"))).startswith(b"anew")
+        assert (await under_way).startswith(b"then")
+        assert (await answers.of("c", prepared(b"now"))).startswith(b"now")
+        many = [answers.of(str(n), prepared(b"")) for n in range(WAITING_MAX + 20)]
+        tasks = [asyncio.create_task(one) for one in many]
+        await asyncio.sleep(0)
+        refused = [task for task in tasks if task.done() and task.exception() is not None]
+        assert 20 == len(refused)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(run())
+
+
+def test_no_process_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    before = descriptors()
+    for _ in range(3):
+        with pytest.raises(Unanswered, match="no process can be made"):
+            answered(lambda: b"")
+    assert before == descriptors()

@@ -6,7 +6,7 @@ import pytest
 
 from stower.assembly import build_engine
 from stower.model.errors import InvalidObject
-from stower.sim.weights import weighted
+from stower.sim.weights import check_scores, weighted
 
 KIND = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
@@ -58,8 +58,26 @@ def test_a_profile_that_has_switched_it_off_keeps_it_off() -> None:
 
 @pytest.mark.parametrize(
     "text", ["", "=1", "ImageLocality", "ImageLocality=", "ImageLocality=-1", "ImageLocality=0",
-             "ImageLocality=1.5", "ImageLocality=99999999999", "Nobody=1"],
+             "ImageLocality=1.5", "ImageLocality=99999999999", "Nobody=1",
+             "ImageLocality=" + "9" * 5_000],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(InvalidObject):
         weighted(None, [text])
+
+
+@pytest.mark.parametrize("name", ["NodeName", "PrioritySort", "DefaultBinder", "SchedulingGates"])
+def test_a_plugin_that_scores_nothing_has_no_weight(name: str) -> None:
+    with pytest.raises(InvalidObject, match="a plugin that scores"):
+        check_scores(build_engine(weighted(None, [f"{name}=5"])), [f"{name}=5"])
+    off = {"score": {"disabled": [{"name": "NodeResourcesFit"}]}}
+    document = {**KIND, "profiles": [{"schedulerName": "one", "plugins": off}]}
+    with pytest.raises(InvalidObject, match="a plugin that scores"):
+        check_scores(build_engine(document), ["NodeResourcesFit=7"])
+    check_scores(build_engine(None), ["NodeResourcesFit=7"])
+
+
+@pytest.mark.parametrize("profiles", [[None], [{"plugins": {"score": {"enabled": [None]}}}], 5])
+def test_a_configuration_that_makes_no_sense_is_told_of(profiles: Any) -> None:
+    with pytest.raises(InvalidObject):
+        weighted({**KIND, "profiles": profiles}, ["ImageLocality=5"])

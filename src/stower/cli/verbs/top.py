@@ -114,7 +114,9 @@ class _Following(threading.Thread):
                 with opener.open(self._request, timeout=PATIENCE_SECONDS) as answer:
                     self._read(answer)
             except urllib.error.HTTPError as error:
-                self._refused = f"{error.code} {error.reason}"
+                self.trouble = f"refused: {error.code} {error.reason}"
+                if not self._known.is_whole:
+                    self._refused = f"{error.code} {error.reason}"
             except (OSError, ValueError, http.client.HTTPException, AttributeError) as error:
                 self.trouble = f"connection lost ({error})"
                 if not self._known.is_whole:

@@ -104,7 +104,12 @@ def run(
 
 def _copies(text: str) -> tuple[int, str]:
     count, _, like = text.partition("=")
-    if not count.isascii() or not count.isdigit() or not 0 < int(count) <= 100_000:
+    if (
+        not count.isascii()
+        or not count.isdigit()
+        or len(count) > 6
+        or not 0 < int(count) <= 100_000
+    ):
         raise bad_input(f"--add-nodes: got {text!r}, want N or N=NODE, such as 3=node-7")
     return int(count), like
 

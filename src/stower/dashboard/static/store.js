@@ -5,7 +5,7 @@ export const store = {
   rows: new Map(), waiting: [], more: 0, queue: {}, decisions: [], counts: {}, standing: {},
   history: [], state: "connecting", version: 0,
 };
-const DECISIONS = 500, HISTORY = 300, AGAIN_MS = 2000;
+const DECISIONS = 500, HISTORY = 300, AGAIN_MS = 3000;
 const listeners = new Set();
 let planned = false;
 let unlocked = () => {};
@@ -47,8 +47,7 @@ const shown = () => token() ? { headers: { Authorization: `Bearer ${token()}` } 
 function take(message) {
   if (message.begin) {
     store.rows.clear();
-    store.decisions = [];
-    store.history = [];
+    Object.assign(store, { decisions: [], history: [], waiting: [], more: 0, queue: {}, counts: {} });
   }
   for (const [row, node] of Object.entries(message.rows || {})) {
     if (node === null) store.rows.delete(row);
@@ -117,7 +116,8 @@ export function useView(name, query = {}, once = false) {
           if (is_current) tell({ data, error: "", busy: false, wanted });
         }
       } catch (error) {
-        if (is_current) tell({ data: null, error: String(error.message || error), busy: false, wanted });
+        const text = String(error.message || error);  // what was known stays
+        if (is_current) tell((last) => ({ data: last.wanted === wanted ? last.data : null, error: text, busy: false, wanted }));
       }
       if (is_current && !once) timer = setTimeout(look, AGAIN_MS);
     };
@@ -144,9 +144,17 @@ export async function goTo(seconds) {
 
 // Where what
 
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 export function place() {
   const [page, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
-  return { page: page || "cluster", name: rest.map(decodeURIComponent).join("/") };
+  return { page: page || "cluster", name: rest.map(decoded).join("/") };
 }
 
 export const link = (page, name) => `#/${page}/${name.split("/").map(encodeURIComponent).join("/")}`;
