@@ -268,9 +268,11 @@ def test_what_would_change_is_seen_before_anything_does(
     everything: tuple[str, str, Path],
 ) -> None:
     url, token, _ = everything
-    found = asked(url, token, "what-if", add="2", like="gpu-1", remove="user-4")
+    (pool,) = asked(url, token, "warm")["rows"]
+    drained = max(pool["nodes"], key=lambda node: int(node["users"]))["node"]
+    found = asked(url, token, "what-if", add="2", like="gpu-1", remove=drained)
     assert (23, 24) == (found["before"]["nodes"], found["after"]["nodes"])
-    moved = [row for row in found["moved"]["rows"] if row["before"] == "user-4"]
+    moved = [row for row in found["moved"]["rows"] if row["before"] == drained]
     assert moved, "whoever was on the drained node is elsewhere"
     anew = asked(url, token, "what-if", weight="NodeResourcesFit=1000", anew="")
     assert anew["moved"]["count"] > 0
