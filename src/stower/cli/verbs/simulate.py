@@ -40,6 +40,7 @@ from stower.sim.packing_policies import POLICIES
 from stower.sim.simulate import Options, Report, simulate
 
 NAME = "simulate"
+WATCHED = True
 UNTIL = "10m"
 EPILOG = """
 Examples:

@@ -29,6 +29,7 @@ from stower.cli.verbs.simulate import read_policies
 from stower.model.errors import InvalidObject
 
 NAME = "sweep"
+WATCHED = True
 EPILOG = """
 Examples:
 

@@ -16,6 +16,7 @@ from stower.model.kinds import ApiObject
 from stower.sim.what_if import Compared, Difference, Edit, compare, edited
 
 NAME = "what-if"
+WATCHED = True
 EPILOG = """
 Examples:
 
