@@ -67,13 +67,9 @@ class GroupMakers(Base):
         if not _asks(pod) or is_finished(pod):
             return
         owner = owner_of(pod)
-        is_of_job = (
-            owner is not None
-            and owner["kind"] == "Job"
-            and str(owner.get("apiVersion", "")).startswith(
-                "batch/"
-            )  # there are others of the name
-        )
+        version = str(owner.get("apiVersion", "")) if owner is not None else ""
+        # Others have a kind of that name too.
+        is_of_job = owner is not None and owner["kind"] == "Job" and version.startswith("batch/")
         job = seen.get("jobs", f"{namespace_of(pod)}/{owner['name']}") if owner else None
         if is_of_job and job is None:
             return  # it comes

@@ -13,15 +13,13 @@ from stower.dashboard.source import Rebuild, Source
 from stower.dashboard.timeline import timeline
 from stower.devices import overview as devices_overview
 from stower.devices.negotiation import overview as negotiation_overview
-from stower.engine.explanation import explain
-from stower.engine.probe import would_go
+from stower.engine.probe import explained, learn, would_go
 from stower.groups import overview as groups_overview
 from stower.live import debug
 from stower.model.errors import InvalidObject
 from stower.model.kinds import (
     Background,
     CompositePodGroup,
-    DeviceObject,
     GroupObject,
     Node,
     Pod,
@@ -36,8 +34,7 @@ from stower.plugins.warm_capacity import warm_of
 from stower.sim.weights import check_scores, weighted
 from stower.sim.what_if import Edit, compare, edited
 from stower.sim.workload import Arrival, Workload
-from stower.state.devices import Devices
-from stower.state.journal import Journal
+from stower.state.devices import devices_of
 from stower.vms import overview as vms_overview
 from stower.warm import overview as warm_overview
 
@@ -68,10 +65,7 @@ class View:
 
     def devices(self, query: Query) -> dict[str, Any]:
         """Devices and who holds them."""
-        devices = Devices(Journal())
-        for obj in self.all(*get_args(DeviceObject)):
-            devices.put(obj)
-        found = devices_overview.overview(devices, self.all(Node))
+        found = devices_overview.overview(devices_of(self._objects), self.all(Node))
         if found is None:
             return {"rows": [], "more": 0, "pools": []}
         return {**_cut(found.devices), "pools": found.pools[:ROWS_MAX]}
@@ -102,12 +96,8 @@ class View:
         found = {**known, "timeline": timeline(self.details, known["decisions"])}
         if engine is None or pod is None:
             return found
-        for profile in engine.profiles.values():
-            for plugin in profile.plugins.values():
-                plugin.learn(engine.state)
-        about = explain(pod, engine.state, engine.cycle, engine.queue, engine.profiles,
-                        engine.tree_outcomes.why)  # fmt: skip
-        plain = msgspec.to_builtins(about)
+        learn(engine)
+        plain = msgspec.to_builtins(explained(engine, pod))
         for change in plain["changes"]:  # whole objects, which no page shows
             del change["pod"], change["objects"], change["gone"]
         talks = negotiation_overview.overview(self._negotiating(), key)

@@ -8,12 +8,12 @@ Sources: kube-scheduler plugins/dynamicresources (allocateddevices.go, dra_manag
 shares: each is counted, also where a device has no capacity that it could take a part of.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from stower.model.kinds import DeviceObject, Pod
+from stower.model.kinds import DEVICES, DeviceObject, Pod
 from stower.model.kinds.device_class import DeviceClass
 from stower.model.kinds.device_taint_rule import DeviceTaintRule
 from stower.model.kinds.pod import PodResourceClaim, PodResourceClaimStatus
@@ -465,3 +465,12 @@ def is_as_new(version: str, than: str) -> bool:
         return int(version) >= int(than)
     except ValueError:
         return version == than
+
+
+def devices_of(objects: Iterable[object]) -> Devices:
+    """What there is of devices among these objects, of whatever kinds."""
+    devices = Devices(Journal())
+    for obj in objects:
+        if isinstance(obj, DEVICES):
+            devices.put(obj)
+    return devices

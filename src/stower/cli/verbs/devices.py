@@ -1,6 +1,6 @@
 """stower devices: each device, who holds how much of it, and what is left."""
 
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,7 @@ from stower.cli.rooms import ALL, Inputs, cluster_of, name_asked
 from stower.cli.view_plots import plot_devices
 from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.devices.overview import DeviceState, Holder, Overview, PoolState, overview
-from stower.model.kinds import DeviceObject
-from stower.state.devices import Devices
-from stower.state.journal import Journal
+from stower.state.devices import devices_of
 
 NAME = "devices"
 WATCHED = True
@@ -49,11 +47,7 @@ def run(
     check_plot(plot_file)
     name = name_asked(which, inputs, NAME)
     workload = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
-    devices = Devices(Journal())
-    for obj in workload.related:
-        if isinstance(obj, get_args(DeviceObject)):
-            devices.put(obj)
-    found = overview(devices, workload.nodes, name)
+    found = overview(devices_of(workload.related), workload.nodes, name)
     if found is None:
         raise failed(f"got {which!r}, want a node or a pool of devices")
     if plot_file is not None:

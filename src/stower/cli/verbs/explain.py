@@ -3,7 +3,6 @@
 import http.client
 import time
 import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -11,18 +10,20 @@ from urllib.parse import urlencode
 import msgspec
 import typer
 
+from stower.cli.asking import opened, token_for
 from stower.cli.output import Output, bad_input, console, emit, failed, note, progress, table
 from stower.cli.recordings import built_again
 from stower.cli.rooms import Config, Inputs, cluster_of, engine_of
 from stower.cli.verbs.negotiations import print_hints, print_negotiations
 from stower.cli.where import STATE, Context, Kubeconfig, SchedulerPort, SchedulerToken, State
 from stower.devices.negotiation.overview import Negotiation, Objects, overview
-from stower.engine.explanation import Change, Explanation, Score, explain
+from stower.engine.explanation import Change, Explanation, Score
+from stower.engine.probe import explained, learn
 from stower.engine.step import Engine
 from stower.framework.events import Hold, Listed
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject, printable
-from stower.model.kinds import Pod, PodScheduling
+from stower.model.kinds import PodScheduling
 from stower.model.times import SECOND_NS
 from stower.record.reader import Told, is_recording, read
 
@@ -94,10 +95,9 @@ def run(
     """Tell why a pod is where it is, or nowhere, and the smallest change that would let it run."""
     if kind not in ("pod", "pods", "po"):
         raise bad_input(f"got {kind!r}, want pod")
-    if (port is None) != (token_file is None):
-        raise bad_input("--port and --token-file: want both or none")
     key = name if "/" in name else f"{namespace}/{name}"
-    known = _known(port, token_file, key) if port is not None and token_file is not None else None
+    token = token_for(port, token_file)
+    known = _known(port, token, key) if port is not None else None
     recording = Path(inputs[0]) if inputs and len(inputs) == 1 else None
     if recording is not None and not (recording.is_file() and is_recording(recording)):
         recording = None
@@ -115,14 +115,12 @@ def run(
         engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods})
         engine.step(Hold(True), 0)
         engine.step(Listed((*work.related, *work.nodes, *pods)), 0)
-        for profile in engine.profiles.values():
-            for plugin in profile.plugins.values():
-                plugin.learn(engine.state)
+        learn(engine)
     pod = next((pod for pod in pods if pod.key == key), None)
     if pod is None:
         raise failed(f"there is no pod {key}, or it has ended")
     with progress("explain"):
-        found = _explained(engine, pod)
+        found = explained(engine, pod)
         negotiation = _negotiation(engine, key, None if at is not None else time.time_ns())
     if config is None and recording is None and pod.spec.scheduler_name != DEFAULT_SCHEDULER_NAME:
         note(
@@ -144,12 +142,6 @@ def run(
             },
             output,
         )
-
-
-def _explained(engine: Engine, pod: Pod) -> Explanation:
-    return explain(
-        pod, engine.state, engine.cycle, engine.queue, engine.profiles, engine.tree_outcomes.why
-    )
 
 
 def _negotiation(engine: Engine, key: str, now_ns: int | None) -> Negotiation | None:
@@ -197,19 +189,11 @@ def _replayed(path: Path, at: float | None) -> Engine:
     return last
 
 
-def _known(port: int, token_file: Path, key: str) -> Known:
+def _known(port: int, token: str, key: str) -> Known:
     """What a running scheduler says of the pod."""
-    try:
-        token = token_file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise bad_input(f"--token-file {token_file}: {error}") from None
-    if len(token.split()) != 1:
-        raise bad_input(f"--token-file {token_file}: want one line with a token")
     url = f"http://127.0.0.1:{port}/debug/pod?{urlencode({'pod': key})}"
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=SECONDS_MAX) as answer:
+        with opened(url, token, SECONDS_MAX) as answer:
             return msgspec.json.decode(answer.read(2**24), type=Known)
     except urllib.error.HTTPError as error:
         raise failed(f"port {port}: {error.code} {error.reason}") from None

@@ -10,7 +10,6 @@ import threading
 import time
 import tty
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +18,9 @@ from typing import Annotated, Final
 import typer
 from rich.live import Live
 
+from stower.cli.asking import opened, token_for
 from stower.cli.board import SORTS, Known, drawn
-from stower.cli.output import bad_input, console, failed
+from stower.cli.output import console, failed
 from stower.cli.supervisor import STATE, dashboard_link, read_record
 from stower.cli.where import SchedulerPort, SchedulerToken, State
 
@@ -51,9 +51,7 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
 ) -> None:
     """Watch a scheduler work: nodes, queue, rates and decisions, live."""
-    if (port is None) != (token_file is None):
-        raise bad_input("--port and --token-file: want both or none")
-    address, token = _address(state, port, token_file)
+    address, token = _address(state, port, token_for(port, token_file))
     known = Known()
     following = _Following(address, token, known)
     following.start()
@@ -69,13 +67,10 @@ def run(
             live.update(drawn(known, out.height, sort, following.trouble), refresh=True)
 
 
-def _address(state: Path, port: int | None, token_file: Path | None) -> tuple[str, str]:
+def _address(state: Path, port: int | None, token: str) -> tuple[str, str]:
     """Where the stream is, and the token that lets in. Ends the program where there is none."""
-    if port is not None and token_file is not None:
-        try:
-            return f"http://127.0.0.1:{port}", token_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise bad_input(f"--token-file {token_file}: {error}") from None
+    if port is not None:
+        return f"http://127.0.0.1:{port}", token
     record = read_record(state)
     link = dashboard_link(state, record.dashboard) if record is not None else ""
     address, _, token = link.partition("/dashboard/#token=")
@@ -90,9 +85,7 @@ class _Following(threading.Thread):
 
     def __init__(self, address: str, token: str, known: Known) -> None:
         super().__init__(daemon=True)
-        self._request = urllib.request.Request(
-            f"{address}/dashboard/stream", headers={"Authorization": f"Bearer {token}"}
-        )
+        self._token = token
         self._address = address
         self._known = known
         self._begun = threading.Event()
@@ -108,10 +101,10 @@ class _Following(threading.Thread):
 
     def run(self) -> None:
         """See threading.Thread."""
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        url = f"{self._address}/dashboard/stream"
         while not self._refused:
             try:
-                with opener.open(self._request, timeout=PATIENCE_SECONDS) as answer:
+                with opened(url, self._token, PATIENCE_SECONDS) as answer:
                     self._read(answer)
             except urllib.error.HTTPError as error:
                 self.trouble = f"refused: {error.code} {error.reason}"

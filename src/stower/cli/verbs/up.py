@@ -144,10 +144,12 @@ def _check(config: str, record: Path | None, record_max: str, audit: Path | None
     """What the processes would refuse is refused before any of them starts."""
     check_target("--record", record)
     check_target("--audit-log-path", audit)
+    size_of(record_max)
+    if not config:
+        return
     try:
-        document = read_yaml_document(config) if config else None
+        document = read_yaml_document(config)
         build_engine(document, plugins=plugins_of(document))
-        size_of(record_max)
     except InputError as error:
         raise bad_input(f"--config {error}") from None
     except InvalidObject as error:

@@ -1,0 +1,31 @@
+"""How a scheduler that runs here is asked over HTTP, with its token and past all proxies."""
+
+import urllib.request
+from http.client import HTTPResponse
+from pathlib import Path
+
+from stower.cli.output import bad_input
+
+
+def token_for(port: int | None, token_file: Path | None) -> str:
+    """The token of the file, "" where no scheduler is named. Ends the program where the options
+    make no sense."""
+    if (port is None) != (token_file is None):
+        raise bad_input("--port and --token-file: want both or none")
+    if token_file is None:
+        return ""
+    try:
+        token = token_file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise bad_input(f"--token-file {token_file}: {error}") from None
+    if len(token.split()) != 1:
+        raise bad_input(f"--token-file {token_file}: want one line with a token")
+    return token
+
+
+def opened(url: str, token: str, seconds: float) -> HTTPResponse:
+    """The answer, to be closed; so long is waited for each part of it. Raises what urllib does."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    answer: HTTPResponse = opener.open(request, timeout=seconds)
+    return answer
