@@ -316,3 +316,18 @@ def test_a_class_that_becomes_one_of_listed_devices_hands_its_claims_over(takes:
     # Its finalizer is there: it is the driver's still, and is finished.
     assert "n1" == scene.node_of("p")
     assert (["c"], ["c"], []) == scene.rest()
+
+
+def test_a_class_that_comes_last_is_noticed_at_once() -> None:
+    """Until then the claim was one that nobody's devices can meet."""
+    scene = Scene("n1", laws=False)
+    scene.put(DeviceClass, {"metadata": {"name": "fabric", "uid": "fabric-devices"}, "spec": {
+        "selectors": [{"cel": {"expression": "false"}}]}})  # fmt: skip
+    scene.claim("c", "fabric")
+    scene.pod("p", "c")
+    scene.settle()
+    assert "cannot allocate all claims" in scene.message("p")
+    scene.class_of("fabric")
+    scene.settle()
+    waits = f"waiting for resource driver to allocate resource: default/c of {FABRIC} on n1"
+    assert waits == scene.message("p")

@@ -65,6 +65,7 @@ class Change(Flag):
     DEVICES_CHANGED = auto()
     POD_GROUP_CHANGED = auto()
     NEGOTIATION_CHANGED = auto()
+    RESOURCE_CLASS_CHANGED = auto()
     WARMTH_CHANGED = auto()
     OWN_TOLERATIONS = auto()
     OWN_LABELS = auto()
@@ -162,7 +163,7 @@ STORE_CHANGES: Final[Mapping[type, tuple[Change, Change, Change]]] = {
     # A slice that is gone may have held others up; a rule that is gone has tainted devices.
     ResourceSlice: (Change.DEVICES_CHANGED, Change.DEVICES_CHANGED, Change.DEVICES_CHANGED),
     DeviceTaintRule: (Change.NONE, Change.DEVICES_CHANGED, Change.DEVICES_CHANGED),
-    ResourceClass: (Change.NEGOTIATION_CHANGED,) * 3,
+    ResourceClass: (Change.RESOURCE_CLASS_CHANGED,) * 3,
     PodScheduling: (Change.NEGOTIATION_CHANGED,) * 3,
     PodGroup: (Change.POD_GROUP_CHANGED, Change.POD_GROUP_CHANGED, Change.NONE),
     CompositePodGroup: (Change.POD_GROUP_CHANGED, Change.POD_GROUP_CHANGED, Change.NONE),

@@ -140,7 +140,9 @@ class DynamicResources(Plugin):
         self._refusals = Refusals()
         if rules.gates.node_allocatable:
             freed = Change.PLACED_POD_DELETED | Change.PLACED_POD_SCALED_DOWN
-            self.wakes_on = type(self).wakes_on | freed
+            self.wakes_on |= freed
+        if negotiates:  # a class may make a claim a driver's, which is none of ours then
+            self.wakes_on |= Change.RESOURCE_CLASS_CHANGED
 
     @classmethod
     def from_args(

@@ -84,7 +84,7 @@ class NegotiatedResources(Plugin):
     wakes_on = (
         Change.NODE_ADDED | Change.NODE_LABELS | Change.NODE_DELETED | Change.NEGOTIATION_CHANGED
         | Change.RESOURCE_CLAIM_ADDED | Change.RESOURCE_CLAIM_UPDATED
-        | Change.RESOURCE_CLAIM_DELETED | Change.OWN_CLAIMS_MADE
+        | Change.RESOURCE_CLAIM_DELETED | Change.OWN_CLAIMS_MADE | Change.RESOURCE_CLASS_CHANGED
     )  # fmt: skip
 
     def __init__(
