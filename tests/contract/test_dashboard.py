@@ -238,6 +238,15 @@ def test_each_part_of_a_cluster_has_a_page(everything: tuple[str, str, Path]) ->
     vms = asked(url, token, "vms")["rows"]
     assert ["default/pg-1", "default/pg-2", "default/pg-3"] == [row["vm"] for row in vms]
     assert all(row["approved"] for row in vms)
+    stream = Stream(url, token)
+    stream.until(lambda s: len(s.rows) == 23)
+    slices = [pod for node in stream.rows.values() if node for pod in node["pods"]]
+    stream.close()
+    drawn_vms = [pod for pod in slices if pod[1] == "vm"]
+    assert 3 == len(drawn_vms)
+    assert all(cpu >= 250 and memory >= 1024 for _, _, cpu, memory, _ in drawn_vms)
+    kinds = {pod[1] for pod in slices}
+    assert {"pod", "user", "gang", "devices", "vm", "placeholder"} == kinds
     (pool,) = asked(url, token, "warm")["rows"]
     assert (9, 6) == (pool["users"], pool["placed"])
     drawn = "".join(node["drawn"] for node in pool["nodes"])

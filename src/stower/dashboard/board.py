@@ -5,6 +5,7 @@ told of by row; a row is worked out again only when the engine's logs name it. W
 nothing is done at all. Knows the engine, and nothing of HTTP.
 """
 
+import contextlib
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator
 from typing import Any, Final
@@ -19,7 +20,8 @@ from stower.framework.observer import Observer
 from stower.model.kinds import Pod
 from stower.plugins.warm_capacity import warm_of
 from stower.state.cluster import ClusterState, PodEntry
-from stower.vms.pods import vm_owner
+from stower.vms.amounts import BadAmount
+from stower.vms.pods import BadPod, in_use, vm_owner
 
 ZONE: Final = "topology.kubernetes.io/zone"
 RACKS: Final = ("topology.kubernetes.io/rack", "rack", "topology.stower.dev/rack")
@@ -233,7 +235,11 @@ def _row(state: ClusterState, row: int) -> bytes:
 
 
 def _asked(entry: PodEntry) -> tuple[int, int]:
-    """CPU in milli, memory in MiB."""
+    """CPU in milli, memory in MiB; of a VM what it has, as its pod asks for next to nothing."""
+    if vm_owner(entry.pod) is not None:
+        with contextlib.suppress(BadPod, BadAmount):
+            use = in_use(entry.pod)
+            return use.cpu, use.memory // MIB
     asked = {column.name: amount for column, amount in entry.shape.requests}
     return int(asked.get("cpu", 0)), int(asked.get("memory", 0)) // MIB
 
