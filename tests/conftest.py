@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -27,6 +28,9 @@ def _is_worker(config: pytest.Config) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     """See pytest. Workers inherit the folder of their controller."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Started in a shell's background; what tests start has to hear of Ctrl-C all the same.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not _is_worker(config):
         os.environ[rights.VARIABLE] = tempfile.mkdtemp(prefix="stower-audit-")
 

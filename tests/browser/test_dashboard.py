@@ -11,7 +11,7 @@ from stower.apiserver.serve import Options
 from tests.browser.chromium import browser
 from tests.contract.campus import PLACED, campus
 from tests.contract.servers import Client, Command, in_thread, until
-from tests.contract.test_live import PODS, add_nodes, add_pods, bound, condition_false
+from tests.contract.test_live import PODS, add_node, add_nodes, add_pods, bound, condition_false
 from tests.contract.test_telling import url_of
 
 pytestmark = pytest.mark.more
@@ -81,6 +81,8 @@ def test_what_happens_is_seen_while_it_happens(chrome: Any, lab: tuple[Client, s
         page.wait_for_selector("td:has-text('Insufficient cpu')")
         page.wait_for_selector("#changes li:has-text('cpu')")
         page.wait_for_selector("#timeline li:has-text('created')")
+        add_node(client, "big", "1000")
+        page.wait_for_selector("#where:has-text('On big')")
         page.click("nav >> text=Decisions")
         page.click("tr:has-text('default/a') >> a >> nth=0")
         page.wait_for_selector("#where:has-text('On n')")

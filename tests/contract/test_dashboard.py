@@ -398,6 +398,11 @@ def test_a_simulation_is_seen_too_though_its_time_begins_at_zero(tmp_path: Path)
         stream.close()
         states = {row["state"] for row in asked(url, token, "groups")["rows"]}
         assert {"placed"} == states
+        taken = url.rpartition(":")[2]
+        said = f"127.0.0.1:{taken}: Address already in use; give another --port"
+        for verb in (("replay", str(path)), ("apiserver", "--memory")):
+            code, _, error = stower(*verb, "--port", taken)
+            assert (1, True) == (code, said in error), error
     finally:
         command.kill()
 

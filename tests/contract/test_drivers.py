@@ -290,7 +290,10 @@ def test_what_cannot_start_says_why_in_one_line(cluster: Cluster, tmp_path: Path
         ({"ledger": cluster.folder / "fabric.ledger"}, "uses it already"),
         ({"ledger": other}, "this is no ledger"),
         ({"ledger": tmp_path}, "Is a directory"),
-        ({"metrics_port": int(cluster.client.port)}, "cannot listen on port"),
+        (
+            {"metrics_port": int(cluster.client.port)},
+            f"{cluster.client.port}: Address already in use",
+        ),
     ]
     driver = Driver()
     driver.name = FABRIC

@@ -25,10 +25,14 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-schedul
 
 
 def add_nodes(client: Client, count: int, cpu: str = "4") -> None:
-    amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
     for number in range(count):
-        node = {"metadata": {"name": f"n{number}"}, "status": {"allocatable": amounts}}
-        assert 201 == client.call("POST", "/api/v1/nodes", node)[0]
+        add_node(client, f"n{number}", cpu)
+
+
+def add_node(client: Client, name: str, cpu: str) -> None:
+    amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
+    node = {"metadata": {"name": name}, "status": {"allocatable": amounts}}
+    assert 201 == client.call("POST", "/api/v1/nodes", node)[0]
 
 
 def add_pods(client: Client, names: list[str], cpu: str = "100m") -> None:

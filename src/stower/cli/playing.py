@@ -13,6 +13,7 @@ from stower.dashboard.app import Dashboard
 from stower.dashboard.player import Player, bounds
 from stower.live.endpoint import LOOPBACK, listening
 from stower.live.letting_in import OneToken
+from stower.live.shell import why_not
 from stower.model.errors import InvalidObject
 
 
@@ -39,7 +40,7 @@ async def _serve(recording: Path, ends: tuple[int, int], port: int, token: str) 
         try:
             taken = await stack.enter_async_context(listening(routes, health, port))
         except OSError as error:
-            text = f"cannot listen on {LOOPBACK}:{port}: {error.strerror}; give another --port"
+            text = f"cannot listen on {LOOPBACK}:{port}: {why_not(error)}; give another --port"
             raise failed(text) from None
         player.go_to((ends[1] - ends[0]) / 1e9)
         playing = asyncio.create_task(player.run())

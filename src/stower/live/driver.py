@@ -39,7 +39,7 @@ from stower.live.client import Client, collection_path
 from stower.live.dispatch import Dispatch
 from stower.live.ledger import FileLedger, LedgerError
 from stower.live.reflect import Changes, Reflector, Views
-from stower.live.shell import Clock, ShellError, Stopped, run_until, sleep_until, unless
+from stower.live.shell import Clock, ShellError, Stopped, run_until, sleep_until, unless, why_not
 from stower.live.version import check_version
 from stower.live.window import IN_FLIGHT
 from stower.model.kinds import (
@@ -310,8 +310,7 @@ async def _telling(shell: DriverShell, metrics: "DriverMetrics", port: int) -> A
         try:
             taken = await stack.enter_async_context(serving)
         except OSError as error:
-            why = error.strerror or str(error)
-            raise ShellError(f"cannot listen on port {port}: {why}") from None
+            raise ShellError(f"cannot listen on port {port}: {why_not(error)}") from None
         yield taken
 
 

@@ -21,7 +21,7 @@ from stower.live.client import Client
 from stower.live.discovery import look
 from stower.live.extenders import ExtenderError
 from stower.live.scheduler import Options, Scheduler
-from stower.live.shell import ShellError, Stopped, unless
+from stower.live.shell import ShellError, Stopped, unless, why_not
 from stower.live.version import check_version
 
 if TYPE_CHECKING:
@@ -182,8 +182,7 @@ async def _listening(serving: Any, host: str, port: int) -> Any:
         try:
             taken = await stack.enter_async_context(serving)
         except OSError as error:
-            why = error.strerror or error
-            raise ShellError(f"cannot listen on {host}:{port}: {why}") from None
+            raise ShellError(f"cannot listen on {host}:{port}: {why_not(error)}") from None
         yield taken
 
 

@@ -3,6 +3,7 @@ them.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
@@ -22,6 +23,13 @@ class ShellError(Exception):
 
 class Stopped(Exception):
     """Told to stop before there was anything to stop."""
+
+
+def why_not(error: OSError) -> str:
+    """The system's own words, without those that asyncio puts around them."""
+    if error.errno is not None and error.errno > 0:  # a name that is not found has none
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 class Clock:

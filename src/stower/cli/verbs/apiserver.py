@@ -117,9 +117,10 @@ def run(
         except StateError as error:
             raise failed(str(error)) from None
         except OSError as error:
-            reason = error.strerror or str(error)
-            text = f"cannot serve on {host}:{port}: {reason}; give another --port or --state"
-            raise failed(text) from None
+            from stower.live.shell import why_not
+
+            text = f"cannot serve on {host}:{port}: {why_not(error)}"
+            raise failed(f"{text}; give another --port or --state") from None
 
     if memory and kubeconfig is not None:
         with tempfile.TemporaryDirectory(prefix="stower-") as folder:

@@ -24,8 +24,6 @@ Examples:
 
   stower get pending --output json
 """
-NOT_TRIED = "not tried yet"
-
 
 VIEWS = ("devices", "groups", "negotiations", "vms", "warm")
 
@@ -75,7 +73,8 @@ def _described(pod: dict[str, Any]) -> dict[str, Any]:
     conditions = pod.get("status", {}).get("conditions") or ()
     told: dict[str, Any] = next((c for c in conditions if c["type"] == "PodScheduled"), {})
     gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
-    why = told.get("message") or NOT_TRIED
+    scheduler = spec.get("schedulerName") or ""
+    why = told.get("message") or f"{scheduler} has not tried it yet"
     if gates:
         why = f"scheduling gates: {', '.join(gates)}"
     elif "deletionTimestamp" in meta:
@@ -84,7 +83,7 @@ def _described(pod: dict[str, Any]) -> dict[str, Any]:
         "pod": f"{meta['namespace']}/{meta['name']}",
         "since": meta["creationTimestamp"],
         "priority": spec.get("priority") or 0,
-        "scheduler": spec.get("schedulerName") or "",
+        "scheduler": scheduler,
         "reason": told.get("reason") or "",
         "why": why,
     }

@@ -5,7 +5,7 @@ export const store = {
   rows: new Map(), waiting: [], more: 0, queue: {}, decisions: [], counts: {}, standing: {},
   history: [], state: "connecting", version: 0,
 };
-const DECISIONS = 500, HISTORY = 300, AGAIN_MS = 3000;
+const DECISIONS = 500, HISTORY = 300, AGAIN_MS = 3000, STALE_MS = 15000;
 const listeners = new Set();
 let planned = false;
 let unlocked = () => {};
@@ -103,27 +103,33 @@ async function ask(name, query) {
   return answer.json();
 }
 
-// An answer, asked for again while the page is seen, unless `once`. `busy` while it is worked out.
+// An answer, asked for again when the stream tells that something has happened, and for what time
+// alone changes, unless `once`. `busy` while it is worked out.
 export function useView(name, query = {}, once = false) {
   const [found, tell] = useState({ data: null, error: "", busy: true });
   const wanted = JSON.stringify([name, query]);
   useEffect(() => {
-    let is_current = true, timer = null;
+    let is_current = true, is_asking = false, at = 0, events = null, once_more = false;
     const look = async () => {
+      once_more = store.counts.events !== events;  // an answer may be some moments old
+      [is_asking, at, events] = [true, performance.now(), store.counts.events];
       try {
-        if (!document.hidden || once) {
-          const data = await ask(name, query);
-          if (is_current) tell({ data, error: "", busy: false, wanted });
-        }
+        const data = await ask(name, query);
+        if (is_current) tell({ data, error: "", busy: false, wanted });
       } catch (error) {
         const text = String(error.message || error);  // what was known stays
         if (is_current) tell((last) => ({ data: last.wanted === wanted ? last.data : null, error: text, busy: false, wanted }));
       }
-      if (is_current && !once) timer = setTimeout(look, AGAIN_MS);
+      is_asking = false;
+    };
+    const told = () => {
+      const pause = once_more || store.counts.events !== events ? AGAIN_MS : STALE_MS;
+      if (!is_asking && performance.now() - at >= pause) look();
     };
     tell((last) => ({ ...last, busy: true }));
     look();
-    return () => { is_current = false; clearTimeout(timer); };
+    const forget = once ? () => {} : onChange(told);
+    return () => { is_current = false; forget(); };
   }, [wanted]);
   return found.wanted === wanted ? found : { data: null, error: "", busy: true };
 }
