@@ -1,9 +1,14 @@
 """What documents list is what there is."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+from stower.framework.reconcile import ReconcileQueue
 from stower.metrics.catalogue import COUNTERS, GAUGES, HISTOGRAMS
+from stower.vms import figures as vms
+from stower.warm import figures as warm
 from tests.tutorial.test_documents import DOCUMENTS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -18,20 +23,57 @@ def test_metrics_are_listed_with_their_labels_and_meanings() -> None:
         for kind, rows in kinds.items()
         for name, row in rows.items()
     ]
-    assert want == listed
+    companions = [*warm.Figures().metrics(()), *vms.Figures({}).metrics(ReconcileQueue())]
+    more = [
+        (one.name + "_total" * (one.kind == "counter"), one.kind, one.help.rstrip("."))
+        for one in companions
+    ]
+    assert want == listed[: len(want)]
+    assert more == [(name, kind, what) for name, kind, _, what in listed[len(want) :]]
+
+
+# Texts of these folders that are no reasons.
+OTHERS = ("terms about other pods",)
 
 
 def test_all_reasons_are_listed() -> None:
-    """Of each, what comes before the names in it."""
+    """Of each, what comes before the names in it, or is longest between them."""
     text = " ".join((DOCS / "explanation.md").read_text().split())
-    sources = [path.read_text() for path in (DOCS.parent / "src" / "stower").rglob("*.py")]
+    source = DOCS.parent / "src" / "stower"
     found = {
         reason.partition("{")[0].partition("[")[0].strip()
-        for source in sources
-        for reason in re.findall(r'"((?:node\(s\)|Insufficient |Too many )[^"]*)"', source)
+        for path in source.rglob("*.py")
+        for reason in re.findall(
+            r'"((?:node\(s\)|Insufficient |Too many |waiting for )[^"]*)"', path.read_text()
+        )
     }
-    assert len(found) > 20
-    assert sorted(reason for reason in found if reason not in text) == []
+    for folder in ("engine", "framework", "groups", "plugins", "devices/negotiation"):
+        for path in sorted((source / folder).rglob("*.py")):
+            found.update(_reasons(ast.parse(path.read_text())))
+    assert len(found) > 60
+    assert sorted(one for one in found if one not in text and one not in OTHERS) == []
+
+
+def _reasons(module: ast.Module) -> Iterator[str]:
+    """What rejections say, what a table of reasons holds, and constants of several words."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Rejection":
+            yield from filter(None, (_said(part, 2) for part in ast.walk(node)))
+    for line in module.body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            if isinstance(line.value, ast.Dict) and line.target.id == "REASONS":
+                yield from filter(None, (_said(part, 1) for part in line.value.values))
+            elif line.value is not None and (text := _said(line.value, 4)):
+                yield text
+
+
+def _said(node: ast.AST, words: int) -> str:
+    """A text of so many words at least, without what is filled in; "" for none."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    texts = [str(p.value) for p in parts if isinstance(p, ast.Constant)]
+    longest = max(texts, key=len, default="").strip(' :"[')
+    is_said = len(longest.split()) >= words and "\n" not in longest
+    return longest if is_said else ""
 
 
 def test_all_pages_with_sessions_are_run() -> None:
