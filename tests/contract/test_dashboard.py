@@ -379,7 +379,8 @@ def test_a_recording_is_seen_at_any_moment(
         assert "refused" == asked(url, token, "pod", pod="default/huge")["explanation"]["verdict"]
         assert 24 == asked(url, token, "what-if", add="1")["after"]["nodes"]
         assert 401 == post(f"{url}/dashboard/moment?seconds=1", "wrong")
-        assert 400 == post(f"{url}/dashboard/moment?seconds=soon", token)
+        for seconds in ("soon", "", "nan", "inf", "-1", "1_0"):
+            assert 400 == post(f"{url}/dashboard/moment?seconds={seconds}", token)
         stream.close()
     finally:
         command.kill()
@@ -437,15 +438,24 @@ def test_top_in_a_terminal(served: tuple[Client, str, str], tmp_path: Path) -> N
         _read_until(leader, "\x1b[?1049l")  # the screen is as it was
         assert 0 == process.wait(20)
     os.close(leader)
+    leader, follower = pty.openpty()
+    dumb = {**os.environ, "TERM": "dumb"}
+    with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=dumb) as p:
+        os.close(follower)
+        assert "\x1b" not in _read_until(leader, "by cpu")
+        os.write(leader, b"q")
+        assert 0 == p.wait(20)
+    os.close(leader)
     (tmp_path / "own").write_text("wrong")
     code, _, said = stower("top", "--once", *where)
     assert (1, True) == (code, "401" in said)
 
 
-def _read_until(descriptor: int, wanted: str) -> None:
+def _read_until(descriptor: int, wanted: str) -> str:
     found = ""
     while wanted not in found:
         found += os.read(descriptor, 65536).decode(errors="replace")
+    return found
 
 
 def test_watch_shows_it_again_until_it_is_told_to_stop(served: tuple[Client, str, str]) -> None:

@@ -14,12 +14,19 @@ def token_for(port: int | None, token_file: Path | None) -> str:
         raise bad_input("--port and --token-file: want both or none")
     if token_file is None:
         return ""
+    return read_token(token_file)
+
+
+def read_token(path: Path) -> str:
+    """The token of a file. Ends the program where it has none."""
     try:
-        token = token_file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise bad_input(f"--token-file {token_file}: {error}") from None
+        token = path.read_text().strip()
+    except OSError as error:
+        raise bad_input(f"--token-file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        token = ""
     if len(token.split()) != 1:
-        raise bad_input(f"--token-file {token_file}: want one line with a token")
+        raise bad_input(f"--token-file {path}: want one line with a token")
     return token
 
 

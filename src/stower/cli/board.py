@@ -17,6 +17,7 @@ DECISIONS: Final = 100
 BAR: Final = 10
 SORTS: Final = {"c": "cpu", "m": "memory", "p": "pods"}
 LEAST: Final = {"at": 8, "outcome": 13, "where": 13, "cpu": 15, "memory": 15}  # of columns
+POD_MAX: Final = 36  # characters of its name: what is said of it has to be seen too
 HEADERS: Final = 9  # lines that are no rows
 
 
@@ -85,7 +86,9 @@ def _head(known: Known, trouble: str) -> Text:
     first += f"{waiting:,} waiting"
     second = f"{sample.get('bound', 0):,.1f} bound/s   {sample.get('events', 0):,.1f} events/s   "
     p50, p99 = (_seconds(sample.get(name)) for name in ("p50", "p99"))
-    return lines((first, f"{second}arrival to bound p50 {p50}, p99 {p99}"))
+    head = lines((first, f"{second}arrival to bound p50 {p50}, p99 {p99}"))
+    head.no_wrap, head.overflow = True, "ellipsis"
+    return head
 
 
 def _seconds(value: float | None) -> str:
@@ -137,8 +140,11 @@ def _decisions(decisions: list[Object]) -> RenderableType:
 
 
 def _cut(shown: Table) -> Table:
-    """A row is a line: what does not fit is cut."""
+    """A row is a line: what does not fit is cut; the last column has what the others leave."""
     for column in shown.columns:
         column.no_wrap, column.overflow = True, "ellipsis"
         column.min_width = LEAST.get(str(column.header))
+        column.max_width = POD_MAX if column.header == "pod" else None
+    if shown.columns[-1].justify != "right":
+        shown.columns[-1].ratio, shown.expand = 1, True
     return shown

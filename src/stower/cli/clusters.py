@@ -42,7 +42,7 @@ def describe(
         "name": "node",
         "count": NODES if nodes is None else nodes,
         "capacity": capacity,
-        "zones": [zone for zone in zones.split(",") if zone],
+        "zones": _listed(zones),
     }
     document = {"apiVersion": "stower.dev/v1", "kind": "Cluster", "pools": [pool]}
     return document, checked(document, "--nodes")
@@ -52,8 +52,15 @@ def says_so(document: dict[str, Any], cpu: str, memory: str, pods: int, zones: s
     """Whether the document describes nodes that are like that already."""
     pools = document.get("pools") or [{}]
     wanted = {"cpu": cpu, "memory": memory, "pods": str(pods)}
-    listed = [zone for zone in zones.split(",") if zone]
-    return len(pools) == 1 and (pools[0].get("capacity"), pools[0].get("zones")) == (wanted, listed)
+    found = pools[0].get("capacity"), pools[0].get("zones")
+    return len(pools) == 1 and found == (wanted, _listed(zones))
+
+
+def _listed(zones: str) -> list[str]:
+    found = zones.split(",") if zones else []
+    if not all(found):
+        raise bad_input(f'--zones: got "{zones}", want names with commas between them')
+    return found
 
 
 def checked(document: dict[str, Any], where: str) -> Cluster:

@@ -118,11 +118,14 @@ def read_folder(inputs: Sequence[str], order: Order) -> tuple[dict[int, Day], di
     seeds = range(order.first_seed, order.first_seed + order.seeds)
     if not inputs:
         return {s: drawn_day(s, False) for s in seeds}, {s: drawn_day(s, True) for s in seeds}
+    wanted = f"want one folder with {', '.join(FILES)} (or .gz)"
     if len(inputs) > 1 or not os.path.isdir(inputs[0]):
-        raise bad_input(f"--scenario hub: want one folder with {', '.join(FILES)} (or .gz)")
+        raise bad_input(f"--scenario hub: {wanted}")
     try:
         ordinary, lectures, nodes, timetable = ([*_lines(inputs[0], name)] for name in FILES)
         days = read_days(ordinary, nodes), read_days(lectures, nodes, timetable)
+    except FileNotFoundError as error:
+        raise bad_input(f"{error.filename}: there is no such file; {wanted}") from None
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise bad_input(f"{inputs[0]}: {error}") from None
     except InvalidObject as error:

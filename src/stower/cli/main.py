@@ -155,7 +155,8 @@ def _tell_usage(error: Any) -> None:
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return
-    sys.stderr.write(f"stower: error: {printable(error.format_message())}\n")
+    text = " ".join(error.format_message().split()).replace("Value error, ", "")
+    sys.stderr.write(f"stower: error: {printable(text)}\n")
     sys.stderr.write(f"Try: {path} --help\n")
 
 

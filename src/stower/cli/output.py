@@ -3,6 +3,7 @@
 Colours appear only on a terminal (rich sees to it); JSON and YAML go out unwrapped.
 """
 
+import os
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from rich.text import Text
 from stower.model.errors import printable
 
 BAD_INPUT = 2
+WIDE = 200  # characters
 PATIENCE_SECONDS = 2.0  # before there is a bar
 AGAIN_SECONDS = 10.0  # between lines, where there is no terminal
 
@@ -46,12 +48,18 @@ def emit(value: object, output: Output) -> None:
 
 
 def console() -> Console:
-    """Standard output for tables. Off a terminal, wide enough to cut nothing.
+    """Standard output for tables. Off a terminal, wide enough to cut nothing, or as wide as COLUMNS
+    says.
 
     Names and messages are printed as they are: a `[x]` or `:x:` in them is no markup.
     """
-    width = None if sys.stdout.isatty() else 200
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE
     return Console(width=width, markup=False, emoji=False, highlight=False)
+
+
+def can_redraw() -> bool:
+    """Whether standard output is a terminal that lets its screen be written over."""
+    return sys.stdout.isatty() and not console().is_dumb_terminal
 
 
 class _Printable(Table):

@@ -18,12 +18,14 @@ from stower.sim.simulate import Report
 FORMATS: Final = (".svg", ".png")
 # Resources drawn: more lines and maps than these are not told apart.
 RESOURCES_MAX: Final = 4
-# What sweeps compare, with units.
+# What sweeps compare: how it is called, and its unit.
 COMPARED: Final = {
-    "pending": "pods", "emptyNodes": "nodes", "use cpu %": "% of allocatable",
-    "waitedSeconds": "s, all pods together",
-}  # fmt: skip
-TITLE_MAX: Final = 40
+    "pending": ("Pods without a node", "pods"),
+    "emptyNodes": ("Empty nodes", "nodes"),
+    "use cpu %": ("CPU asked for", "% of allocatable"),
+    "waitedSeconds": ("Waited", "s, all pods together"),
+}
+TITLE_MAX: Final = 100
 # Okabe and Ito's, which all eyes tell apart, from dark to bright.
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 
@@ -43,13 +45,13 @@ class PlotError(Exception):
 
 def plot_format(path: Path) -> str:
     """svg or png, by the file's ending. Raises PlotError, also where matplotlib is missing."""
-    if path.suffix not in FORMATS:
+    if path.suffix.lower() not in FORMATS:
         raise PlotError(f"--plot {path}: want a name that ends in {' or '.join(FORMATS)}")
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise PlotError("--plot needs matplotlib: pip install 'stower[plot]'") from None
-    return path.suffix[1:]
+    return path.suffix[1:].lower()
 
 
 def check_plot(path: Path | None) -> None:
@@ -87,10 +89,22 @@ def pyplot() -> Any:
     return plt
 
 
+def from_zero(axis: Any) -> None:
+    """Amounts begin at zero, and where all are zero, there is still a scale."""
+    axis.set_ylim(bottom=0, top=None if axis.get_ylim()[1] > 0.1 else 1)
+
+
+def tell_nothing(axis: Any, text: str) -> None:
+    """A panel that has nothing to show says so."""
+    axis.set_axis_off()
+    axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes)
+
+
 def save(figure: Any, path: Path) -> None:
     """Write it. Raises PlotError."""
     kind = plot_format(path)
-    figure.tight_layout()
+    if figure.get_layout_engine() is None:
+        figure.tight_layout()
     try:
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         figure.savefig(path, format=kind, metadata=metadata)
@@ -106,12 +120,14 @@ def plot_sweep(rows: list[dict[str, Any]], path: Path) -> None:
     plot_format(path)
     workloads = list(dict.fromkeys(row["workload"] for row in rows))
     configs = list(dict.fromkeys(row["config"] for row in rows))
-    figure, axes = pyplot().subplots(
-        len(workloads), len(COMPARED), squeeze=False,
-        figsize=(3.2 * len(COMPARED), 1.4 + 2.2 * len(workloads)),
-    )  # fmt: skip
-    for workload, line in zip(workloads, axes, strict=True):
-        for (name, unit), axis in zip(COMPARED.items(), line, strict=True):
+    figure = pyplot().figure(
+        figsize=(3.2 * len(COMPARED), 1 + 2.6 * len(workloads)), layout="constrained"
+    )
+    parts = figure.subfigures(len(workloads), 1, squeeze=False)
+    for workload, part in zip(workloads, parts[:, 0], strict=True):
+        part.suptitle(workload[:TITLE_MAX])
+        line = part.subplots(1, len(COMPARED))
+        for (name, (title, unit)), axis in zip(COMPARED.items(), line, strict=True):
             for i, config in enumerate(configs):
                 found = [
                     row.get(name) or 0
@@ -122,8 +138,8 @@ def plot_sweep(rows: list[dict[str, Any]], path: Path) -> None:
                 spread = [[middle - min(found)], [max(found) - middle]]
                 axis.bar(i, middle, yerr=spread, capsize=4, label=config)
             axis.set_xticks(range(len(configs)), configs, rotation=20, fontsize="small")
-            axis.set(title=f"{workload[:TITLE_MAX]}: {name}", ylabel=unit)
-            axis.title.set_fontsize("small")
+            axis.set(title=title, ylabel=unit)
+            from_zero(axis)
     save(figure, path)
 
 
@@ -185,8 +201,11 @@ def _curve(axis: Any, report: Report, resources: list[str]) -> None:
         axis.plot(arrivals, values, label=resource, marker=marker)
     axis.set(title=f"{report.policy}: use", xlabel="pods arrived", ylabel="% of allocatable")
     axis.set_ylim(0, 100)
+    axis.set_xlim(0, max(1.0, 1.05 * arrivals[-1]) if arrivals else 1)
     if resources:
         axis.legend(fontsize="small")
+    if not arrivals:
+        tell_nothing(axis, "No pods arrived.")
 
 
 def _heat(axis: Any, report: Report, resource: str) -> None:
@@ -197,4 +216,5 @@ def _heat(axis: Any, report: Report, resource: str) -> None:
     grid = [cells[i * across : (i + 1) * across] for i in range(down)]
     image = axis.imshow(grid, vmin=0, vmax=100, cmap="viridis", aspect="auto")
     axis.set(title=f"{report.policy}: {resource} by node", xticks=[], yticks=[])
-    axis.figure.colorbar(image, ax=axis)
+    axis.set_xlabel("a cell is a node, in the order they came in")
+    axis.figure.colorbar(image, ax=axis, label="% of allocatable")

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from stower.cli.asking import read_token
 from stower.cli.output import bad_input
 from stower.cli.recordings import built_again
 from stower.live.run import LOOPBACK, Telling
@@ -76,9 +77,6 @@ def token_of(path: Path) -> str:
         if not path.exists():
             path.touch(mode=0o600)
             path.write_text(secrets.token_urlsafe(32) + "\n")
-        token = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise bad_input(f"--token-file {path}: {error}") from None
-    if not token:
-        raise bad_input(f"--token-file {path}: it is empty, want a token")
-    return token
+    except OSError as error:
+        raise bad_input(f"--token-file {path}: {error.strerror}") from None
+    return read_token(path)

@@ -56,6 +56,11 @@ def held(state: Path) -> Iterator[None]:
     """Hold the directory. Raises UpError where another does, or it cannot be written to."""
     try:
         state.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UpError(f"--state {state}: want a folder, or a name for a new one") from None
+    except OSError as error:
+        raise UpError(f"--state {state}: {error.strerror}") from None
+    try:
         descriptor = os.open(state / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UpError(f"--state {state}: {error.strerror}") from None

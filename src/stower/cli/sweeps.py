@@ -61,7 +61,9 @@ def read_generated(text: str) -> tuple[int, int, Course | None]:
     for part in filter(None, text.removeprefix(GENERATE).split(",")):
         key, _, value = part.partition("=")
         if key not in KEYS or not value or key in given:
-            raise InvalidObject(GENERATE, part, f"KEY=VALUE, each of {', '.join(KEYS)} once")
+            raise InvalidObject(
+                GENERATE.rstrip(":"), part, f"KEY=VALUE, each of {', '.join(KEYS)} once"
+            )
         given[key] = value
     counts = []
     for key, default in (("nodes", "100"), ("pods", "2000")):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from stower.cli.plot import COLOURS, pyplot, save
+from stower.cli.plot import COLOURS, from_zero, pyplot, save, tell_nothing
 from stower.devices.overview import DeviceState, Overview
 from stower.model.quantity import parse_quantity
 from stower.sim.what_if import Compared, Outcome
@@ -13,6 +13,7 @@ from stower.warm.overview import PoolState
 ROWS_MAX: Final = 60  # devices or nodes that are drawn: more cannot be read
 HATCHES: Final = ("", "//", "..", "xx")
 LABEL_MAX: Final = 40
+LABEL_BOX: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # over any hatching
 
 
 def plot_compared(found: Compared, path: Path) -> None:
@@ -39,6 +40,7 @@ def _pairs(axis: Any, names: Sequence[str], values: Sequence[Sequence[float]]) -
         bars = axis.bar(at, some, width=0.4, label=title, color=COLOURS[i], hatch=HATCHES[i])
         axis.bar_label(bars, fmt="%.4g", fontsize="x-small")
     axis.set_xticks(range(len(names)), names, rotation=15, fontsize="small")
+    from_zero(axis)
     axis.legend(fontsize="small")
 
 
@@ -53,7 +55,7 @@ def plot_devices(found: Overview, path: Path) -> None:
             axis.barh(row, share, left=start, color=colour, hatch=HATCHES[i % 4], edgecolor="white")
             if share >= 10:
                 axis.text(start + share / 2, row, name[:LABEL_MAX], ha="center", va="center",
-                          fontsize="x-small", color="white")  # fmt: skip
+                          fontsize="x-small", bbox=LABEL_BOX)  # fmt: skip
             start += share
     labels = [f"{d.pool}/{d.device}"[-LABEL_MAX:] for d in devices]
     axis.set_yticks(range(len(devices)), labels, fontsize="small")
@@ -61,6 +63,8 @@ def plot_devices(found: Overview, path: Path) -> None:
     axis.set(title="Devices" + (more if len(found.devices) > ROWS_MAX else ""), xlim=(0, 100),
              xlabel="% of the device's first capacity, or of the device, by claim")  # fmt: skip
     axis.invert_yaxis()
+    if not devices:
+        tell_nothing(axis, "No devices.")
     save(figure, path)
 
 
@@ -95,5 +99,8 @@ def plot_warm(pools: Sequence[PoolState], path: Path) -> None:
         names = [node.node[-LABEL_MAX:] for node in nodes]
         axis.set_xticks(range(len(nodes)), names, rotation=30, fontsize="x-small", ha="right")
         axis.set(title=f"{pool.pool}: {pool.users} users, {pool.waiting} waiting", ylabel="slots")
-        axis.legend(fontsize="small")
+        from_zero(axis)
+        axis.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1))
+    if not pools:
+        tell_nothing(axes[0, 0], "No warm pools.")
     save(figure, path)

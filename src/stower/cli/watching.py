@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from stower.cli.output import bad_input
+from stower.cli.output import bad_input, can_redraw
 
 SECONDS: Final = 2.0
 AGAIN: Final = "\x1b[H\x1b[2J"  # from the top of an empty screen
@@ -67,7 +67,7 @@ class _Held(io.StringIO):
 
 def _repeat(run: Callable[[], None], every_s: float) -> None:
     is_terminal = sys.stdout.isatty()
-    is_first = True
+    is_redrawn, is_first = can_redraw(), True
     try:
         while True:
             shown, said, code = _once(run, is_terminal)
@@ -75,7 +75,7 @@ def _repeat(run: Callable[[], None], every_s: float) -> None:
                 sys.stderr.write(said)
                 raise typer.Exit(code)
             text = shown + said
-            if is_terminal:
+            if is_redrawn:
                 text = AGAIN + text
             elif not is_first:
                 text = "\n" + text

@@ -6,6 +6,7 @@ Source of the rule for headers: OWASP secure headers; nothing is loaded from els
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
@@ -20,7 +21,7 @@ from stower.dashboard.board import SAMPLE_SECONDS, Board
 from stower.dashboard.player import Player
 from stower.dashboard.source import Rebuild, Running, Source
 from stower.dashboard.views import VIEWS, View
-from stower.live.endpoint import Answering, guarded
+from stower.live.endpoint import Answering, guarded, told_no
 from stower.live.letting_in import Doorkeeper
 from stower.live.scheduler import Scheduler
 from stower.record.lines import Engine as Built
@@ -46,6 +47,7 @@ IDLE_LOOKS: Final = 3  # before nobody looks any more
 WAITING_MAX: Final = 8 << 20  # bytes that a page has not taken: it is closed, and opens again
 PAGES_MAX: Final = 500
 QUESTION_CHARACTERS_MAX: Final = 8_000
+SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,20})?")
 
 
 class _Page:
@@ -109,6 +111,7 @@ class Dashboard:
 
         found = [
             web.get("/", home),
+            web.get(ROOT.rstrip("/"), home),
             web.get(ROOT, _file("index.html")),
             *(web.get(ROOT + file.name, _file(file.name)) for file in STATIC.iterdir()),
             web.get(STREAM, guarded(door, stream)),
@@ -122,10 +125,9 @@ class Dashboard:
         async def moment(request: web.Request) -> web.StreamResponse:
             """Go to a time, in seconds since the recording's beginning."""
             text = request.query.get("seconds", "")
-            try:
-                player.go_to(min(1e9, max(0.0, float(text))))
-            except ValueError:
-                return web.Response(status=400, text=f"seconds: got {text!r}, want a number\n")
+            if SECONDS.fullmatch(text) is None:
+                return told_no(400, f"seconds: got {text!r}, want a number")
+            player.go_to(float(text))
             self._answers.forget()
             return web.Response(status=204)
 
@@ -135,10 +137,10 @@ class Dashboard:
         """What one page shows, worked out beside the scheduler."""
         name, query = request.match_info["name"], dict(request.query)
         if name not in VIEWS:
-            return web.Response(status=404, text=f"want one of {', '.join(VIEWS)}\n")
+            return told_no(404, f"want one of {', '.join(VIEWS)}")
         question = f"{name}?{sorted(query.items())}"
         if len(question) > QUESTION_CHARACTERS_MAX:
-            return web.Response(status=414, text="the question is too long\n")
+            return told_no(414, "the question is too long")
 
         async def prepared() -> Callable[[], bytes]:
             await source.arrived()
@@ -153,13 +155,13 @@ class Dashboard:
         try:
             body = await self._answers.of(question, prepared)
         except Unanswered as error:
-            return web.Response(status=422, text=f"{error}\n", headers=HEADERS)
+            return told_no(422, str(error))
         return web.Response(body=body, content_type="application/json", headers=HEADERS)
 
     async def _stream(self, request: web.Request, source: Source) -> web.StreamResponse:
         """Everything, then what changes, for as long as the page is open."""
         if len(self._pages) >= PAGES_MAX:
-            return web.Response(status=503, text=f"{PAGES_MAX} pages are open already\n")
+            return told_no(503, f"{PAGES_MAX} pages are open already")
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
         page = _Page(request)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.dashboard.source import Source
+from stower.engine.queued import QueuedPod
 from stower.engine.step import Engine
 from stower.framework.decisions import Decision
 from stower.framework.events import Event
@@ -167,7 +168,7 @@ class Board(Observer):
                 {
                     "pod": one.pod.key, "priority": one.pod.priority, "attempts": one.attempts,
                     "place": (one.tree or one).place.name.lower().replace("_", " "),
-                    "refusedBy": sorted(one.refused_by),
+                    "refusedBy": sorted(one.refused_by) or _groups_refusal(one),
                     "seconds": round((source.now_ns - one.came_ns) / 1e9, 1),
                 }
                 for one in waiting[:WAITING_MAX]
@@ -177,6 +178,11 @@ class Board(Observer):
             history=samples,
             counts={**self._counts, "inFlight": source.in_flight},
         )  # fmt: skip
+
+
+def _groups_refusal(one: QueuedPod) -> list[str]:
+    """Its group as a whole has been tried, and no pod of it was looked at alone."""
+    return ["its group"] if one.tree is not None and one.tree.attempts else []
 
 
 def _part(ordered: list[float], part: float) -> float:

@@ -50,7 +50,7 @@ async def endpoint(
         try:
             return _json(await debug.comparison(scheduler))
         except debug.ComparisonFailed as error:
-            return web.Response(status=502, text=f"{error}\n")
+            return told_no(502, str(error))
 
     def told(ask: Callable[[Scheduler, Mapping[str, str]], Any]) -> Answering:
         async def answering(request: web.Request) -> web.StreamResponse:
@@ -84,12 +84,17 @@ def guarded(door: Doorkeeper, answering: Answering) -> Answering:
         try:
             await door.check(authorization, request.path, request.method.lower())
         except Refused as refused:
-            headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else None
-            text = f"{refused}\n"
-            return web.Response(status=refused.status, text=text, headers=headers)
+            more = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
+            return told_no(refused.status, str(refused), **more)
         return await answering(request)
 
     return checked
+
+
+def told_no(status: int, text: str, **more: str) -> web.Response:
+    """Why not, as plain text that no browser takes for anything else."""
+    headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", **more}
+    return web.Response(status=status, text=f"{text}\n", headers=headers)
 
 
 def _json(value: Any) -> web.Response:

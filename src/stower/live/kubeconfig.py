@@ -120,6 +120,8 @@ def _read(path: Path) -> Object:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except OSError as error:
         raise AccessError(f"kubeconfig {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise AccessError(f"kubeconfig {path}: this is no text") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise AccessError(f"kubeconfig {path}: {' '.join(str(error).split())}") from None
     if document is None:

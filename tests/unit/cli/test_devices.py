@@ -76,7 +76,7 @@ def test_tables_are_for_people(cluster: str) -> None:
 
 def test_what_is_not_there_is_an_error(cluster: str) -> None:
     run = CliRunner().invoke(app, ["devices", "node-7", cluster])
-    assert (1, True) == (run.exit_code, "'node-7', want a node or a pool" in run.stderr)
+    assert (2, True) == (run.exit_code, "'node-7', want a node or a pool" in run.stderr)
 
 
 SLICE = {

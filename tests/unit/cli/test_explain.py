@@ -54,13 +54,13 @@ def test_of_a_recording_at_its_end_and_before(history: Path) -> None:  # noqa: F
     run = stower("explain", "pod", "c", str(history), "--at", "4.5")
     assert run.stdout.startswith("default/c waits: 0/1 nodes are available: 1 Insufficient cpu.")
     run = stower("explain", "pod", "c", str(history), "--at", "0.5")
-    assert (1, True) == (run.exit_code, "there is no pod default/c" in run.stderr)
+    assert (2, True) == (run.exit_code, "there is no pod default/c" in run.stderr)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["pod", "nobody"], 1, "there is no pod default/nobody"),
+        (["pod", "nobody"], 2, "there is no pod default/nobody"),
         (["node", "n1"], 2, "got 'node', want pod"),
         (["pod", "big", "--at", "3"], 2, "--at: want a recording"),
         (["pod", "big", "--port", "1"], 2, "--port and --token-file"),

@@ -87,7 +87,7 @@ def test_what_a_simulated_tree_waits_for_is_reported(tmp_path: Path) -> None:
 
 def test_a_group_that_is_not_there_is_an_error() -> None:
     ran = CliRunner().invoke(app, ["groups", "nope", str(EXAMPLE)])
-    assert 1 == ran.exit_code
+    assert 2 == ran.exit_code
 
 
 def test_a_tree_of_which_a_part_is_on_nodes_is_shown_so(tmp_path: Path) -> None:

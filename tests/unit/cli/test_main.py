@@ -40,7 +40,11 @@ def test_examples_can_be_copied(verb: str) -> None:
     [
         (("nobody",), "No such command 'nobody'"),
         (("up", "--nodes", "x"), "--nodes"),
-        (("groups", "--output", "xml"), "--output"),
+        (("groups", "--output", "xml"), "'--output' / '-o': 'xml' is not one of 'table'"),
+        (("config",), "Missing argument 'action'. Choose from: check, defaults, convert\n"),
+        (("up", "--zones", "a,,b"), '--zones: got "a,,b", want names'),
+        (("sweep", "generate:foo=1"), 'generate: got "foo=1", want'),
+        (("top", "--port", "1", "--token-file", "/no"), "--token-file /no: No such file"),
         (("get", "devices"), 'got "devices", want pending, or stower devices'),
         (("groups", "-"), "- is stdin: want stower groups all -"),
         (("groups", "all", "x.yaml", "--state", "lab"), "--state: want no INPUT"),

@@ -120,7 +120,7 @@ def test_nothing_to_tell(tmp_path: Path) -> None:
 
 def test_what_is_not_there_and_a_path_for_a_name_are_errors(silent: str) -> None:
     wanted = "got 'nobody', want a pod, a claim or a driver"
-    assert wanted in stower("negotiations", "nobody", silent, code=1)
+    assert wanted in stower("negotiations", "nobody", silent, code=2)
     assert f"want stower negotiations all {silent}" in stower("negotiations", silent, code=2)
 
 

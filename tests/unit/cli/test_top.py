@@ -47,6 +47,13 @@ def test_it_fits_in_80_columns_and_24_lines(counts: tuple[int, int, int]) -> Non
     assert len(shown) <= 25
 
 
+def test_each_decision_says_of_whom_and_what() -> None:
+    shown = text(known(decisions=1))
+    (line,) = (line for line in shown if "default/d0" in line)
+    assert "unschedulable  no room no" in line
+    assert line.endswith("…")
+
+
 def test_how_it_stands_is_in_the_first_lines() -> None:
     first, second, *_ = text(known())
     assert "Stower leads   3 nodes   3 pods placed   2 waiting" == first

@@ -55,6 +55,14 @@ def drawn(path: Path, *arguments: str) -> str:
     return path.read_text()
 
 
+def test_nothing_to_draw_is_said_in_the_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps(node("n1")))
+    assert "No warm pools." in drawn(tmp_path / "warm.SVG", "warm", "all", str(path))
+    assert "No devices." in drawn(tmp_path / "devices.svg", "devices", "all", str(path))
+
+
 @pytest.mark.parametrize(
     ("verb", "more", "said"),
     [

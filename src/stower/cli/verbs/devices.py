@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.output import Output, console, emit, failed, lines, table
+from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.rooms import ALL, Inputs, cluster_of, name_asked
 from stower.cli.view_plots import plot_devices
@@ -49,7 +49,7 @@ def run(
     workload = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     found = overview(devices_of(workload.related), workload.nodes, name)
     if found is None:
-        raise failed(f"got {which!r}, want a node or a pool of devices")
+        raise bad_input(f"got {which!r}, want a node or a pool of devices")
     if plot_file is not None:
         draw(lambda path: plot_devices(found, path), plot_file)
     if output is Output.TABLE:

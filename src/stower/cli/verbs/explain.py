@@ -118,7 +118,7 @@ def run(
         learn(engine)
     pod = next((pod for pod in pods if pod.key == key), None)
     if pod is None:
-        raise failed(f"there is no pod {key}, or it has ended")
+        raise bad_input(f"there is no pod {key}, or it has ended")
     with progress("explain"):
         found = explained(engine, pod)
         negotiation = _negotiation(engine, key, None if at is not None else time.time_ns())

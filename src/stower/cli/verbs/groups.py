@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.output import Output, console, emit, failed, lines, table
+from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.cli.rooms import ALL, Inputs, cluster_of, name_asked
 from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.groups.overview import GroupState, overview
@@ -45,7 +45,7 @@ def run(
     groups = [obj for obj in work.related if isinstance(obj, PodGroup | CompositePodGroup)]
     found = overview(work.nodes, pods, groups, name)
     if found is None:
-        raise failed(f"got {which!r}, want a PodGroup or a CompositePodGroup")
+        raise bad_input(f"got {which!r}, want a PodGroup or a CompositePodGroup")
     if output is Output.TABLE:
         _print(found)
     else:

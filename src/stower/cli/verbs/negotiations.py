@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.output import Output, console, emit, failed, lines, table
+from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.cli.rooms import ALL, Inputs, cluster_of, name_asked
 from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.devices.negotiation.overview import (
@@ -64,7 +64,7 @@ def run(
     now_ns = time.time_ns()
     found = overview(objects_of(workload, now_ns), name)
     if found is None:
-        raise failed(f"got {which!r}, want a pod, a claim or a driver")
+        raise bad_input(f"got {which!r}, want a pod, a claim or a driver")
     if output is Output.TABLE:
         _print(found, now_ns, name)
     else:

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from rich.console import Console, RenderableType
 from rich.live import Live
 
 from stower.cli.asking import opened, token_for
 from stower.cli.board import SORTS, Known, drawn
-from stower.cli.output import console, failed
+from stower.cli.output import can_redraw, console, failed
 from stower.cli.supervisor import STATE, dashboard_link, read_record
 from stower.cli.where import SchedulerPort, SchedulerToken, State
 
@@ -40,6 +41,7 @@ The scheduler of `stower up`, or one that runs with --port here. Keys: c, m and 
 memory and pods; q ends it. Where there is no terminal, it is shown once.
 """
 FRESH_SECONDS: Final = 0.5
+SLOW_SECONDS: Final = 2.0
 PATIENCE_SECONDS: Final = 20.0
 LINE_BYTES_MAX: Final = 64 << 20
 
@@ -60,11 +62,29 @@ def run(
     if once or not sys.stdout.isatty():
         out.print(drawn(known, 60))
         return
-    with _keys() as key, Live(console=out, screen=True, auto_refresh=False) as live:
+    with _keys() as key, _screen(out) as show:
         sort = "cpu"
         while (pressed := key()) not in ("q", "\x03"):
             sort = SORTS.get(pressed, sort)
-            live.update(drawn(known, out.height, sort, following.trouble), refresh=True)
+            show(drawn(known, out.height, sort, following.trouble))
+
+
+@contextmanager
+def _screen(out: Console) -> Iterator[Callable[[RenderableType], None]]:
+    """Shows one picture in place of the other; on a terminal that cannot, below it, less often."""
+    if can_redraw():
+        with Live(console=out, screen=True, auto_refresh=False) as live:
+            yield lambda picture: live.update(picture, refresh=True)
+        return
+    shown_s = -SLOW_SECONDS
+
+    def show(picture: RenderableType) -> None:
+        nonlocal shown_s
+        if time.monotonic() >= shown_s + SLOW_SECONDS:
+            shown_s = time.monotonic()
+            out.print(picture, end="\n\n")
+
+    yield show
 
 
 def _address(state: Path, port: int | None, token: str) -> tuple[str, str]:

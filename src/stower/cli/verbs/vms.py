@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.output import Output, console, emit, failed, lines, table
+from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.cli.rooms import ALL, Inputs, cluster_of, name_asked
 from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.model.kinds import VirtualMachine, VirtualMachineMigration
@@ -48,7 +48,7 @@ def run(
     moves = [obj for obj in work.related if isinstance(obj, VirtualMachineMigration)]
     found = overview(pods, vms, moves, name)
     if found is None:
-        raise failed(f"got {which!r}, want a VM or a node that has VMs")
+        raise bad_input(f"got {which!r}, want a VM or a node that has VMs")
     if output is Output.TABLE:
         _print(found)
     else:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.output import Output, bad_input, console, emit, failed, lines, table
+from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.rooms import ALL, Config, Inputs, cluster_of, engine_of, name_asked
 from stower.cli.view_plots import plot_warm
@@ -61,7 +61,7 @@ def run(
             raise bad_input(f"{about}: {text}")
     found = overview(warm, lambda pod: would_go(engine, pod), name)
     if found is None:
-        raise failed(f"got {which!r}, want a pool: one of {', '.join(warm.pools) or 'none'}")
+        raise bad_input(f"got {which!r}, want a pool: one of {', '.join(warm.pools) or 'none'}")
     if plot_file is not None:
         draw(lambda path: plot_warm(found, path), plot_file)
     if output is Output.TABLE:
