@@ -49,7 +49,7 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         (folder / "examples").symlink_to(ROOT / "examples")
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        env = {**os.environ, "PATH": path, "COLUMNS": "160"}
+        env = {**os.environ, "PATH": path, "COLUMNS": "200"}
         env.pop("KUBECONFIG", None)
         self._folder = folder
         self._process = subprocess.Popen(
