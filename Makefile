@@ -3,12 +3,14 @@ PYTHON ?= python3
 # Arguments for bench, demo and lock: make bench ARGS="basic-5000 --runs 3"
 ARGS ?=
 MINUTES ?= 2
-WORKERS ?= 2
+# The tests of `make test` wait for processes as often as they compute, so one more than cores.
+WORKERS ?= 3
+MORE_WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-more fuzz site screenshots soak behaviours golden golden-dir bench lock release clean
@@ -27,13 +29,13 @@ test: env ## Check style, types and imports, then run the tests
 	@$(BIN)/ruff format --check --quiet . || { echo "Run $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/python tools/check_imports.py
-	@$(PYTEST) --all-rights -m "not more" tests examples
+	@$(PYTEST) -n $(WORKERS) --all-rights -m "not more" tests examples
 
 test-more: env ## Run the long tests (marker `more`)
-	@$(PYTEST) -m more tests || test $$? -eq 5 # 5: no test has the marker
+	@$(PYTEST) -n $(MORE_WORKERS) -m more tests || test $$? -eq 5 # 5: no test has the marker
 
 fuzz: env ## Feed every decoder and endpoint more than 100,000 mutated objects
-	@FUZZ=all $(PYTEST) -m more tests/fuzz
+	@FUZZ=all $(PYTEST) -n $(MORE_WORKERS) -m more tests/fuzz
 
 site: env ## Build the documents as a static site in build/site
 	@$(BIN)/python tools/docs_site.py build/site

@@ -12,8 +12,9 @@ from stower.cli.board import Known, drawn
 
 def node(name: str, cpu: int, memory: int, pods: int) -> dict[str, Any]:
     amounts = {"cpu": [cpu, 1000], "memory": [memory, 1000], "pods": [pods, 110]}
+    placed = [[f"default/p{n}", "pod", 1, 1, False] for n in range(min(pods, 3))]
     return {"name": name, "zone": "a", "rack": "", "off": False, "amounts": amounts,
-            "pods": [[f"default/p{n}", "pod", 1, 1, False] for n in range(pods)]}  # fmt: skip
+            "pods": placed}  # fmt: skip
 
 
 def known(nodes: int = 3, waiting: int = 2, decisions: int = 2) -> Known:
