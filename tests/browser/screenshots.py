@@ -1,4 +1,5 @@
-"""Pictures of the dashboard for the documents, of examples/campus: `make screenshots`."""
+"""Pictures of the dashboard for the documents: `make screenshots`. The scenario is examples/campus,
+in which the scheduler decides ties by its default seed, 0."""
 
 import sys
 import tempfile
