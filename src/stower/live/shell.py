@@ -4,6 +4,7 @@ them.
 
 import asyncio
 import os
+import ssl
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
@@ -27,9 +28,10 @@ class Stopped(Exception):
 
 def why_not(error: OSError) -> str:
     """The system's own words, without those that asyncio puts around them."""
-    if error.errno is not None and error.errno > 0:  # a name that is not found has none
-        return os.strerror(error.errno)
-    return error.strerror or str(error)
+    # A name that is not found, and TLS, have numbers of their own.
+    if error.errno is None or error.errno <= 0 or isinstance(error, ssl.SSLError):
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 class Clock:
