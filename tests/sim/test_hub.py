@@ -76,6 +76,7 @@ def test_an_autoscaler_has_its_bounds() -> None:
     assert (13, True) == (most, least >= 1)
 
 
+@pytest.mark.more
 @pytest.mark.behaviour("S1.31")
 def test_a_provider_that_has_no_nodes_is_told_of_and_asked_again_later() -> None:
     day = drawn_day(1, lectures=False)

@@ -25,7 +25,7 @@ from stower.sim.shrink import shrunk
 from stower.sim.trial import Finding, Trial, script_of
 from tests.sim.planted import PLANTED, Plant, unheard
 
-SEEDS = 75
+SEEDS = 50
 SEEDS_MORE = 400
 CHUNK = 25
 # A planted bug is caught within so many seeds.

@@ -6,7 +6,7 @@ from stower.model.times import SECOND_NS
 from stower.sim.trial import Trial, script_of
 
 ACTIVE_NS = 300 * SECOND_NS
-SEEDS = 20
+SEEDS = 10
 SEEDS_MORE = 120
 CHUNK = 10
 

@@ -34,6 +34,7 @@ def ran(*arguments: str) -> tuple[int, str, str]:
     return found.exit_code, found.stdout, found.stderr
 
 
+@pytest.mark.more
 @pytest.mark.behaviour("S1.33")
 def test_policies_are_compared_on_a_folder_of_days(days: Path, tmp_path: Path) -> None:
     own = ("--seeds", "1", "--jobs", "1", "--policy", "z2jh", "--policy", "stower")
