@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from stower.engine.engine import Engine
 from stower.engine.limits import SECOND_NS
-from stower.engine.step import Engine
 from stower.framework.events import Event, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import (
     Bind,

@@ -29,10 +29,10 @@ PURE: Final = {
     "plugins": "model state framework devices groups vms warm",
     "engine": "model state framework devices groups vms warm",
     "assembly": "model state framework devices groups vms warm plugins engine",
-    "actors": "model state framework api vms",
+    "controllers": "model state framework api vms",
     "driver": "model state framework devices",
 }
-CORE: Final = PURE["assembly"] + " assembly actors driver"
+CORE: Final = PURE["assembly"] + " assembly controllers driver"
 SHELLS: Final = {
     "__init__": "",
     "live": CORE + " metrics pki garbage",

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from stower.engine.engine import Engine
 from stower.engine.limits import SECOND_NS, Limits
-from stower.engine.step import Engine
 from stower.framework.args import raise_faults
 from stower.framework.configuration import (
     Configuration,
@@ -18,8 +18,8 @@ from stower.framework.configuration import (
     plugin_sets,
     read_configuration,
 )
-from stower.framework.guard import guarded
 from stower.framework.plugin import Features, Plugin, Point, implements
+from stower.framework.plugin_guard import guarded
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME, Profile
 from stower.framework.stopwatch import STOPPED, Stopwatch
 from stower.model.errors import InvalidObject

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.browser.chromium import browser
 from tests.contract.campus import PLACED, campus
 from tests.contract.servers import Client, Command, in_thread, until
 from tests.contract.test_live import PODS, add_node, add_nodes, add_pods, bound, condition_false
-from tests.contract.test_telling import url_of
+from tests.contract.test_status_reports import url_of
 
 pytestmark = pytest.mark.more
 NARROW, WIDE = {"width": 360, "height": 640}, {"width": 1280, "height": 800}

@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from stower.apiserver.serve import Options, Running, running
+from stower.apiserver.server_process import Options, Running, running
 from tests.rights import new_log
 
 Object = dict[str, Any]

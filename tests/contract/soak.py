@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from stower.bench.server import NAMESPACE, Reply, Target
-from stower.bench.watching import PodWatch, WatchedPod, watch_pods
+from stower.bench.watch_client import PodWatch, WatchedPod, watch_pods
 from tests.contract.faulty import Faults, faulty
 from tests.contract.servers import Command, audited
-from tests.contract.test_telling import get, url_of
+from tests.contract.test_status_reports import get, url_of
 
 NODES: Final = 200
 NODE_CPU: Final = 8

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.servers import in_thread
 from tests.golden.api_suite import against
 from tests.golden.cluster import ClusterClient, NotEmpty

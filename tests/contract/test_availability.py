@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.servers import Client, Command, in_thread, until
 from tests.contract.test_live import LEASE, PODS, add_nodes, add_pods, bound
 

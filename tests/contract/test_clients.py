@@ -15,7 +15,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod, PodBinding
 from lightkube.types import PatchType
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.servers import Client, in_thread
 
 

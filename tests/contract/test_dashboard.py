@@ -20,12 +20,12 @@ from urllib.parse import urlencode
 
 import pytest
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from stower.dashboard.app import STATIC
 from tests.contract.campus import FOLDER, PLACED, WAITING, campus
 from tests.contract.servers import Client, Command, in_thread, until
 from tests.contract.test_live import PODS, add_nodes, add_pods, bound
-from tests.contract.test_telling import get, url_of
+from tests.contract.test_status_reports import get, url_of
 from tests.contract.test_up import stower
 
 Object = dict[str, Any]

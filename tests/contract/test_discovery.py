@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.faulty import Answering, Faults, faulty
 from tests.contract.servers import Client, in_thread, until
 from tests.contract.test_live import PODS, add_pods, bound

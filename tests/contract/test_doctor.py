@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.faulty import Faults, faulty
 from tests.contract.servers import Client, in_thread
 from tests.contract.test_live import add_nodes
-from tests.contract.test_telling import account
+from tests.contract.test_status_reports import account
 from tests.contract.test_up import stower
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from stower.driver import Allocation, Driver, Entry, controller
 from stower.live import driver as module
 from stower.live.calls import Calls

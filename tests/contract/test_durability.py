@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stower.apiserver.database import FILE, Batch, Database, StateError
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.servers import Client, Process, in_thread
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.servers import Command, in_thread, until
 from tests.contract.test_up import PODS, running, state, stower, up
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from kubernetes_asyncio.config import incluster_config
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from stower.live.access import FILE_SECONDS, AccessError, read_access
 from stower.live.client import Client
 from stower.pki.certificates import make_certificates

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from stower.cli.kube_scheduler import arguments
 from tests.contract.servers import Client, Program, in_thread, until
 from tests.contract.test_live import add_nodes

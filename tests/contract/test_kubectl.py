@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.kubectl import Kubectl
 from tests.contract.servers import in_thread
 

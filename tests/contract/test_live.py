@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.proxy import cutting
 from tests.contract.servers import Client, Command, Process, in_thread, until
 

@@ -17,11 +17,11 @@ import helm_python as helm
 import pytest
 import yaml
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.kubectl import PROGRAM, Kubectl
 from tests.contract.servers import Client, in_thread, until
 from tests.contract.test_live import PODS, add_nodes, bound
-from tests.contract.test_telling import get, url_of
+from tests.contract.test_status_reports import get, url_of
 
 Object = dict[str, Any]
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from stower.api.definitions import DEFINITIONS
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.servers import in_thread
 from tests.contract.test_kubectl import Kubectl, kubectl, pytestmark
 from tests.unit.api.test_negotiation_rules import (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.servers import Client, in_thread
 
 MAPS = "/api/v1/namespaces/default/configmaps"

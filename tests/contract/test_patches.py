@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.servers import Client, in_thread
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

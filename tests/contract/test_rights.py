@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.faulty import Faults, faulty
 from tests.contract.kubectl import Kubectl
 from tests.contract.servers import Client, Command, in_thread, until

@@ -10,7 +10,7 @@ from socket import create_connection
 import pytest
 
 from stower.apiserver import http
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.servers import Client, in_thread
 
 PODS = "/api/v1/namespaces/default/pods"

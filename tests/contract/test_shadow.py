@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from tests.contract.servers import Client, in_thread
 from tests.contract.test_live import PODS, add_nodes, add_pods
 from tests.golden.run import cases

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from stower.cli.main import app
 from tests.contract.servers import Client, Command, in_thread, until
 from tests.contract.test_live import scheduler

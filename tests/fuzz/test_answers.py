@@ -11,15 +11,15 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from stower.assembly import build_engine
+from stower.engine.engine import Engine
 from stower.engine.limits import SECOND_NS
-from stower.engine.step import Engine
 from stower.framework.election import Election, Terms
 from stower.framework.events import ExtenderAnswered, Listed, Tick
 from stower.framework.writes import CallExtender
+from stower.live.authorization import Delegated, Refused
 from stower.live.client import Answer, WatchRefused
 from stower.live.discovery import look
-from stower.live.letting_in import Delegated, Refused
-from stower.live.reflect import Reflector, Views
+from stower.live.reflector import Reflector, Views
 from stower.live.shell import ShellError
 from stower.live.version import check_version
 from stower.model.kinds import Kind, Pod, WarmPool

@@ -6,8 +6,8 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from stower.assembly import build_engine
+from stower.engine.engine import Engine
 from stower.engine.limits import SECOND_NS
-from stower.engine.step import Engine
 from stower.framework.decisions import Outcome
 from stower.framework.events import (
     AgentAsked,

@@ -16,11 +16,11 @@ import typer
 import yaml
 from hypothesis import strategies as st
 
-from stower.actors.cluster import read_cluster
 from stower.assembly import build_engine
 from stower.cli.hub_runs import read_groups
 from stower.cli.inputs import InputError, load, read_yaml_document, trace_list
 from stower.cli.scripts import read_script
+from stower.controllers.cluster import read_cluster
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
 from stower.framework.plugin import Features
 from stower.live.access import read_access

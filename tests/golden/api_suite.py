@@ -21,7 +21,7 @@ from stower.api.reads import Watch
 from stower.api.registry import Registry
 from stower.api.requests import Request
 from stower.api.server import Api
-from stower.apiserver.serve import Options
+from stower.apiserver.server_process import Options
 from stower.apiserver.tables import load_registry
 from tests.contract.servers import in_thread
 

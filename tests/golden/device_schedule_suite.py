@@ -14,13 +14,13 @@ from typing import Any, Final
 import msgspec
 
 from stower.assembly import build_engine
-from stower.devices.fits import GAVE_UP, NO_DEVICES
-from stower.engine import plain
-from stower.engine.cycle import Cycle
+from stower.devices.fit_cache import GAVE_UP, NO_DEVICES
+from stower.engine.cycle import reference
+from stower.engine.cycle.scheduling_cycle import Cycle
 from stower.framework.device_gates import DeviceGates
 from stower.framework.events import Hold, Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
-from stower.framework.guard import PluginError
 from stower.framework.plugin import Features
+from stower.framework.plugin_guard import PluginError
 from stower.framework.writes import (
     Bind,
     CreateObject,
@@ -329,7 +329,7 @@ def _judged(run: Run, phases: list[Case], by_name: dict[str, Case]) -> Iterator[
     error = ""
     verdict = None
     try:
-        verdict = plain.judge(profile, state, shape, pod)
+        verdict = reference.judge(profile, state, shape, pod)
     except PluginError as failed:
         error = str(failed)
     if verdict is not None and verdict.pre_filter is not None:
@@ -369,7 +369,7 @@ def _judged(run: Run, phases: list[Case], by_name: dict[str, Case]) -> Iterator[
 
 
 def _scored(
-    run: Run, verdict: plain.Verdict, phases: list[Case], by_name: dict[str, Case]
+    run: Run, verdict: reference.Verdict, phases: list[Case], by_name: dict[str, Case]
 ) -> Iterator[str]:
     state, pod = run.state, run.pod
     plugin = run.profile.plugins["DynamicResources"]
@@ -380,7 +380,7 @@ def _scored(
             ours = plugin.raw_score(pod, verdict.shape, state, row)
             yield from differs(f"score.{phase['node']}", ours, phase.get("score", 0))
     if "normalizeScore" in by_name:
-        parts = plain.scores(run.profile, state, verdict.shape, pod, verdict.feasible)
+        parts = reference.scores(run.profile, state, verdict.shape, pod, verdict.feasible)
         weight = run.profile.weights["DynamicResources"]
         for name, score in by_name["normalizeScore"]["scores"].items():
             own = int(parts["DynamicResources"][state.row_of(name)]) // weight

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from stower.assembly import build_engine, build_profiles
-from stower.engine.plain import judge
-from stower.engine.queued import Place
-from stower.engine.step import Engine
+from stower.engine.cycle.reference import judge
+from stower.engine.engine import Engine
+from stower.engine.queue.entities import Place
 from stower.framework.configuration import read_configuration
 from stower.framework.events import Listed, Tick, WriteOk
 from stower.framework.plugin import Features
 from stower.framework.writes import Bind, Write
-from stower.groups.build import Straddling, domains_of
 from stower.groups.feasibility import Feasibility, feasibility
+from stower.groups.problem_builder import Straddling, domains_of
 from stower.groups.tree import tree_of
 from stower.model.kinds import KIND_BY_NAME, SELECTING, Node, Pod
 from stower.model.quantity import parse_quantity

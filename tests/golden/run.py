@@ -17,14 +17,14 @@ from typing import Any
 import msgspec
 
 from stower.assembly import build_profiles
-from stower.engine import plain
-from stower.engine.cycle import Cycle
-from stower.engine.explanation import Change
-from stower.engine.explanation import explain as explained
+from stower.engine.cycle import reference
+from stower.engine.cycle.scheduling_cycle import Cycle
+from stower.engine.explain.explanation import Change
+from stower.engine.explain.explanation import explain as explained
 from stower.engine.limits import Limits
-from stower.engine.preemption import Preemption
-from stower.engine.queue import Queue
-from stower.framework.changes import STORE_CHANGES
+from stower.engine.preemption.evaluator import Preemption
+from stower.engine.queue.scheduling_queue import Queue
+from stower.framework.cluster_events import STORE_CHANGES
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.post_filter import best
@@ -95,7 +95,7 @@ class Judged:
     def __init__(self, world: World, pod: Pod, shape: Shape) -> None:
         state, profile = world.state, world.profile
         self.world = world
-        verdict = plain.judge(profile, state, shape, pod)
+        verdict = reference.judge(profile, state, shape, pod)
         feasible = verdict.feasible
         refused = verdict.pre_filter
         self.prefilter = None
@@ -109,8 +109,8 @@ class Judged:
             }
         self.nodes: dict[str, Case] = {}
         self.scores: dict[str, dict[str, int]] = {}
-        parts = plain.scores(profile, state, shape, pod, feasible)
-        total = plain.total(parts, len(feasible))
+        parts = reference.scores(profile, state, shape, pod, feasible)
+        total = reference.total(parts, len(feasible))
         for row in state.present_rows():
             name = state.names[row]
             if refused is None:

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stower.apiserver.serve import Options as Serving
+from stower.apiserver.server_process import Options as Serving
 from stower.assembly import build_engine
-from stower.engine.agreement import Judgement
+from stower.engine.explain.agreement import Judgement
 from stower.framework.plugin import Features
-from stower.live.run import Around, Place, run
 from stower.live.scheduler import Options
 from stower.live.shadow import Shadow
+from stower.live.shell_runner import Around, Place, run
 from tests.contract.servers import Client, in_thread
 
 Case = dict[str, Any]

@@ -15,7 +15,7 @@ from stower.api.calls import Call
 from stower.api.defaults import TIMED
 from stower.api.errors import ApiError, FieldError
 from stower.api.metadata import new_metadata_errors, update_metadata_errors
-from stower.api.optional import serve_device_taint_rules
+from stower.api.optional_kinds import serve_device_taint_rules
 from stower.api.registry import Resource
 from stower.api.requests import Request
 from stower.api.schema import BadValue

@@ -16,8 +16,8 @@ import msgspec
 
 from stower.api.patches import PatchFailed, json_patch
 from stower.assembly import build_engine
-from stower.framework.guard import PluginError
-from stower.framework.reconcile import EventKind, Result
+from stower.framework.plugin_guard import PluginError
+from stower.framework.reconcile_queue import EventKind, Result
 from stower.framework.writes import CreateObject, DeleteObject, JsonPatchObject, Write
 from stower.model.kinds import KIND_BY_VIEW, Node, Pod, VirtualMachineMigration
 from stower.model.raw import decode

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stower.framework.reconcile import (
+from stower.framework.reconcile_queue import (
     CannotMerge,
     EventKind,
     Item,

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import pytest
 
 from stower.assembly import build_engine
-from stower.engine import tree_cycle
-from stower.engine.queued import Place
+from stower.engine.groups import tree_cycle
+from stower.engine.queue.entities import Place
 from stower.framework.events import Listed, Tick
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.writes import Bind, PatchObject

@@ -12,10 +12,10 @@ from stower.model.kinds import Node, Pod, PodScheduling, ResourceClaim
 from stower.model.kinds.resource_claim import DEALLOCATION_REQUESTED, IMMEDIATE
 from stower.state.devices import claim_refs
 from tests.builders import make_node
-from tests.negotiating import Cluster
 from tests.negotiation.keeping import Keeper, delete
 from tests.negotiation.laws import Laws, reaches
 from tests.negotiation.processes import Counting, CrashingLedger, DriverProcess, Process, where
+from tests.negotiation_cluster import Cluster
 
 Deed = tuple[int, int, int]
 DEEDS = (

@@ -13,8 +13,8 @@ from stower.model.kinds import Node, Pod, PodScheduling, ResourceClaim
 from stower.model.kinds.pod import PodResourceClaim
 from stower.model.kinds.resource_claim import FINALIZER, ResourceClaimStatus
 from stower.model.times import time_text
-from stower.sim.made_claims import with_claims
-from tests.negotiating import Cluster
+from stower.sim.claim_lifecycle import with_claims
+from tests.negotiation_cluster import Cluster
 
 
 class Keeper:

@@ -11,7 +11,7 @@ from stower.model.kinds.resource_claim import DEALLOCATION_REQUESTED, RESERVED_F
 from stower.model.selectors import NodeSelector
 from stower.sim.server import Change
 from stower.state.devices import claim_keys
-from tests.negotiating import Cluster, Counting
+from tests.negotiation_cluster import Cluster, Counting
 
 
 class Laws:

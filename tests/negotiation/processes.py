@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from stower.assembly import build_engine
 from stower.driver import Allocation, Controller, Driver, Entry, MemoryLedger, Refused
-from stower.driver.carry import carry_out
 from stower.driver.controller import VIEWS
-from stower.engine.step import Engine
+from stower.driver.executor import carry_out
+from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, WriteFailed, WriteOk
 from stower.framework.writes import Write
 from stower.model.kinds import Pod, ResourceClaim
 
 if TYPE_CHECKING:
-    from tests.negotiating import Cluster
+    from tests.negotiation_cluster import Cluster
 
 ANSWERS = object()  # a kind of news: what came of one's own deeds, and the time
 

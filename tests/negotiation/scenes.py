@@ -9,9 +9,9 @@ from stower.driver import Allocation
 from stower.framework.writes import PatchObject, Write, patch_of
 from stower.model.kinds import Pod, PodScheduling, ResourceClaim, ResourceClass
 from stower.model.kinds.resource_claim import DEALLOCATION_REQUESTED
-from tests.negotiating import Cluster, Counting, nodes
 from tests.negotiation.keeping import Keeper, delete
 from tests.negotiation.laws import Laws
+from tests.negotiation_cluster import Cluster, Counting, nodes
 
 SCHEDULER = "default-scheduler"
 

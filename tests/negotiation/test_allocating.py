@@ -8,8 +8,8 @@ import pytest
 from stower.framework.writes import patch_of
 from stower.model.kinds import Pod, PodScheduling, ResourceClaim
 from stower.model.times import SECOND_NS
-from tests.negotiating import Cluster, Counting, nodes
 from tests.negotiation.scenes import Scene, configured, merged, select
+from tests.negotiation_cluster import Cluster, Counting, nodes
 
 FABRIC = "fabric.example.com"
 

@@ -7,9 +7,9 @@ import pytest
 from stower.framework.writes import CreateObject, PatchObject
 from stower.model.kinds import Node, Pod, ResourceClaim
 from tests.builders import make_node
-from tests.negotiating import Cluster
 from tests.negotiation.processes import DriverProcess
 from tests.negotiation.scenes import Scene, at_each_step
+from tests.negotiation_cluster import Cluster
 
 FABRIC, NIC = "fabric.example.com", "nic.example.com"
 LONG = 1_500  # seconds: longer than the longest wait for a driver

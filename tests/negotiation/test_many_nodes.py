@@ -7,8 +7,8 @@ import pytest
 from stower.framework.writes import CreateObject, DeleteObject, PatchObject
 from stower.model.kinds import PodScheduling
 from tests.builders import make_node
-from tests.negotiating import Counting
 from tests.negotiation.scenes import Scene
+from tests.negotiation_cluster import Counting
 
 FABRIC, NIC = "fabric.example.com", "nic.example.com"
 

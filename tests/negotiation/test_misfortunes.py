@@ -10,8 +10,8 @@ from stower.driver import Allocation
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.kinds.resource_claim import IMMEDIATE
 from tests.builders import make_pod
-from tests.negotiating import Counting
 from tests.negotiation.scenes import Scene
+from tests.negotiation_cluster import Counting
 
 FABRIC = "fabric.example.com"
 

@@ -9,8 +9,8 @@ from stower.model.kinds import DeviceClass, Pod, ResourceClaim, ResourceClass
 from stower.model.kinds.resource_claim import ALLOCATION_MODE, IMMEDIATE
 from tests.builders import make_node
 from tests.device_builders import device, device_class, device_slice
-from tests.negotiating import Counting
 from tests.negotiation.scenes import SCHEDULER, Scene, at_each_step
+from tests.negotiation_cluster import Counting
 
 FABRIC = "fabric.example.com"
 

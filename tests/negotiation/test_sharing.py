@@ -11,8 +11,8 @@ from stower.model.kinds import Pod, ResourceClaim
 from stower.model.kinds.resource_claim import IMMEDIATE, RESERVED_FOR_MAX, ConsumerReference
 from tests.builders import make_node, make_pod
 from tests.device_builders import device, device_class, device_slice
-from tests.negotiating import Cluster, Counting
 from tests.negotiation.scenes import Scene
+from tests.negotiation_cluster import Cluster, Counting
 
 FABRIC = "fabric.example.com"
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stower.devices.best_fit import best_fit
-from stower.devices.fits import FITS, INVALID_POOLS, NO_DEVICES, Fits, Rules
+from stower.devices.fit_cache import FITS, INVALID_POOLS, NO_DEVICES, Fits, Rules
 from stower.devices.inventory import Inventory, Part
 from stower.devices.requests import AllocationError
 from stower.framework.device_gates import DeviceGates

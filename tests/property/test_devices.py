@@ -7,8 +7,8 @@ import pytest
 
 from stower.devices.allocator import GaveUp, Given, allocate
 from stower.devices.inventory import Inventory
-from stower.devices.lacking import lacking
 from stower.devices.requests import AllocationError, plan_of
+from stower.devices.shortages import lacking
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import DeviceClass, Node, ResourceClaim, ResourceSlice
 from stower.model.kinds.resource_claim import (

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stower.assembly import build_engine
+from stower.engine.engine import Engine
 from stower.engine.limits import SECOND_NS
-from stower.engine.queued import Place
-from stower.engine.step import Engine
+from stower.engine.queue.entities import Place
 from stower.framework.events import (
     Event,
     Listed,
@@ -195,7 +195,7 @@ from stower.assembly import build_engine
 from stower.framework.events import Listed, Observed, Tick, WatchType
 from stower.model.kinds import Node, Pod
 from stower.model.raw import decode
-from stower.sim.generate import cluster
+from stower.sim.cluster_generator import cluster
 objects = []
 for data in cluster(20, 800, seed=3):
     kind = Node if b'"kind":"Node"' in data else Pod

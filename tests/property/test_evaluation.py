@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stower.assembly import build_profiles
-from stower.engine import plain
-from stower.engine.cycle import Cycle
-from stower.engine.evaluation import SCALAR_ROWS_MAX
+from stower.engine.cycle import reference
+from stower.engine.cycle.evaluation import SCALAR_ROWS_MAX
+from stower.engine.cycle.scheduling_cycle import Cycle
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features, Scope
 from stower.framework.profile import Profile
@@ -58,12 +58,12 @@ PROFILES = (
 
 def plain_best(state: ClusterState, profile: Profile, entry: PodEntry) -> dict[str, int]:
     """Totals of the feasible nodes by name, from scratch."""
-    verdict = plain.judge(profile, state, entry.shape, entry.pod)
+    verdict = reference.judge(profile, state, entry.shape, entry.pod)
     if verdict.pre_filter is not None:
         return {}
     feasible = verdict.feasible
-    totals = plain.total(
-        plain.scores(profile, state, entry.shape, entry.pod, feasible), len(feasible)
+    totals = reference.total(
+        reference.scores(profile, state, entry.shape, entry.pod, feasible), len(feasible)
     )
     return {state.names[row]: int(totals[row]) for row in np.flatnonzero(feasible)}
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stower.assembly import build_profiles
-from stower.engine import plain
-from stower.engine.cycle import Cycle
+from stower.engine.cycle import reference
+from stower.engine.cycle.scheduling_cycle import Cycle
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
@@ -74,7 +74,7 @@ def test_a_cached_cycle_chooses_among_the_same_rows(
     entry = PodEntry(pod, state.shapes.intern(pod))
     for number, (what, value) in enumerate(steps):
         apply(state, number, what, value)
-        verdict = plain.judge(PROFILE, state, entry.shape, pod)
+        verdict = reference.judge(PROFILE, state, entry.shape, pod)
         assert verdict.feasible.tolist() == (cycle.standing(PROFILE, entry) >= 0).tolist()
         for row in state.present_rows():
             runs = [

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from stower.assembly import build_engine
-from stower.engine.queued import Place
+from stower.engine.queue.entities import Place
 from stower.framework.writes import Write
 from stower.model.kinds import CompositePodGroup, Pod, PodGroup
 from stower.model.kinds.pod import POD_GROUP

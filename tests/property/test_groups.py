@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from stower.groups.check import faults_of
-from stower.groups.place import Exhausted, Impossible, Placed, place
+from stower.groups.placement import Exhausted, Impossible, Placed, place
+from stower.groups.placement_check import faults_of
 from stower.groups.problem import (
     NO_CAP,
     Group,

@@ -14,7 +14,7 @@ from stower.api.fields_v1 import (
     union,
     write_managers,
 )
-from stower.api.managed import applied_fields, apply, compare, created, merged_value, updated
+from stower.api.managed_fields import applied_fields, apply, compare, created, merged_value, updated
 from stower.api.schema import Reading, Type, skeleton
 from stower.apiserver.tables import load_registry
 

@@ -22,8 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stower.assembly import build_profiles
-from stower.engine import plain
-from stower.engine.cycle import Cycle
+from stower.engine.cycle import reference as reference_cycle
+from stower.engine.cycle.scheduling_cycle import Cycle
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.profile import Profile
@@ -124,7 +124,7 @@ def ours(profile: Profile, state: ClusterState, pod: Pod) -> Answer:
         parts, part = plugin.score(shape, state, state.all_rows), plugin.score_row(shape, state)
         for row in rows:
             assert (part(row) if part else 0) == (0 if parts is None else parts[row])
-    verdict = plain.judge(profile, state, shape, pod)
+    verdict = reference_cycle.judge(profile, state, shape, pod)
     cached = Cycle(state, 0).standing(profile, PodEntry(pod, shape))
     if verdict.pre_filter is not None:
         assert (cached < 0).all()
@@ -132,8 +132,8 @@ def ours(profile: Profile, state: ClusterState, pod: Pod) -> Answer:
         return Answer(refused, {names[row]: refused for row in rows}, {})
     rejections = {row: verdict.rejection(row) for row in rows}
     nodes = {names[row]: status_of(found and found[1]) for row, found in rejections.items()}
-    parts = plain.scores(profile, state, shape, pod, verdict.feasible)
-    total = plain.total(parts, state.row_limit)
+    parts = reference_cycle.scores(profile, state, shape, pod, verdict.feasible)
+    total = reference_cycle.total(parts, state.row_limit)
     scores = {names[row]: int(total[row]) for row in rows if verdict.feasible[row]}
     highest = max(0, cached.max(initial=-1))
     assert {names[row] for row in rows if cached[row] == highest} == best(scores)

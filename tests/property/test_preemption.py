@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stower.assembly import build_profiles
-from stower.engine import candidates, plain
-from stower.engine import preemption as engine
-from stower.engine import verdicts as standing
-from stower.engine.preemption import Preemption, Search
-from stower.engine.verdicts import Verdicts
+from stower.engine.cycle import reference, verdict_cache
+from stower.engine.cycle.verdict_cache import Verdicts
+from stower.engine.preemption import candidates, evaluator
+from stower.engine.preemption.evaluator import Preemption, Search
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.post_filter import best
@@ -774,7 +773,7 @@ def build(world: World) -> tuple[ClusterState, PodEntry]:
 
 def statuses(state: ClusterState, entry: PodEntry) -> dict[str, Status | None]:
     """Ours for each node that PreFilter left."""
-    verdict = plain.judge(PROFILE, state, entry.shape, entry.pod)
+    verdict = reference.judge(PROFILE, state, entry.shape, entry.pod)
     found: dict[str, Status | None] = {}
     for row in state.present_rows():
         rejection = verdict.rejection(row)
@@ -793,7 +792,7 @@ def theirs(model: Model) -> dict[str, Status | None]:
 
 
 def ask(preemption: Preemption, state: ClusterState, entry: PodEntry) -> Search:
-    verdict = plain.judge(PROFILE, state, entry.shape, entry.pod)
+    verdict = reference.judge(PROFILE, state, entry.shape, entry.pod)
     return preemption.failure(PROFILE, entry, verdict)
 
 
@@ -1045,7 +1044,7 @@ def answer(search: Search) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def said(verdict: plain.Verdict, state: ClusterState) -> tuple[Any, ...]:
+def said(verdict: reference.Verdict, state: ClusterState) -> tuple[Any, ...]:
     """All that a verdict tells of the nodes there are."""
     there = state.present[state.all_rows]
     return (
@@ -1059,7 +1058,7 @@ def said(verdict: plain.Verdict, state: ClusterState) -> tuple[Any, ...]:
     )
 
 
-def row_by_row(search: Search, verdict: plain.Verdict) -> dict[str, tuple[Any, ...]]:
+def row_by_row(search: Search, verdict: reference.Verdict) -> dict[str, tuple[Any, ...]]:
     """The same from the victims of each row alone."""
     result = {}
     state = search.state
@@ -1169,16 +1168,16 @@ def check_kept(history: list[list[Action]], big: str, one_by_one: int, kept_max:
             entries.append(entry)
     kept, verdicts = Preemption(state, b""), Verdicts(state)
     with (
-        patch.object(engine, "ROWS_ONE_BY_ONE_MAX", one_by_one),
+        patch.object(evaluator, "ROWS_ONE_BY_ONE_MAX", one_by_one),
         patch.object(candidates, "ROWS_ONE_BY_ONE_MAX", one_by_one),
-        patch.object(engine, "KEPT_MAX", kept_max),
-        patch.object(standing, "KEPT_MAX", kept_max),
+        patch.object(evaluator, "KEPT_MAX", kept_max),
+        patch.object(verdict_cache, "KEPT_MAX", kept_max),
     ):
         for step in history:
             for action in step:
                 follow(state, action)
             for entry in entries:
-                verdict = plain.judge(PROFILE, state, entry.shape, entry.pod)
+                verdict = reference.judge(PROFILE, state, entry.shape, entry.pod)
                 search = Preemption(state, b"").failure(PROFILE, entry, verdict)
                 fresh = answer(search)
                 assert row_by_row(search, verdict) == fresh

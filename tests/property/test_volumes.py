@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stower.assembly import build_profiles
-from stower.engine import plain
+from stower.engine.cycle import reference as reference_cycle
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features, Plugin
 from stower.framework.profile import Profile
@@ -809,7 +809,7 @@ DEFAULT = profile()
 def ours(profile: Profile, state: ClusterState, owner: Raw) -> Status | dict[str, Answer]:
     """What we say, in the model's words."""
     candidate = view(owner, Pod)
-    verdict = plain.judge(profile, state, state.shapes.intern(candidate), candidate)
+    verdict = reference_cycle.judge(profile, state, state.shapes.intern(candidate), candidate)
     if verdict.pre_filter is not None:
         plugin, why = verdict.pre_filter
         return Status(plugin.name, why.code, why.reasons)

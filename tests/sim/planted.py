@@ -10,18 +10,19 @@ from unittest.mock import patch
 
 import numpy as np
 
-from stower.actors import vm_migrations
-from stower.actors.vm_migrations import VmMigrations
+from stower.controllers import vm_migrations
+from stower.controllers.vm_migrations import VmMigrations
 from stower.devices.negotiation import scheduling
 from stower.driver import Refused
-from stower.engine import cycle, plain, step
-from stower.engine.binds import Binds
-from stower.engine.outcomes import Outcomes
-from stower.engine.queue import Queue
-from stower.engine.queued import Likeness, QueuedPod
-from stower.engine.step import Engine
-from stower.engine.telling import Telling
-from stower.engine.tree_cycle import TreeCycle
+from stower.engine import engine
+from stower.engine.binding.binding_cycle import Binds
+from stower.engine.cycle import reference, scheduling_cycle
+from stower.engine.cycle.pod_attempts import Outcomes
+from stower.engine.engine import Engine
+from stower.engine.groups.tree_cycle import TreeCycle
+from stower.engine.queue.entities import Likeness, QueuedPod
+from stower.engine.queue.scheduling_queue import Queue
+from stower.engine.status_reporter import Telling
 from stower.framework.events import Observed, WatchType, WriteFailed, WriteOk
 from stower.framework.post_filter import Remedy
 from stower.framework.writes import Bind
@@ -34,13 +35,13 @@ from stower.plugins.node_ports import NodePorts
 from stower.plugins.node_resources_fit import NodeResourcesFit
 from stower.plugins.warm_capacity import WarmCapacity
 from stower.sim.changes import bound
-from stower.sim.negotiating import Counted
+from stower.sim.resource_drivers import Counted
 from stower.sim.server import Server
 from stower.state.cluster import ClusterState
 from stower.state.devices import Devices
 from stower.vms import approval
 from stower.vms.nodes import Use
-from stower.warm.keeping import Keeping
+from stower.warm.placeholders import Keeping
 from stower.warm.repositioning import Repositioner
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -105,7 +106,7 @@ def moved() -> AbstractContextManager[Any]:
 
     stack = ExitStack()
     stack.enter_context(patch.object(Server, "_carry_out", carry_out))
-    stack.enter_context(patch.object(step, "HANDLERS", {**step.HANDLERS, WriteOk: on_write_ok}))
+    stack.enter_context(patch.object(engine, "HANDLERS", {**engine.HANDLERS, WriteOk: on_write_ok}))
     return stack
 
 
@@ -164,12 +165,12 @@ def important_ones_sleep() -> AbstractContextManager[Any]:
 
 def promises_broken() -> AbstractContextManager[Any]:
     """Promised room is anybody's."""
-    return patch.object(cycle.Cycle, "_has_room", lambda *_: True)
+    return patch.object(scheduling_cycle.Cycle, "_has_room", lambda *_: True)
 
 
 def promises_unknown() -> AbstractContextManager[Any]:
     """Nobody knows to whom room was promised."""
-    return patch.object(plain, "nominated_on", lambda *_: [])
+    return patch.object(reference, "nominated_on", lambda *_: [])
 
 
 def said_again() -> AbstractContextManager[Any]:
@@ -203,7 +204,7 @@ def luck() -> AbstractContextManager[Any]:
         rows = np.flatnonzero(tied)
         return int(rows[drawn[0] % len(rows)])
 
-    return patch.object(cycle, "pick", pick)
+    return patch.object(scheduling_cycle, "pick", pick)
 
 
 def deletions_missed() -> AbstractContextManager[Any]:
@@ -215,7 +216,7 @@ def deletions_missed() -> AbstractContextManager[Any]:
         if not (gone and isinstance(event.object, Pod) and event.object.metadata.uid[-1] in "357"):
             whole(self, event)
 
-    return patch.object(step, "HANDLERS", {**step.HANDLERS, Observed: on_observed})
+    return patch.object(engine, "HANDLERS", {**engine.HANDLERS, Observed: on_observed})
 
 
 def devices_free() -> AbstractContextManager[Any]:

@@ -21,7 +21,7 @@ from stower.sim.faults.driver_crashes import DriverCrashes
 from stower.sim.faults.fault import Fault
 from stower.sim.faults.two_schedulers import TwoSchedulers
 from stower.sim.script import Script
-from stower.sim.shrink import shrunk
+from stower.sim.shrinker import shrunk
 from stower.sim.trial import Finding, Trial, script_of
 from tests.sim.planted import PLANTED, Plant, unheard
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from stower.framework.reconcile import ReconcileQueue
+from stower.framework.reconcile_queue import ReconcileQueue
 from stower.metrics.catalogue import COUNTERS, GAUGES, HISTOGRAMS
 from stower.vms import figures as vms
 from stower.warm import figures as warm

@@ -8,7 +8,7 @@ import msgspec
 
 from stower.api.patches import PatchFailed, json_patch
 from stower.assembly import build_engine
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.events import (
     AgentAsked,
     Event,

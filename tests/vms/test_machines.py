@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.actors.cluster import Cluster, Object, pools
+from tests.unit.controllers.cluster import Cluster, Object, pools
 from tests.vms.rig import APPROVED, AUTOSCALING, MOVES, RESOURCES, SCHEDULER, configuration
 
 NAME = "vm.neon.tech/name"

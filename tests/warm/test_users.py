@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stower.engine.explanation import explain
+from stower.engine.explain.explanation import explain
 from stower.framework.writes import Bind, DeletePod, Write
 from stower.model.kinds import Node, Pod
 from tests.warm.rig import IMAGE, PULLER, Hub

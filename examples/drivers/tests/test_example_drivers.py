@@ -18,7 +18,7 @@ from licences import Licences  # noqa: E402
 from pairs import Pairs  # noqa: E402
 
 from stower.driver import Allocation, Driver, Entry, MemoryLedger, Refused  # noqa: E402
-from stower.driver.carry import call  # noqa: E402
+from stower.driver.executor import call  # noqa: E402
 from stower.driver.messages import Freed, Freeing, Taken, Taking  # noqa: E402
 from stower.model.kinds import Node, Pod, ResourceClaim, ResourceClass  # noqa: E402
 

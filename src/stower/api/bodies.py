@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api import convert
+from stower.api import conversion
+from stower.api.byte_cache import Known, encode
 from stower.api.calls import Call
 from stower.api.defaults import TIMED
 from stower.api.errors import ApiError, bad_request
-from stower.api.known import Known, encode
 from stower.api.requests import JSON, WriteOptions
 from stower.api.schema import BadValue, Cleaned, Reading, Type, unknown_fields
 
@@ -215,7 +215,7 @@ def cleaned(
             raise bad_request(f"{prefix}strict decoding error: {', '.join(found)}")
     if (timed := TIMED.get(resource.key)) is not None:
         timed(made, call.now)
-    converter = convert.into_store(resource)
+    converter = conversion.into_store(resource)
     return (converter(made) if converter is not None else made), tuple(found)
 
 

@@ -5,7 +5,7 @@ Source: KEP-3352 for the aggregated form.
 
 from typing import Any, Final
 
-from stower.api.negotiate import not_acceptable
+from stower.api.content_negotiation import not_acceptable
 from stower.api.registry import Registry, Resource
 from stower.api.requests import Request, Response, answer, encode
 

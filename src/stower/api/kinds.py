@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from stower.api import custom, devices, pods
+from stower.api import custom_resources, devices, pods
 from stower.api.calls import Call
 from stower.api.errors import FieldError
 from stower.api.registry import Resource
@@ -438,12 +438,12 @@ HOOKS: Final[dict[tuple[str, str], Hooks]] = {
         validate_update=_change(others.secret_update),
     ),
     ("", "services"): Hooks(prepare_create=_new_service, prepare_update=_changed_service),
-    custom.KEY: Hooks(
-        prepare_create=custom.prepare,
-        prepare_update=custom.prepare_update,
-        validate_create=_rule(custom.faults),
-        validate_update=lambda call, new, old: custom.faults(new),
-        after=custom.changed,
+    custom_resources.KEY: Hooks(
+        prepare_create=custom_resources.prepare,
+        prepare_update=custom_resources.prepare_update,
+        validate_create=_rule(custom_resources.faults),
+        validate_update=lambda call, new, old: custom_resources.faults(new),
+        after=custom_resources.changed,
     ),
     ("apps", "daemonsets"): Hooks(
         prepare_create=_new_daemon_set,

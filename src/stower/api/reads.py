@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api import convert
+from stower.api import conversion
 from stower.api.calls import Call
+from stower.api.content_negotiation import LIST, OBJECT, WATCH, Format, choose_format
 from stower.api.errors import ApiError, Object, gone
-from stower.api.negotiate import LIST, OBJECT, WATCH, Format, choose_format
 from stower.api.printers import columns_of, row_of
 from stower.api.registry import Resource
 from stower.api.requests import (
@@ -48,7 +48,7 @@ def head(resource: Resource) -> bytes:
 
 def whole(resource: Resource, raw: bytes) -> bytes:
     """A stored object as a client of this version sees it."""
-    converter = convert.out_of_store(resource)
+    converter = conversion.out_of_store(resource)
     if converter is not None:
         raw = encode(converter(_decode(raw)))
     return head(resource) + raw[1:]
@@ -58,7 +58,7 @@ def bare(resource: Resource, raw: bytes) -> bytes:
     """The same without kind, as items of lists are; custom resources have it there too."""
     if resource.custom is not None:
         return head(resource) + raw[1:]
-    converter = convert.out_of_store(resource)
+    converter = conversion.out_of_store(resource)
     return raw if converter is None else encode(converter(_decode(raw)))
 
 
@@ -91,7 +91,7 @@ def partial(item: Object, form: Format) -> Object:
 def table(call: Call, items: list[Object], meta: Object, form: Format, headed: bool) -> Object:
     """Objects as a Table; `headed`: with the definitions of its columns."""
     rows = []
-    converter = convert.out_of_store(call.resource)
+    converter = conversion.out_of_store(call.resource)
     for item in items:
         row: Object = {"cells": _cells(call, item)}
         if form.include == "Metadata":
@@ -270,7 +270,7 @@ def list_objects(call: Call, options: ListOptions) -> Response:
 
 
 def _parts(resource: Resource, start: bytes, chosen: list[Record]) -> list[bytes]:
-    plain = resource.custom is None and convert.out_of_store(resource) is None
+    plain = resource.custom is None and conversion.out_of_store(resource) is None
     parts = [start]
     for i in range(0, len(chosen), SLICE):
         some = chosen[i : i + SLICE]
@@ -325,7 +325,7 @@ class Feed:
         self._frames: OrderedDict[int, bytes | None] = OrderedDict()
         self._head = b'"object":' + head(call.resource)
         resource = call.resource
-        self._plain = not form.name and convert.out_of_store(resource) is None
+        self._plain = not form.name and conversion.out_of_store(resource) is None
 
     def frame(self, event: Event, headed: bool = False) -> bytes | None:
         """What a watcher is told of an event, or None."""

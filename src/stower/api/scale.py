@@ -8,6 +8,7 @@ from typing import Any, Final
 from stower.api import writes
 from stower.api.bodies import check_shape, media_type, parse_json, read_unstored
 from stower.api.calls import Call
+from stower.api.content_negotiation import OBJECT, choose_format
 from stower.api.errors import (
     INVALID,
     ApiError,
@@ -16,7 +17,6 @@ from stower.api.errors import (
     invalid,
     unsupported_media_type,
 )
-from stower.api.negotiate import OBJECT, choose_format
 from stower.api.patches import BadPatch, CopiedTooMuch, PatchFailed, json_patch, merge
 from stower.api.printers import columns_of
 from stower.api.printers.parts import created

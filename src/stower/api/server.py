@@ -12,7 +12,16 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api import custom, deletion, discovery, negotiate, patching, reads, subresources, writes
+from stower.api import (
+    content_negotiation,
+    custom_resources,
+    deletion,
+    discovery,
+    patch_requests,
+    reads,
+    subresources,
+    writes,
+)
 from stower.api.attributes import attributes_of
 from stower.api.calls import Call
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
@@ -48,7 +57,7 @@ Verb = tuple[str, Callable[[Call], Response | Watch]]
 OF_ONE: Final[dict[str, Verb]] = {
     "GET": ("get", reads.get_or_list),
     "PUT": ("update", writes.update),
-    "PATCH": ("patch", patching.patch),
+    "PATCH": ("patch", patch_requests.patch),
     "DELETE": ("delete", deletion.delete),
 }
 OF_ALL: Final[dict[str, Verb]] = {
@@ -159,8 +168,8 @@ class Api:
 
     def restore(self) -> None:
         """Serve the custom resources of what was loaded."""
-        for record in self.store.collection(custom.KEY).records.values():
-            custom.serve(self, record.decode())
+        for record in self.store.collection(custom_resources.KEY).records.values():
+            custom_resources.serve(self, record.decode())
 
     def bootstrap(self, now_ns: int) -> None:
         """Make the built-in objects that are missing."""
@@ -304,6 +313,10 @@ class Api:
             raise method_not_allowed()
         verb, function = found
         if method != "GET":  # before anything is written
-            target = negotiate.OBJECT if verb != "deletecollection" else negotiate.LIST
-            negotiate.choose_format(call.request, target, call.resource)
+            target = (
+                content_negotiation.OBJECT
+                if verb != "deletecollection"
+                else content_negotiation.LIST
+            )
+            content_negotiation.choose_format(call.request, target, call.resource)
         return function(call)

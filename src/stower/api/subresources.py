@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from stower.api import bindings, evictions, patching, reads, reviews, scale, writes
+from stower.api import bindings, evictions, patch_requests, reads, reviews, scale, writes
 from stower.api.calls import Call
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from stower.api.reads import Watch
@@ -50,7 +50,7 @@ def _part(call: Call) -> Response | Watch:
     method = call.request.method
     if method == "GET":
         return reads.get(call)
-    return writes.update(call) if method == "PUT" else patching.patch(call)
+    return writes.update(call) if method == "PUT" else patch_requests.patch(call)
 
 
 def _log(call: Call) -> Response:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api import admission, fields_v1, kinds, managed
+from stower.api import admission, fields_v1, kinds, managed_fields
 from stower.api.bodies import read_object
 from stower.api.calls import Call
 from stower.api.errors import (
@@ -157,7 +157,9 @@ def _set_managers(
         manager = fields_v1.Manager(options.manager, "Update", call.resource.api_version)
         reset = ("f:status",) if call.strategy.status else ()
         alike = call.strategy.alike
-        fields = managed.created(kind, call.api.bones(kind), item, manager, call.now, reset, alike)
+        fields = managed_fields.created(
+            kind, call.api.bones(kind), item, manager, call.now, reset, alike
+        )
         if fields:
             meta["managedFields"] = fields
 
@@ -436,7 +438,7 @@ def _update_managers(
         reset: tuple[str, ...] = ()
         if call.strategy.status:
             reset = ("f:spec",) if call.subresource == "status" else ("f:status",)
-        fields = managed.updated(kind, old, new, manager, call.now, reset)
+        fields = managed_fields.updated(kind, old, new, manager, call.now, reset)
         if fields:
             meta["managedFields"] = fields
     elif "managedFields" in old["metadata"]:

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from stower.api.native import serve_native
-from stower.api.optional import SERVE
+from stower.api.native_kinds import serve_native
+from stower.api.optional_kinds import SERVE
 from stower.api.pod_group_kinds import serve_pod_groups
 from stower.api.registry import Registry
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.apiserver import serve
+from stower.apiserver import server_process
 from stower.apiserver.handler import Handler
 from stower.bench.family import Family, run_once, tell
 from stower.bench.server import NAMESPACE, Target, binding_body, pod_body
@@ -100,8 +100,8 @@ async def _serve(folder: Path, slowed: bool) -> None:
     """In a process of its own: a durable server, until it is ended."""
     made: type[Counting] = Slowed if slowed else Counting
     made.seconds = folder / SECONDS
-    vars(serve)["Handler"] = made
-    async with serve.running(serve.Options(folder)):
+    vars(server_process)["Handler"] = made
+    async with server_process.running(server_process.Options(folder)):
         await asyncio.Event().wait()
 
 

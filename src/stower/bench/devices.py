@@ -12,9 +12,9 @@ import msgspec
 
 from stower.assembly import build_engine
 from stower.bench.objects import node_bytes
-from stower.bench.settle import Times, settle_memory
+from stower.bench.timing import Times, settle_memory
 from stower.bench.workloads import BenchWorkload
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, WatchType, WriteOk
 from stower.framework.writes import Bind, PatchObject, Write
 from stower.model.errors import InvariantError

@@ -16,10 +16,10 @@ from stower.bench.groups import small_gangs, trees
 from stower.bench.negotiation import negotiation
 from stower.bench.objects import node_bytes, pod_bytes, scheduler_name
 from stower.bench.perf import claims, perf
-from stower.bench.settle import Times, settle_memory
+from stower.bench.timing import Times, settle_memory
 from stower.bench.vms import vms
 from stower.bench.workloads import BenchWorkload
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
 from stower.framework.writes import Bind, DeletePod, PatchPodStatus, Write
 from stower.model.errors import InvariantError

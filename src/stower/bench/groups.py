@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.assembly import build_engine
-from stower.bench.settle import Times, settle_memory
+from stower.bench.timing import Times, settle_memory
 from stower.bench.workloads import BenchWorkload
 from stower.framework.events import Event, Hold, Listed, Observed, Tick, WatchType
 from stower.framework.writes import Bind

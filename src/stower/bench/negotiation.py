@@ -19,11 +19,11 @@ from stower.api.server import Api
 from stower.apiserver.tables import load_registry
 from stower.assembly import build_engine
 from stower.bench.objects import node_bytes
-from stower.bench.settle import Times, settle_memory
+from stower.bench.timing import Times, settle_memory
 from stower.bench.workloads import BenchWorkload
 from stower.driver import Allocation, Controller, Driver, Entry, MemoryLedger
-from stower.driver.carry import carry_out
 from stower.driver.controller import VIEWS
+from stower.driver.executor import carry_out
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import ApiWrite, Bind, CreateObject, DeleteObject, PatchObject
 from stower.live.client import collection_path

@@ -6,14 +6,14 @@ from typing import Any, Final
 import msgspec
 
 from stower.assembly import build_engine
-from stower.bench.settle import Times, settle_memory
+from stower.bench.timing import Times, settle_memory
 from stower.bench.workloads import BenchWorkload
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, WatchType, WriteOk
 from stower.framework.writes import Bind, DeletePod, PatchObject, Write
 from stower.model.errors import InvariantError
 from stower.model.kinds import Background, Node, PersistentVolumeClaim, Pod, StorageClass
-from stower.sim.binder import Binder
+from stower.sim.volume_binder import Binder
 
 Object = dict[str, Any]
 HOST: Final = "kubernetes.io/hostname"

@@ -427,7 +427,7 @@ async def _lists(target: Target, asker: Reply) -> tuple[float, int]:
 
 def validation_us(count: int = 2000) -> float:
     """CPU for reading, defaulting, validating a pod and recording its fields, in this process."""
-    from stower.api import fields_v1, kinds, managed
+    from stower.api import fields_v1, kinds, managed_fields
     from stower.api.calls import Call
     from stower.api.requests import Request
     from stower.api.schema import Reading, skeleton
@@ -451,7 +451,7 @@ def validation_us(count: int = 2000) -> float:
     def once() -> None:
         variable["value"] = f"value-{next(turns)}"  # no two are alike: nothing is known of it
         made = kind.clean(item, Reading())
-        managed.created(kind, bones, made, manager, call.now, ("f:status",))
+        managed_fields.created(kind, bones, made, manager, call.now, ("f:status",))
         if hooks.prepare_create is not None and hooks.validate_create is not None:
             hooks.prepare_create(call, made)
             if hooks.validate_create(call, made):

@@ -15,7 +15,7 @@ import msgspec
 from stower.assembly import build_engine
 from stower.bench.family import Family, run_once, tell
 from stower.bench.hostile import make_node, make_pod
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, WatchType, WriteOk
 from stower.framework.writes import Bind
 from stower.model.kinds import Pod

@@ -18,7 +18,7 @@ import msgspec
 
 from stower.bench.family import Family, run_once, tell
 from stower.bench.server import NAMESPACE, Reply, Target, cpu_s, pod_body, served
-from stower.bench.watching import PodWatch, WatchedPod, watch_pods
+from stower.bench.watch_client import PodWatch, WatchedPod, watch_pods
 
 PODS: Final = 10_000
 NODES: Final = 1_000

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from stower.api.errors import ApiError, FieldError
-from stower.api.native import NativeVersion
-from stower.api.optional import SERVE
+from stower.api.native_kinds import NativeVersion
+from stower.api.optional_kinds import SERVE
 from stower.api.registry import Resource
 from stower.api.requests import WriteOptions
 from stower.api.schema import BadValue, Reading
@@ -25,7 +25,7 @@ from stower.model.kinds import (
     ResourceClaim,
     ResourceSlice,
 )
-from stower.sim.made_claims import ClaimTemplate
+from stower.sim.claim_lifecycle import ClaimTemplate
 
 RULES: Final[dict[type, Callable[[Any], list[FieldError]]]] = {
     DeviceClass: device_classes.device_class,

@@ -19,7 +19,7 @@ from stower.record.recorder import Built, Recorder
 from stower.sim.faults import FAULT_BY_NAME
 from stower.sim.load import Size
 from stower.sim.script import MILLI_NS, Script
-from stower.sim.shrink import shrunk
+from stower.sim.shrinker import shrunk
 from stower.sim.trial import Finding, Trial, script_of
 from stower.sim.vm_load import configuration_for
 

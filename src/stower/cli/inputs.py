@@ -20,7 +20,7 @@ import msgspec
 from stower.cli.device_checks import device_fault
 from stower.cli.documents import STDIN, Document, DocumentError, read_documents
 from stower.cli.parquet import read_parquet
-from stower.cli.recorded import recorded
+from stower.cli.recorded_workload import recorded
 from stower.cli.text_stream import MIB
 from stower.engine.limits import SECOND_NS
 from stower.model.defaults import (
@@ -46,7 +46,7 @@ from stower.model.resources import parse_list, pod_requests
 from stower.model.taints import TOLERATION_OPERATORS
 from stower.record.lines import Engine as Built
 from stower.record.reader import is_recording
-from stower.sim.made_claims import (
+from stower.sim.claim_lifecycle import (
     TEMPLATE,
     ClaimTemplate,
     ClaimTemplateSpec,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from stower.cli.watching import watched
+from stower.cli.watch import watched
 from stower.model.errors import printable
 
 VERBS: Final = (

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from stower.cli.output import bad_input
-from stower.cli.targets import check_target
-from stower.sim.simulate import Report
+from stower.cli.output_files import check_target
+from stower.sim.simulation import Report
 
 FORMATS: Final = (".svg", ".png")
 # Resources drawn: more lines and maps than these are not told apart.

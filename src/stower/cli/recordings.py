@@ -9,8 +9,8 @@ import typer
 from stower.assembly import build_engine
 from stower.cli.output import bad_input
 from stower.cli.plugins import plugins_of
+from stower.engine.engine import Engine
 from stower.engine.limits import Limits
-from stower.engine.step import Engine
 from stower.framework.plugin import Features
 from stower.model.quantity import parse_quantity
 from stower.record.lines import Engine as BuiltLine

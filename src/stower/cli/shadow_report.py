@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.cli.output import Output, console, emit, table
-from stower.engine.agreement import Judgement
+from stower.engine.explain.agreement import Judgement
 from stower.live.shadow import Shadow
 from stower.model.errors import printable
 

@@ -23,8 +23,8 @@ from stower.framework.plugin import Features
 from stower.model.errors import InvalidObject
 from stower.model.times import SECOND_NS, duration_ns
 from stower.sim.arrivals import PROCESSES, read_lifetime
-from stower.sim.generate import Course, cluster
-from stower.sim.simulate import Options, simulate
+from stower.sim.cluster_generator import Course, cluster
+from stower.sim.simulation import Options, simulate
 
 GENERATE: Final = "generate:"
 KEYS: Final = ("nodes", "pods", "until", "arrivals", "lifetime")

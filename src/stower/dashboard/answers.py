@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from stower.dashboard.aside import Unanswered, aside
+from stower.dashboard.forked_queries import Unanswered, aside
 
 PAUSE_SECONDS: Final = 0.1  # from one to the next: each stops the scheduler for a moment
 KEPT_SECONDS: Final = 1.0

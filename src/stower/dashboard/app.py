@@ -16,13 +16,13 @@ import msgspec
 from aiohttp import web
 
 from stower.dashboard.answers import Answers
-from stower.dashboard.aside import Unanswered
 from stower.dashboard.board import SAMPLE_SECONDS, Board
+from stower.dashboard.forked_queries import Unanswered
 from stower.dashboard.player import Player
 from stower.dashboard.source import Rebuild, Running, Source
 from stower.dashboard.views import VIEWS, View
+from stower.live.authorization import Doorkeeper
 from stower.live.endpoint import Answering, guarded, told_no
-from stower.live.letting_in import Doorkeeper
 from stower.live.scheduler import Scheduler
 from stower.record.lines import Engine as Built
 

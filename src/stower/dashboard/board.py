@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from stower.dashboard.source import Source
-from stower.engine.queued import QueuedPod
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
+from stower.engine.queue.entities import QueuedPod
 from stower.framework.decisions import Decision
 from stower.framework.events import Event
 from stower.framework.observer import Observer

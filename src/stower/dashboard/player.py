@@ -14,7 +14,7 @@ import msgspec
 
 from stower.dashboard.board import Board
 from stower.dashboard.source import Rebuild
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.decisions import Decision
 from stower.framework.events import Listed, Observed, WatchType
 from stower.live.scheduler import DECISIONS_KEPT

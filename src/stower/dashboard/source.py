@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.live.debug import Deciding
 from stower.live.scheduler import Scheduler
 from stower.model.kinds import ApiObject

@@ -13,7 +13,7 @@ from stower.dashboard.source import Rebuild, Source
 from stower.dashboard.timeline import timeline
 from stower.devices import overview as devices_overview
 from stower.devices.negotiation import overview as negotiation_overview
-from stower.engine.probe import explained, learn, would_go
+from stower.engine.explain.probe import explained, learn, would_go
 from stower.groups import overview as groups_overview
 from stower.live import debug
 from stower.model.errors import InvalidObject

@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 from stower.devices.allocator import Candidate, Prefer
 from stower.devices.capacity import Amount
-from stower.devices.fits import Rules
+from stower.devices.fit_cache import Rules
 from stower.devices.requests import Alternative
 from stower.model.kinds import ResourceClaim
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from stower.devices.changed_rows import ChangedRows
 from stower.devices.effort import OutOfEffort
-from stower.devices.fits import Fits, Rules
+from stower.devices.fit_cache import Fits, Rules
 from stower.devices.inventory import Inventory, PoolView, Record
 from stower.devices.requests import AllocationError, Alternative, ClaimPlan
 from stower.framework.dry_run import Room

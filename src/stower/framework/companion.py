@@ -7,7 +7,7 @@ it knows it has from objects, so that a restart loses nothing.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
-from stower.framework.changes import Happened
+from stower.framework.cluster_events import Happened
 from stower.framework.writes import Write
 from stower.model.kinds import ApiObject
 from stower.state.cluster import PodEntry

@@ -19,15 +19,15 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.companion import Companion
 from stower.framework.device_gates import DeviceGates
 from stower.framework.dry_run import DryRun, Room, TrialRun
 from stower.framework.fixes import Fix
+from stower.framework.negotiation import Found, Wait
 from stower.framework.post_filter import Failure, Remedy
 from stower.framework.reasons import Rejection
-from stower.framework.reserve import Reservation
-from stower.framework.settle import Found, Wait
+from stower.framework.reservation import Reservation
 from stower.framework.writes import DeleteObject
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints, Rows

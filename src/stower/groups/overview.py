@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stower.groups.build import Straddling, admitted, bound_to, placed
+from stower.groups.problem_builder import Straddling, admitted, bound_to, placed
 from stower.groups.tree import Tree, scheduled_condition, tree_of, unready
 from stower.model.errors import InvalidObject
 from stower.model.kinds import GroupObject, Node, Pod

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from stower.groups.bounds import bounds_of, cheapest, scope_sums
-from stower.groups.place import Answer, Exhausted, Impossible
+from stower.groups.placement import Answer, Exhausted, Impossible
 from stower.groups.problem import Problem
 from stower.groups.tree import Tree
 

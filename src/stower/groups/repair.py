@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from stower.groups.bounds import bounds_of
-from stower.groups.check import faults_of
-from stower.groups.exact import Model
+from stower.groups.exact_model import Model
+from stower.groups.placement_check import faults_of
 from stower.groups.problem import Group, Kind, Placement, Problem, Scope, everything
 from stower.groups.search import Board, Search
 from stower.state.arrays import Ints

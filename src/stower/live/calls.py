@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from stower.driver import Driver, Entry, Ledger
-from stower.driver.carry import Call, call, failure
+from stower.driver.executor import Call, call, failure
 from stower.driver.messages import Adopting, Event, Examination, Freeing, Taking
 from stower.model.kinds import Node, ResourceClass
 

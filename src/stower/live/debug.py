@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from stower.engine.queued import QueuedPod
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
+from stower.engine.queue.entities import QueuedPod
 from stower.framework.decisions import Decision
 from stower.framework.reasons import Diagnosis
 from stower.live.access import AccessError

@@ -27,8 +27,8 @@ import msgspec
 
 from stower.devices.negotiation.claims import driver_of, is_pending
 from stower.driver import Controller, Driver, Ledger
-from stower.driver.carry import Call
 from stower.driver.controller import VIEWS
+from stower.driver.executor import Call
 from stower.driver.messages import Adopting, Event
 from stower.framework.events import Listed, Observed, Tick, WriteFailed, WriteOk
 from stower.framework.retries import CONFLICT
@@ -36,9 +36,9 @@ from stower.framework.writes import ApiWrite
 from stower.live.access import AccessError, read_access
 from stower.live.calls import Around, Called, Calls
 from stower.live.client import Client, collection_path
-from stower.live.dispatch import Dispatch
+from stower.live.dispatcher import Dispatch
 from stower.live.ledger import FileLedger, LedgerError
-from stower.live.reflect import Changes, Reflector, Views
+from stower.live.reflector import Changes, Reflector, Views
 from stower.live.shell import Clock, ShellError, Stopped, run_until, sleep_until, unless, why_not
 from stower.live.version import check_version
 from stower.live.window import IN_FLIGHT

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from stower.live import debug
-from stower.live.letting_in import Doorkeeper, Refused
+from stower.live.authorization import Doorkeeper, Refused
 from stower.live.scheduler import Scheduler
 
 LOOPBACK: Final = "127.0.0.1"

@@ -6,7 +6,7 @@ from. So the old one is held until that is so, for some seconds at most.
 
 from typing import Final
 
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.events import Hold
 from stower.framework.recording import Recording
 from stower.model.times import SECOND_NS

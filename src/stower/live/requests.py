@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from stower.engine.group_telling import OF_PODS, OF_PODS_BEFORE
+from stower.engine.groups.group_status import OF_PODS, OF_PODS_BEFORE
 from stower.framework.writes import (
     ApiWrite,
     Bind,

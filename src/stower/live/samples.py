@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from stower.engine.queue import PLACES
-from stower.engine.queued import Place
+from stower.engine.queue.entities import Place
+from stower.engine.queue.scheduling_queue import PLACES
 from stower.live.scheduler import Scheduler
 from stower.metrics.catalogue import Sample
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.companion import Metric
 from stower.framework.decisions import Decision, Outcome
 from stower.framework.events import (
@@ -36,10 +36,10 @@ from stower.framework.retries import CONFLICT
 from stower.framework.writes import AgentAnswer, ApiWrite, Bind, CallExtender, CreateEvent, Write
 from stower.live.agents import Agents
 from stower.live.client import Client, collection_path
-from stower.live.dispatch import Dispatch
+from stower.live.dispatcher import Dispatch
 from stower.live.extenders import Extenders
 from stower.live.leader import Candidate, Terms
-from stower.live.reflect import Changes, Reflector, Unreadable, Views
+from stower.live.reflector import Changes, Reflector, Unreadable, Views
 from stower.live.renewal import Renewal
 from stower.live.shadow import Ordered, Shadow
 from stower.live.shell import Clock, ShellError, run_until, sleep_until

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from stower.engine.agreement import Judgement, judged
-from stower.engine.queued import Place
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
+from stower.engine.explain.agreement import Judgement, judged
+from stower.engine.queue.entities import Place
 from stower.framework.events import Event, Listed, Observed, WatchType
 from stower.model.kinds import Pod
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from stower.framework.retries import TOO_MANY
 from stower.live.access import AccessError
 from stower.live.client import Answer, Client
-from stower.live.reflect import ListRefused
+from stower.live.reflector import ListRefused
 from stower.live.window import Window
 
 T = TypeVar("T")

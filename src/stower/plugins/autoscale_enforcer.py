@@ -17,10 +17,10 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from stower.framework.changes import Change
+from stower.framework.cluster_events import Change
 from stower.framework.fixes import NODE, Fix
-from stower.framework.guard import PluginError
 from stower.framework.plugin import Features, Plugin, Scope
+from stower.framework.plugin_guard import PluginError
 from stower.framework.post_filter import Failure, Remedy
 from stower.framework.reasons import Rejection
 from stower.model.errors import InvalidObject

@@ -6,7 +6,7 @@ scheduled, and told why.
 
 from typing import Final
 
-from stower.framework.guard import PluginError
+from stower.framework.plugin_guard import PluginError
 
 TERMS_MAX: Final = 100  # of affinity and anti-affinity to pods; the same of spread constraints
 TOLERATIONS_MAX: Final = 1_000

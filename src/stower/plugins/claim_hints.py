@@ -6,7 +6,7 @@ isSchedulableAfterPodChange).
 
 import msgspec
 
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.model.kinds import Pod, ResourceClaim
 from stower.state.devices import claim_refs, extended_owner
 

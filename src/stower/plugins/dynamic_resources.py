@@ -12,23 +12,23 @@ import numpy as np
 
 from stower.devices.allocator import STEPS_MAX, GaveUp
 from stower.devices.best_fit import best_fit
-from stower.devices.fits import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, Fits, Rules
+from stower.devices.fit_cache import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, Fits, Rules
 from stower.devices.inventory import Inventory
-from stower.devices.lacking import Lack
 from stower.devices.negotiation.claims import driver_of
 from stower.devices.random_order import by_chance, drawn
 from stower.devices.requests import AllocationError
 from stower.devices.results import allocation_of
+from stower.devices.shortages import Lack
 from stower.devices.stock import Stock
 from stower.framework.args import Args, convert_args, invalid, raise_faults
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.dry_run import DryRun, Room, TrialRun
 from stower.framework.fixes import Fix
-from stower.framework.guard import PluginError
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
+from stower.framework.plugin_guard import PluginError
 from stower.framework.post_filter import Failure, Remedy
 from stower.framework.reasons import Rejection
-from stower.framework.reserve import Reservation, Several
+from stower.framework.reservation import Reservation, Several
 from stower.framework.writes import patch_of
 from stower.model.kinds import Pod, PodGroup, ResourceClaim
 from stower.model.kinds.resource_claim import (
@@ -43,7 +43,7 @@ from stower.plugins.claim_binding import ClaimBinding, Wanted, binding_fault, du
 from stower.plugins.claim_consumers import consumer_of, is_reserved, owner_fault
 from stower.plugins.claim_faults import request_fault
 from stower.plugins.claim_hints import may_help
-from stower.plugins.claim_lacks import departures, lacks_of
+from stower.plugins.claim_shortages import departures, lacks_of
 from stower.plugins.extended_binding import ExtendedBinding, deletion
 from stower.plugins.extended_claims import (
     Mappings,

@@ -27,7 +27,7 @@ from stower.model.kinds.resource_claim import FINALIZER, AllocationResult, Resou
 from stower.plugins.claim_binding import NEWS_NS, ClaimBinding, Wanted
 from stower.plugins.claim_consumers import pod_consumer
 from stower.plugins.extended_claims import Mappings
-from stower.plugins.pod_told import PodTold
+from stower.plugins.pod_status_patch import PodTold
 from stower.state.cluster import ClusterState
 from stower.state.devices import extended_owner
 

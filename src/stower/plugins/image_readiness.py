@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from stower.framework.changes import Change
+from stower.framework.cluster_events import Change
 from stower.framework.dry_run import DryRun
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from stower.framework.args import Args, convert_args, invalid
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.dry_run import DryRun
 from stower.framework.fixes import NODE, Fix, names, said, with_labels, with_spec
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
@@ -22,11 +22,11 @@ from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodAffinity, PodAffinityTerm
 from stower.plugins.bounds import TERMS_MAX, check_count
 from stower.state.arrays import Bools, Ints
-from stower.state.carried import CarriedTerm, Role, namespaces_of
+from stower.state.carried_terms import CarriedTerm, Role, namespaces_of
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.matcher import Matcher
-from stower.state.related import Related
-from stower.state.rowcounts import RowCounts
+from stower.state.pod_selectors import Related
+from stower.state.row_counts import RowCounts
 from stower.state.shapes import Shape
 from stower.state.tallies import Condition, meets
 

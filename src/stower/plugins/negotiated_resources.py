@@ -34,12 +34,12 @@ from stower.devices.negotiation.scheduling import (
 )
 from stower.devices.negotiation.turns import goes_first
 from stower.framework.args import Args, convert_args, invalid, raise_faults
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.dry_run import DryRun
+from stower.framework.negotiation import Found, Wait
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
-from stower.framework.reserve import Reservation
-from stower.framework.settle import Found, Wait
+from stower.framework.reservation import Reservation
 from stower.framework.writes import DeleteObject
 from stower.model.kinds import Pod, PodScheduling, ResourceClaim
 from stower.model.kinds.resource_claim import RESERVED_FOR_MAX

@@ -17,7 +17,7 @@ from stower.framework.args import (
     raise_faults,
     unsupported,
 )
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.fixes import NODE, Fix, said, with_labels, with_spec
 from stower.framework.plugin import Features, Normalize, Plugin
 from stower.framework.reasons import Rejection

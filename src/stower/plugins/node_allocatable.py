@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from stower.devices.inventory import Inventory
-from stower.framework.guard import PluginError
+from stower.framework.plugin_guard import PluginError
 from stower.framework.reasons import Rejection
 from stower.framework.writes import PatchPodStatus, Write
 from stower.model.kinds import Pod, ResourceClaim
@@ -34,7 +34,7 @@ from stower.model.resources import (
     pod_requests,
 )
 from stower.plugins.claim_binding import ClaimBinding
-from stower.plugins.pod_told import PodTold
+from stower.plugins.pod_status_patch import PodTold
 from stower.state.cluster import ClusterState
 from stower.state.devices import claim_refs
 

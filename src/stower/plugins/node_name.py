@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from stower.framework.changes import Change
+from stower.framework.cluster_events import Change
 from stower.framework.fixes import Fix, with_spec
 from stower.framework.plugin import Plugin
 from stower.model.kinds import Pod

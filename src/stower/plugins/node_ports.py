@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.dry_run import DryRun
 from stower.framework.fixes import NODE, Fix, names
 from stower.framework.plugin import Plugin, Scope

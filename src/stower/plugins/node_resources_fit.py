@@ -24,7 +24,7 @@ from stower.framework.args import (
     required,
     unsupported,
 )
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.dry_run import DryRun, Room
 from stower.framework.fixes import NODE, Fix
 from stower.framework.plugin import Features, Plugin, Scope

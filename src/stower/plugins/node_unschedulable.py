@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.fixes import NODE, Fix
 from stower.framework.plugin import Plugin
 from stower.model.kinds import Pod

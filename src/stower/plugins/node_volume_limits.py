@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 import numpy as np
 
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.dry_run import DryRun
 from stower.framework.fixes import NODE, Fix
 from stower.framework.plugin import Plugin, Scope

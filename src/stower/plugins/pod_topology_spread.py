@@ -24,7 +24,7 @@ from stower.framework.args import (
     required,
     unsupported,
 )
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.dry_run import DryRun
 from stower.framework.fixes import NODE, Fix, with_labels, with_spec
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope

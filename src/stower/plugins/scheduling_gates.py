@@ -3,7 +3,7 @@
 Source: kube-scheduler plugins/schedulinggates.
 """
 
-from stower.framework.changes import Change
+from stower.framework.cluster_events import Change
 from stower.framework.plugin import Plugin
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.fixes import NODE, Fix, with_spec
 from stower.framework.plugin import Features, Normalize, Plugin
 from stower.model.kinds import Pod

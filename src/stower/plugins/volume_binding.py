@@ -11,12 +11,12 @@ from typing import Any, Final
 import numpy as np
 
 from stower.framework.args import Args, convert_args, invalid, raise_faults
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.dry_run import DryRun
 from stower.framework.fixes import NODE, Fix
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
-from stower.framework.reserve import Reservation
+from stower.framework.reservation import Reservation
 from stower.framework.writes import Write, patch_of
 from stower.model.kinds import Pod
 from stower.model.kinds.storage import (

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.dry_run import DryRun
 from stower.framework.fixes import NODE, Fix, names
 from stower.framework.plugin import Plugin, Scope

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.model.errors import InvariantError
 from stower.record.lines import Engine as Built
 from stower.record.lines import writes_json

@@ -13,7 +13,7 @@ from stower.framework.writes import CreateObject, DeleteObject, ObjectWrite, Pat
 from stower.model.kinds import ApiObject, Pod, ResourceClaim
 from stower.model.kinds.resource_claim import ResourceClaimStatus
 from stower.sim.changes import created, merged
-from stower.sim.made_claims import made_again
+from stower.sim.claim_lifecycle import made_again
 from stower.state.devices import used_claim_keys
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.decisions import Decision, Outcome
 from stower.framework.events import WatchType
 from stower.framework.reasons import count_reasons

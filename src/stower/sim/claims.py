@@ -1,7 +1,7 @@
 """Claims for devices in a run: made with the pods that want them, given back when these have ended.
 
-What the resource claim controller does (actors/resource_claims.py), on typed objects, with delays.
-It may be down; then it makes up.
+What the resource claim controller does (controllers/resource_claims.py), on typed objects, with
+delays. It may be down; then it makes up.
 """
 
 import random
@@ -14,7 +14,7 @@ from stower.model.kinds import Pod, PodScheduling, ResourceClaim
 from stower.model.kinds.resource_claim import FINALIZER, ResourceClaimSpec, ResourceClaimStatus
 from stower.model.times import SECOND_NS
 from stower.sim.agenda import Agenda
-from stower.sim.made_claims import made_claim, with_claims
+from stower.sim.claim_lifecycle import made_claim, with_claims
 from stower.sim.server import Change, Server
 
 LATE_NS: Final = (SECOND_NS // 20, 3 * SECOND_NS)

@@ -14,7 +14,7 @@ import msgspec
 
 from stower.model.kinds import Node, ResourceClaim, ResourceClass
 from stower.model.kinds.resource_claim import ALLOCATION_MODE, IMMEDIATE
-from stower.sim.negotiating import EVERYWHERE
+from stower.sim.resource_drivers import EVERYWHERE
 from stower.sim.script import (
     ZONE,
     AddClaim,

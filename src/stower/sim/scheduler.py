@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.decisions import Decision
 from stower.framework.election import JITTER_FACTOR, Election, Terms
 from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteFailed, WriteOk

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from stower.actors.vm_agents import LOAD
+from stower.controllers.vm_agents import LOAD
 from stower.model.defaults import with_claim_defaults, with_node_defaults
 from stower.model.kinds import (
     CompositePodGroup,
@@ -26,15 +26,15 @@ from stower.model.kinds import (
 from stower.model.numbers import Int32
 from stower.model.taints import Taint
 from stower.model.times import SECOND_NS, time_text
-from stower.sim.actor_process import ActorProcess
 from stower.sim.agenda import Agenda
 from stower.sim.claims import Claims
-from stower.sim.controller import Controller
-from stower.sim.driver import Driver
-from stower.sim.negotiating import Negotiators
+from stower.sim.controller_process import ActorProcess
 from stower.sim.nodes import Kubelets
+from stower.sim.resource_drivers import Negotiators
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.server import Server
+from stower.sim.storage_driver import Driver
+from stower.sim.workload_controller import Controller
 
 MILLI_NS = SECOND_NS // 1000
 ZONE = "topology.kubernetes.io/zone"
@@ -377,7 +377,7 @@ class _OnVm(Happening, frozen=True, rename="camel", omit_defaults=True):
 
 
 class SetLoad(_OnVm, frozen=True, tag="set-load", rename="camel", omit_defaults=True):
-    """The load of a VM changes (stower.actors.vm_agents); "" for none: it stays as it is."""
+    """The load of a VM changes (stower.controllers.vm_agents); "" for none: it stays as it is."""
 
     load: str
 

@@ -11,32 +11,32 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.actors.assembly import build_vm_agents, build_vm_controllers
-from stower.actors.runtime import Actors
 from stower.assembly import build_engine
-from stower.engine.step import Engine
+from stower.controllers.assembly import build_vm_agents, build_vm_controllers
+from stower.controllers.runtime import Actors
+from stower.engine.engine import Engine
 from stower.framework.events import Event
 from stower.framework.recording import Recording
 from stower.framework.writes import Write
 from stower.model.errors import InvariantError
 from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS
-from stower.sim.actor_process import ActorProcess
 from stower.sim.agenda import Agenda
 from stower.sim.checkers import CHECKERS
 from stower.sim.checkers.checker import Broken, Checker
 from stower.sim.claims import Claims
-from stower.sim.controller import Controller
-from stower.sim.driver import Driver
+from stower.sim.controller_process import ActorProcess
 from stower.sim.faults import FAULT_BY_NAME, FAULTS
 from stower.sim.link import Weather
 from stower.sim.load import Size, drawn
-from stower.sim.negotiating import Negotiators
 from stower.sim.nodes import Kubelets
+from stower.sim.resource_drivers import Negotiators
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.script import MILLI_NS, Script
 from stower.sim.server import Change, Server
+from stower.sim.storage_driver import Driver
 from stower.sim.vm_load import configuration_for, has_vms
+from stower.sim.workload_controller import Controller
 
 ACTIVE_NS: Final = 600 * SECOND_NS
 # After the last fault: backoffs, the five minutes, leases and the last pods' lifetimes run out.

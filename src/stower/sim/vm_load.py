@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.actors.vm_agents import LOAD
-from stower.actors.vm_migrations import FAILS
+from stower.controllers.vm_agents import LOAD
+from stower.controllers.vm_migrations import FAILS
 from stower.model.kinds import VirtualMachine, VirtualMachineMigration
 from stower.sim.script import (
     AddMigration,

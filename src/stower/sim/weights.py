@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.configuration import (
     API_VERSION,
     DEFAULT_PLUGINS,

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.decisions import Decision
 from stower.model.errors import InvalidObject
 from stower.model.kinds import (
@@ -23,8 +23,8 @@ from stower.model.kinds import (
 )
 from stower.model.kinds.pod import PodStatus
 from stower.sim.changes import belongs_to_node
-from stower.sim.made_claims import given_back
-from stower.sim.simulate import Use, run_timed, use_of
+from stower.sim.claim_lifecycle import given_back
+from stower.sim.simulation import Use, run_timed, use_of
 from stower.sim.workload import Arrival, Workload
 from stower.sim.world import AGAIN, World
 

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.decisions import Decision
 from stower.framework.events import (
     Event,
@@ -46,8 +46,8 @@ from stower.model.kinds import (
 )
 from stower.model.kinds.pod import PodStatus
 from stower.sim.allocations import Allocations
-from stower.sim.binder import Binder
 from stower.sim.changes import bound, json_patched, merged, patched
+from stower.sim.volume_binder import Binder
 
 # Ticks in a row that may find nothing to do before the world is taken to stand still.
 IDLE_TICKS_MAX = 64

@@ -22,16 +22,16 @@ from stower.model.resources import PODS, Claimed, node_room
 from stower.model.taints import Taint
 from stower.state.arrays import CAPACITY_FIRST, Bools, DirtyLog, ResourceColumn, grown
 from stower.state.budgets import Budgets
-from stower.state.carried import Carried
+from stower.state.carried_terms import Carried
 from stower.state.devices import Devices
 from stower.state.groups import Groups
 from stower.state.images import Images
 from stower.state.journal import Journal, Trial
 from stower.state.labels import CodeColumn, LabelColumns
 from stower.state.negotiations import Negotiations
+from stower.state.pod_selectors import Related
 from stower.state.pod_table import PodTable
 from stower.state.ports import HostPorts
-from stower.state.related import Related
 from stower.state.shapes import Shape, ShapeTable
 from stower.state.tallies import Condition, Tallies, Tally, counts_alike
 from stower.state.ties import name_hash

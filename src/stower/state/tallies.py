@@ -11,7 +11,7 @@ import msgspec
 
 from stower.model.kinds import Pod
 from stower.model.selectors import LabelSelector
-from stower.state.rowcounts import RowCounts, SelectorIndex, wanted_pair
+from stower.state.row_counts import RowCounts, SelectorIndex, wanted_pair
 
 if TYPE_CHECKING:
     from stower.state.cluster import PodEntry

@@ -7,7 +7,7 @@ Source: seed 004; neondatabase/autoscaling pkg/plugin/handle_pod.go.
 
 from typing import Any, Final, NamedTuple
 
-from stower.framework.reconcile import EventKind, Result
+from stower.framework.reconcile_queue import EventKind, Result
 from stower.framework.writes import CreateObject, JsonPatchObject
 from stower.model.kinds import Pod, VirtualMachine, VirtualMachineMigration
 from stower.model.times import SECOND_NS

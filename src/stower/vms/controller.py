@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.companion import Metric, Placing
-from stower.framework.reconcile import EventKind, Item, Key, ReconcileQueue, Result
+from stower.framework.reconcile_queue import EventKind, Item, Key, ReconcileQueue, Result
 from stower.framework.writes import AgentAnswer, JsonPatchObject, Write
 from stower.model.kinds import ApiObject, Node, Pod, VirtualMachineMigration
 from stower.model.times import SECOND_NS
@@ -28,7 +28,7 @@ from stower.vms.figures import PANICS
 from stower.vms.ledger import Ledger
 from stower.vms.nodes import Broken
 from stower.vms.notes import ERROR, INFO, WARN
-from stower.vms.written import Written
+from stower.vms.pending_approvals import Written
 
 POD: Final = "Pod"
 NODE: Final = "Node"

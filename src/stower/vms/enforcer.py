@@ -9,7 +9,7 @@ framework_methods.go.
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from stower.framework.reconcile import EventKind, Result
+from stower.framework.reconcile_queue import EventKind, Result
 from stower.framework.writes import DeleteObject, Write
 from stower.model.kinds import Node, Pod, VirtualMachineMigration
 from stower.model.times import SECOND_NS

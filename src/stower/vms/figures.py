@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from stower.framework.companion import Metric, MetricKind, Sample
-from stower.framework.reconcile import ReconcileQueue
+from stower.framework.reconcile_queue import ReconcileQueue
 from stower.model.times import SECOND_NS
 from stower.vms.nodes import Use, VmNode
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.framework.companion import Metric, Placing
 from stower.framework.writes import DeletePod, Write
 from stower.model.kinds import ApiObject, Node, Pod, WarmPool
@@ -21,9 +21,9 @@ from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 from stower.warm.figures import Figures
-from stower.warm.keeping import NODE_ANNOTATION, Keeping
 from stower.warm.moves import Plan
 from stower.warm.nodes import PoolNodes
+from stower.warm.placeholders import NODE_ANNOTATION, Keeping
 from stower.warm.pools import POOL_LABEL, Pool, Role
 from stower.warm.readiness import is_maintained
 from stower.warm.repositioning import MINUTE_NS, Repositioner

@@ -11,8 +11,8 @@ from stower.model.kinds.warm_pool import Move
 from stower.model.times import SECOND_NS, time_ns, time_text
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState, PodEntry
-from stower.warm.keeping import Keeping
 from stower.warm.moves import Plan, Planner
+from stower.warm.placeholders import Keeping
 from stower.warm.pools import Pool
 
 MINUTE_NS: Final = 60 * SECOND_NS

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stower.api.optional import serve_device_taint_rules
+from stower.api.optional_kinds import serve_device_taint_rules
 from stower.api.registry import Registry
 from stower.api.requests import JSON, MERGE_PATCH, Request, Response
 from stower.api.server import Api

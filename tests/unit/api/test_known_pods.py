@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stower.api import known
+from stower.api import byte_cache
 from stower.api.registry import Registry
 from stower.api.requests import JSON, MERGE_PATCH, Request, Response
 from stower.api.schema import Reading
@@ -41,13 +41,13 @@ def test_a_pod_like_one_before_is_valid_and_a_changed_one_is_looked_at() -> None
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    found = known.Known()
-    for number in range(known.COUNT_MAX + 50):
+    found = byte_cache.Known()
+    for number in range(byte_cache.COUNT_MAX + 50):
         found.put(b"%d" % number, number)
     assert found.get(b"0") is None
-    assert known.COUNT_MAX + 49 == found.get(b"%d" % (known.COUNT_MAX + 49))
-    found.put(b"x" * (known.BYTES_MAX + 1), 1)
-    assert found.get(b"x" * (known.BYTES_MAX + 1)) is None
+    assert byte_cache.COUNT_MAX + 49 == found.get(b"%d" % (byte_cache.COUNT_MAX + 49))
+    found.put(b"x" * (byte_cache.BYTES_MAX + 1), 1)
+    assert found.get(b"x" * (byte_cache.BYTES_MAX + 1)) is None
 
 
 BODIES: list[Object] = [
@@ -67,7 +67,7 @@ def test_the_second_of_a_kind_is_answered_as_the_first(spec: Object) -> None:
         api = Api(REGISTRY, seed=1)
         api.bootstrap(0)
         path = "/api/v1/namespaces/default/pods"
-        body = known.encode({"metadata": {"name": "p"}, "spec": spec})
+        body = byte_cache.encode({"metadata": {"name": "p"}, "spec": spec})
         response = api.handle(Request("POST", path, 0, body=body, content_type=JSON))
         assert isinstance(response, Response)
         answers.append((response.status, response.warnings, response.body))

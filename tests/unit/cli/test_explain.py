@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from stower.cli.main import app
-from tests.unit.cli.test_rooms import node, pod
+from tests.unit.cli.test_cluster_inputs import node, pod
 from tests.unit.cli.test_what_if import history  # noqa: F401  (a fixture)
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.negotiating import DRIVER
+from tests.negotiation_cluster import DRIVER
 from tests.unit.api.test_negotiation_rules import resource_class
 from tests.unit.cli.test_claims import TEMPLATE, claiming
+from tests.unit.cli.test_cluster_inputs import node
 from tests.unit.cli.test_negotiations import cluster, crowded, dumped, shown, stower
-from tests.unit.cli.test_rooms import node
 
 ALONE = "drivers are not simulated"
 

@@ -17,7 +17,7 @@ from tests.unit.api.test_negotiation_rules import (
     scheduling,
 )
 from tests.unit.cli.test_claims import TEMPLATE, ask
-from tests.unit.cli.test_rooms import node
+from tests.unit.cli.test_cluster_inputs import node
 
 Object = dict[str, Any]
 STATUS = {"resourceClaims": [{"name": "gpu", "unsuitableNodes": ["n1"], "observedRound": 1}]}

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from stower.cli.main import app
 from stower.model.kinds import KIND_BY_VIEW
-from tests.negotiating import DRIVER, Cluster, Counting, nodes
-from tests.unit.cli.test_rooms import node
+from tests.negotiation_cluster import DRIVER, Cluster, Counting, nodes
+from tests.unit.cli.test_cluster_inputs import node
 
 BETA = "beta.example.com"
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stower.cli.main import app
-from tests.unit.cli.test_rooms import node, pod
+from tests.unit.cli.test_cluster_inputs import node, pod
 
 SLICE = {
     "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"},

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from stower.assembly import build_engine
 from stower.cli.main import app
-from stower.cli.recorded import recorded
+from stower.cli.recorded_workload import recorded
 from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteOk
 from stower.framework.plugin import Features
 from stower.framework.writes import Bind
@@ -19,7 +19,7 @@ from stower.model.meta import OwnerReference
 from stower.model.times import SECOND_NS
 from stower.record.recorder import Built, Recorder
 from tests.builders import make_node, make_pod
-from tests.unit.cli.test_rooms import node, pod
+from tests.unit.cli.test_cluster_inputs import node, pod
 
 
 def stower(*arguments: str) -> Result:

@@ -7,7 +7,7 @@ from typing import Any
 
 from stower.assembly import build_engine
 from stower.dashboard.board import ROWS_AT_ONCE, Board
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.events import Listed
 from tests.builders import make_node
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stower.devices import inventory as inventory_module
-from stower.devices.fits import Fits, Rules
+from stower.devices.fit_cache import Fits, Rules
 from stower.devices.inventory import Content, Inventory
 from stower.framework.device_gates import DeviceGates
 from stower.state.cluster import ClusterState

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from stower.driver import Allocation, Entry, Refused
-from stower.driver.carry import call
 from stower.driver.controller import Controller
+from stower.driver.executor import call
 from stower.driver.ledger import MemoryLedger
 from stower.driver.messages import Freed, Freeing, Taking
 from stower.framework.events import Listed, WriteFailed, WriteOk
 from stower.framework.writes import CreateEvent
 from stower.model.kinds import ResourceClaim
-from tests.negotiating import DRIVER, Cluster, Counting, nodes
+from tests.negotiation_cluster import DRIVER, Cluster, Counting, nodes
 
 
 class Failing(Counting):

@@ -2,7 +2,7 @@
 
 from stower.framework.writes import PatchObject
 from stower.model.kinds import PodScheduling
-from tests.negotiating import DRIVER, Cluster, Counting, nodes
+from tests.negotiation_cluster import DRIVER, Cluster, Counting, nodes
 
 
 def test_a_claim_with_annotations_is_named_by_those_who_refuse_it() -> None:

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from stower.assembly import build_engine
+from stower.engine.engine import Engine
 from stower.engine.limits import SECOND_NS as S
-from stower.engine.step import Engine
 from stower.framework.events import Listed, Observed, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import Bind, PatchObject, Write
 from stower.model.kinds import ResourceClaim

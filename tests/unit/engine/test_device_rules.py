@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from stower.assembly import build_engine
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import Bind, DeletePod, PatchObject
 from stower.model.kinds import ResourceClaim

@@ -7,11 +7,11 @@ import pytest
 
 from stower.assembly import build_engine
 from stower.bench.hostile import SCENARIOS, long_selector, longest_step_s, make_object
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.decisions import Outcome
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
 from stower.model.kinds import PodDisruptionBudget, ResourceClaim
-from stower.state import carried, tallies
+from stower.state import carried_terms, tallies
 from tests.builders import make_node, make_pod
 from tests.device_builders import claiming, device, device_class, device_slice, resource_claim
 
@@ -202,7 +202,7 @@ def _asking(expression: str) -> dict[str, Any]:
 def test_what_pods_asked_is_forgotten_when_they_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tallies, "TALLIES_MAX", 64)
     monkeypatch.setattr(tallies, "KEPT", 32)
-    monkeypatch.setattr(carried, "IDLE_MAX", 64)
+    monkeypatch.setattr(carried_terms, "IDLE_MAX", 64)
     engine = build_engine(None)
     engine.step(Listed((make_node("n", labels={"zone": "z"}),)), 0)
     for number in range(200):

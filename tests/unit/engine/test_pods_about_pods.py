@@ -7,14 +7,14 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from stower.assembly import build_engine
-from stower.engine.queued import Place
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
+from stower.engine.queue.entities import Place
 from stower.framework.events import Listed, Observed, WatchType
 from stower.model.kinds import Namespace, Node, Pod, ReplicaSet, Service
 from stower.model.meta import OwnerReference
 from stower.model.raw import decode
 from tests.builders import make_node, make_pod
-from tests.unit.engine.test_step import add, binds, engine_with, place_of
+from tests.unit.engine.test_engine import add, binds, engine_with, place_of
 
 ZONE = "topology.kubernetes.io/zone"
 MODIFIED, DELETED = WatchType.MODIFIED, WatchType.DELETED

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from stower.assembly import build_engine
+from stower.engine.engine import Engine
 from stower.engine.limits import SECOND_NS
-from stower.engine.step import Engine
 from stower.framework.decisions import Outcome
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import Bind, CreateEvent, PatchObject, PatchPodStatus, Write

@@ -6,8 +6,8 @@ import pytest
 
 from stower.live import client
 from stower.live.access import Access
+from stower.live.authorization import ASKING_MAX, Delegated, Refused
 from stower.live.connection import Connection, Lost, Pool, Withheld
-from stower.live.letting_in import ASKING_MAX, Delegated, Refused
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from stower.driver import Driver, Entry, MemoryLedger
-from stower.live import reflect
+from stower.live import reflector
 from stower.live.client import Answer, WatchRefused
 from stower.live.driver import DriverShell
 
@@ -62,7 +62,7 @@ class Forgetful:
 
 def test_what_went_while_nobody_watched_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is listed again, from the server itself and not from what it remembers."""
-    monkeypatch.setattr(reflect, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(reflector, "PAUSE_SECONDS", 0.001)
 
     async def main() -> tuple[list[str], list[str], MemoryLedger]:
         client, stop = Forgetful(), asyncio.Event()

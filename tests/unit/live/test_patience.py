@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from stower.cli import loading
+from stower.cli import object_loader
 from stower.cli.inputs import RawObject
 from stower.cli.kube import KubeError
-from stower.cli.loading import Loader
+from stower.cli.object_loader import Loader
 from stower.live.client import Answer, WatchRefused
 from stower.live.leader import Candidate, Terms
-from stower.live.reflect import Reflector, Views
+from stower.live.reflector import Reflector, Views
 from stower.model.kinds import Pod
 
 EMPTY = Answer(200, b'{"metadata":{"resourceVersion":"5"},"items":[]}')
@@ -135,9 +135,9 @@ def test_a_load_waits_for_a_server_that_is_away(
     there: int,
     failed: int,
 ) -> None:
-    monkeypatch.setattr(loading, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(loading, "PAUSE_SECONDS_MAX", 0.002)
-    monkeypatch.setattr(loading, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(object_loader, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(object_loader, "PAUSE_SECONDS_MAX", 0.002)
+    monkeypatch.setattr(object_loader, "PATIENCE_SECONDS", 0.1)
     server: Any = Flaky(answers)
     loader = Loader(server, "default", {("v1", "Pod"): ("/pods", False)})
     data = b'{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}}'

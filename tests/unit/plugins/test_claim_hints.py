@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stower.framework.changes import Change, Happened
+from stower.framework.cluster_events import Change, Happened
 from stower.model.kinds import ResourceClaim
 from stower.plugins.claim_hints import may_help
 from tests.device_builders import claiming, resource_claim

@@ -7,10 +7,10 @@ import pytest
 
 from stower.assembly import build_engine
 from stower.devices.allocator import Candidate
-from stower.devices.fits import Fits, Rules
+from stower.devices.fit_cache import Fits, Rules
 from stower.devices.packing.book import Books
 from stower.devices.requests import plan_of
-from stower.engine.explanation import explain
+from stower.engine.explain.explanation import explain
 from stower.framework.device_gates import DeviceGates
 from stower.framework.events import Listed
 from stower.model.errors import InvalidObject

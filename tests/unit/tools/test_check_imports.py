@@ -19,7 +19,7 @@ GOOD = {
     "plugins/__init__.py": "from stower.plugins import node_name\nimport stower.devices.inventory",
     "engine/x.py": "from datetime import datetime\ndatetime.fromtimestamp(0)\nclock.now()",
     "assembly.py": "from stower import engine, plugins\nfrom . import model",
-    "actors/x.py": "from stower.api import patches\nstream.open()",
+    "controllers/x.py": "from stower.api import patches\nstream.open()",
     "sim/x.py": "import random, time\nfrom stower.api import watch\nfrom stower import assembly",
     "live/x.py": "import asyncio, logging\nfrom stower import driver, metrics\nopen('f')",
     "bench/x.py": "import time\nfrom stower.sim import world\nfrom stower.live import client",
@@ -27,23 +27,24 @@ GOOD = {
     "cli/verbs/x.py": "from stower.dashboard import app\nfrom stower.bench import run\nprint()",
     "driver/x.py": "from stower.devices import negotiation\nfrom stower.framework import events",
 }
-UP = ["state", "framework", "plugins", "engine", "assembly", "actors", "sim", "cli"]
+UP = ["state", "framework", "plugins", "engine", "assembly", "controllers", "sim", "cli"]
 SIBLINGS = [
     ("devices", "groups"), ("groups", "vms"), ("warm", "devices"), ("plugins", "engine"),
-    ("engine", "plugins"), ("assembly", "actors"), ("actors", "assembly"), ("actors", "engine"),
+    ("engine", "plugins"), ("assembly", "controllers"), ("controllers", "assembly"),
+    ("controllers", "engine"),
     ("live", "sim"), ("sim", "apiserver"), ("record", "live"), ("metrics", "record"),
     ("state", "api"), ("api", "state"), ("groups", "cel"), ("live", "api"), ("sim", "bench"),
     ("bench", "cli"), ("bench", "dashboard"), ("dashboard", "cli"), ("driver", "live"),
 ]  # fmt: skip
 FORMS = [
-    "import stower.engine.step as s",
+    "import stower.engine.engine as s",
     "import sys, stower.engine",
     "from stower import engine",
     "from stower.engine import step",
-    "from stower.engine.step import *",
+    "from stower.engine.engine import *",
     "from .. import engine",
     "from ..engine.step import Engine",
-    "def f() -> None: import stower.engine.step",
+    "def f() -> None: import stower.engine.engine",
     "if TYPE_CHECKING:\n    from stower.engine import step",
 ]
 BANNED = [
@@ -112,8 +113,10 @@ def test_pure_layer_imports_nothing_of_the_outside_world(tmp_path: Path, module:
     """Both import statements are seen, each reported once; shells may import the same."""
     text = f"import {module}\nfrom {module} import a, b"
     top = module.partition(".")[0]
-    expected = [f"src/stower/actors/x.py:{n}: actors must not import {top} {PURE}" for n in (1, 2)]
-    assert (1, expected) == run(tmp_path, {"actors/x.py": text, "sim/x.py": text})
+    expected = [
+        f"src/stower/controllers/x.py:{n}: controllers must not import {top} {PURE}" for n in (1, 2)
+    ]
+    assert (1, expected) == run(tmp_path, {"controllers/x.py": text, "sim/x.py": text})
 
 
 @pytest.mark.parametrize("text", ["import numpy.random", "from numpy import random"])

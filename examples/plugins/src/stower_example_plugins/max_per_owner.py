@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stower.framework.args import Args, convert_args, invalid
-from stower.framework.changes import Change
+from stower.framework.cluster_events import Change
 from stower.framework.plugin import Features
-from stower.framework.scalar import ScalarPlugin
+from stower.framework.scalar_plugin import ScalarPlugin
 from stower.model.kinds import Node, Pod
 
 

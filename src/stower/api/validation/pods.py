@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
+from stower.api.byte_cache import Known, encode
 from stower.api.errors import TOO_LONG, FieldError, unsupported
-from stower.api.known import Known, encode
 from stower.api.validation import amounts, containers, scheduling, volumes
 from stower.api.validation.rules import (
     INT32_MAX,

@@ -6,7 +6,7 @@ Source: pkg/api/pod/warnings.go, pkg/api/node/util.go, Kubernetes 1.36.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stower.api.known import Known, encode
+from stower.api.byte_cache import Known, encode
 from stower.model import names
 from stower.model.quantity import quantity_of
 

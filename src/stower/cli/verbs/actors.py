@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from stower.actors.assembly import build_actors
-from stower.actors.runtime import Actors
-from stower.cli import clusters
+from stower.cli import simulated_clusters
 from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
 from stower.cli.output import console, failed
-from stower.cli.stopping import WithParent, stop_event, wait_for_go
-from stower.live.actors import run_actors
+from stower.cli.shutdown import WithParent, stop_event, wait_for_go
+from stower.controllers.assembly import build_actors
+from stower.controllers.runtime import Actors
+from stower.live.controllers import run_actors
 from stower.live.shell import ShellError
 
 NAME = "actors"
@@ -33,18 +33,20 @@ all of it with an API server and a scheduler. It is nothing for a real cluster, 
 def run(
     kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the API server.")],
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
-    nodes: clusters.Nodes = None,
-    node_cpu: clusters.NodeCpu = "4",
-    node_memory: clusters.NodeMemory = "16Gi",
-    node_pods: clusters.NodePods = 110,
-    zones: clusters.Zones = "",
-    cluster: clusters.ClusterFile = None,
+    nodes: simulated_clusters.Nodes = None,
+    node_cpu: simulated_clusters.NodeCpu = "4",
+    node_memory: simulated_clusters.NodeMemory = "16Gi",
+    node_pods: simulated_clusters.NodePods = 110,
+    zones: simulated_clusters.Zones = "",
+    cluster: simulated_clusters.ClusterFile = None,
     v: Verbosity = 0,
     logging_format: LoggingFormat = Format.TEXT,
     with_parent: WithParent = False,
 ) -> None:
     """Simulate kubelets and controllers until stopped."""
-    _, described = clusters.describe(nodes, node_cpu, node_memory, node_pods, zones, cluster)
+    _, described = simulated_clusters.describe(
+        nodes, node_cpu, node_memory, node_pods, zones, cluster
+    )
     set_up(v, logging_format)
 
     def ready(server: str) -> None:

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from stower.api.admission import OPTIONAL
-from stower.api.optional import SERVE
+from stower.api.optional_kinds import SERVE
 from stower.apiserver.database import StateError
-from stower.apiserver.serve import LOOPBACK, Options, Running, serve
+from stower.apiserver.server_process import LOOPBACK, Options, Running, serve
 from stower.apiserver.tables import VERSIONS
 from stower.cli.event_ttl import EVENT_TTL, EventTtl, event_ttl_seconds
 from stower.cli.output import bad_input, console, failed
-from stower.cli.stopping import WithParent, stop_event
+from stower.cli.shutdown import WithParent, stop_event
 
 NAME = "apiserver"
 EPILOG = """

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
+from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, name_asked
+from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.cli.plot import Plot, check_plot, draw
-from stower.cli.rooms import ALL, Inputs, cluster_of, name_asked
 from stower.cli.view_plots import plot_devices
-from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.devices.overview import DeviceState, Holder, Overview, PoolState, overview
 from stower.state.devices import devices_of
 

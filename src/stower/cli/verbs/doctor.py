@@ -11,10 +11,10 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 import typer
 
+from stower.cli.cluster_options import Context, Kubeconfig, State
 from stower.cli.kube import AGENT, KubeError, NodeHealth, kubeconfig_of
 from stower.cli.output import Output, console, emit, table
 from stower.cli.supervisor import STATE
-from stower.cli.where import Context, Kubeconfig, State
 from stower.live.access import AccessError, read_access
 from stower.live.client import Answer, Client
 from stower.live.discovery import look

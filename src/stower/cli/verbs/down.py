@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from stower.cli.cluster_options import State
 from stower.cli.output import console, failed
 from stower.cli.supervisor import (
     CLUSTER,
@@ -21,7 +22,6 @@ from stower.cli.supervisor import (
     is_held,
     read_record,
 )
-from stower.cli.where import State
 
 NAME = "down"
 EPILOG = """

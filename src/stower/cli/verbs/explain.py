@@ -10,16 +10,23 @@ from urllib.parse import urlencode
 import msgspec
 import typer
 
-from stower.cli.asking import opened, token_for
+from stower.cli.cluster_inputs import Config, Inputs, cluster_of, engine_of
+from stower.cli.cluster_options import (
+    STATE,
+    Context,
+    Kubeconfig,
+    SchedulerPort,
+    SchedulerToken,
+    State,
+)
 from stower.cli.output import Output, bad_input, console, emit, failed, note, progress, table
 from stower.cli.recordings import built_again
-from stower.cli.rooms import Config, Inputs, cluster_of, engine_of
+from stower.cli.scheduler_client import opened, token_for
 from stower.cli.verbs.negotiations import print_hints, print_negotiations
-from stower.cli.where import STATE, Context, Kubeconfig, SchedulerPort, SchedulerToken, State
 from stower.devices.negotiation.overview import Negotiation, Objects, overview
-from stower.engine.explanation import Change, Explanation, Score
-from stower.engine.probe import explained, learn
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
+from stower.engine.explain.explanation import Change, Explanation, Score
+from stower.engine.explain.probe import explained, learn
 from stower.framework.events import Hold, Listed
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject, printable

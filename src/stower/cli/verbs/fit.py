@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
+from stower.cli.cluster_inputs import Config, Inputs, cluster_of, engine_of
+from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.inputs import InputError, load
 from stower.cli.output import Output, bad_input, console, emit, progress, table
-from stower.cli.rooms import Config, Inputs, cluster_of, engine_of
-from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.sim.capacity import Fit, fit
 
 NAME = "fit"

@@ -9,7 +9,7 @@ from stower.cli.output import bad_input
 from stower.model.errors import InvalidObject
 from stower.model.times import SECOND_NS, duration_ns
 from stower.sim.arrivals import PROCESSES, read_lifetime
-from stower.sim.generate import Course, cluster
+from stower.sim.cluster_generator import Course, cluster
 
 NAME = "generate"
 EPILOG = """

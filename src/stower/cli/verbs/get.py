@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import typer
 
+from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.kube import Kube, KubeError, kubeconfig_of
 from stower.cli.output import Output, bad_input, console, counted, emit, failed, table
-from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.model.times import age, time_ns
 
 NAME = "get"

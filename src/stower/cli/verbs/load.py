@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.inputs import InputError, RawObject, raw_objects
 from stower.cli.kube import Kube, KubeError, kubeconfig_of
-from stower.cli.loading import Loader, Loading, discover
+from stower.cli.object_loader import Loader, Loading, discover
 from stower.cli.output import Output, bad_input, console, emit, failed, note, progress
-from stower.cli.where import STATE, Context, Kubeconfig, State
 
 NAME = "load"
 EPILOG = """

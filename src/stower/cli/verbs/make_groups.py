@@ -2,14 +2,14 @@
 
 import asyncio
 
-from stower.actors.assembly import build_group_makers
-from stower.actors.group_makers import GATE
-from stower.actors.runtime import Actors
+from stower.cli.cluster_options import Context, Kubeconfig
 from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
 from stower.cli.output import console, failed
-from stower.cli.stopping import stop_event
-from stower.cli.where import Context, Kubeconfig
-from stower.live.actors import run_actors
+from stower.cli.shutdown import stop_event
+from stower.controllers.assembly import build_group_makers
+from stower.controllers.group_makers import GATE
+from stower.controllers.runtime import Actors
+from stower.live.controllers import run_actors
 from stower.live.shell import ShellError
 
 NAME = "make-groups"

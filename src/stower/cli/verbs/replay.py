@@ -8,8 +8,8 @@ import msgspec
 import typer
 
 from stower.cli.output import Output, as_dict, bad_input, console, counted, emit, note, progress
-from stower.cli.playing import serve
 from stower.cli.recordings import built_again
+from stower.cli.replay_dashboard import serve
 from stower.model.errors import InvalidObject
 from stower.model.times import SECOND_NS
 from stower.record.reader import read

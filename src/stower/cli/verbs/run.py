@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from stower.assembly import build_engine
-from stower.cli import serving
-from stower.cli.electing import (
+from stower.cli import serving_options
+from stower.cli.election_options import (
     LeaderElect,
     LeaseDuration,
     RenewDeadline,
@@ -29,18 +29,18 @@ from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, recorder_of
 from stower.cli.shadow_report import Telling as ShadowTelling
 from stower.cli.shadow_report import report
-from stower.cli.stopping import WithParent, stop_event, wait_for_go
+from stower.cli.shutdown import WithParent, stop_event, wait_for_go
 from stower.cli.vm_config import with_vm_config
 from stower.framework.configuration import read_configuration
 from stower.framework.observer import Observer
 from stower.framework.plugin import Features
 from stower.framework.stopwatch import STOPPED, Stopwatch
 from stower.live.decision_log import DecisionLog
-from stower.live.run import Around, Place, Ports
-from stower.live.run import run as run_scheduler
 from stower.live.scheduler import Options
 from stower.live.shadow import Shadow
 from stower.live.shell import ShellError
+from stower.live.shell_runner import Around, Place, Ports
+from stower.live.shell_runner import run as run_scheduler
 from stower.live.tracing import Tracing, TracingError
 from stower.live.window import IN_FLIGHT
 from stower.model.errors import InvalidObject
@@ -94,11 +94,11 @@ def run(
     in_flight: Annotated[
         int, typer.Option(min=1, max=1000, help="Writes in flight at most.")
     ] = IN_FLIGHT,
-    port: serving.Port = None,
-    bind_address: serving.BindAddress = serving.LOOPBACK,
-    token_file: serving.TokenFile = None,
-    tls_cert_file: serving.TlsCertFile = None,
-    tls_private_key_file: serving.TlsKeyFile = None,
+    port: serving_options.Port = None,
+    bind_address: serving_options.BindAddress = serving_options.LOOPBACK,
+    token_file: serving_options.TokenFile = None,
+    tls_cert_file: serving_options.TlsCertFile = None,
+    tls_private_key_file: serving_options.TlsKeyFile = None,
     vm_config: Annotated[
         Path | None,
         typer.Option(
@@ -163,7 +163,7 @@ def run(
         raise bad_input(f"{config}: {error}" if config else str(error)) from None
     vms = AutoscaleEnforcer.name in first.state.companions
     address = _address(agents, vms) if agents else None
-    telling = serving.telling_of(
+    telling = serving_options.telling_of(
         port, bind_address, token_file, tls_cert_file, tls_private_key_file,
         Built("", FORMAT, seed, CYCLES_PER_STEP, features, document),
     )  # fmt: skip

@@ -25,19 +25,19 @@ from stower.cli.output import (
     progress,
     table,
 )
+from stower.cli.output_files import check_folder, check_target
 from stower.cli.packing_runs import SEEDS, Order, read_trace
 from stower.cli.packing_runs import read_policies as read_trace_policies
 from stower.cli.packing_runs import run_order as run_trace
 from stower.cli.plot import Plot, PlotError, check_plot, plot
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, recorder_of
-from stower.cli.targets import check_folder, check_target
 from stower.framework.configuration import read_configuration
 from stower.model.errors import InvalidObject
 from stower.model.selectors import parse_selector
 from stower.sim.hub_policies import RULES
 from stower.sim.packing_policies import POLICIES
-from stower.sim.simulate import Options, Report, simulate
+from stower.sim.simulation import Options, Report, simulate
 
 NAME = "simulate"
 WATCHED = True

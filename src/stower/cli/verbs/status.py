@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from stower.cli.cluster_options import State
 from stower.cli.kube import Kube, KubeError, NodeHealth
 from stower.cli.output import Output, console, emit, failed, table
 from stower.cli.supervisor import STATE, Record, dashboard_link, read_record
-from stower.cli.where import State
 
 NAME = "status"
 WATCHED = True

@@ -11,6 +11,7 @@ from stower.cli.documents import STDIN
 from stower.cli.fault_runs import check_seeds
 from stower.cli.inputs import InputError
 from stower.cli.output import Output, bad_input, console, emit, failed, progress, table
+from stower.cli.output_files import check_target
 from stower.cli.parquet import ENDING
 from stower.cli.plot import Plot, PlotError, check_plot, plot_sweep
 from stower.cli.sweeps import (
@@ -24,7 +25,6 @@ from stower.cli.sweeps import (
     read_generated,
     write_rows,
 )
-from stower.cli.targets import check_target
 from stower.cli.verbs.simulate import read_policies
 from stower.model.errors import InvalidObject
 

@@ -19,11 +19,11 @@ import typer
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from stower.cli.asking import opened, token_for
 from stower.cli.board import SORTS, Known, drawn
+from stower.cli.cluster_options import SchedulerPort, SchedulerToken, State
 from stower.cli.output import can_redraw, console, failed
+from stower.cli.scheduler_client import opened, token_for
 from stower.cli.supervisor import STATE, dashboard_link, read_record
-from stower.cli.where import SchedulerPort, SchedulerToken, State
 
 NAME = "top"
 EPILOG = """

@@ -13,16 +13,18 @@ from typing import Annotated
 import msgspec
 import typer
 
-from stower.api.optional import SERVE
+from stower.api.optional_kinds import SERVE
 from stower.apiserver.tables import VERSIONS
 from stower.assembly import build_engine
-from stower.cli import clusters
+from stower.cli import simulated_clusters
+from stower.cli.cluster_options import State
 from stower.cli.event_ttl import EVENT_TTL, EventTtl, event_ttl_seconds
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input, console, failed, note
+from stower.cli.output_files import check_target
 from stower.cli.plugins import plugins_of
 from stower.cli.recordings import RECORD_MAX, Record, RecordMax, size_of
-from stower.cli.stopping import stop_event
+from stower.cli.shutdown import stop_event
 from stower.cli.supervisor import (
     CLUSTER,
     LOGS,
@@ -36,8 +38,6 @@ from stower.cli.supervisor import (
     read_cluster_document,
     write_whole,
 )
-from stower.cli.targets import check_target
-from stower.cli.where import State
 from stower.model.errors import InvalidObject
 
 NAME = "up"
@@ -61,12 +61,12 @@ DETACH_SECONDS_MAX = 120.0
 
 
 def run(
-    nodes: clusters.Nodes = None,
-    node_cpu: clusters.NodeCpu = clusters.DEFAULTS[0],
-    node_memory: clusters.NodeMemory = clusters.DEFAULTS[1],
-    node_pods: clusters.NodePods = clusters.DEFAULTS[2],
-    zones: clusters.Zones = clusters.DEFAULTS[3],
-    cluster: clusters.ClusterFile = None,
+    nodes: simulated_clusters.Nodes = None,
+    node_cpu: simulated_clusters.NodeCpu = simulated_clusters.DEFAULTS[0],
+    node_memory: simulated_clusters.NodeMemory = simulated_clusters.DEFAULTS[1],
+    node_pods: simulated_clusters.NodePods = simulated_clusters.DEFAULTS[2],
+    zones: simulated_clusters.Zones = simulated_clusters.DEFAULTS[3],
+    cluster: simulated_clusters.ClusterFile = None,
     config: Annotated[str, typer.Option(metavar="FILE", help="A KubeSchedulerConfiguration.")] = "",
     state: State = STATE,
     port: Annotated[
@@ -100,13 +100,15 @@ def run(
     except UpError as error:
         raise failed(str(error)) from None
     if known is None:
-        document, described = clusters.describe(
+        document, described = simulated_clusters.describe(
             nodes, node_cpu, node_memory, node_pods, zones, cluster
         )
     else:
-        document, described = known, clusters.checked(known, str(state / CLUSTER))
+        document, described = known, simulated_clusters.checked(known, str(state / CLUSTER))
         given = (node_cpu, node_memory, node_pods, zones)
-        if given != clusters.DEFAULTS and not clusters.says_so(document, *given):
+        if given != simulated_clusters.DEFAULTS and not simulated_clusters.says_so(
+            document, *given
+        ):
             raise bad_input(
                 f"{state / CLUSTER} says what the nodes are: --node-cpu and its like would change "
                 "nothing; give --nodes too, to describe the cluster anew"

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
+from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, name_asked
+from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.output import Output, bad_input, console, emit, lines, table
-from stower.cli.rooms import ALL, Inputs, cluster_of, name_asked
-from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.model.kinds import VirtualMachine, VirtualMachineMigration
 from stower.vms.overview import Size, VmState, overview
 

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
+from stower.cli.cluster_inputs import ALL, Config, Inputs, cluster_of, engine_of, name_asked
+from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.cli.plot import Plot, check_plot, draw
-from stower.cli.rooms import ALL, Config, Inputs, cluster_of, engine_of, name_asked
 from stower.cli.view_plots import plot_warm
-from stower.cli.where import STATE, Context, Kubeconfig, State
-from stower.engine.probe import would_go
+from stower.engine.explain.probe import would_go
 from stower.framework.events import Hold, Listed
 from stower.plugins.warm_capacity import warm_of
 from stower.warm.overview import PoolState, overview

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
+from stower.cli.cluster_inputs import Config, Inputs, cluster_of, engine_of
+from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.inputs import InputError, Loaded, load
 from stower.cli.output import Output, amount, bad_input, console, emit, progress, table
 from stower.cli.plot import Plot, check_plot, draw
-from stower.cli.rooms import Config, Inputs, cluster_of, engine_of
 from stower.cli.view_plots import plot_compared
-from stower.cli.where import STATE, Context, Kubeconfig, State
 from stower.model.errors import InvalidObject
 from stower.model.kinds import ApiObject
 from stower.sim.what_if import Compared, Difference, Edit, compare, edited

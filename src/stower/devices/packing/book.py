@@ -15,7 +15,7 @@ import numpy as np
 from stower.devices.allocator import Candidate
 from stower.devices.capacity import Amount
 from stower.devices.changed_rows import ChangedRows
-from stower.devices.fits import Fits, Rules
+from stower.devices.fit_cache import Fits, Rules
 from stower.devices.inventory import Content, Inventory, Views
 from stower.devices.packing.mix import Request, Room
 from stower.devices.packing.packer import Packer

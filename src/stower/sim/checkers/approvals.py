@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from stower.actors.vm_pods import size_of
+from stower.controllers.vm_pods import size_of
 from stower.framework.events import Event, WatchType
 from stower.framework.writes import JsonPatchObject, Write
 from stower.model.kinds import Node, Pod, VirtualMachine, VirtualMachineMigration

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Protocol
 
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.events import Event, WatchType
 from stower.framework.writes import Write
 from stower.model.kinds import Node, Pod
 from stower.model.resources import PODS, Amounts, amounts, node_room, pod_requests
 from stower.sim.agenda import Agenda
-from stower.sim.negotiating import Negotiators
+from stower.sim.resource_drivers import Negotiators
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.server import Change, Server
 

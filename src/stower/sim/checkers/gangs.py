@@ -4,7 +4,7 @@ a part of it, and none is spread over domains that it must not be spread over.
 
 from typing import Final
 
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.decisions import Outcome
 from stower.framework.events import Event, WatchType
 from stower.framework.writes import Bind, Write

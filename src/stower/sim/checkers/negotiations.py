@@ -9,7 +9,7 @@ from stower.model.kinds.pod_scheduling import NODES_MAX
 from stower.model.kinds.resource_claim import POD_CLAIM_NAME
 from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Checker, Court
-from stower.sim.negotiating import wanted_by
+from stower.sim.resource_drivers import wanted_by
 from stower.sim.server import Change
 
 # Of a claim that was made for a pod: so long it may be allocated for nobody. Drivers may be down

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from stower.engine.step import Engine
+from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType
 from stower.framework.writes import Bind, CreateEvent, Write
 from stower.model.kinds import Pod

@@ -9,7 +9,7 @@ from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Binds, Checker, Court, lacking, on_node
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.server import Change
-from stower.warm.keeping import NODE_ANNOTATION
+from stower.warm.placeholders import NODE_ANNOTATION
 from stower.warm.pools import POOL_LABEL, Pool, Role
 
 MINUTE_NS = 60 * SECOND_NS

@@ -2,15 +2,15 @@
 
 from typing import Final
 
-from stower.sim.faults.actor_crashes import ActorCrashes
 from stower.sim.faults.clock_jumps import ClockJumps
+from stower.sim.faults.controller_crashes import ActorCrashes
 from stower.sim.faults.crashes import Crashes
 from stower.sim.faults.cuts import Cuts
 from stower.sim.faults.delays import Delays
 from stower.sim.faults.driver_crashes import DriverCrashes
 from stower.sim.faults.driver_silence import DriverSilence
 from stower.sim.faults.duplicates import Duplicates
-from stower.sim.faults.expired import Expired
+from stower.sim.faults.expired_revisions import Expired
 from stower.sim.faults.fault import Fault
 from stower.sim.faults.freezes import Freezes
 from stower.sim.faults.node_loss import NodeLoss

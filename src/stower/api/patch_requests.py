@@ -1,0 +1,360 @@
+"""Patches and server-side apply: from what a client sends to a change of what is kept.
+
+Source: apiserver pkg/endpoints/handlers/patch.go, Kubernetes 1.36.
+"""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from stower.api import conversion, fields_v1, managed_fields
+from stower.api.bodies import (
+    cleaned,
+    count_keys,
+    duplicate_fields,
+    may_repeat,
+    media_type,
+    parse_json,
+)
+from stower.api.calls import Call
+from stower.api.errors import (
+    INVALID,
+    OTHER_NAMESPACE,
+    ApiError,
+    FieldError,
+    bad_request,
+    invalid,
+    unsupported_media_type,
+)
+from stower.api.patches import (
+    OPERATIONS_MAX,
+    BadPatch,
+    CopiedTooMuch,
+    PatchFailed,
+    go_text,
+    json_patch,
+    merge,
+    strategic,
+)
+from stower.api.requests import (
+    APPLY_PATCH,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    Response,
+    WriteOptions,
+    write_options,
+)
+from stower.api.schema import BadValue, Reading, Type, unknown_fields
+from stower.api.writes import (
+    Transform,
+    call_invalid,
+    change,
+    check_name,
+    create_object,
+)
+
+Object = dict[str, Any]
+
+OPERATION_FIELDS: Final = ("op", "path", "from", "value")
+KUBECTL: Final = "kubectl"
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_encode = msgspec.json.encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def patch(call: Call) -> Response:
+    """PATCH of an object or its status, in any of four forms."""
+    form = media_type(call.request.content_type)
+    known = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+    custom = call.resource.custom is not None
+    if form not in known or (custom and form == STRATEGIC_PATCH):
+        raise unsupported_media_type()
+    call.request.content_type = form
+    options = write_options(call.request, "PatchOptions")
+    if form == APPLY_PATCH:
+        return apply(call, options)
+    record = call.record()
+    transform, warnings = patch_transform(call, form, options)
+    return change(call, record, transform, options, warnings)
+
+
+def patch_transform(call: Call, form: str, options: WriteOptions) -> tuple[Transform, list[str]]:
+    """What the patch of the request does to an object (without kind and apiVersion).
+
+    The list fills with warnings when that is done.
+    """
+    body = call.request.body
+    try:
+        change = parse_json(body)
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+    if form == JSON_PATCH:
+        if not isinstance(change, list) or not all(isinstance(c, dict) for c in change):
+            found = "object" if isinstance(change, dict) else "value"
+            raise bad_request(
+                f"error decoding patch: json: cannot unmarshal {found} into Go value of type "
+                "[]handlers.jsonPatchOp"
+            )
+        if len(change) > OPERATIONS_MAX:
+            text = (
+                f"The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, "
+                f"got {len(change)}"
+            )
+            raise ApiError(413, "RequestEntityTooLarge", text)
+    elif not isinstance(change, dict):
+        raise bad_request(
+            "json: cannot unmarshal array into Go value of type map[string]interface {}"
+        )
+    resource = call.resource
+    warnings: list[str] = []
+    strategically = form == STRATEGIC_PATCH
+
+    def transform(old: Object) -> Object:
+        shown = old
+        if (converter := conversion.out_of_store(resource)) is not None:
+            shown = converter(old)
+        full = {"kind": resource.kind, "apiVersion": resource.api_version, **shown}
+        try:
+            if form == JSON_PATCH:
+                patched = json_patch(full, change)
+            elif form == MERGE_PATCH:
+                patched = merge(full, change)
+            else:
+                patched = strategic(full, change, resource.type)
+        except PatchFailed as error:
+            text = "the server rejected our request due to an error in our request"
+            raise ApiError(422, "Invalid", text, {}) from error
+        except CopiedTooMuch as error:
+            raise ApiError(413, "RequestEntityTooLarge", str(error)) from None
+        except BadPatch as error:
+            reason = {400: "BadRequest", 422: "Invalid"}.get(error.code, "")
+            raise ApiError(error.code, reason, str(error)) from None
+        if not isinstance(patched, dict):
+            raise bad_request("the patched object is not an object")
+        try:
+            if not strategically:  # which looks at neither
+                _check_patched_kind(call, patched)
+            faults = _faults_of(body, change, form, options)
+            quick = None if faults else _cleaned_status(call, shown, patched)
+            if quick is not None:
+                return _named(call, quick)
+            item, more = _cleaned(call, patched, options, faults)
+        except ApiError as error:
+            text = go_text(change) if strategically else _encode(patched).decode()
+            fault = FieldError(INVALID, "patch", text, error.message)
+            raise invalid("", "", "", [fault]) from None
+        warnings[:] = more
+        return _named(call, item)
+
+    return transform, warnings
+
+
+def _faults_of(body: bytes, change: Any, form: str, options: WriteOptions) -> list[str]:
+    """What a strict reader has against the patch itself."""
+    if options.validation == "Ignore":
+        return []
+    found = []
+    if may_repeat(body, count_keys(change)):
+        found = [f'duplicate field "{path}"' for path in duplicate_fields(body)]
+    if form != JSON_PATCH:
+        return found
+    for i, operation in enumerate(change):
+        found += [f'unknown field "[{i}].{n}"' for n in operation if n not in OPERATION_FIELDS]
+    return [f"json patch {text}" for text in found]
+
+
+def _cleaned(
+    call: Call, patched: Object, options: WriteOptions, faults: list[str]
+) -> tuple[Object, list[str]]:
+    """The patched object as its type reads it, and warnings. Raises ApiError."""
+    lenient = replace(options, validation="Warn") if options.validation == "Strict" else options
+    item, more = cleaned(call, patched, lenient, "")
+    faults = [*faults, *more]
+    if faults and options.validation == "Strict":
+        raise bad_request(f"strict decoding error: {', '.join(faults)}")
+    return item, faults
+
+
+def _cleaned_status(call: Call, known: Object, patched: Object) -> Object | None:
+    """The same where only metadata and status can have changed: what is stored is clean already.
+
+    None where that is not so, or something is wrong, which the general way can name.
+    """
+    kind = call.resource.type
+    if call.subresource != "status" or call.resource.custom is not None or kind is None:
+        return None
+    if conversion.out_of_store(call.resource) is not None:
+        return None
+    made = {**known, "metadata": dict(known["metadata"])}
+    reading = Reading()
+    for name, value in patched.items():
+        if value is known.get(name):
+            continue
+        if name in ("metadata", "status"):
+            try:
+                made[name] = kind.fields[name].type.clean(value, reading)
+            except (BadValue, KeyError):
+                return None
+        elif name not in ("kind", "apiVersion"):
+            return None
+    return None if reading.unknown or len(patched) != len(known) + 2 else made
+
+
+def _named(call: Call, item: Object) -> Object:
+    """The item, if its name and namespace are those of the path."""
+    meta = item["metadata"]
+    if call.resource.namespaced and meta.get("namespace", call.namespace) != call.namespace:
+        raise bad_request(OTHER_NAMESPACE)
+    if meta.get("name") != call.name and meta.get("name") and call.resource.custom is not None:
+        fault = FieldError(INVALID, "metadata.name", meta["name"], "field is immutable")
+        raise call_invalid(call, call.name, [fault])
+    check_name(call, meta.get("name") or "")
+    return item
+
+
+def _check_patched_kind(call: Call, patched: Object) -> None:
+    kind, version = patched.get("kind"), patched.get("apiVersion")
+    if kind == call.resource.kind and version == call.resource.api_version:
+        return
+    raise bad_request(
+        f'no kind "{kind}" is registered for version "{version}" in scheme '
+        '"pkg/api/legacyscheme/scheme.go:30"'
+    )
+
+
+def apply(call: Call, options: WriteOptions) -> Response:
+    """Server-side apply."""
+    resource = call.resource
+    try:
+        config = parse_json(call.request.body)
+        if not isinstance(config, dict):
+            raise ValueError("json: cannot unmarshal into Go value of type map[string]interface {}")
+    except ValueError as error:
+        raise bad_request(f"error decoding YAML: {error}") from None
+    _check_apply(call, config)
+    kind = resource.type
+    assert kind is not None
+    sent = config
+    config = {k: v for k, v in config.items() if k not in ("kind", "apiVersion")}
+    _check_typed(call, kind, config)
+    manager = fields_v1.Manager(options.manager, "Apply", resource.api_version, call.subresource)
+    record = call.collection.records.get(call.key())
+    strategy = call.strategy
+    reset: tuple[str, ...] = ()
+    if strategy.status:
+        reset = ("f:spec",) if call.subresource == "status" else ("f:status",)
+    if record is None:
+        if call.subresource:
+            raise call.not_found()
+        if (config.get("metadata") or {}).get("uid"):
+            raise call.conflict(
+                "uid mismatch: the provided object specified uid "
+                f"{config['metadata']['uid']}, and no existing object was found"
+            )
+        item, warnings = cleaned(call, config, options, "")
+        fields = managed_fields.applied_fields(kind, config)
+        wanted = frozenset(p for p in fields if p[0] not in reset) - managed_fields.IGNORED
+        return create_object(
+            call, item, options, warnings, {manager: fields_v1.Entry(call.now, wanted)}
+        )
+    old = record.decode()
+    applied = dict(config.items())
+    meta = dict(applied.get("metadata") or {})
+    sent_version = meta.pop("resourceVersion", None)
+    if meta.pop("managedFields", None):
+        raise bad_request("metadata.managedFields must be nil")
+    applied["metadata"] = meta
+    if not fields_v1.read_managers(old["metadata"]):
+        first = fields_v1.Manager("before-first-apply", "Update", resource.api_version)
+        old["metadata"]["managedFields"] = managed_fields.created(
+            kind, call.api.bones(kind), old, first, call.now, reset
+        )
+    allowed = _last_applied(kind, old) if options.manager == KUBECTL else frozenset()
+    merged, managers = managed_fields.apply(
+        kind, old, applied, manager, options.force, reset, allowed
+    )
+    annotations = merged["metadata"].get("annotations") or {}
+    if options.manager == KUBECTL and LAST_APPLIED in annotations:
+        merged = _with_last_applied(merged, sent)
+    if sent_version:
+        merged = {**merged, "metadata": {**merged["metadata"], "resourceVersion": sent_version}}
+    before = fields_v1.read_managers(old["metadata"])
+    time = call.now
+    if before.get(manager) and before[manager].fields == managers[manager].fields:
+        time = before[manager].time
+    managers[manager] = fields_v1.Entry(time, managers[manager].fields)
+    found: list[str] = []
+    try:
+        item, more = cleaned(call, merged, options, "")
+    except ApiError as error:
+        raise bad_request(f"failed to create typed patch object: {error.message}") from None
+    return change(call, record, lambda _: item, options, (*found, *more), managers=managers)
+
+
+def _check_typed(call: Call, kind: Type, config: Object) -> None:
+    """An applied configuration has no unknown fields and no wrong types. Raises ApiError 500."""
+    faults = [f".{path}: field not declared in schema" for path in unknown_fields(kind, config)]
+    if not faults:
+        try:
+            kind.clean(config, Reading())
+        except BadValue as error:
+            faults = [str(error)]
+    if faults:
+        resource, meta = call.resource, config["metadata"]
+        listed = faults[0] if len(faults) == 1 else "\n  ".join(["errors:", *faults])
+        name = f"{meta.get('namespace', '')}/{meta['name']}"
+        kinds = f"{resource.group}/{resource.version}, Kind={resource.kind}"
+        text = f"failed to create typed patch object ({name}; {kinds}): {listed}"
+        raise ApiError(500, "", text)
+
+
+def _last_applied(kind: Type, live: Object) -> frozenset[fields_v1.Path]:
+    """Fields of the last client-side apply that nobody has changed since.
+
+    kubectl may take them over without conflict. Source: lastAppliedManager.
+    """
+    text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED, "")
+    try:
+        last = parse_json(text.encode())
+        if not isinstance(last, dict) or not isinstance(last.get("metadata", {}), dict):
+            return frozenset()
+        kind.clean(last, Reading())  # for its types
+    except (ValueError, BadValue):
+        return frozenset()
+    last = {k: v for k, v in last.items() if k not in ("kind", "apiVersion")}
+    fields = frozenset(managed_fields.applied_fields(kind, last))
+    differs = managed_fields.compare(kind, last, managed_fields.without_managers(live))
+    return fields - differs.changed - differs.removed
+
+
+def _with_last_applied(merged: Object, sent: Object) -> Object:
+    """The object whose annotation for client-side apply says what was applied now."""
+    meta = {k: v for k, v in sent["metadata"].items() if k != "annotations"}
+    own = {k: v for k, v in (sent["metadata"].get("annotations") or {}).items()
+           if k != LAST_APPLIED}  # fmt: skip
+    if own:
+        meta["annotations"] = own
+    text = _encode_sorted({**sent, "metadata": meta}).decode() + "\n"
+    annotations = {**merged["metadata"]["annotations"], LAST_APPLIED: text}
+    return {**merged, "metadata": {**merged["metadata"], "annotations": annotations}}
+
+
+def _check_apply(call: Call, config: Object) -> None:
+    resource = call.resource
+    meta = config.get("metadata") or {}
+    if not isinstance(meta, dict):
+        raise bad_request("metadata is not an object")
+    version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+    if (version, kind) != (resource.api_version, resource.kind):
+        group, _, number = str(version).rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{number}, Kind={kind}")
+    if resource.namespaced and (meta.get("namespace") or call.namespace) != call.namespace:
+        raise bad_request(OTHER_NAMESPACE)
+    name = meta.get("name") or call.name
+    check_name(call, name)
+    meta["name"] = name
+    config["metadata"] = meta
+    if meta.get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")

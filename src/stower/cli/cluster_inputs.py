@@ -1,0 +1,137 @@
+"""What questions about a cluster have in common: where it is, and the configuration that rules."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from stower.assembly import build_engine
+from stower.cli.cluster_options import STATE
+from stower.cli.inputs import (
+    ClusterError,
+    InputError,
+    Loaded,
+    left_out,
+    load,
+    load_cluster,
+    read_yaml_document,
+)
+from stower.cli.kube import KubeError, kubeconfig_of
+from stower.cli.output import bad_input, failed, note, progress
+from stower.cli.plugins import plugins_of
+from stower.cli.recordings import built_again
+from stower.engine.engine import Engine
+from stower.framework.configuration import API_VERSION, KIND
+from stower.framework.plugin import Features
+from stower.framework.profile import DEFAULT_SCHEDULER_NAME
+from stower.model.errors import InvalidObject
+from stower.record.lines import Engine as Built
+from stower.sim.weights import check_scores, weighted
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A KubeSchedulerConfiguration to ask under; default: that of the recording, or "
+        "kube-scheduler's.",
+    ),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[INPUT]",
+        help="The cluster: a kubeconfig, manifests or `kubectl get -o json` dumps, folders of "
+        "them, - for stdin, a recording, a trace. Default: the cluster that kubectl would ask, or "
+        "that of `stower up`.",
+    ),
+]
+
+
+ALL = "all"  # in place of a name
+
+
+def name_asked(which: str, inputs: list[str] | None, verb: str) -> str:
+    """The name that is asked for, "" for all. Ends the program where it is rather an input."""
+    if inputs is None and (which == "-" or os.path.exists(which)):
+        what = "stdin" if which == "-" else "a file or folder"
+        raise bad_input(f"{which} is {what}: want stower {verb} {ALL} {which}")
+    return "" if which == ALL else which
+
+
+def cluster_of(
+    inputs: list[str] | None,
+    kubeconfig: Path | None,
+    context: str,
+    state: Path = STATE,
+    at_end: bool = True,
+    nodeless: bool = False,
+) -> Loaded:
+    """The cluster that is asked about; `nodeless`: a part of one will do. Ends the program where
+    there is none."""
+    if inputs and (kubeconfig is not None or context or state != STATE):
+        raise bad_input("--kubeconfig, --context and --state: want no INPUT beside them")
+    try:
+        with progress("reading"):
+            if inputs:
+                loaded = load(inputs, at_end, nodeless=nodeless)
+            else:
+                loaded = load_cluster(kubeconfig_of(kubeconfig, state), context)
+    except (ClusterError, KubeError) as error:
+        raise failed(str(error)) from None
+    except InputError as error:
+        raise bad_input(str(error)) from None
+    for text in left_out(loaded.skipped):
+        note(text)
+    return loaded
+
+
+def engine_of(
+    config: Path | None,
+    built: Built | None = None,
+    drivers: bool = True,
+    weights: Iterable[str] = (),
+    names: Iterable[str] = (),
+) -> Engine:
+    """An engine for the configuration, or as that of a recording was built. `drivers`: whether any
+    are there to negotiate with, which is not so in a simulation; `weights`: others of plugins;
+    `names`: without a configuration, profiles of these names. Ends the program where that cannot
+    be."""
+    try:
+        if config is None and built is not None:
+            features = msgspec.structs.replace(built.features, drivers=drivers)
+            other = _weighted(built.configuration, weights)
+            changed = msgspec.structs.replace(built, features=features, configuration=other)
+            return _scoring(built_again(changed), weights)
+        document = None if config is None else read_yaml_document(str(config))
+        if document is None and names:
+            profiles = [
+                {"schedulerName": name} for name in sorted({*names, DEFAULT_SCHEDULER_NAME})
+            ]
+            document = {"apiVersion": API_VERSION, "kind": KIND, "profiles": profiles}
+        document = _weighted(document, weights)
+        features = Features(drivers=drivers, warm_pools=True)
+        engine = build_engine(document, features=features, plugins=plugins_of(document))
+        return _scoring(engine, weights)
+    except InputError as error:
+        raise bad_input(str(error)) from None
+    except InvalidObject as error:
+        raise bad_input(f"{config or 'recording'}: {error}") from None
+
+
+def _scoring(engine: Engine, weights: Iterable[str]) -> Engine:
+    try:
+        check_scores(engine, weights)
+    except InvalidObject as error:
+        raise bad_input(f"--{error}") from None
+    return engine
+
+
+def _weighted(document: Mapping[str, Any] | None, weights: Iterable[str]) -> dict[str, Any] | None:
+    try:
+        return weighted(document, weights)
+    except InvalidObject as error:
+        raise bad_input(f"--{error}") from None

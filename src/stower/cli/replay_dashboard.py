@@ -1,0 +1,54 @@
+"""The dashboard served over a recording, until stopped."""
+
+import asyncio
+import contextlib
+import secrets
+from pathlib import Path
+
+from stower.cli.output import bad_input, console, failed, progress
+from stower.cli.recordings import built_again
+from stower.cli.serving_options import token_of
+from stower.cli.shutdown import stop_event
+from stower.dashboard.app import Dashboard
+from stower.dashboard.player import Player, bounds
+from stower.live.authorization import OneToken
+from stower.live.endpoint import LOOPBACK, listening
+from stower.live.shell import why_not
+from stower.model.errors import InvalidObject
+
+
+def serve(recording: Path, port: int, token_file: Path | None) -> None:
+    """Serve it on loopback. Ends the program where that cannot be."""
+    token = token_of(token_file) if token_file is not None else secrets.token_urlsafe(32)
+    try:
+        with progress("reading"):
+            ends = bounds(recording)
+        asyncio.run(_serve(recording, ends, port, token))
+    except InvalidObject as error:
+        raise bad_input(f"{recording}: {error}") from None
+    except OSError as error:
+        raise bad_input(f"{recording}: {error.strerror}") from None
+
+
+async def _serve(recording: Path, ends: tuple[int, int], port: int, token: str) -> None:
+    stop = asyncio.create_task(stop_event().wait())
+    dashboard = Dashboard(built_again)
+    player = Player(recording, built_again, dashboard.watching, ends)
+    routes = dashboard.routes(player, OneToken(token))
+    async with contextlib.AsyncExitStack() as stack:
+        health = {"recording": lambda: player.is_ready}
+        try:
+            taken = await stack.enter_async_context(listening(routes, health, port))
+        except OSError as error:
+            text = f"cannot listen on {LOOPBACK}:{port}: {why_not(error)}; give another --port"
+            raise failed(text) from None
+        player.go_to((ends[1] - ends[0]) / 1e9)
+        playing = asyncio.create_task(player.run())
+        console().print(
+            f"Dashboard: http://{LOOPBACK}:{taken}/dashboard/#token={token}\nStop it with Ctrl-C.",
+            soft_wrap=True,
+        )
+        await asyncio.wait((stop, playing), return_when=asyncio.FIRST_COMPLETED)
+        if playing.done():
+            playing.result()
+        playing.cancel()

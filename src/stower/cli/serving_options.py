@@ -1,0 +1,82 @@
+"""The options by which a server tells of itself over HTTP: where, to whom, and over TLS."""
+
+import secrets
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from stower.cli.output import bad_input
+from stower.cli.recordings import built_again
+from stower.cli.scheduler_client import read_token
+from stower.live.shell_runner import LOOPBACK, Telling
+from stower.record.lines import Engine as Built
+
+__all__ = ["LOOPBACK", "BindAddress", "Port", "TlsCertFile", "TlsKeyFile", "TokenFile",
+           "telling_of", "token_of"]  # fmt: skip
+
+ONLY_WITH_PORT: Final = "want --port too: without it nothing is served"
+
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port", "--secure-port", min=0, max=65535,
+        help="Serve the dashboard, /healthz, /metrics and /debug/ there; 0 takes a free port.",
+    ),
+]  # fmt: skip
+BindAddress = Annotated[
+    str,
+    typer.Option(help="Address to serve on; beyond loopback with TLS, and if need be by a "
+                      "certificate made at the start."),
+]  # fmt: skip
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(help="The bearer token that lets in, made where the file is missing. Without one: "
+                      "whom the API server knows and lets (TokenReview, SubjectAccessReview)."),
+]  # fmt: skip
+TlsCertFile = Annotated[
+    Path | None, typer.Option(help="Serve over TLS with this certificate; read again on change.")
+]
+TlsKeyFile = Annotated[Path | None, typer.Option(help="Its key.")]
+
+
+def telling_of(
+    port: int | None,
+    bind_address: str,
+    token_file: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    built: Built,
+) -> Telling | None:
+    """What the options say; None: nothing is served; `built`: how the engine is. Ends the program
+    where they make no sense."""
+    if port is None:
+        given = {"--token-file": token_file, "--tls-cert-file": certificate,
+                 "--tls-private-key-file": key}  # fmt: skip
+        for name, value in given.items():
+            if value is not None:
+                raise bad_input(f"{name} {value}: {ONLY_WITH_PORT}")
+        if bind_address != LOOPBACK:
+            raise bad_input(f"--bind-address {bind_address}: {ONLY_WITH_PORT}")
+        return None
+    if (certificate is None) != (key is None):
+        raise bad_input("--tls-cert-file and --tls-private-key-file: want both or none")
+    from stower.dashboard.app import Dashboard
+    from stower.metrics.catalogue import Metrics
+
+    token = token_of(token_file) if token_file is not None else ""
+    dashboard = Dashboard(built_again, built)
+    return Telling(
+        Metrics(), port, token, bind_address, certificate, key, dashboard, [dashboard.watching]
+    )
+
+
+def token_of(path: Path) -> str:
+    """The token of the file, which is made where it is missing."""
+    try:
+        if not path.exists():
+            path.touch(mode=0o600)
+            path.write_text(secrets.token_urlsafe(32) + "\n")
+    except OSError as error:
+        raise bad_input(f"--token-file {path}: {error.strerror}") from None
+    return read_token(path)

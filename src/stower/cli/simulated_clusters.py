@@ -1,0 +1,71 @@
+"""The options that describe a simulated cluster: a number of equal nodes, or a file."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.output import bad_input
+from stower.controllers.cluster import Cluster, read_cluster
+from stower.model.errors import InvalidObject
+
+NODES = 3
+DEFAULTS = ("4", "16Gi", 110, "")  # CPU, memory, pods and zones of nodes
+Nodes = Annotated[int | None, typer.Option(min=0, max=100_000, help=f"Nodes ({NODES}).")]
+NodeCpu = Annotated[str, typer.Option(metavar="QUANTITY", help="CPU of each node.")]
+NodeMemory = Annotated[str, typer.Option(metavar="QUANTITY", help="Memory of each node.")]
+NodePods = Annotated[int, typer.Option(min=1, help="Pods that each node takes.")]
+Zones = Annotated[
+    str, typer.Option(metavar="A,B,..", help="Zones that the nodes are dealt out to.")
+]
+ClusterFile = Annotated[
+    Path | None,
+    typer.Option("--cluster", metavar="FILE", help="Node pools, images and times, instead."),
+]
+
+
+def describe(
+    nodes: int | None, cpu: str, memory: str, pods: int, zones: str, file: Path | None
+) -> tuple[dict[str, Any], Cluster]:
+    """The document and the cluster that it describes; wrong input ends the command."""
+    if file is not None:
+        if nodes is not None or (cpu, memory, pods, zones) != DEFAULTS:
+            raise bad_input(f"--cluster {file} says what the nodes are: want no other option of it")
+        try:
+            document = read_yaml_document(str(file))
+        except InputError as error:
+            raise bad_input(str(error)) from None
+        return document, checked(document, str(file))
+    capacity = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    pool = {
+        "name": "node",
+        "count": NODES if nodes is None else nodes,
+        "capacity": capacity,
+        "zones": _listed(zones),
+    }
+    document = {"apiVersion": "stower.dev/v1", "kind": "Cluster", "pools": [pool]}
+    return document, checked(document, "--nodes")
+
+
+def says_so(document: dict[str, Any], cpu: str, memory: str, pods: int, zones: str) -> bool:
+    """Whether the document describes nodes that are like that already."""
+    pools = document.get("pools") or [{}]
+    wanted = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    found = pools[0].get("capacity"), pools[0].get("zones")
+    return len(pools) == 1 and found == (wanted, _listed(zones))
+
+
+def _listed(zones: str) -> list[str]:
+    found = zones.split(",") if zones else []
+    if not all(found):
+        raise bad_input(f'--zones: got "{zones}", want names with commas between them')
+    return found
+
+
+def checked(document: dict[str, Any], where: str) -> Cluster:
+    """The cluster of a document; wrong input ends the command."""
+    try:
+        return read_cluster(document)
+    except InvalidObject as error:
+        raise bad_input(f"{where}: {error}") from None

@@ -1,0 +1,133 @@
+"""Groups for pods whose makers know none, made where a pod asks for it.
+
+A pod asks by the scheduling gate stower.dev/pod-group: nobody tries to place it before it is in
+its group. The groups are made, the pod gets the label that links it, and the gate is taken away. A
+group goes with whatever it was made for; one that was made for labels alone, with its last pod.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from stower.controllers.group_plans import NoPlan, Plan, count_of, plan_of
+from stower.controllers.objects import (
+    Object,
+    Objects,
+    is_ending,
+    key_of,
+    name_of,
+    namespace_of,
+    owner_of,
+    uid_of,
+)
+from stower.controllers.pods import is_finished
+from stower.controllers.runtime import MERGE, Base, Todo
+from stower.model.kinds.pod import POD_GROUP
+from stower.model.times import SECOND_NS, time_ns
+
+GATE: Final = POD_GROUP
+MADE: Final = "stower.dev/made-for-pods"
+# So long, a group may be without pods: the first ones are about to be linked to it.
+EMPTY_NS: Final = 30 * SECOND_NS
+
+
+class GroupMakers(Base):
+    """A pod that asks, or a group that was made, is a key: its kind and namespace/name."""
+
+    name = "pod-group-maker"
+    kinds = ("pods", "jobs", "podgroups", "compositepodgroups")
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}  # by pod: why it gets no group
+
+    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+        """Whoever asks; whoever waits for what is there now; groups that may be empty."""
+        namespace = namespace_of(obj)
+        if kind == "pods":
+            was_told = key_of(obj) in self._told
+            found = [f"pods {key_of(obj)}"] if _asks(obj) or was_told else []
+            names = dict.fromkeys(_linked(one) for one in (old, obj) if one is not None)
+            return [*found, *(f"podgroups {namespace}/{name}" for name in names if name)]
+        found = [f"pods {key_of(pod)}" for pod in seen.within("pods", namespace) if _asks(pod)]
+        return [*found, f"podgroups {key_of(obj)}"] if kind != "compositepodgroups" else found
+
+    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+        """Link a pod, or let a group go."""
+        kind, _, key = key.partition(" ")
+        obj = seen.get(kind, key)
+        if kind == "pods" and (obj is None or not _asks(obj)):
+            self._told.pop(key, None)
+        if obj is None or is_ending(obj):
+            return
+        if kind == "pods":
+            self._link(seen, obj, todo)
+        elif MADE in (obj["metadata"].get("labels") or {}):
+            self._look_at_made(seen, obj, todo)
+
+    def _link(self, seen: Objects, pod: Object, todo: Todo) -> None:
+        if not _asks(pod) or is_finished(pod):
+            return
+        owner = owner_of(pod)
+        version = str(owner.get("apiVersion", "")) if owner is not None else ""
+        # Others have a kind of that name too.
+        is_of_job = owner is not None and owner["kind"] == "Job" and version.startswith("batch/")
+        job = seen.get("jobs", f"{namespace_of(pod)}/{owner['name']}") if owner else None
+        if is_of_job and job is None:
+            return  # it comes
+        try:
+            plan = plan_of(pod, job if is_of_job else None)
+        except NoPlan as error:
+            why = f"no group is made for it: {error}"
+            if self._told.get(key_of(pod)) != why:
+                self._told[key_of(pod)] = why
+                todo.warn(pod, "NoPodGroup", why, self.name)
+            return
+        if _make(seen, plan, todo):
+            return
+        labels = {POD_GROUP: plan.own}
+        spec = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
+        todo.patch("pods", pod, {"metadata": {"labels": labels}, "spec": spec})
+
+    def _look_at_made(self, seen: Objects, group: Object, todo: Todo) -> None:
+        """One of a Job needs as many pods as that runs; one that nobody owns goes with its pods."""
+        if group["metadata"].get("ownerReferences"):
+            self._follow(seen, group, todo)
+            return
+        for pod in seen.within("pods", namespace_of(group)):
+            if _linked(pod) == name_of(group) or _asks(pod):
+                return
+        due_ns = (time_ns(group["metadata"].get("creationTimestamp")) or 0) + EMPTY_NS
+        if todo.now_ns < due_ns:
+            todo.at(due_ns)
+        else:
+            todo.delete("podgroups", group)
+
+    def _follow(self, seen: Objects, group: Object, todo: Todo) -> None:
+        """Where the Job needs fewer pods or more; v1alpha2 cannot be changed."""
+        job = seen.get("jobs", key_of(group))
+        references = group["metadata"].get("ownerReferences") or ()
+        if job is None or uid_of(job) not in {r.get("uid") for r in references}:
+            return
+        if todo.versions.get("podgroups", "").endswith("/v1alpha2"):
+            return
+        count, gang = count_of(job), group["spec"]["schedulingPolicy"].get("gang")
+        if gang is not None and count is not None and gang.get("minCount") != count:
+            patch = {"spec": {"schedulingPolicy": {"gang": {"minCount": count}}}}
+            todo.patch("podgroups", group, patch, form=MERGE)
+
+
+def _make(seen: Objects, plan: Plan, todo: Todo) -> bool:
+    """Make the first group that is not there: the next comes when it is seen. Whether one was."""
+    for kind, obj in plan.groups:
+        if seen.get(kind, key_of(obj)) is None:
+            labels = {MADE: "true"}
+            todo.create(kind, {**obj, "metadata": {**obj["metadata"], "labels": labels}})
+            return True
+    return False
+
+
+def _linked(pod: Object) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(POD_GROUP) or "")
+
+
+def _asks(pod: Object) -> bool:
+    return any(g.get("name") == GATE for g in pod["spec"].get("schedulingGates") or ())

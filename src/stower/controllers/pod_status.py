@@ -1,0 +1,223 @@
+"""What kubelets say of pods: their status as they start, run, begin anew and end.
+
+Source: pkg/kubelet (status/generate.go, kubelet_pods.go).
+"""
+
+from typing import Any, Final
+
+from stower.controllers.cluster import address_of
+from stower.controllers.objects import Object, name_of, uid_of
+from stower.controllers.pods import condition, hash_of
+from stower.model.times import SECOND_NS, time_ns, time_text
+
+BACKOFF_NS: Final = 10 * SECOND_NS
+BACKOFF_NS_MAX: Final = 300 * SECOND_NS
+
+
+def resources(container: Object) -> Object:
+    return {k: v for k, v in (container.get("resources") or {}).items() if v and k != "claims"}
+
+
+def pod_condition(pod: Object, type: str, status: str, now: str, reason: str = "") -> Object:
+    before = condition(pod, type)
+    made: Any = {"type": type, "status": status}
+    if reason:
+        made["reason"] = reason
+    if before is None or before.get("status") != status:
+        made["lastTransitionTime"] = now
+    return dict(made)
+
+
+def terminated(status: Object, code: int, now: str) -> Object:
+    started = ((status.get("state") or {}).get("running") or {}).get("startedAt") or now
+    return {"exitCode": code, "reason": "Error" if code else "Completed", "startedAt": started,
+            "finishedAt": now}  # fmt: skip
+
+
+def addresses(node: Object, pod: Object) -> Object:
+    host = next(
+        (
+            a["address"]
+            for a in (node.get("status") or {}).get("addresses") or ()
+            if a["type"] == "InternalIP"
+        ),
+        address_of(name_of(node)),
+    )
+    own = host if pod["spec"].get("hostNetwork") else address_of(uid_of(pod))
+    return {"hostIP": host, "hostIPs": [{"ip": host}], "podIP": own, "podIPs": [{"ip": own}]}
+
+
+def container_status(container: Object, state: Object, ready: bool) -> Object:
+    made: Object = {
+        "name": container["name"],
+        "image": container.get("image") or "",
+        "imageID": container.get("image") or "",
+        "ready": ready,
+        "started": ready,
+        "restartCount": 0,
+        "state": state,
+    }
+    own = resources(container)
+    if ready and own:
+        made["resources"] = own
+        if own.get("requests"):
+            made["allocatedResources"] = own["requests"]
+    return made
+
+
+def readiness(pod: Object, now: str, contained: bool = True) -> Object:
+    """The Ready condition: its containers are, and what else the pod waits for."""
+    if not contained:
+        return pod_condition(pod, "Ready", "False", now, "ContainersNotReady")
+    for gate in pod["spec"].get("readinessGates") or ():
+        if (condition(pod, gate["conditionType"]) or {}).get("status") != "True":
+            return pod_condition(pod, "Ready", "False", now, "ReadinessGatesNotReady")
+    return pod_condition(pod, "Ready", "True", now)
+
+
+def begun_again(pod: Object, code: int, now_ns: int) -> Object:
+    """Its containers have ended and are to run again: at once the first time, later each time more.
+
+    Source: pkg/kubelet MaxContainerBackOff and backOffPeriod.
+    """
+    now = time_text(now_ns)
+    statuses = pod["status"].get("containerStatuses") or ()
+    if not any(restart_pause_ns(c) for c in statuses):
+        return {"containerStatuses": [_again(c, terminated(c, code, now), now) for c in statuses]}
+    text = "back-off restarting failed container"
+    waits = {"reason": "CrashLoopBackOff", "message": text}
+    return {
+        "conditions": [
+            pod_condition(pod, "ContainersReady", "False", now, "ContainersNotReady"),
+            readiness(pod, now, contained=False),
+        ],
+        "containerStatuses": [
+            {
+                **c,
+                "ready": False,
+                "started": False,
+                "lastState": {"terminated": terminated(c, code, now)},
+                "state": {"running": None, "waiting": waits},
+            }
+            for c in statuses
+        ],
+    }
+
+
+def waited(pod: Object, now_ns: int) -> Object:
+    """Its containers run again after their back-off."""
+    now = time_text(now_ns)
+    statuses = pod["status"].get("containerStatuses") or ()
+    return {
+        "conditions": [pod_condition(pod, "ContainersReady", "True", now), readiness(pod, now)],
+        "containerStatuses": [_again(c, c["lastState"]["terminated"], now) for c in statuses],
+    }
+
+
+def _again(status: Object, ended: Object, now: str) -> Object:
+    return {
+        **status,
+        "ready": True,
+        "started": True,
+        "restartCount": status.get("restartCount", 0) + 1,
+        "lastState": {"terminated": ended},
+        "state": {"running": {"startedAt": now}, "waiting": None},
+    }
+
+
+def restart_pause_ns(status: Object) -> int:
+    """How long a container waits before it runs again; not at all after a long run."""
+    count = status.get("restartCount", 0)
+    return min(BACKOFF_NS << min(count - 1, 5), BACKOFF_NS_MAX) if count else 0
+
+
+def backoff_until_ns(pod: Object) -> int | None:
+    """When its containers run again; None where none waits for that."""
+    found = None
+    for status in pod["status"].get("containerStatuses") or ():
+        state = (status.get("state") or {}).get("waiting") or {}
+        if state.get("reason") == "CrashLoopBackOff":
+            ended = ((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
+            found = max(found or 0, (time_ns(ended) or 0) + restart_pause_ns(status))
+    return found
+
+
+def running(pod: Object, node: Object, now_ns: int) -> Object:
+    now = time_text(now_ns)
+    types = ("PodReadyToStartContainers", "Initialized", "ContainersReady")
+    state = {"running": {"startedAt": now}, "waiting": None}
+    status: Object = {
+        "phase": "Running",
+        "observedGeneration": pod["metadata"].get("generation", 0),
+        "startTime": pod["status"].get("startTime") or now,
+        "conditions": [
+            *(pod_condition(pod, type, "True", now) for type in types),
+            readiness(pod, now),
+        ],
+        "containerStatuses": [
+            {
+                **container_status(c, state, True),
+                "containerID": f"stower://{hash_of([uid_of(pod), c['name']])}",
+            }
+            for c in pod["spec"]["containers"]
+        ],
+        **addresses(node, pod),
+    }
+    inits = pod["spec"].get("initContainers") or ()
+    if inits:
+        done = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now,
+                               "finishedAt": now}, "waiting": None}  # fmt: skip
+        status["initContainerStatuses"] = [
+            container_status(c, state, True)
+            if c.get("restartPolicy") == "Always"
+            else container_status(c, done, False)
+            for c in inits
+        ]
+    return status
+
+
+def waiting(pod: Object, node: Object, now_ns: int) -> Object:
+    now = time_text(now_ns)
+    state = {"waiting": {"reason": "ContainerCreating"}}
+    return {
+        "startTime": now,
+        "conditions": [
+            pod_condition(pod, "PodReadyToStartContainers", "False", now),
+            pod_condition(pod, "Initialized", "True", now),
+            pod_condition(pod, "Ready", "False", now, "ContainersNotReady"),
+            pod_condition(pod, "ContainersReady", "False", now, "ContainersNotReady"),
+        ],
+        "containerStatuses": [container_status(c, state, False) for c in pod["spec"]["containers"]],
+        **{k: v for k, v in addresses(node, pod).items() if k.startswith("host")},
+    }
+
+
+def resized(status: Object, container: Object, now_ns: int) -> Object:
+    """What is said of a container that has its new resources; some want to begin anew for it."""
+    own, before = resources(container), status.get("resources") or {}
+    made = {**status, "resources": own, "allocatedResources": own.get("requests")}
+    restarts = {
+        policy["resourceName"]
+        for policy in container.get("resizePolicy") or ()
+        if policy.get("restartPolicy") == "RestartContainer"
+    }
+    for field in ("requests", "limits"):
+        new, old = own.get(field) or {}, before.get(field) or {}
+        if any(new.get(name) != old.get(name) for name in restarts):
+            now = time_text(now_ns)
+            return {
+                **made,
+                "restartCount": status.get("restartCount", 0) + 1,
+                "lastState": {"terminated": terminated(status, 0, now)},
+                "state": {"running": {"startedAt": now}},
+            }
+    return made
+
+
+def since_ns(pod: Object) -> int:
+    """When its containers began, the last time."""
+    for status in pod["status"].get("containerStatuses") or ():
+        started = ((status.get("state") or {}).get("running") or {}).get("startedAt")
+        if started:
+            return time_ns(started) or 0
+    return time_ns(pod["status"].get("startTime")) or 0

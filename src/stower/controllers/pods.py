@@ -1,0 +1,161 @@
+"""What controllers make of pods: from a template, counted, ranked."""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from stower.controllers.objects import RESOURCES, Object, is_ending, name_of, namespace_of, uid_of
+from stower.controllers.runtime import Todo
+from stower.model.selectors import LabelSelector
+from stower.model.times import time_ns, time_text
+
+TEMPLATE_HASH: Final = "pod-template-hash"
+REVISION_HASH: Final = "controller-revision-hash"
+
+
+def claims_of(pod: Object) -> tuple[str, ...]:
+    """Keys of the claims that a pod mounts."""
+    namespace, found = namespace_of(pod), []
+    for volume in pod["spec"].get("volumes") or ():
+        name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        if volume.get("ephemeral") is not None:
+            name = f"{name_of(pod)}-{volume['name']}"
+        if name:
+            found.append(f"{namespace}/{name}")
+    return tuple(found)
+
+
+def condition(obj: Object, type: str) -> Object | None:
+    """The condition of that type, or None."""
+    for found in (obj.get("status") or {}).get("conditions") or ():
+        if found.get("type") == type:
+            return dict(found)
+    return None
+
+
+def evict(pod: Object, reason: str, manager: str, todo: Todo) -> bool:
+    """Tell whom a NoExecute taint disrupts, then delete the pod; whether it has come to that."""
+    is_told = condition(pod, "DisruptionTarget") is not None
+    if is_told:
+        todo.delete("pods", pod)
+    else:
+        target = {"type": "DisruptionTarget", "status": "True", "reason": reason,
+                  "message": f"{manager}: deleting due to NoExecute taint",
+                  "lastTransitionTime": time_text(todo.now_ns)}  # fmt: skip
+        todo.patch("pods", pod, {"status": {"conditions": [target]}}, "status")
+    return is_told
+
+
+def phase(pod: Object) -> str:
+    """Its phase."""
+    return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+def is_finished(pod: Object) -> bool:
+    """It has ended, well or not."""
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def is_active(pod: Object) -> bool:
+    """Neither ended nor being deleted."""
+    return not is_finished(pod) and not is_ending(pod)
+
+
+def is_ready(pod: Object) -> bool:
+    """Its Ready condition holds."""
+    return (condition(pod, "Ready") or {}).get("status") == "True"
+
+
+def is_available(pod: Object, ready_s: int, now_ns: int) -> tuple[bool, int | None]:
+    """Ready for so long; and when it will be, where it is not yet."""
+    ready = condition(pod, "Ready")
+    if ready is None or ready.get("status") != "True":
+        return False, None
+    since_ns = time_ns(ready.get("lastTransitionTime")) or 0
+    due_ns = since_ns + ready_s * 1_000_000_000
+    return (True, None) if not ready_s or due_ns <= now_ns else (False, due_ns)
+
+
+def reference_to(owner: Object, kind: str) -> Object:
+    """An owner reference to its controller. `kind`: the plural."""
+    resource = RESOURCES[kind]
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": name_of(owner),
+        "uid": uid_of(owner),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def pod_of(
+    template: Object, owner: Object, kind: str, name: str = "", labels: Object | None = None
+) -> Object:
+    """A pod of the template. Without a name, the server makes one."""
+    own = template.get("metadata") or {}
+    meta: Object = {
+        "namespace": namespace_of(owner),
+        "labels": {**(own.get("labels") or {}), **(labels or {})},
+        "ownerReferences": [reference_to(owner, kind)],
+    }
+    if name:
+        meta["name"] = name
+    else:
+        meta["generateName"] = f"{name_of(owner)[:57]}-"
+    for field in ("annotations", "finalizers"):
+        if own.get(field):
+            meta[field] = own[field]
+    return {"metadata": meta, "spec": template.get("spec") or {}}
+
+
+def hash_of(value: Any) -> str:
+    """A short name for a value: equal values, equal names. No vowels, as upstream's."""
+    digest = hashlib.sha256(msgspec.json.encode(value, order="deterministic")).digest()
+    letters = "bcdfghjklmnpqrstvwxz2456789"
+    return "".join(letters[byte % len(letters)] for byte in digest[:9])
+
+
+def selects(selector: Object | None, obj: Object) -> bool:
+    """The label selector takes the object; None takes none, an empty one all."""
+    if selector is None:
+        return False
+    labels = obj["metadata"].get("labels") or {}
+    return msgspec.convert(selector, LabelSelector).matches(labels)
+
+
+def to_delete_first(pods: Iterable[Object]) -> list[Object]:
+    """The order in which surplus pods go. Source: controller.ActivePods."""
+
+    def rank(pod: Object) -> tuple[bool, int, bool, int, str]:
+        phases = {"Pending": 0, "Unknown": 1}
+        restarts = sum(
+            c.get("restartCount", 0) for c in (pod["status"].get("containerStatuses") or ())
+        )
+        created_ns = time_ns(pod["metadata"].get("creationTimestamp")) or 0
+        return (
+            bool(pod["spec"].get("nodeName")),
+            phases.get(phase(pod), 2),
+            is_ready(pod),
+            -restarts - created_ns,
+            name_of(pod),
+        )
+
+    return sorted(pods, key=rank)
+
+
+def absolute(value: Any, total: int, round_up: bool) -> int:
+    """A number, or a share of the total."""
+    text = str(value)
+    if text.endswith("%") and text[:-1].isdecimal():
+        share = int(text[:-1]) * total
+        return -(-share // 100) if round_up else share // 100
+    return int(text) if text.lstrip("-").isdecimal() else 0
+
+
+def changed(status: Object | None, wanted: Object) -> bool:
+    """Whether the status has not yet all of this."""
+    known = status or {}
+    return any(known.get(name) != value for name, value in wanted.items())

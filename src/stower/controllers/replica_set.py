@@ -1,0 +1,69 @@
+"""ReplicaSets: as many pods as wanted. Source: pkg/controller/replicaset."""
+
+from stower.controllers.adoption import Adoption
+from stower.controllers.objects import Object, Objects, is_ending, uid_of
+from stower.controllers.pods import (
+    changed,
+    is_active,
+    is_available,
+    is_ready,
+    pod_of,
+    to_delete_first,
+)
+from stower.controllers.runtime import Owners, Todo
+
+BURST = 500
+
+
+class ReplicaSets(Owners):
+    """One ReplicaSet is one key."""
+
+    name = "replicaset-controller"
+    kinds = ("replicasets", "pods")
+    own = "replicasets"
+
+    def __init__(self) -> None:
+        self._adoption = Adoption(self.own, "pods")
+
+    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> tuple[str, ...]:
+        """Those that would take a pod that nobody owns, too."""
+        more = self._adoption.keys(seen, kind, old, obj)
+        return (*super().keys(seen, kind, old, obj), *more)
+
+    def look(self, seen: Objects, obj: Object, todo: Todo) -> None:
+        """Make what is missing, delete what is too many, say how many there are."""
+        spec = obj["spec"]
+        pods = [pod for pod in seen.owned(uid_of(obj), "pods") if is_active(pod)]
+        if not is_ending(obj):
+            if self._adoption.settle(seen, obj, pods, todo):
+                return  # counted when that is done
+        missing = spec.get("replicas", 1) - len(pods)
+        if not is_ending(obj):
+            for _ in range(min(missing, BURST)):
+                todo.create("pods", pod_of(spec["template"], obj, "replicasets"))
+            if missing < 0:
+                for pod in to_delete_first(pods)[: min(-missing, BURST)]:
+                    todo.delete("pods", pod)
+        self._status(obj, pods, todo)
+
+    def _status(self, obj: Object, pods: list[Object], todo: Todo) -> None:
+        spec = obj["spec"]
+        available = 0
+        for pod in pods:
+            good, due_ns = is_available(pod, spec.get("minReadySeconds") or 0, todo.now_ns)
+            available += good
+            if due_ns is not None:
+                todo.at(due_ns)
+        labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+        status = {
+            "replicas": len(pods),
+            "fullyLabeledReplicas": sum(
+                labels.items() <= (p["metadata"].get("labels") or {}).items() for p in pods
+            ),
+            "readyReplicas": sum(map(is_ready, pods)),
+            "availableReplicas": available,
+            "observedGeneration": obj["metadata"].get("generation", 0),
+        }
+        if changed({"fullyLabeledReplicas": 0, "readyReplicas": 0, "availableReplicas": 0,
+                    **(obj.get("status") or {})}, status):  # fmt: skip
+            todo.patch("replicasets", obj, {"status": status}, "status")

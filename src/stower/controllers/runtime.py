@@ -1,0 +1,443 @@
+"""Runs controllers: what changed goes in, requests come out, answers go back in.
+
+Each controller has keys; a key is looked at again when something that it depends on has changed,
+and not while one of its requests is unanswered: what the answer says is taken in first, so that
+nobody acts on what is no longer so.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from stower.controllers.objects import (
+    RESOURCES,
+    Object,
+    Objects,
+    key_of,
+    name_of,
+    namespace_of,
+    uid_of,
+    version_of,
+)
+from stower.framework.events import WatchType
+from stower.model.times import SECOND_NS, time_text
+
+JSON: Final = "application/json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+MERGE: Final = "application/merge-patch+json"
+PAUSE_NS: Final = SECOND_NS // 10
+PAUSE_NS_MAX: Final = 30 * SECOND_NS
+NOT_FOUND: Final = 404
+CONFLICT: Final = 409
+FAULTS_MAX: Final = 100
+encode = msgspec.json.Encoder().encode
+
+
+class Call(msgspec.Struct, frozen=True, gc=False):
+    """One request."""
+
+    id: int
+    method: str
+    path: str  # as it is, not quoted
+    query: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    content_type: str = ""
+
+
+class _Wanted(msgspec.Struct, gc=False):
+    kind: str
+    method: str
+    path: str
+    body: bytes = b""
+    content_type: str = ""
+    target: Object | None = None
+    query: tuple[tuple[str, str], ...] = ()
+
+
+class Todo:
+    """What a controller wants done for one key."""
+
+    def __init__(self, now_ns: int, versions: Mapping[str, str] = {}) -> None:
+        self.now_ns = now_ns
+        self.versions = versions  # see Actors
+        self.wake_ns: int | None = None
+        self.others: list[tuple[str, int]] = []
+        self.calls: list[_Wanted] = []
+
+    def at(self, when_ns: int) -> None:
+        """Look at the key again then, at the latest."""
+        self.wake_ns = when_ns if self.wake_ns is None else min(self.wake_ns, when_ns)
+
+    def look_at(self, key: str, when_ns: int) -> None:
+        """Look at another key of the same controller then."""
+        self.others.append((key, when_ns))
+
+    def create(self, kind: str, obj: Object) -> None:
+        """Make an object."""
+        resource = RESOURCES[kind]
+        version = self.versions.get(kind, resource.api_version)
+        body = {"apiVersion": version, "kind": resource.kind, **obj}
+        path = self.path_to(kind, namespace_of(obj))
+        self.calls.append(_Wanted(kind, "POST", path, encode(body), JSON))
+
+    def update(self, kind: str, obj: Object, subresource: str = "") -> None:
+        """Replace an object as a whole."""
+        path = self._path(kind, obj, subresource)
+        self.calls.append(_Wanted(kind, "PUT", path, encode(obj), JSON, obj))
+
+    def patch(
+        self, kind: str, obj: Object, patch: Object, subresource: str = "", form: str = ""
+    ) -> None:
+        """Merge into an object, which must still be this one; strategically where that is done,
+        unless another form is asked for."""
+        meta = {**(patch.get("metadata") or {}), "uid": uid_of(obj)}
+        body = encode({**patch, "metadata": meta})
+        path = self._path(kind, obj, subresource)
+        own = MERGE if RESOURCES[kind].custom else STRATEGIC
+        self.calls.append(_Wanted(kind, "PATCH", path, body, form or own, obj))
+
+    def unprotect(self, kind: str, obj: Object, finalizer: str) -> None:
+        """Nobody uses it any more: it may go."""
+        if finalizer in (obj["metadata"].get("finalizers") or ()):
+            self.patch(
+                kind, obj, {"metadata": {"$deleteFromPrimitiveList/finalizers": [finalizer]}}
+            )
+
+    def replace_metadata(self, kind: str, obj: Object, **fields: Any) -> None:
+        """Replace fields of the metadata, which must be as it was seen. Custom resources know no
+        strategic patch."""
+        meta = {**fields, "resourceVersion": obj["metadata"]["resourceVersion"]}
+        self.patch(kind, obj, {"metadata": meta}, form=MERGE)
+
+    def delete(
+        self, kind: str, obj: Object, grace_s: int | None = None, policy: str | None = None
+    ) -> None:
+        """Delete an object, which must still be this one."""
+        options: Object = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid_of(obj)},
+        }
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        if policy is not None:
+            options["propagationPolicy"] = policy
+        path = self._path(kind, obj)
+        self.calls.append(_Wanted(kind, "DELETE", path, encode(options), JSON, obj))
+
+    def warn(self, pod: Object, reason: str, message: str, component: str) -> None:
+        """An Event about a pod; the controller is told of the answer."""
+        now = time_text(self.now_ns)
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{name_of(pod)[:200]}.{self.now_ns:x}",
+                "namespace": namespace_of(pod),
+            },
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": namespace_of(pod),
+                "name": name_of(pod),
+                "uid": uid_of(pod),
+            },
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+            "source": {"component": component, "host": pod["spec"].get("nodeName") or ""},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        path = f"/api/v1/namespaces/{namespace_of(pod)}/events"
+        self.calls.append(_Wanted("", "POST", path, encode(event), JSON))
+
+    def path_to(self, kind: str, namespace: str = "", name: str = "") -> str:
+        """The path of a collection, or of an object in it."""
+        return path_to(kind, namespace, name, self.versions.get(kind, ""))
+
+    def _path(self, kind: str, obj: Object, subresource: str = "") -> str:
+        path = self.path_to(kind, namespace_of(obj), name_of(obj))
+        return f"{path}/{subresource}" if subresource else path
+
+    def ask(self, method: str, path: str, **query: str) -> None:
+        """Any other request; the controller is told of the answer."""
+        self.calls.append(_Wanted("", method, path, query=tuple(query.items())))
+
+
+def path_to(kind: str, namespace: str = "", name: str = "", version: str = "") -> str:
+    """The path of a collection, or of an object in it; in this apiVersion, or the kind's first."""
+    resource = RESOURCES[kind]
+    version = version or resource.api_version
+    group = "/apis/" if "/" in version else "/api/"
+    within = f"/namespaces/{namespace}" if resource.namespaced and namespace else ""
+    path = f"{group}{version}{within}/{kind}"
+    return f"{path}/{name}" if name else path
+
+
+class Controller(Protocol):
+    """One actor."""
+
+    @property
+    def name(self) -> str:
+        """What it is called upstream."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The objects that it looks at."""
+
+    def first_keys(self) -> Iterable[str]:
+        """What to look at once everything was listed, whatever there is."""
+
+    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+        """Which keys an object concerns that came, changed from `old`, or went (is `old`)."""
+
+    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+        """Say what is to be done for the key, as things are."""
+
+    def answered(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
+        """The answer to what was asked besides writes."""
+
+
+class _Unanswered(msgspec.Struct, gc=False):
+    work: tuple[int, str]
+    kind: str
+    method: str
+    path: str
+    target: Object | None
+
+
+class _Busy(msgspec.Struct, gc=False):
+    count: int = 0
+    failed: bool = False
+
+
+class Actors:
+    """All controllers of a cluster over one view of it."""
+
+    def __init__(self, controllers: Sequence[Controller], versions: Mapping[str, str] = {}) -> None:
+        """`versions`: the apiVersion of kinds that are served in another than their first."""
+        self.controllers = tuple(controllers)
+        self.versions = versions
+        self.seen = Objects()
+        self.now_ns = 0
+        kinds = dict.fromkeys(k for c in controllers for k in c.kinds)
+        self.kinds = tuple(kinds)
+        self._listening = {
+            kind: [(i, c) for i, c in enumerate(self.controllers) if kind in c.kinds]
+            for kind in kinds
+        }
+        self._unlisted = set(kinds)
+        self._due: dict[tuple[int, str], None] = {}
+        self._busy: dict[tuple[int, str], _Busy] = {}
+        self._failed: dict[tuple[int, str], int] = {}
+        self._timers: list[tuple[int, tuple[int, str]]] = []
+        self._timer_of: dict[tuple[int, str], int] = {}
+        self._unanswered: dict[int, _Unanswered] = {}
+        self._next_id = 1
+        self.faults: deque[str] = deque(maxlen=FAULTS_MAX)  # what went wrong within
+
+    # In
+
+    def listed(self, kind: str, objects: Iterable[Object], version: str = "") -> None:
+        """All objects of a kind, at the start and after a watch was lost; `version`: as of when.
+        An answer may have shown an object that is newer than the list."""
+        found = {uid_of(obj): obj for obj in objects}
+        limit = int(version) if version.isdecimal() else None
+        for old in self.seen.all(kind):
+            if uid_of(old) not in found and (limit is None or version_of(old) <= limit):
+                self._gone(kind, old)
+        for obj in found.values():
+            self._put(kind, obj)
+        if kind in self._unlisted:
+            self._unlisted.remove(kind)
+            if not self._unlisted:
+                for index, controller in enumerate(self.controllers):
+                    self._due.update(dict.fromkeys((index, k) for k in controller.first_keys()))
+
+    def changed(self, kind: str, type: WatchType, obj: Object) -> None:
+        """A watch event."""
+        if type is WatchType.DELETED:
+            self._gone(kind, obj)
+        else:
+            self._put(kind, obj)
+
+    def answered(self, id: int, status: int, body: bytes) -> None:
+        """The answer to a call; status 0: there was none."""
+        call = self._unanswered.pop(id)
+        controller = self.controllers[call.work[0]]
+        if not call.kind:
+            try:
+                controller.answered(call.work[1], call.method, call.path, status, body)
+            except Exception as error:
+                self._fault(controller, call.work[1], error)
+        elif 200 <= status < 300:
+            self._take(call, body)
+        elif status == NOT_FOUND and call.target is not None:
+            self._gone(call.kind, call.target)
+        gone = status == NOT_FOUND and call.method != "POST"
+        failed = not (200 <= status < 300 or gone)
+        self._answered(call.work, failed)
+
+    def _answered(self, work: tuple[int, str], failed: bool) -> None:
+        busy = self._busy[work]
+        busy.count -= 1
+        busy.failed |= failed
+        if busy.count:
+            return
+        del self._busy[work]
+        if not busy.failed:
+            self._failed.pop(work, None)
+            self._due[work] = None
+            return
+        self._due.pop(work, None)
+        self._later(work)
+
+    def _later(self, work: tuple[int, str]) -> None:
+        """It did not work: look at it again after a while, which grows."""
+        self._failed[work] = failures = self._failed.get(work, 0) + 1
+        self._wake(work, self.now_ns + min(PAUSE_NS << min(failures, 9), PAUSE_NS_MAX))
+
+    def _fault(self, controller: Controller, what: str, error: Exception) -> None:
+        """One odd object must not stop the others."""
+        self.faults.append(f"{controller.name}: {what}: {type(error).__name__}: {error}")
+
+    def _take(self, call: _Unanswered, body: bytes) -> None:
+        try:
+            obj = msgspec.json.decode(body)
+            meta = obj["metadata"]
+        except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError):
+            return
+        if obj.get("kind") != RESOURCES[call.kind].kind:
+            if call.method == "DELETE" and call.target is not None:
+                self._gone(call.kind, call.target)
+        elif call.method == "DELETE" and "deletionTimestamp" not in meta:
+            self._gone(call.kind, obj)
+        elif "uid" in meta and call.kind in self._listening:
+            self._put(call.kind, obj)
+
+    def _put(self, kind: str, obj: Object) -> None:
+        news, old = self.seen.put(kind, obj)
+        if news:
+            self._tell(kind, old, obj)
+
+    def _gone(self, kind: str, obj: Object) -> None:
+        old = self.seen.drop(kind, obj)
+        if old is not None:
+            self._tell(kind, old, old)
+
+    def _tell(self, kind: str, old: Object | None, obj: Object) -> None:
+        for index, controller in self._listening.get(kind, ()):
+            try:
+                keys = tuple(controller.keys(self.seen, kind, old, obj))
+            except Exception as error:
+                self._fault(controller, f"{kind} {key_of(obj)}", error)
+                continue
+            for key in keys:
+                self._due[(index, key)] = None
+
+    # Out
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When to step again if nothing happens before."""
+        if self._due and not self._unlisted:
+            return self.now_ns
+        return self._timers[0][0] if self._timers else None
+
+    def step(self, now_ns: int, most: int = 1_000) -> list[Call]:
+        """What to ask for now. Nothing before all kinds were listed; `most` keys are looked at."""
+        self.now_ns = max(self.now_ns, now_ns)
+        if self._unlisted:
+            return []
+        while self._timers and self._timers[0][0] <= self.now_ns:
+            due_ns, work = heappop(self._timers)
+            if self._timer_of.get(work) == due_ns:
+                del self._timer_of[work]
+                self._due[work] = None
+        calls: list[Call] = []
+        for _ in range(most):
+            if not self._due:
+                break
+            work = next(iter(self._due))
+            del self._due[work]
+            if work in self._busy:
+                continue  # it comes back when its answers are here
+            todo = Todo(self.now_ns, self.versions)
+            try:
+                self.controllers[work[0]].reconcile(self.seen, work[1], todo)
+            except Exception as error:
+                self._fault(self.controllers[work[0]], work[1], error)
+                self._later(work)
+                continue
+            if todo.wake_ns is not None:
+                self._wake(work, todo.wake_ns)
+            for key, when_ns in todo.others:
+                self._wake((work[0], key), when_ns)
+            calls += [self._call(work, wanted) for wanted in todo.calls]
+            if not todo.calls:
+                self._failed.pop(work, None)
+        return calls
+
+    def _call(self, work: tuple[int, str], wanted: _Wanted) -> Call:
+        id = self._next_id
+        self._next_id = id + 1
+        self._busy.setdefault(work, _Busy()).count += 1
+        self._unanswered[id] = _Unanswered(
+            work, wanted.kind, wanted.method, wanted.path, wanted.target
+        )
+        return Call(id, wanted.method, wanted.path, wanted.query, wanted.body, wanted.content_type)
+
+    def _wake(self, work: tuple[int, str], when_ns: int) -> None:
+        known = self._timer_of.get(work)
+        if known is None or when_ns < known:
+            self._timer_of[work] = when_ns
+            heappush(self._timers, (when_ns, work))
+
+
+class Base:
+    """What controllers have in common."""
+
+    name = ""
+    kinds: tuple[str, ...] = ()
+
+    def first_keys(self) -> Iterable[str]:
+        """Nothing that is not there."""
+        return ()
+
+    def answered(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
+        """Nothing was asked."""
+
+
+class Owners(Base):
+    """Controllers whose key is the key of an object of their own kind."""
+
+    own = ""
+
+    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+        """The object itself, or those that it belongs to."""
+        if kind == self.own:
+            return (key_of(obj),)
+        return tuple(dict.fromkeys(self._owners(seen, old) + self._owners(seen, obj)))
+
+    def _owners(self, seen: Objects, obj: Object | None) -> tuple[str, ...]:
+        kind = RESOURCES[self.own].kind
+        found: list[str] = []
+        for reference in (obj or {}).get("metadata", {}).get("ownerReferences") or ():
+            if reference.get("controller") and reference.get("kind") == kind:
+                found.append(f"{namespace_of(obj or {})}/{reference['name']}")
+        return tuple(found)
+
+    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+        """Say what is to be done for the key, as things are."""
+        obj = seen.get(self.own, key)
+        if obj is not None:
+            self.look(seen, obj, todo)
+
+    def look(self, seen: Objects, obj: Any, todo: Todo) -> None:
+        """Say what is to be done for an object."""
+        raise NotImplementedError

@@ -1,0 +1,30 @@
+"""Every namespace has a service account `default`. Source: pkg/controller/serviceaccount."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from stower.controllers.objects import Object, Objects, is_ending, name_of, namespace_of
+from stower.controllers.runtime import Base, Todo
+
+DEFAULT: Final = "default"
+
+
+class ServiceAccounts(Base):
+    """One namespace is one key."""
+
+    name = "serviceaccount-controller"
+    kinds = ("serviceaccounts", "namespaces")
+
+    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+        """The namespace, or that of its account when it goes."""
+        if kind == "namespaces":
+            return (name_of(obj),)
+        return (namespace_of(obj),) if old is obj and name_of(obj) == DEFAULT else ()
+
+    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+        """Make what is missing."""
+        namespace = seen.get("namespaces", key)
+        if namespace is None or is_ending(namespace):
+            return
+        if seen.get("serviceaccounts", f"{key}/{DEFAULT}") is None:
+            todo.create("serviceaccounts", {"metadata": {"name": DEFAULT, "namespace": key}})

@@ -1,0 +1,202 @@
+"""Which nodes have devices for a set of claims, kept up to date row by row.
+
+Equal claims share one column, as equal pods share one evaluation. A row is looked at again when its
+node has changed, or something was taken or given back in a pool that it reaches; of rows that are
+alike, one is searched.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from stower.devices.allocator import GaveUp, Given_, Prefer, allocate
+from stower.devices.changed_rows import ChangedRows
+from stower.devices.effort import OutOfEffort
+from stower.devices.inventory import Inventory, Views
+from stower.devices.requests import AllocationError, ClaimPlan, plan_of
+from stower.devices.row_classes import OWN, Alike
+from stower.framework.device_gates import DeviceGates
+from stower.model.kinds.resource_claim import ResourceClaim
+from stower.state.arrays import Ints, grown
+from stower.state.cluster import ClusterState
+from stower.state.devices import Devices
+
+FITS: Final = 0
+NO_DEVICES: Final = 1
+INVALID_POOLS: Final = 2
+GAVE_UP: Final = 3
+
+COLUMNS_MAX: Final = 256  # distinct sets of claims that are remembered
+PLANS_MAX: Final = 4096
+ANSWERS_MAX: Final = 4096  # of one column, 100 bytes each
+_encode = msgspec.json.Encoder().encode
+
+
+class Rules(NamedTuple):
+    """What one plugin's configuration says: gates, steps of a search, and what it prefers."""
+
+    gates: DeviceGates
+    steps_max: int
+    prefer: Prefer | None
+
+
+class Column:
+    """One set of claims: a code for each row, and what is wrong with some of them."""
+
+    __slots__ = ("answers", "changed", "codes", "errors", "plans", "todo")
+
+    def __init__(self, plans: tuple[ClaimPlan, ...], state: ClusterState) -> None:
+        self.plans = plans
+        self.codes: Ints = np.full(state.capacity, NO_DEVICES)
+        self.errors: dict[int, AllocationError] = {}
+        self.todo: dict[int, None] = {}  # rows that were left for another attempt
+        self.changed = ChangedRows(state.devices)
+        self.answers: dict[int, int] = {}  # codes by what rows are alike in, see Alike
+
+
+class Fits:
+    """All columns over one state's devices."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._alike = {gate: Alike(devices, gate) for gate in (False, True)}  # by `partitionable`
+        self._columns: dict[tuple[object, ...], Column] = {}
+        self._plans: dict[tuple[object, ...], ClaimPlan] = {}
+
+    def plans(self, claims: Sequence[ResourceClaim], rules: Rules) -> tuple[ClaimPlan, ...]:
+        """What the claims ask for. Raises AllocationError."""
+        found = []
+        for index, claim in enumerate(claims):
+            key = (_encode(claim.spec.devices), index, self._devices.class_generation, rules.gates)
+            plan = self._plans.pop(key, None)
+            if plan is None:
+                plan = plan_of(claim, index, self._devices.classes, rules.gates)
+                if len(self._plans) >= PLANS_MAX:
+                    del self._plans[next(iter(self._plans))]  # the least recently used
+            self._plans[key] = plan
+            found.append(plan)
+        return tuple(found)
+
+    def column(self, claims: Sequence[ResourceClaim], state: ClusterState, rules: Rules) -> Column:
+        """The column of these claims, up to date. Raises AllocationError; one that is about a
+        row alone only where the claims can be met on no other."""
+        plans = self.plans(claims, rules)
+        key = (tuple(map(id, plans)), rules.gates, rules.steps_max, rules.prefer)
+        column = self._columns.pop(key, None)
+        if column is None:
+            column = Column(plans, state)
+            if len(self._columns) >= COLUMNS_MAX:
+                del self._columns[next(iter(self._columns))]  # the least recently used
+        self._columns[key] = column
+        with self._devices.part(Inventory).effort.at(state.now_ns):
+            self._refresh(column, state, rules)
+        if column.errors:
+            fits = (column.codes == FITS).any()
+            for _, error in sorted(column.errors.items()):
+                if not (fits and error.here):
+                    raise error
+        return column
+
+    def _refresh(self, column: Column, state: ClusterState, rules: Rules) -> None:
+        changed = column.changed.since_last(state)
+        todo = column.todo
+        if changed is None:
+            todo.clear()
+            column.errors.clear()
+            rows = state.present_rows()
+            column.codes = grown(column.codes, state.capacity)
+            column.codes[:] = NO_DEVICES
+        else:
+            rows = [row for row in (*todo, *changed) if state.present[row]]
+            for row in changed:
+                column.errors.pop(row, None)
+                column.codes[row] = NO_DEVICES  # also where there is no node any more
+        alike = self._alike[rules.gates.partitionable].numbers(state)
+        answers = column.answers
+        effort = self._devices.part(Inventory).effort
+        column.todo = dict.fromkeys(rows)
+        for row in list(column.todo):
+            number = alike[row]
+            code = answers.get(number)
+            if code is None:
+                try:
+                    effort.check()
+                    code = self._code(column.plans, state, row, rules)
+                except OutOfEffort:
+                    left = len(column.todo)
+                    raise AllocationError(
+                        "asking all devices takes longer than one attempt may: "
+                        f"{left} nodes are left for the next"
+                    ) from None
+                except AllocationError as error:  # not for others: it may name the devices
+                    column.codes[row] = NO_DEVICES
+                    column.errors[row] = error
+                    column.todo.pop(row, None)
+                    continue
+                if number != OWN:
+                    if len(answers) >= ANSWERS_MAX:
+                        answers.clear()
+                    answers[number] = code
+            column.codes[row] = code
+            column.todo.pop(row, None)
+
+    def views(self, state: ClusterState, row: int, rules: Rules) -> Views:
+        """The pools that the row's node reaches."""
+        return self._alike[rules.gates.partitionable].views(state, row)
+
+    def code(
+        self, plans: tuple[ClaimPlan, ...], state: ClusterState, row: int, rules: Rules
+    ) -> int:
+        """Whether the row has devices. Raises AllocationError where something is wrong."""
+        effort = self._devices.part(Inventory).effort
+        try:
+            with effort.at(state.now_ns):
+                effort.check()
+                return self._code(plans, state, row, rules)
+        except OutOfEffort:
+            return GAVE_UP
+
+    def _code(
+        self, plans: tuple[ClaimPlan, ...], state: ClusterState, row: int, rules: Rules
+    ) -> int:
+        code = FITS
+        try:
+            if self.given(plans, state, row, rules) is None:
+                code = NO_DEVICES
+        except GaveUp:
+            code = GAVE_UP
+        except AllocationError as error:
+            if not error.on_node_only:
+                raise
+            code = INVALID_POOLS
+        return code
+
+    def given(
+        self, plans: tuple[ClaimPlan, ...], state: ClusterState, row: int, rules: Rules
+    ) -> Given_ | None:
+        """The devices that the claims would be given on the row."""
+        return allocate(
+            plans,
+            self.views(state, row, rules),
+            state.node_at(row),
+            self._devices,
+            rules.gates,
+            rules.steps_max,
+            rules.prefer,
+        )
+
+    def chosen(
+        self,
+        plans: tuple[ClaimPlan, ...],
+        state: ClusterState,
+        row: int,
+        rules: Rules,
+        prefer: Prefer,
+    ) -> Given_ | None:
+        """The same in an order for this row alone, unless that is too long a search."""
+        try:
+            return self.given(plans, state, row, rules._replace(prefer=prefer))
+        except GaveUp:
+            return self.given(plans, state, row, rules)

@@ -1,0 +1,105 @@
+"""What this scheduler would have done where another one decided, by the state just before that.
+
+Source: nothing is tried or written; the answer is the plain cycle's (engine/cycle/reference.py).
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+
+from stower.engine.cycle import reference
+from stower.engine.preemption.displacement import making_way
+from stower.framework.profile import Profile
+from stower.state.cluster import ClusterState, PodEntry
+
+BEST_SHOWN: Final = 8
+PARTS_SHOWN: Final = 4
+Verdict = Literal["agrees", "differs", "refuses", "places", "unknown"]
+
+
+class Judgement(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """About one decision of another scheduler.
+
+    `verdict`: agrees (its node is one of the best, or no node would do here either), differs
+    (another is better: `rank` is that of its node, from 1), refuses (its node would not do:
+    `reasons`), places (it found no node, and here there is one), unknown (nothing is known of its
+    node). `best`: some of the best nodes, in order of their names; `parts`: by plugin, what the
+    best node has more than the one that was chosen.
+    """
+
+    pod: str
+    node: str
+    verdict: Verdict
+    best: tuple[str, ...] = ()
+    best_count: int = 0
+    score: int = 0
+    node_score: int = 0
+    rank: int = 0
+    feasible: int = 0
+    nodes: int = 0
+    reasons: tuple[str, ...] = ()
+    parts: Mapping[str, int] = {}
+    message: str = ""
+
+
+def judged(
+    state: ClusterState, profile: Profile, entry: PodEntry, node_name: str, message: str = ""
+) -> Judgement:
+    """Of the node that another scheduler gave to the pod, which has none yet in the state; ""
+    where it found none, and says why in `message`."""
+    with state.trial():
+        for other in making_way(state, profile, entry.pod):
+            state.displace(other)
+        return _judged(state, profile, entry, node_name, message)
+
+
+def _judged(
+    state: ClusterState, profile: Profile, entry: PodEntry, node_name: str, message: str
+) -> Judgement:
+    pod, shape = entry.pod, entry.shape
+    verdict = reference.judge(profile, state, shape, pod)
+    feasible = verdict.feasible
+    count, row = int(np.count_nonzero(feasible)), state.row_of(node_name)
+    found = Judgement(pod.key, node_name, "unknown", feasible=count, nodes=state.node_count)
+    if not count:
+        ours = verdict.diagnosis(state.node_count).message()
+        if not node_name:
+            return msgspec.structs.replace(found, verdict="agrees", message=ours)
+        if row < 0:
+            return found
+        reasons = _reasons(verdict, row) or (ours,)
+        return msgspec.structs.replace(found, verdict="refuses", reasons=reasons, message=ours)
+    parts = reference.scores(profile, state, shape, pod, feasible)
+    total = reference.total(parts, len(feasible))
+    highest = int(total[feasible].max())
+    best = np.flatnonzero(feasible & (total == highest))
+    names = sorted(state.names[one] for one in best.tolist())
+    found = msgspec.structs.replace(
+        found, best=tuple(names[:BEST_SHOWN]), best_count=len(names), score=highest
+    )
+    if not node_name:
+        return msgspec.structs.replace(found, verdict="places", message=message)
+    if row < 0:
+        return found
+    if not feasible[row]:
+        return msgspec.structs.replace(found, verdict="refuses", reasons=_reasons(verdict, row))
+    own = int(total[row])
+    rank = 1 + int(np.count_nonzero(total[feasible] > own))
+    found = msgspec.structs.replace(found, node_score=own, rank=rank)
+    if own == highest:
+        return msgspec.structs.replace(found, verdict="agrees")
+    first = state.row_of(names[0])
+    more = {name: int(part[first] - part[row]) for name, part in parts.items()}
+    order = sorted((name for name, by in more.items() if by), key=lambda name: (-more[name], name))
+    shown = {name: more[name] for name in order[:PARTS_SHOWN]}
+    return msgspec.structs.replace(found, verdict="differs", parts=shown)
+
+
+def _reasons(verdict: reference.Verdict, row: int) -> tuple[str, ...]:
+    refused = verdict.rejection(row)
+    if refused is None:
+        return ()
+    plugin, rejection = refused
+    return tuple(f"{plugin}: {reason}" if plugin else reason for reason in rejection.reasons)

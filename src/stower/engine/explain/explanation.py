@@ -1,0 +1,447 @@
+"""Why a pod is where it is, or nowhere, and the smallest change that would let it run.
+
+Changes are proposed by the plugins that refuse (`Plugin.fixes`), put together node by node, and
+tried on the state in a trial that is undone: what is told has been seen to work. Must not change
+anything.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from stower.engine.attempt_errors import FAULTS
+from stower.engine.cycle import reference
+from stower.engine.cycle.scheduling_cycle import Cycle
+from stower.engine.preemption.displacement import making_way
+from stower.engine.queue.entities import QueuedTree
+from stower.engine.queue.scheduling_queue import Queue
+from stower.framework.fixes import NODE, Fix, with_spec
+from stower.framework.plugin import Plugin
+from stower.framework.post_filter import ranked
+from stower.framework.profile import Profile
+from stower.framework.reasons import Rejection
+from stower.model.kinds import KIND_BY_VIEW, Node, Pod, Storage
+from stower.state.arrays import Ints
+from stower.state.cluster import ClusterState, PodEntry
+from stower.state.shapes import Shape
+
+SHOWN: Final = 5
+# Nodes on which changes are tried: of each set of plugins that refuse, those that lack least.
+NODES_PER_PATTERN: Final = 8
+NODES_TRIED: Final = 64
+# One fix may lead to the next refusal: after so many the node is given up.
+FIXES_MAX: Final = 16
+
+
+class Refusal(msgspec.Struct, frozen=True, rename="camel"):
+    """So many nodes were refused by a plugin, for these reasons. `details`: what else there is to
+    say of the first of the examples, line by line."""
+
+    plugin: str
+    reasons: tuple[str, ...]
+    nodes: int
+    examples: tuple[str, ...]
+    details: tuple[str, ...] = ()
+
+
+class Score(msgspec.Struct, frozen=True, rename="camel"):
+    """What a node scored, in all and by plugin, weights counted."""
+
+    node: str
+    total: int
+    parts: dict[str, int]
+
+
+class Candidate(msgspec.Struct, frozen=True, rename="camel"):
+    """A node on which the pod would fit once these pods were evicted; `violations`: how many of
+    them a disruption budget protects."""
+
+    node: str
+    victims: tuple[str, ...]
+    violations: int
+
+
+class Change(msgspec.Struct, frozen=True, rename="camel"):
+    """What would let the pod run, seen to work. `what`: all of it, in words; `node`: where it would
+    go then; `alike`: on so many more of the nodes that were tried the same would help. The rest are
+    the objects as they would be: the pod, others by kind/name, those gone. `waits`: what the pod
+    would wait for then, where others have to agree with its node, or ""."""
+
+    what: tuple[str, ...]
+    cost: float
+    node: str
+    alike: int
+    pod: Pod
+    objects: dict[str, object]
+    gone: tuple[str, ...]
+    waits: str = ""
+
+
+class Explanation(msgspec.Struct, frozen=True, rename="camel"):
+    """What there is to say of a pod. `verdict`: placed, fits (and waits only for its turn),
+    settling (a node would do, and others have to agree with it), grouped (a node would do for it
+    alone, and not for all that have to be placed with it), gated, refused, failed (a plugin
+    cannot tell), leaving or unknown (to every profile). `tried`: nodes on which changes were
+    tried."""
+
+    pod: str
+    verdict: str
+    node: str = ""
+    message: str = ""
+    nodes: int = 0
+    feasible: int = 0
+    gates: tuple[str, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    waits_for: tuple[str, ...] = ()
+    scores: tuple[Score, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    changes: tuple[Change, ...] = ()
+    tried: int = 0
+
+
+def explain(
+    pod: Pod,
+    state: ClusterState,
+    cycle: Cycle,
+    queue: Queue,
+    profiles: dict[str, Profile],
+    why_grouped: Callable[[QueuedTree], str] = lambda tree: tree.missing,
+) -> Explanation:
+    """All there is to say of the pod. `why_grouped`: what keeps a tree of groups waiting, "" where
+    it would be placed."""
+    profile = profiles.get(pod.spec.scheduler_name)
+    if profile is None:
+        return Explanation(pod.key, "unknown", message=pod.spec.scheduler_name)
+    if pod.metadata.deletion_timestamp is not None:
+        return Explanation(pod.key, "leaving", pod.spec.node_name)
+    entry = state.pods.get(pod.metadata.uid)
+    if entry is not None and entry.row >= 0:
+        return _placed(entry, state, profile)
+    entry = entry or PodEntry(pod, state.shapes.intern(pod, pod.spec.node_name))
+    queued = queue.get(pod.metadata.uid)
+    refused_by = tuple(sorted(queued.refused_by)) if queued is not None else ()
+    with state.trial():  # nothing is tried yet, but nobody is to learn from being asked
+        try:
+            for other in making_way(state, profile, pod):
+                state.displace(other)
+            found = _Case(entry, state, cycle, profile).explained(refused_by)
+        except FAULTS as error:
+            return Explanation(pod.key, "failed", message=str(error), nodes=state.node_count)
+    if queued is not None and queued.tree is not None and found.verdict == "fits":
+        message = why_grouped(queued.tree)
+        if message:
+            return msgspec.structs.replace(found, verdict="grouped", message=message)
+    return found
+
+
+def _placed(entry: PodEntry, state: ClusterState, profile: Profile) -> Explanation:
+    """Why there: as if it came now."""
+    name, shape = state.names[entry.row], entry.shape
+    with state.trial():
+        state.displace(entry)
+        for other in making_way(state, profile, entry.pod):
+            state.displace(other)
+        verdict = reference.judge(profile, state, shape, entry.pod)
+        scores = _scores(profile, state, shape, entry.pod, verdict, name)
+        refused = _refusals(verdict, state, entry.pod)
+    return Explanation(
+        entry.pod.key, "placed", name, nodes=state.node_count,
+        feasible=int(np.count_nonzero(verdict.feasible)), refused=refused, scores=scores,
+    )  # fmt: skip
+
+
+class _Case:
+    """One pod that waits."""
+
+    def __init__(
+        self, entry: PodEntry, state: ClusterState, cycle: Cycle, profile: Profile
+    ) -> None:
+        self.entry, self.state, self.cycle, self.profile = entry, state, cycle, profile
+
+    def explained(self, refused_by: tuple[str, ...]) -> Explanation:
+        """Whatever keeps it waiting."""
+        entry, state, profile = self.entry, self.state, self.profile
+        pod, shape = entry.pod, entry.shape
+        gates = tuple(gate.name for gate in pod.spec.scheduling_gates or ())
+        verdict = reference.judge(profile, state, shape, pod)
+        feasible = int(np.count_nonzero(verdict.feasible))
+        row = self.cycle.choose(profile, entry)
+        settling = self.cycle.settle(profile, entry, row)
+        scores = _scores(profile, state, shape, pod, verdict) if feasible else ()
+        refused = _refusals(verdict, state, pod)
+        if row >= 0 and not gates and settling is None:
+            return Explanation(
+                pod.key, "fits", state.names[row], nodes=state.node_count, feasible=feasible,
+                refused=refused, scores=scores,
+            )  # fmt: skip
+        said = settling[1].message if settling is not None else ""
+        if settling is not None and row >= 0 and not gates:
+            return Explanation(
+                pod.key, "settling", settling[1].nominate or "", said, state.node_count, feasible,
+                refused=refused, waits_for=_wakes(profile, (settling[0].name,)), scores=scores,
+            )  # fmt: skip
+        rows = self._closest(verdict) if row < 0 else [row]
+        diagnosis = verdict.diagnosis(state.node_count)
+        waits = tuple(sorted({*refused_by, *diagnosis.plugins}))
+        message = diagnosis.message(said if said not in diagnosis.message() else "")
+        return Explanation(
+            pod.key,
+            "gated" if gates else "refused",
+            state.names[row] if row >= 0 else "",
+            message if row < 0 else said,
+            state.node_count,
+            feasible,
+            gates,
+            refused,
+            ("gates removed",) if gates else _wakes(profile, waits),
+            scores,
+            () if gates else self._candidates(),
+            self._changes(rows),
+            len(rows),
+        )
+
+    def _candidates(self) -> tuple[Candidate, ...]:
+        """Whom preemption would evict, the best first."""
+        if not self.profile.post_filters or not self.state.node_count:
+            return ()
+        search = self.cycle.candidates(self.profile, self.entry)
+        if self.entry.pod.spec.preemption_policy == "Never":
+            return ()
+        found = search.candidates()
+        result = []
+        for i in ranked(found)[:SHOWN].tolist():
+            row = int(found.rows[i])
+            victims = tuple(victim.pod.key for victim in search.victims(row))
+            violations = int(found.violations[i])
+            result.append(Candidate(self.state.names[row], victims, violations))
+        return tuple(result)
+
+    # Changes
+
+    def _changes(self, rows: list[int]) -> tuple[Change, ...]:
+        """The smallest first; of those that differ in the node alone, one."""
+        found: dict[tuple[str, ...], list[Change]] = {}
+        known: dict[int, tuple[tuple[str, ...], Change] | None] = {}
+        for row in rows:
+            mended = self._settled(row, known)
+            if mended is not None and mended[1] not in found.get(mended[0], ()):
+                found.setdefault(mended[0], []).append(mended[1])
+        first = [
+            msgspec.structs.replace(min(changes, key=lambda c: c.cost), alike=len(changes) - 1)
+            for changes in found.values()
+        ]
+        return tuple(sorted(first, key=lambda change: (change.cost, change.what))[:SHOWN])
+
+    def _closest(self, verdict: reference.Verdict) -> list[int]:
+        """Rows that the fewest plugins refuse, and among these where least is lacking; some of each
+        set of plugins that refuse."""
+        state, shape, pod = self.state, self.entry.shape, self.entry.pod
+        counts: Ints = np.zeros(state.row_limit, np.int64)
+        patterns: Ints = np.zeros(state.row_limit, np.int64)
+        short = np.zeros(state.row_limit, np.float64)
+        for i, plugin in enumerate(self.profile.filters):
+            codes = verdict.answers.get(i)
+            if verdict.pre_filter is not None:  # no filter was asked yet
+                codes = reference.filtered(plugin, pod, shape, state, state.all_rows)
+            if codes is not None:
+                counts += codes != 0
+                patterns |= (codes != 0).astype(np.int64) << min(i, 62)
+            for room in plugin.rooms(shape, state) or () if plugin.concerns(shape) else ():
+                lacking = np.maximum(room.need - room.free(state.all_rows), 0)
+                short += lacking / max(1, room.need)
+        rows = np.flatnonzero(state.present[state.all_rows])
+        chosen: list[int] = []
+        taken: dict[int, int] = {}
+        for row in rows[np.lexsort((rows, short[rows], counts[rows]))].tolist():
+            pattern = int(patterns[row])
+            taken[pattern] = taken.get(pattern, 0) + 1
+            if taken[pattern] <= NODES_PER_PATTERN:
+                chosen.append(row)
+                if len(chosen) == NODES_TRIED:
+                    break
+        return chosen
+
+    def _settled(
+        self, row: int, known: dict[int, tuple[tuple[str, ...], Change] | None]
+    ) -> tuple[tuple[str, ...], Change] | None:
+        """What makes the pod go to this row, or to the one that would then be chosen: its own
+        change is smaller, as what was done to this one is not needed there."""
+        while row not in known:
+            known[row] = None
+            mended = self._mended(row)
+            if mended is None:
+                return None
+            change, chosen, texts = mended
+            if chosen == row:
+                known[row] = texts, change
+                break
+            row = chosen
+        return known[row]
+
+    def _mended(self, row: int) -> tuple[Change, int, tuple[str, ...]] | None:
+        """What makes some row feasible, one refusal of this one after the other: the change, the
+        row that is chosen then, and the texts without names of nodes. None where nothing does."""
+        state, applied, cost = self.state, _Applied(self.entry.pod), 0.0
+        for gate in applied.pod.spec.scheduling_gates or ():
+            applied.what.append(f"the scheduling gate {gate.name} is to be removed")
+            cost += 1.0
+        applied.pod = with_spec(applied.pod, scheduling_gates=None)
+        with state.trial():
+            for _ in range(FIXES_MAX):
+                entry = PodEntry(applied.pod, state.shapes.intern(applied.pod, applied.node_name))
+                chosen = self.cycle.choose(self.profile, entry) if applied.what else -1
+                if chosen >= 0:
+                    found = self.cycle.settle(self.profile, entry, chosen)
+                    waits = found[1].message if found is not None else ""
+                    change = applied.change(cost, state.names[row], state.names[chosen], waits)
+                    return change, chosen, tuple(applied.what)
+                fix = self._fix(entry, row, applied)
+                if fix is None:
+                    return None
+                cost += fix.cost
+                applied.take(fix, state)
+        return None
+
+    def _fix(self, entry: PodEntry, row: int, applied: "_Applied") -> Fix | None:
+        """Against the first refusal of the row that is left; None where there is none, or where
+        nobody knows better."""
+        state, pod, shape = self.state, entry.pod, entry.shape
+        verdict = reference.Verdict(self.profile, shape, state.row_limit)
+        reference.pre_filter(verdict, state, pod)
+        refusing: list[Plugin] = []
+        if verdict.pre_filter is not None:
+            refusing.append(verdict.pre_filter[0])
+        else:
+            for plugin in self.profile.filters:
+                codes = reference.filtered(plugin, pod, shape, state, slice(row, row + 1))
+                if codes is not None and codes[0]:
+                    refusing.append(plugin)
+        for plugin in refusing:
+            fixes = plugin.fixes(pod, shape, state, row)
+            fresh = [fix for fix in fixes if fix.text not in applied.what]
+            if fresh:
+                return min(fresh, key=lambda fix: fix.cost)
+        return None if refusing else self._promised(entry, row)
+
+    def _promised(self, entry: PodEntry, row: int) -> Fix | None:
+        """Where room was promised: as few as possible go elsewhere."""
+        state, pod, shape = self.state, entry.pod, entry.shape
+
+        def keep_off(pods: list[PodEntry]) -> bool:
+            return bool(pods) and (
+                reference.refused_with(self.profile, state, shape, pod, row, pods) is not None
+            )
+
+        every = reference.nominated_on(state, state.names[row], pod.priority, pod.metadata.uid)
+        if not keep_off(every):
+            return None
+        kept: list[PodEntry] = []
+        for one in sorted(every, key=lambda e: -e.pod.priority):
+            if not keep_off([*kept, one]):
+                kept.append(one)
+        gone = tuple(one for one in every if one not in kept)
+        keys = ", ".join(one.pod.key for one in gone)
+        return Fix(f"room on {NODE} is promised to {keys}", 1.0 + len(gone), gone=gone)
+
+
+class _Applied:
+    """Fixes that were put together, on the state and in words."""
+
+    def __init__(self, pod: Pod) -> None:
+        self.pod = pod
+        self.what: list[str] = []
+        self.objects: dict[str, object] = {}
+        self.gone: list[str] = []
+
+    @property
+    def node_name(self) -> str:
+        """Of the pod's spec."""
+        return self.pod.spec.node_name
+
+    def take(self, fix: Fix, state: ClusterState) -> None:
+        """Do it, within a trial."""
+        self.what.append(fix.text)
+        self.pod = fix.pod or self.pod
+        if fix.node is not None:
+            state.set_node(fix.node)
+            self._keep(fix.node)
+        for obj in fix.put:
+            state.volumes.put(obj)
+            self._keep(obj)
+        for entry in fix.gone:
+            state.remove_pod(entry)
+            self.gone.append(entry.pod.key)
+
+    def _keep(self, obj: Node | Storage) -> None:
+        kind = KIND_BY_VIEW[type(obj)].name
+        self.objects[f"{kind}/{obj.metadata.key}"] = obj
+
+    def change(self, cost: float, on: str, goes_to: str, waits: str) -> Change:
+        """All of it, as it was done for the node `on`."""
+        what = tuple(text.replace(NODE, on) for text in self.what)
+        return Change(
+            what, round(cost, 3), goes_to, 0, self.pod, self.objects, tuple(self.gone), waits
+        )
+
+
+# In words
+
+
+def _refusals(verdict: reference.Verdict, state: ClusterState, pod: Pod) -> tuple[Refusal, ...]:
+    """Who refused how many nodes, most first."""
+    if verdict.pre_filter is not None:
+        plugin, rejection = verdict.pre_filter
+        return (Refusal(plugin.name, rejection.reasons, state.node_count, ()),)
+    found: dict[tuple[str, Rejection], list[int]] = {}
+    for rows in verdict.refusals().values():
+        numbers = np.flatnonzero(rows).tolist()
+        refused = verdict.rejection(numbers[0])
+        if refused is not None:
+            found.setdefault(refused, []).extend(numbers)
+    plugins = {plugin.name: plugin for plugin in verdict.profile.filters}
+    result = []
+    for (name, why), numbers in found.items():
+        examples = tuple(state.names[row] for row in numbers[: reference.EXAMPLES])
+        asked = plugins.get(name)  # none of them, where all nodes were narrowed down to a few
+        details = asked.details(pod, verdict.shape, state, numbers[0]) if asked is not None else ()
+        result.append(Refusal(name, why.reasons, len(numbers), examples, tuple(details)))
+    return tuple(sorted(result, key=lambda r: (-r.nodes, r.plugin, r.reasons)))
+
+
+def _scores(
+    profile: Profile,
+    state: ClusterState,
+    shape: Shape,
+    pod: Pod,
+    verdict: reference.Verdict,
+    beside: str = "",
+) -> tuple[Score, ...]:
+    """The best few, and the node `beside` them."""
+    feasible = verdict.feasible
+    parts = reference.scores(profile, state, shape, pod, feasible)
+    total = reference.total(parts, len(feasible))
+    rows = np.flatnonzero(feasible)
+    best = rows[np.lexsort((rows, -total[rows]))][:SHOWN].tolist()
+    other = state.row_of(beside) if beside else -1
+    if other >= 0 and other not in best and feasible[other]:
+        best.append(other)
+    return tuple(
+        Score(
+            state.names[row],
+            int(total[row]),
+            {name: int(part[row]) for name, part in parts.items()},
+        )
+        for row in best
+    )
+
+
+def _wakes(profile: Profile, plugins: Iterable[str]) -> tuple[str, ...]:
+    """The events on which these plugins would have the pod tried again, in words."""
+    known = {plugin.name: plugin for plugin in profile.filters}
+    found = set()
+    for name in plugins:
+        if name in known:
+            found |= {str(c.name).lower().replace("_", " ") for c in known[name].wakes_on}
+    return tuple(sorted(found))

@@ -1,0 +1,30 @@
+"""Questions about a pod to an engine as it stands: where it would go, and why. Change nothing."""
+
+from stower.engine.engine import Engine
+from stower.engine.explain.explanation import Explanation, explain
+from stower.model.kinds import Pod
+
+
+def would_go(engine: Engine, pod: Pod) -> tuple[str, list[str]] | None:
+    """The node, and who leaves it; None where it would wait, or no profile knows it."""
+    profile = engine.profiles.get(pod.spec.scheduler_name)
+    if profile is None:
+        return None
+    with engine.state.trial():
+        entry = engine.state.add_pending(pod)
+        row, leaving = engine.giving_way.choose(profile, entry)
+    return (engine.state.names[row], [e.pod.key for e in leaving]) if row >= 0 else None
+
+
+def learn(engine: Engine) -> None:
+    """Have all plugins look at what there is, as they do before pods are tried."""
+    for profile in engine.profiles.values():
+        for plugin in profile.plugins.values():
+            plugin.learn(engine.state)
+
+
+def explained(engine: Engine, pod: Pod) -> Explanation:
+    """All there is to say of a pod, as the engine stands."""
+    return explain(
+        pod, engine.state, engine.cycle, engine.queue, engine.profiles, engine.tree_outcomes.why
+    )

@@ -1,0 +1,354 @@
+"""One attempt for a tree of groups: what plugins say becomes a problem, what is found is tried.
+
+All of it happens in trials, which are undone: what comes out is who goes where. Domains come from
+the search (groups/placement.py); inside them the plugins choose nodes, one pod after another, as
+long as all fit so; else each pod goes where the search put it. What a plugin refuses all the same
+is learned: how many pods of that kind each node can have for other reasons than room.
+
+Must not know of the queue, of writes or of time.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from stower.engine.cycle.scheduling_cycle import Cycle
+from stower.engine.queue.entities import QueuedPod, about_others
+from stower.framework.dry_run import Room
+from stower.framework.profile import Profile
+from stower.groups.placement import Answer, Exhausted, Impossible, Placed, place
+from stower.groups.problem import Kind, Problem
+from stower.groups.problem_builder import Builder, Built, Straddling, placed
+from stower.groups.reasons import told
+from stower.groups.tree import Tree
+from stower.model.kinds import Pod
+from stower.state.arrays import Bools, Ints
+from stower.state.cluster import ClusterState, PodEntry
+from stower.state.devices import claim_keys
+
+# After so many refusals of what was found, the attempt is given up.
+ROUNDS_MAX: Final = 20
+# How much more is done, at most, for a tree whose last attempts were given up.
+EFFORT_MAX: Final = 4
+
+NO_MORE: Final = "the group has its minimum; there is no room for this pod"
+
+Plan = list[tuple[QueuedPod, int]]
+
+
+class Found(NamedTuple):
+    """Who goes to which row; nobody where `message` says why. `exhausted`: the search was given up,
+    nothing is proved. `resolvable`: evictions might help."""
+
+    plan: Plan
+    message: str = ""
+    exhausted: bool = False
+    resolvable: bool = True
+
+
+class TreeCycle:
+    """Over one state."""
+
+    def __init__(self, state: ClusterState, cycle: Cycle) -> None:
+        self._state = state
+        self._cycle = cycle
+
+    def attempt(
+        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], given_up: int = 0
+    ) -> Found:
+        """pending: by group, its pods that have no node, in their order; given_up: how many
+        attempts before this one were, without an answer: each has twice as much done."""
+        effort = min(1 << given_up, EFFORT_MAX)
+        top = tree.groups[0]
+        if len(tree.groups) == 1 and not (top.topology or top.preferred):
+            plan = self._alone(profile, pending[0])
+            if plan is not None:
+                return Found(plan)
+        try:
+            attempt = _Attempt(self._state, self._cycle, profile, tree, pending, effort)
+            if any(group.preferred for group in tree.groups):
+                found = attempt.run(prefers=True)
+                if found.plan:
+                    return found
+                attempt = _Attempt(self._state, self._cycle, profile, tree, pending, effort)
+            return attempt.run()
+        except Straddling as error:
+            message = f"cannot determine domain for already scheduled pods: {error}"
+            return Found([], message, resolvable=False)
+
+    def _alone(self, profile: Profile, members: list[QueuedPod]) -> Plan | None:
+        """All pods of a group that may be anywhere, one after another; None where not all fit."""
+        plan = []
+        with self._state.trial():
+            for queued in members:
+                row = self._cycle.choose(profile, queued.entry)
+                if row < 0:
+                    return None
+                _take(self._state, profile, queued.entry, row)
+                plan.append((queued, row))
+        return plan
+
+
+class _Attempt:
+    """One tree, once."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        cycle: Cycle,
+        profile: Profile,
+        tree: Tree,
+        pending: list[list[QueuedPod]],
+        effort: int,
+    ) -> None:
+        self._effort = effort
+        self._state = state
+        self._cycle = cycle
+        self._profile = profile
+        self._tree = tree
+        self._pending = pending
+        self._queued = {q.uid: q for members in pending for q in members}
+        uses = Counter(key for q in self._queued.values() for key in claim_keys(q.pod))
+        # Claims that several of its pods use, or some that are placed.
+        self._shared = {key for key, count in uses.items() if count > 1}
+        for g in tree.leaves():
+            self._shared.update(k for e in placed(state, tree, g) for k in claim_keys(e.pod))
+        self._everywhere: Bools = np.ones(state.row_limit, np.bool_)
+        self._no_points: Ints = np.zeros(state.row_limit, np.int64)
+        self._caps: dict[int, Ints] = {}  # by kind, as learned
+        self._is_cut = False  # what was learned may rule out what would do
+        self._refused: tuple[int, int, int] = (-1, -1, 0)  # kind, node, how many it had
+
+    def run(self, prefers: bool = False) -> Found:
+        """`prefers`: with what groups would rather have, or not at all."""
+        state = self._state
+        builder = Builder(state, self._tree, self._sorted, self._amounts, prefers)
+        members = [[q.entry for q in pods] for pods in self._pending]
+        built = builder.build(members, self._priority())
+        answer: Answer = Exhausted("plugins")
+        for _ in range(ROUNDS_MAX * self._effort):
+            problem = self._with_caps(built.problem)
+            answer = place(problem, effort=self._effort)
+            if not isinstance(answer, Placed):
+                break
+            plan = self._tried(built, answer)
+            if plan is not None:
+                if plan or not any(self._pending):
+                    return Found(plan)
+                return Found([], NO_MORE)
+            if not self._learn(built, problem):
+                answer = Exhausted("plugins")
+                break
+        else:
+            answer = Exhausted("plugins")
+        if self._is_cut and isinstance(answer, Impossible):
+            answer = Exhausted("plugins")
+        message = told(self._with_caps(built.problem), answer, self._tree)
+        return Found([], message, isinstance(answer, Exhausted))
+
+    # What plugins say
+
+    def _sorted(self, entry: PodEntry) -> tuple[object, Bools]:
+        """What tells a pod from others, and the rows that will not refuse it for ever."""
+        evaluation = self._cycle.evaluation(self._profile, entry.shape)
+        mask = evaluation.best[: self._state.row_limit] >= 0
+        filters, pre_filters = evaluation.pod_filters, evaluation.pod_pre_filters
+        if not filters and not pre_filters:
+            return entry.shape.serial, mask
+        about = about_others(entry.pod, self._own_claims(entry.pod))
+        for plugin in pre_filters:
+            if plugin.pre_filter_pod(entry.pod, entry.shape, self._state) is not None:
+                alone = (entry.shape.serial, about_others(entry.pod))
+                return alone, np.zeros_like(mask)
+        for plugin in filters:
+            codes = plugin.filter_pod(entry.pod, entry.shape, self._state)
+            if codes is not None:
+                mask = mask & ~plugin.lasts(codes)
+        return (entry.shape.serial, about), mask
+
+    def _own_claims(self, pod: Pod) -> list[object] | None:
+        """What the pod's claims ask for, where nobody else uses them and none is allocated yet:
+        pods with claims that ask for the same are alike. None where they are told by name."""
+        found: list[object] = []
+        for key in claim_keys(pod):
+            claim = self._state.devices.claim(key)
+            if claim is None or claim.status.allocation is not None or key in self._shared:
+                return None
+            found.append(claim.spec.devices)
+        return found or None
+
+    def _amounts(self, entry: PodEntry) -> list[Room]:
+        return [
+            room
+            for plugin in self._profile.filters
+            if plugin.concerns(entry.shape)
+            for room in plugin.amounts(entry.pod, entry.shape, self._state, self._shared)
+        ]
+
+    def _priority(self) -> int:
+        return next((q.priority for members in self._pending for q in members), 0)
+
+    # Trying what was found
+
+    def _tried(self, built: Built, answer: Placed) -> Plan | None:
+        """Who goes where, if plugins agree: on nodes of their choice, or else on those found."""
+        counts: dict[tuple[int, int], int] = {}
+        rows: dict[tuple[int, int], list[int]] = {}
+        for piece in answer.placement.pieces:
+            key = (piece.group, piece.part)
+            counts[key] = counts.get(key, 0) + piece.count
+            rows.setdefault(key, []).extend([int(built.rows[piece.node])] * piece.count)
+        free: list[tuple[QueuedPod, Bools]] = []
+        fixed: list[tuple[QueuedPod, int]] = []
+        for (g, p), count in sorted(counts.items(), key=lambda item: self._choice(built, *item[0])):
+            allowed = self._allowed(built, g, rows[g, p][0])
+            chosen = [self._queued[entry.uid] for entry in built.pods[g][p][:count]]
+            free += [(queued, allowed) for queued in chosen]
+            fixed += zip(chosen, sorted(rows[g, p]), strict=True)
+        plan = self._by_score(free)
+        return plan if plan is not None else self._by_row(built, fixed)
+
+    def _choice(self, built: Built, g: int, p: int) -> tuple[int, int, int]:
+        """Who has least to choose from goes first: others can do with what is left."""
+        entry = built.pods[g][p][0]
+        everywhere = slice(0, self._state.row_limit)
+        choices = [
+            int(room.free(everywhere).sum()) for room in self._amounts(entry) if room.is_choice
+        ]
+        return (min(choices, default=0), g, p)
+
+    def _allowed(self, built: Built, g: int, row: int) -> Bools:
+        """bool[row_limit]: the domain of a group that is on this row."""
+        scope = built.problem.scopes[built.problem.groups[g].scope]
+        if scope.parent < 0:
+            return self._everywhere
+        node = int(np.searchsorted(built.rows, row))
+        allowed = np.zeros(self._state.row_limit, np.bool_)
+        allowed[built.rows[scope.codes == scope.codes[node]]] = True
+        return allowed
+
+    def _by_score(self, pods: list[tuple[QueuedPod, Bools]]) -> Plan | None:
+        plan: Plan = []
+        with self._state.trial():
+            for queued, allowed in pods:
+                if allowed is self._everywhere:
+                    row = self._cycle.choose(self._profile, queued.entry)
+                else:
+                    row = self._cycle.choose_among(
+                        self._profile, queued.entry, allowed, self._no_points
+                    )
+                if row < 0:
+                    return None
+                _take(self._state, self._profile, queued.entry, row)
+                plan.append((queued, row))
+        return plan
+
+    def _by_row(self, built: Built, pods: list[tuple[QueuedPod, int]]) -> Plan | None:
+        """In whatever order plugins agree to."""
+        plan: Plan = []
+        left = pods
+        with self._state.trial():
+            while left:
+                refused = []
+                for queued, row in left:
+                    if self._cycle.would_do(self._profile, queued.entry, row):
+                        _take(self._state, self._profile, queued.entry, row)
+                        plan.append((queued, row))
+                    else:
+                        refused.append((queued, row))
+                if len(refused) == len(left):
+                    self._note(built, refused[0], plan)
+                    return None
+                left = refused
+        return plan
+
+    # Learning from refusals
+
+    def _note(self, built: Built, refused: tuple[QueuedPod, int], plan: Plan) -> None:
+        queued, row = refused
+        kinds = {
+            entry.uid: group.parts[p].kind
+            for group, parts in zip(built.problem.groups, built.pods, strict=True)
+            for p, entries in enumerate(parts)
+            for entry in entries
+        }
+        kind = kinds[queued.uid]
+        had = sum(1 for q, r in plan if r == row and kinds[q.uid] == kind)
+        self._refused = (kind, int(np.searchsorted(built.rows, row)), had)
+
+    def _learn(self, built: Built, problem: Problem) -> bool:
+        """How many pods of the kind that was refused each node can have; where that was known, no
+        more than it had, which may have been others' doing. False where nothing was refused."""
+        kind, node, had = self._refused
+        if kind < 0:
+            return False
+        if kind not in self._caps:
+            self._caps[kind] = self._alone_on_each(built, problem, kind)
+            if self._caps[kind][node] <= had:
+                return True
+        self._caps[kind][node] = min(int(self._caps[kind][node]), had)
+        self._is_cut = True
+        return True
+
+    def _alone_on_each(self, built: Built, problem: Problem, kind: int) -> Ints:
+        """int64[node]: pods of the kind that plugins let on each node, were there no others."""
+        entries = [
+            entry
+            for group, parts in zip(problem.groups, built.pods, strict=True)
+            for p, part in enumerate(parts)
+            if group.parts[p].kind == kind
+            for entry in part
+        ]
+        caps = problem.kinds[kind].cap.copy()
+        slots = problem.slots(kind, problem.free, slice(0, problem.node_count))
+        for node in np.flatnonzero(slots > 0).tolist():
+            row = int(built.rows[node])
+            with self._state.trial():
+                for count, entry in enumerate(entries[: int(slots[node])]):
+                    if not self._cycle.would_do(self._profile, entry, row, lasting=True):
+                        caps[node] = count
+                        # Devices and volumes that were chosen otherwise might do for more.
+                        self._is_cut |= entry.shape.claims or entry.shape.storage
+                        break
+                    _take(self._state, self._profile, entry, row)
+        return caps
+
+    def _with_caps(self, problem: Problem) -> Problem:
+        if not self._caps:
+            return problem
+        kinds = tuple(
+            Kind(kind.demand, np.minimum(kind.cap, self._caps[k])) if k in self._caps else kind
+            for k, kind in enumerate(problem.kinds)
+        )
+        return Problem(problem.resources, problem.free, problem.scopes, problem.groups, kinds)
+
+
+def _take(state: ClusterState, profile: Profile, entry: PodEntry, row: int) -> None:
+    """Count the pod as placed, with what it holds besides."""
+    for plugin in profile.reservers:
+        if plugin.concerns(entry.shape):
+            part = plugin.reserve(entry.pod, entry.shape, state, row)
+            if part is not None:
+                part.hold(state)
+    state.assume(entry, row)
+
+
+def pending_of(tree: Tree, members: Iterable[QueuedPod]) -> list[list[QueuedPod]]:
+    """By group of the tree, its pods that wait, in the order in which they are placed."""
+    leaves = {tree.groups[g].which.key: g for g in tree.leaves()}
+    pending: list[list[QueuedPod]] = [[] for _ in tree.groups]
+    for queued in members:
+        meta = queued.pod.metadata
+        g = leaves.get(f"{meta.namespace}/{queued.pod.group_name}", -1)
+        if g >= 0:
+            pending[g].append(queued)
+    for pods in pending:
+        pods.sort(key=_order)
+    return pending
+
+
+def _order(queued: QueuedPod) -> tuple[int, str, str]:
+    meta = queued.pod.metadata
+    return (-queued.priority, meta.creation_timestamp or "", meta.name)

@@ -1,0 +1,142 @@
+"""Preemption for a tree of groups: which units leave so that all of its minimum has room.
+
+All of it on trials of the same search. First all units of the lowest priorities that are enough;
+then on as few nodes as are enough; of these, units come back in place, those whose eviction a
+budget forbids first and the more important before the less, as long as the tree's placement stands.
+
+Source: KEP-5710 "Preemption algorithm"; that no more nodes than needed are emptied is our own.
+"""
+
+from typing import NamedTuple
+
+from stower.engine.cycle.scheduling_cycle import Cycle
+from stower.engine.groups.tree_cycle import Plan, TreeCycle
+from stower.engine.queue.entities import QueuedPod
+from stower.framework.profile import Profile
+from stower.groups.tree import Tree
+from stower.groups.units import Unit, units
+from stower.state.cluster import ClusterState, PodEntry
+
+NONE_FOUND = "No preemption victims found for incoming preemptor"
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+
+
+class Harm(NamedTuple):
+    """Where the tree's pods go once the victims are gone; nowhere where `why_not` says why."""
+
+    plan: Plan
+    victims: list[PodEntry]
+    why_not: str = ""
+
+
+class TreePreemption:
+    """Over one state."""
+
+    def __init__(self, state: ClusterState, cycle: Cycle, search: TreeCycle) -> None:
+        self._state = state
+        self._cycle = cycle
+        self._search = search
+
+    def find(
+        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], priority: int
+    ) -> Harm:
+        """For a tree of this priority that was refused."""
+        state = self._state
+        placed = [e for e in state.placed() if e.pod.metadata.deletion_timestamp is None]
+        lower = [
+            unit
+            for unit in units(state.groups, (e for e in placed if not e.is_leaving))
+            if unit.priority < priority
+        ]
+        if not lower:
+            return Harm([], [], NONE_FOUND)
+        chosen = lower
+        for level in sorted({unit.priority for unit in lower}):
+            chosen = [unit for unit in lower if unit.priority <= level]
+            if self._helps(profile, tree, pending, chosen):
+                break
+        else:
+            return Harm([], [], NOT_HELPFUL)
+        chosen = self._on_fewer_nodes(profile, tree, pending, chosen)
+        rows = {entry.uid: entry.row for unit in chosen for entry in unit.pods}
+        with state.trial():
+            _leave(state, chosen)
+            plan = self._search.attempt(profile, tree, pending).plan
+            for queued, row in plan:
+                state.assume(queued.entry, row)
+            victims = self._without_spared(profile, plan, chosen, rows)
+        return Harm(plan, [entry for unit in victims for entry in unit.pods])
+
+    def _helps(
+        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
+    ) -> bool:
+        with self._state.trial():
+            _leave(self._state, chosen)
+            return bool(self._search.attempt(profile, tree, pending).plan)
+
+    def _on_fewer_nodes(
+        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
+    ) -> list[Unit]:
+        """Those on the nodes that lose least, on as few nodes as are enough."""
+        by_row: dict[int, list[Unit]] = {}
+        for unit in chosen:
+            for row in {entry.row for entry in unit.pods}:
+                by_row.setdefault(row, []).append(unit)
+        rows = sorted(by_row, key=lambda row: (_harm(by_row[row]), self._state.names[row]))
+
+        def some(count: int) -> list[Unit]:
+            first = set(rows[:count])
+            return [u for u in chosen if any(e.row in first for e in u.pods)]
+
+        few, count = 0, 1  # so many are too few; so many are enough, once that is known
+        while count < len(rows) and not self._helps(profile, tree, pending, some(count)):
+            few, count = count, count * 2
+        count = min(count, len(rows))
+        while count - few > 1:
+            half = (few + count) // 2
+            if self._helps(profile, tree, pending, some(half)):
+                count = half
+            else:
+                few = half
+        return some(count)
+
+    def _without_spared(
+        self, profile: Profile, plan: Plan, chosen: list[Unit], rows: dict[str, int]
+    ) -> list[Unit]:
+        """Who may not come back to where they were."""
+        state = self._state
+        ordered = sorted(chosen, key=lambda unit: unit.importance)
+        broken, _ = state.budgets.split(entry for unit in ordered for entry in unit.pods)
+        forbidden = {entry.uid for entry in broken}
+        ordered.sort(key=lambda unit: not any(entry.uid in forbidden for entry in unit.pods))
+        victims = []
+        for unit in ordered:
+            with state.trial() as trial:
+                for entry in unit.pods:
+                    state.assume(entry, rows[entry.uid])
+                touched = {rows[entry.uid] for entry in unit.pods}
+                if all(self._stands(profile, q, row, touched) for q, row in plan):
+                    trial.keep()
+                    continue
+            victims.append(unit)
+        return victims
+
+    def _stands(self, profile: Profile, queued: QueuedPod, row: int, touched: set[int]) -> bool:
+        """Whether a pod of the tree may still go where it was put, with what is there now."""
+        entry = queued.entry
+        is_plain = not self._cycle.evaluation(profile, entry.shape).pod_filters
+        if is_plain and row not in touched:
+            return True
+        with self._state.trial():
+            self._state.displace(entry)
+            return self._cycle.would_do(profile, entry, row)
+
+
+def _leave(state: ClusterState, chosen: list[Unit]) -> None:
+    for unit in chosen:
+        for entry in unit.pods:
+            state.displace(entry)
+
+
+def _harm(there: list[Unit]) -> tuple[int, int]:
+    return max(unit.priority for unit in there), sum(len(unit.pods) for unit in there)

@@ -1,0 +1,566 @@
+"""Preemption: on which rows would a pod fit if pods of lower priority left, and which of them.
+
+Rules as in kube-scheduler's SelectVictimsOnNode: all pods of lower priority leave; if the pod fits
+then, they come back one after another as long as it still does, those whose eviction a disruption
+budget forbids first, the more important before the less. Who may not come back is a victim, and
+with it the rest of a group that is disrupted as a whole, wherever that is (KEP-5710).
+
+One row at a time the filters' dry runs say so exactly (`_OneRow`). Where all that pods on a row can
+matter to the pod by is amounts (`Room`), all rows are worked out at once, and what was found is
+kept for the next pod of the same shape and priority; only rows that changed are asked about again.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from operator import sub
+from typing import Final
+
+import numpy as np
+
+from stower.engine.cycle.reference import Verdict, filtered, nominated_on
+from stower.engine.preemption.candidates import (
+    PRIORITY_SHIFT,
+    ROWS_ONE_BY_ONE_MAX,
+    Columns,
+    Found,
+    Front,
+)
+from stower.framework.dry_run import DryRun, Room
+from stower.framework.post_filter import Candidates, best
+from stower.framework.profile import Profile
+from stower.framework.reasons import Refused, Rejection, count_reasons
+from stower.groups.units import Unit, group_of, members_of, unit_of, whole_rows
+from stower.model.kinds import Pod
+from stower.state.arrays import Bools, Ints, distinct
+from stower.state.cluster import ClusterState, PodEntry
+from stower.state.groups import GroupKey
+from stower.state.pod_table import NOT_STARTED, importance
+from stower.state.shapes import Shape
+from stower.state.ties import pick, pod_hash
+
+NO_VICTIMS: Final = Rejection(("No preemption victims found for incoming pod",))
+NOT_HELPFUL: Final = Rejection(("Preemption is not helpful for scheduling",))
+KEPT_MAX: Final = 64
+
+
+class _Kept:
+    """Columns for one shape and priority, and up to where they know of changes."""
+
+    __slots__ = (
+        "budgets",
+        "changed",
+        "columns",
+        "front",
+        "groups",
+        "layout",
+        "node_cursor",
+        "pod_cursor",
+        "units_on",
+        "use_cursor",
+    )  # fmt: skip
+
+    def __init__(self, state: ClusterState) -> None:
+        self.columns = Columns(state.capacity)
+        self.front = Front(self.columns)
+        self.changed: list[int] | None = None  # not known to the front yet; None for no telling
+        self.layout = state.layout
+        self.use_cursor = state.use_log.position
+        self.node_cursor = state.node_log.position
+        self.pod_cursor = state.table.log.position
+        self.budgets = state.budgets.generation
+        self.groups = state.groups.units_generation
+        # Groups that leave as a whole, by row, as it was when the row was worked out.
+        self.units_on: dict[int, list[GroupKey]] = {}
+
+
+class Preemption:
+    """Searches over one state."""
+
+    def __init__(self, state: ClusterState, seed: bytes) -> None:
+        self._state = state
+        self._seed = seed
+        self._kept: dict[tuple[str, int, int], _Kept] = {}
+
+    def failure(self, profile: Profile, entry: PodEntry, verdict: Verdict) -> "Search":
+        """What can be found out for a pod that was refused everywhere."""
+        return Search(self, self._state, profile, entry, verdict)
+
+    def hash_of(self, entry: PodEntry) -> np.uint64:
+        """By which ties are broken for this pod."""
+        return pod_hash(self._seed, entry.uid)
+
+    def kept(self, search: "Search", rooms: tuple[Room, ...]) -> _Kept:
+        """Candidates by amounts alone, kept up to date from pod to pod."""
+        state, kept_all = self._state, self._kept
+        if search.is_promised:
+            # Its own promise does not count for it, but for the others of its shape.
+            fresh = _Kept(state)
+            search.fill(fresh.columns, rooms, None)
+            return fresh
+        use, pods = state.use_log, state.table.log
+        key = (search.profile.scheduler_name, search.shape.serial, search.pod.priority)
+        kept = kept_all.pop(key, None)
+        if kept is not None and (
+            kept.layout != state.layout
+            or kept.budgets != state.budgets.generation
+            or kept.groups != state.groups.units_generation
+            or kept.node_cursor != state.node_log.position
+            or use.overrun(kept.use_cursor)
+            or pods.overrun(kept.pod_cursor)
+        ):
+            kept = None
+        if kept is None:
+            kept = _Kept(state)
+            search.fill(kept.columns, rooms, None)
+            for row in whole_rows(state.groups):
+                kept.units_on[row] = search.wholes_on(row)
+            if len(kept_all) >= KEPT_MAX:
+                del kept_all[next(iter(kept_all))]
+        elif kept.use_cursor != use.position or kept.pod_cursor != pods.position:
+            rows = sorted({*use.cells(kept.use_cursor), *pods.cells(kept.pod_cursor)})
+            if state.groups.whole:
+                rows = self._with_units(kept, search, rows)
+            if len(rows) <= ROWS_ONE_BY_ONE_MAX:
+                for row in rows:
+                    kept.columns.set(row, search.by_amounts(row, rooms))
+                if kept.changed is not None:
+                    kept.changed += rows
+            else:
+                search.fill(kept.columns, rooms, np.array(rows, np.intp))
+                kept.changed = None
+            kept.use_cursor, kept.pod_cursor = use.position, pods.position
+        kept_all[key] = kept
+        return kept
+
+    def _with_units(self, kept: _Kept, search: "Search", changed: list[int]) -> list[int]:
+        """These rows, and those of pods that leave with some that are or were there."""
+        groups = self._state.groups
+        touched: dict[GroupKey, None] = {}
+        for row in changed:
+            touched.update(dict.fromkeys(kept.units_on.pop(row, ())))
+            if found := search.wholes_on(row):
+                kept.units_on[row] = found
+                touched.update(dict.fromkeys(found))
+        elsewhere = {e.row for which in touched for e in members_of(groups, which) if e.row >= 0}
+        return sorted(elsewhere.union(changed))
+
+
+def candidates_of(
+    state: ClusterState, victims: Mapping[str, tuple[list[PodEntry], int]]
+) -> Candidates:
+    """These as candidates: by node, who leaves and how many budgets are broken."""
+    columns = Columns(state.capacity)
+    for name, (entries, violations) in victims.items():
+        ordered = tuple(sorted(entries, key=importance))
+        columns.set(state.row_of(name), Found(ordered, violations))
+    return columns.candidates(np.ones(state.row_limit, np.bool_))
+
+
+class Search:
+    """For one pod; see framework.post_filter.Failure."""
+
+    def __init__(
+        self,
+        preemption: Preemption,
+        state: ClusterState,
+        profile: Profile,
+        entry: PodEntry,
+        verdict: Verdict,
+    ) -> None:
+        self.state = state
+        self.profile = profile
+        self.pod: Pod = entry.pod
+        self.shape: Shape = entry.shape
+        self.nominated_to = entry.nominated_to or entry.pod.status.nominated_node_name
+        self.is_promised = bool(entry.nominated_to)
+        self._entry = entry
+        self._verdict = verdict
+        self._preemption = preemption
+        self._runs: list[tuple[int, Callable[[int], DryRun]]] = []
+        self._fixed: list[tuple[int, Ints]] = []
+        self._rooms: tuple[Room, ...] | None = ()
+        self._found: dict[int, Found] = {}
+
+    @cached_property
+    def _possible(self) -> Bools:
+        """bool[row_limit]: rows that evictions might help. Asked first, it prepares the rest."""
+        possible = self._verdict.resolvable()
+        if possible.any():
+            self._prepare()
+        return possible
+
+    def wholes_on(self, row: int) -> list[GroupKey]:
+        """The groups with pods on a row that leave as a whole."""
+        groups = self.state.groups
+        if not groups.whole:
+            return []
+        found = (group_of(groups, entry) for entry in self.state.on_row[row].values())
+        return [*dict.fromkeys(which for which in found if which is not None)]
+
+    def _prepare(self) -> None:
+        """Which filters look at the pods of a row, and what the others say."""
+        state, pod, shape = self.state, self.pod, self.shape
+        rooms: list[Room] = []
+        for i, plugin in enumerate(self.profile.filters):
+            runs = plugin.dry_runs(pod, shape, state) if plugin.concerns(shape) else None
+            if runs is None:
+                # Refused as a whole, the pod was shown to no filter.
+                codes = (
+                    self._verdict.answers[i]
+                    if i in self._verdict.answers
+                    else filtered(plugin, pod, shape, state, state.all_rows)
+                )
+                if codes is not None:
+                    self._fixed.append((i, codes))
+                continue
+            self._runs.append((i, runs))
+            own = plugin.rooms(shape, state)
+            if own is None:
+                self._rooms = None
+            else:
+                rooms += own
+        if self._rooms is not None:
+            self._rooms = tuple(rooms)
+
+    # What a plugin asks
+
+    def is_unresolvable(self, node_name: str) -> bool:
+        """Whether nothing that leaves the node would let the pod in."""
+        row = self.state.row_of(node_name)
+        if row < 0 or self._verdict.pre_filter is not None:
+            return row >= 0 and not self._possible[row]
+        refusal = self._verdict.rejection(row)
+        return refusal is not None and not refusal[1].may_evict
+
+    def candidates(self) -> Candidates:
+        """All rows that evictions would make fit."""
+        state, possible = self.state, self._possible
+        if not possible.any():
+            return Columns(0).candidates(possible[:0])
+        if self._rooms is not None:
+            kept = self._preemption.kept(self, self._rooms)
+            return kept.columns.candidates(possible & self._others_pass())
+        columns = Columns(state.capacity)
+        for row in np.flatnonzero(possible & self._has_lower()).tolist():
+            columns.set(row, self.on_row(row))
+        return columns.candidates(possible)
+
+    def victims(self, row: int) -> tuple[PodEntry, ...]:
+        """Who would be evicted on a candidate row, most important first."""
+        rooms = self._rooms
+        return (self.on_row(row) if rooms is None else self.by_amounts(row, rooms)).victims
+
+    def best(self) -> int:
+        """The row where evictions hurt least; -1 where none would help."""
+        possible = self._possible
+        if self._rooms is None or not possible.any():
+            rows = best(self.candidates())
+            return self.pick(rows) if len(rows) else -1
+        kept = self._preemption.kept(self, self._rooms)
+        tied = kept.front.tied(possible & self._others_pass(), kept.changed)
+        kept.changed = []
+        return self._pick(tied) if tied.any() else -1
+
+    def pick(self, rows: Ints) -> int:
+        """One of several rows that are equally good."""
+        tied = np.zeros(self.state.row_limit, np.bool_)
+        tied[rows] = True
+        return self._pick(tied)
+
+    def _pick(self, tied: Bools) -> int:
+        hashes = self.state.name_hashes[: len(tied)]
+        return pick(tied, hashes, self._preemption.hash_of(self._entry))
+
+    def no_candidate(self) -> str:
+        """Why there is no candidate, as a refusal's text."""
+        state = self.state
+        lower = self._has_lower() if self._possible.any() else self._possible
+        refusals: dict[Rejection, int] = {}
+        without = int(np.count_nonzero(self._possible & ~lower))
+        if without:
+            refusals[NO_VICTIMS] = without
+        for row in np.flatnonzero(self._possible & lower).tolist():
+            refusal = self.on_row(row).refusal
+            if refusal is not None:
+                refusals[refusal] = refusals.get(refusal, 0) + 1
+        rest = state.node_count - sum(refusals.values())
+        if rest:
+            refusals[NOT_HELPFUL] = rest
+        counts = count_reasons(Refused("", why, n) for why, n in refusals.items())
+        reasons = ", ".join(sorted(f"{n} {reason}" for reason, n in counts.items()))
+        return f"0/{state.node_count} nodes are available: {reasons}."
+
+    # One row
+
+    def on_row(self, row: int) -> Found:
+        """Victims of one row, or why there are none."""
+        found = self._found.get(row)
+        if found is None:
+            found = self._found[row] = self._on_row(row)
+        return found
+
+    def by_amounts(self, row: int, rooms: tuple[Room, ...]) -> Found:
+        """Victims of one row, nothing but amounts being in the way; none where it cannot be."""
+        state, priority = self.state, self.pod.priority
+        if self.promised(row) or self.wholes_on(row):
+            return self.on_row(row)
+        lower = [e for e in state.on_row[row].values() if e.pod.priority < priority]
+        if not lower or not rooms or state.nodes[row] is None:
+            return Found()
+        here = slice(row, row + 1)
+        spare = [int(room.free(here)[0]) - room.need for room in rooms]
+        of_shape: dict[int, list[int]] = {}
+        held = []
+        for entry in lower:
+            shape = entry.shape
+            amounts = of_shape.get(shape.serial)
+            if amounts is None:
+                amounts = of_shape[shape.serial] = [room.held(shape) for room in rooms]
+            held.append(amounts)
+        spare = list(map(sum, zip(spare, *held)))
+        if min(spare) < 0:
+            return Found()
+
+        def comes_back(entry: PodEntry) -> bool:
+            nonlocal spare
+            left = list(map(sub, spare, of_shape[entry.shape.serial]))
+            if min(left) < 0:
+                return False
+            spare = left
+            return True
+
+        return self._reprieve(lower, comes_back)
+
+    def _reprieve(self, lower: list[PodEntry], comes_back: Callable[[PodEntry], bool]) -> Found:
+        """Who of these stays away once as many as may have come back, one after another."""
+        lower.sort(key=importance)
+        violating, others = self.state.budgets.split(lower)
+        kept_away = [entry for entry in violating if not comes_back(entry)]
+        violations = len(kept_away)
+        kept_away += [entry for entry in others if not comes_back(entry)]
+        if violations:
+            kept_away.sort(key=importance)
+        return Found(tuple(kept_away), violations)
+
+    def _units(self, lower: list[PodEntry]) -> list[Unit]:
+        """Who of these leaves with whom; nobody with whom somebody of this priority would."""
+        found: dict[GroupKey | str, Unit] = {}
+        for entry in lower:
+            unit = unit_of(self.state.groups, entry)
+            found.setdefault(unit.group or entry.uid, unit)
+        return [unit for unit in found.values() if unit.priority < self.pod.priority]
+
+    def _reprieve_units(self, units: list[Unit], comes_back: Callable[[Unit], bool]) -> Found:
+        """As _reprieve, of groups that leave as a whole, wherever their pods are."""
+        units.sort(key=lambda unit: unit.importance)
+        violating, _ = self.state.budgets.split(e for unit in units for e in unit.pods)
+        forbidden = {entry.uid for entry in violating}
+        units.sort(key=lambda unit: not any(entry.uid in forbidden for entry in unit.pods))
+        kept_away = [e for unit in units if not comes_back(unit) for e in unit.pods]
+        kept_away.sort(key=importance)
+        return Found(tuple(kept_away), sum(entry.uid in forbidden for entry in kept_away))
+
+    def _on_row(self, row: int) -> Found:
+        state, pod = self.state, self.pod
+        if state.nodes[row] is None:
+            return Found(refusal=NOT_HELPFUL)
+        lower = [e for e in state.on_row[row].values() if e.pod.priority < pod.priority]
+        whole = bool(self.wholes_on(row))
+        units = self._units(lower) if whole else []
+        if whole:
+            lower = [e for unit in units for e in unit.pods if e.row == row]
+        if not lower:
+            return Found(refusal=NO_VICTIMS)
+        one = _OneRow(self, row)
+        for entry in lower:
+            one.remove(entry)
+        refused = one.refused_by()
+        if refused is not None:
+            i, code = refused
+            return Found(refusal=self.profile.filters[i].rejection(self.shape, code))
+
+        def comes_back(*entries: PodEntry) -> bool:
+            for entry in entries:
+                one.add(entry)
+            if one.refused_by() is None:
+                return True
+            for entry in entries:
+                one.remove(entry)
+            return False
+
+        if whole:
+            found = self._reprieve_units(
+                units, lambda unit: comes_back(*(e for e in unit.pods if e.row == row))
+            )
+        else:
+            found = self._reprieve(lower, comes_back)
+        # With nobody to evict, something else than pods keeps it off.
+        return found if found.victims else Found(refusal=NO_VICTIMS)
+
+    def _has_lower(self) -> Bools:
+        """bool[row_limit]: rows with pods of lower priority."""
+        table = self.state.table
+        slots = (table.rows >= 0) & (table.priorities < self.pod.priority)
+        lower = np.zeros(self.state.row_limit, np.bool_)
+        lower[table.rows[slots]] = True
+        return lower
+
+    def _others_pass(self) -> Bools:
+        """bool[row_limit]: rows that the filters which do not look at pods let through."""
+        ok = np.ones(self.state.row_limit, np.bool_)
+        for _, codes in self._fixed:
+            ok &= codes == 0
+        return ok
+
+    def runs_at(self, row: int) -> list[tuple[int, DryRun]]:
+        """The dry runs of one row, in the order of the filters."""
+        return [(i, runs(row)) for i, runs in self._runs]
+
+    def fixed_at(self, row: int) -> list[tuple[int, int]]:
+        """Refusals of the row by filters that do not look at pods: (filter's index, code)."""
+        return [(i, int(codes[row])) for i, codes in self._fixed if codes[row]]
+
+    def promised(self, row: int) -> list[PodEntry]:
+        """Pods of this priority or above that were promised room on the row."""
+        if not self.state.nominated:
+            return []
+        name = self.state.names[row]
+        return nominated_on(self.state, name, self.pod.priority, self.pod.metadata.uid)
+
+    # All rows at once
+
+    def fill(self, columns: Columns, rooms: tuple[Room, ...], rows: Ints | None) -> None:
+        """Work out these rows (None: all) by amounts."""
+        state, table = self.state, self.state.table
+        limit = state.row_limit
+        wanted = np.zeros(limit, np.bool_)
+        wanted[slice(None) if rows is None else rows] = True
+        columns.count[:limit][wanted] = 0
+        # Budgets change the order, and promises are asked about with and without: row by row.
+        alone = state.budgets.rows_concerned(limit) & wanted
+        for name in state.nominated:
+            row = state.row_by_name.get(name, -1)
+            if row >= 0 and wanted[row]:
+                alone[row] = True
+        for row in whole_rows(state.groups):
+            alone[row] |= wanted[row]
+        slots = table.ordered()
+        slots = slots[
+            (table.priorities[slots] < self.pod.priority) & (wanted & ~alone)[table.rows[slots]]
+        ]
+        if len(slots):
+            _Together(self, rooms, slots).fill(columns)
+        if alone.any():
+            for row in np.flatnonzero(alone & self._has_lower()).tolist():
+                columns.set(row, self.by_amounts(row, rooms))
+
+
+class _OneRow:
+    """The filters' dry runs of one row, with the pods that were promised room there and without."""
+
+    def __init__(self, search: Search, row: int) -> None:
+        self._fixed = search.fixed_at(row)
+        self._worlds = [search.runs_at(row)]
+        promised = self._promised = search.promised(row)
+        self._with: list[tuple[int, DryRun]] = []
+        if promised:
+            with_them = self._with = search.runs_at(row)
+            for entry in promised:
+                for _, run in with_them:
+                    run.add(entry)
+            self._worlds.insert(0, with_them)
+
+    def add(self, entry: PodEntry) -> None:
+        for runs in self._worlds:
+            for _, run in runs:
+                run.add(entry)
+
+    def remove(self, entry: PodEntry) -> None:
+        # Who was promised room comes after whoever goes: what goes must not free what they hold.
+        for _, run in self._with:
+            for other in self._promised:
+                run.remove(other)
+        for runs in self._worlds:
+            for _, run in runs:
+                run.remove(entry)
+        for _, run in self._with:
+            for other in self._promised:
+                run.add(other)
+
+    def refused_by(self) -> tuple[int, int] | None:
+        """(filter's index, code) of the first filter that refuses; None where the pod fits."""
+        fixed = self._fixed[0] if self._fixed else None
+        for runs in self._worlds:
+            for i, run in runs:
+                if fixed is not None and fixed[0] < i:
+                    return fixed
+                code = run.code()
+                if code:
+                    return i, code
+        return fixed
+
+
+class _Together:
+    """Reprieve on many rows at once, one pod of each row after another."""
+
+    def __init__(self, search: Search, rooms: tuple[Room, ...], slots: Ints) -> None:
+        """`slots`: in the order of the table."""
+        table = search.state.table
+        serials = table.shapes[slots]
+        kinds = distinct(serials)
+        kind = np.searchsorted(kinds, serials)
+        one = np.zeros(len(kinds), np.intp)
+        one[kind] = slots  # of each kind, any
+        entries = [table.entries[s] for s in one.tolist()]
+        shapes = [entry.shape for entry in entries if entry is not None]
+        self._held = [np.array([room.held(s) for s in shapes], np.int64)[kind] for room in rooms]
+        self._slots = slots
+        self._rows = table.rows[slots]
+        self._rooms = rooms
+        self._all_rows = search.state.all_rows
+        self._table = table
+
+    def fill(self, columns: Columns) -> None:
+        """Write what was found."""
+        rows = self._rows
+        starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
+        here = rows[starts]
+        lengths = np.diff(np.concatenate((starts, [len(rows)])))
+        free = [
+            room.free(self._all_rows)[here] + np.add.reduceat(held, starts)
+            for room, held in zip(self._rooms, self._held, strict=True)
+        ]
+        fits = np.ones(len(here), np.bool_)
+        for room, amount in zip(self._rooms, free, strict=True):
+            fits &= room.need <= amount
+        starts, lengths, here = starts[fits], lengths[fits], here[fits]
+        spare = [f[fits] - room.need for f, room in zip(free, self._rooms, strict=True)]
+        count = np.zeros(len(here), np.int64)
+        total = np.zeros(len(here), np.int64)
+        highest = np.zeros(len(here), np.int64)
+        start = np.full(len(here), NOT_STARTED, np.int64)
+        priorities, begun = self._table.priorities, self._table.starts
+        for k in range(int(lengths.max(initial=0))):
+            live = np.flatnonzero(lengths > k)
+            at = starts[live] + k
+            ok = np.ones(len(live), np.bool_)
+            taken = [held[at] for held in self._held]
+            for amount, left in zip(taken, spare, strict=True):
+                ok &= amount <= left[live]
+            back = live[ok]
+            for amount, left in zip(taken, spare, strict=True):
+                left[back] -= amount[ok]
+            out = live[~ok]
+            slots = self._slots[at[~ok]]
+            priority = priorities[slots]
+            first = count[out] == 0
+            highest[out[first]] = priority[first]
+            tops = priority == highest[out]
+            start[out[tops]] = np.minimum(start[out[tops]], begun[slots[tops]])
+            total[out] += priority + PRIORITY_SHIFT
+            count[out] += 1
+        columns.count[here] = count
+        columns.violations[here] = 0
+        columns.highest[here] = highest
+        columns.total[here] = total
+        columns.start[here] = start

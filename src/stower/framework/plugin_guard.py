@@ -1,0 +1,312 @@
+"""A guard around plugins of others: what goes wrong in them is the matter of one pod.
+
+An exception, or an answer of the wrong form, becomes PluginError, which the engine tells of in the
+pod's condition; where no pod is at stake, the answer is the one that does no harm.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from stower.framework.dry_run import DryRun
+from stower.framework.plugin import MAX_NODE_SCORE, Normalize, Plugin
+from stower.framework.post_filter import Remedy
+from stower.framework.reasons import Rejection
+from stower.framework.reservation import Reservation
+from stower.framework.writes import Write
+from stower.state.cluster import ClusterState, PodEntry
+
+# Raw scores that are normalised: a hundred times as much is still a number of 64 bits.
+RAW_MAX: Final = 1 << 40
+
+
+class PluginError(Exception):
+    """A plugin failed. The text says which, where, and why."""
+
+
+# Methods and the extension points of which an error speaks.
+_POINTS: Final = {
+    "pre_enqueue": "PreEnqueue",
+    "pre_filter": "PreFilter", "pre_filter_pod": "PreFilter", "concerns": "PreFilter",
+    "generation": "PreFilter", "filter": "Filter", "passes": "Filter", "filter_row": "Filter",
+    "filter_pod": "Filter", "dry_runs": "Filter", "rooms": "Filter", "rejection": "Filter",
+    "post_filter": "PostFilter", "speaks": "PreScore", "score": "Score", "score_row": "Score",
+    "score_pod": "Score", "reserve": "Reserve", "bind": "Bind",
+}  # fmt: skip
+_OF_ROWS: Final = ("filter", "passes", "score")
+_OF_PODS: Final = ("filter_pod", "score_pod")
+_OF_ROW: Final = ("filter_row", "score_row")
+
+
+def _is_rejection(answer: object) -> bool:
+    return isinstance(answer, Rejection) and all(isinstance(r, str) for r in answer.reasons)
+
+
+def _is_remedy(answer: Any) -> bool:
+    if not isinstance(answer, Remedy):
+        return False
+    message, nominate, victims = (getattr(answer, f) for f in ("message", "nominate", "victims"))
+    return (
+        isinstance(message, str)
+        and isinstance(nominate, str | None)
+        and isinstance(victims, tuple)
+        and all(isinstance(v, PodEntry) and v.row >= 0 for v in victims)
+    )
+
+
+def _is_pre_filtered(answer: object) -> bool:
+    if isinstance(answer, frozenset):
+        return all(isinstance(name, str) for name in answer)
+    return answer is None or _is_rejection(answer)
+
+
+# What the other methods may answer, where it matters, and in words.
+_FORMS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "pre_enqueue": (lambda a: a is None or _is_rejection(a), "a Rejection or None"),
+    "pre_filter": (_is_pre_filtered, "a Rejection, a frozenset of names or None"),
+    "pre_filter_pod": (lambda a: a is None or _is_rejection(a), "a Rejection or None"),
+    "rejection": (_is_rejection, "a Rejection with texts"),
+    "generation": (lambda a: isinstance(a, int), "a whole number"),
+    "concerns": (lambda a: isinstance(a, bool), "True or False"),
+    "speaks": (lambda a: isinstance(a, bool), "True or False"),
+    "rooms": (lambda a: a is None, "None: amounts are for the built-in plugins"),
+    "post_filter": (lambda a: _is_remedy(a), "a Remedy with texts and pods that are placed"),
+    "dry_runs": (lambda a: a is None or callable(a), "a function or None"),
+    "bind": (lambda a: isinstance(a, bool), "True or False"),
+}
+
+
+def guarded(plugin: Plugin) -> Plugin:
+    """The same plugin, with every method guarded."""
+    guards = {method: _guard(plugin, method, point) for method, point in _POINTS.items()}
+    guards["sort_key"] = _guard_key(plugin)
+    for method, guard in guards.items():
+        setattr(plugin, method, guard)
+    plugin.hint = _or_true(plugin.hint)  # type: ignore[method-assign]
+    plugin.hint_pod = _or_true(plugin.hint_pod)  # type: ignore[method-assign]
+    return plugin
+
+
+def _guard(plugin: Plugin, method: str, point: str) -> Callable[..., Any]:
+    call = getattr(plugin, method)
+    fits, want = _FORMS.get(method, (None, ""))
+
+    def guard(*args: Any, **options: Any) -> Any:
+        try:
+            answer = call(*args, **options)
+        except PluginError:
+            raise
+        except Exception as error:
+            raise PluginError(_told(plugin, point, error)) from error
+        if fits is not None and not fits(answer):
+            raise PluginError(_told(plugin, point, _unlike(method, answer, want)))
+        if answer is None:
+            return None
+        if method in _OF_ROWS:
+            state, rows = args[1], args[2]
+            return _array(plugin, point, method, answer, state.present[rows])
+        if method in _OF_PODS:
+            among = args[3] if method == "score_pod" else np.ones(args[2].row_limit, np.bool_)
+            return _array(plugin, point, method, answer, among)
+        if method in _OF_ROW:
+            return _guard_row(plugin, point, method, answer)
+        if method == "dry_runs":
+            make = _guard_call(plugin, point, answer)
+            return lambda row: _GuardedRun(plugin, make(row))
+        if method == "reserve":
+            return _GuardedReservation(plugin, answer)
+        return answer
+
+    return guard
+
+
+def _guard_call(plugin: Plugin, point: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def guard(row: int) -> Any:
+        try:
+            return call(row)
+        except PluginError:
+            raise
+        except Exception as error:
+            raise PluginError(_told(plugin, point, error)) from error
+
+    return guard
+
+
+def _guard_row(plugin: Plugin, point: str, method: str, call: Any) -> Callable[[int], int]:
+    if not callable(call):
+        raise PluginError(_told(plugin, point, _unlike(method, call, "a function or None")))
+    low, high = _range(plugin, method)
+    answers = _guard_call(plugin, point, call)
+
+    def guard(row: int) -> int:
+        answer = answers(row)
+        # Whole numbers of NumPy have an index; floating-point numbers have none.
+        if not hasattr(answer, "__index__"):
+            raise PluginError(_told(plugin, point, _unlike(method, answer, "a whole number")))
+        number = int(answer)
+        if not low <= number <= high:
+            raise PluginError(_told(plugin, point, f"got {number}, want {low} to {high}"))
+        return number
+
+    return guard
+
+
+def _array(plugin: Plugin, point: str, method: str, answer: Any, among: Any) -> Any:
+    """Whole numbers (of `passes` truths), one for each row; in their range for those `among`."""
+    kinds, words = ("b", "truths") if method == "passes" else ("iub", "whole numbers")
+    array = np.asarray(answer)
+    if array.shape != among.shape or array.dtype.kind not in kinds:
+        want = f"want {len(among)} {words}"
+        raise PluginError(_told(plugin, point, f"got {array.dtype}{list(array.shape)}, {want}"))
+    if method == "passes":
+        return array
+    low, high = _range(plugin, method)
+    there = array[among]
+    if len(there) and not (there.min() >= low and there.max() <= high):
+        what = "scores" if "score" in method else "codes"
+        wrong = f"got {what} of {there.min()} to {there.max()}, want {low} to {high}"
+        raise PluginError(_told(plugin, point, wrong))
+    return array.astype(np.int64)
+
+
+def _range(plugin: Plugin, method: str) -> tuple[int, int]:
+    if "filter" in method:
+        return 0, RAW_MAX
+    if method != "score_pod" and plugin.normalize is not Normalize.NONE:
+        return -RAW_MAX, RAW_MAX
+    return 0, MAX_NODE_SCORE
+
+
+class _GuardedRun:
+    """A dry run that fails in words, and answers with a code."""
+
+    def __init__(self, plugin: Plugin, inner: DryRun) -> None:
+        self._plugin = plugin
+        self._inner = inner
+
+    def add(self, entry: PodEntry) -> None:
+        """See DryRun."""
+        self._ask("add", entry)
+
+    def remove(self, entry: PodEntry) -> None:
+        """See DryRun."""
+        self._ask("remove", entry)
+
+    def code(self) -> int:
+        """See DryRun."""
+        code = self._ask("code")
+        if not isinstance(code, int | np.integer) or not 0 <= code <= RAW_MAX:
+            raise PluginError(_told(self._plugin, "Filter", _unlike("code", code, "a code")))
+        return int(code)
+
+    def _ask(self, method: str, *args: PodEntry) -> Any:
+        try:
+            return getattr(self._inner, method)(*args)
+        except PluginError:
+            raise
+        except Exception as error:
+            raise PluginError(_told(self._plugin, "Filter", error)) from error
+
+
+class _GuardedReservation:
+    """A reservation of which an error is its fault."""
+
+    def __init__(self, plugin: Plugin, inner: Reservation) -> None:
+        self._plugin = plugin
+        self._inner = inner
+        self._error = ""
+        try:
+            self.expired = str(inner.expired)
+            self.timeout_ns = int(inner.timeout_ns)
+            self.awaits = tuple(inner.awaits)
+            whole = [
+                inner.hold, inner.writes, inner.answered, inner.fault, inner.is_done, inner.note,
+                inner.release, inner.undo,
+            ]  # fmt: skip
+        except Exception as error:
+            raise PluginError(_told(plugin, "Reserve", error)) from error
+        if not all(map(callable, whole)):
+            raise PluginError(_told(plugin, "Reserve", "want a Reservation or None"))
+
+    @property
+    def again_ns(self) -> int | None:
+        """See Reservation; what has none never asks for it."""
+        again_ns = self._ask("PreBind", getattr, self._inner, "again_ns", None)
+        return again_ns if isinstance(again_ns, int) else None
+
+    def hold(self, state: ClusterState) -> None:
+        """See Reservation."""
+        self._ask("Reserve", self._inner.hold, state)
+
+    def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+        """See Reservation."""
+        return list(self._ask("PreBind", self._inner.writes, state, next_id) or ())
+
+    def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
+        """See Reservation."""
+        answered = self._inner.answered
+        return bool(self._ask("PreBind", answered, state, id, code, version)) and not self._error
+
+    def note(self) -> tuple[str, str]:
+        """See Reservation."""
+        reason, text = self._ask("PreBind", self._inner.note) or ("", "")
+        return str(reason), str(text)
+
+    def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+        """See Reservation."""
+        return list(self._ask("Unreserve", self._inner.undo, state, next_id) or ())
+
+    def fault(self, state: ClusterState) -> str:
+        """See Reservation."""
+        return self._error or str(self._ask("PreBind", self._inner.fault, state) or self._error)
+
+    def is_done(self, state: ClusterState) -> bool:
+        """See Reservation."""
+        return not self._error and bool(self._ask("PreBind", self._inner.is_done, state))
+
+    def release(self, state: ClusterState) -> None:
+        """See Reservation."""
+        self._ask("Unreserve", self._inner.release, state)
+
+    def _ask(self, point: str, call: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return call(*args)
+        except Exception as error:
+            self._error = _told(self._plugin, point, error)
+            return None
+
+
+def _guard_key(plugin: Plugin) -> Callable[[Any, int], tuple[int, ...]]:
+    call = plugin.sort_key
+
+    def guard(pod: Any, added_ns: int) -> tuple[int, ...]:
+        """As PrioritySort would have it where the plugin has no answer."""
+        try:
+            key: Any = call(pod, added_ns)
+            if isinstance(key, tuple) and all(isinstance(part, int) for part in key):
+                return key
+        except Exception:
+            pass
+        return (-pod.priority, added_ns)
+
+    return guard
+
+
+def _or_true(call: Callable[..., Any]) -> Callable[..., bool]:
+    def guard(*args: Any) -> bool:
+        try:
+            return bool(call(*args))
+        except Exception:
+            return True
+
+    return guard
+
+
+def _unlike(method: str, answer: object, want: str) -> str:
+    return f"{method} gave {type(answer).__name__}, want {want}"
+
+
+def _told(plugin: Plugin, point: str, why: object) -> str:
+    text = f"{type(why).__name__}: {why}" if isinstance(why, Exception) else str(why)
+    return f'running {point} plugin "{plugin.name}": {text}'

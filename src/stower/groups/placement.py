@@ -1,0 +1,130 @@
+"""A tree's placement: counting, construction, repair, the exact model, then the number of pods.
+
+Limits count work, never time. Only counting and the exact model may say that there is no placement;
+what is found by any stage is checked before it is given out.
+"""
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from stower.groups.bounds import Bounds, bounds_of
+from stower.groups.exact_model import Model
+from stower.groups.matrix import Outcome
+from stower.groups.placement_check import faults_of
+from stower.groups.problem import Placement, Problem
+from stower.groups.repair import Repairing
+from stower.groups.search import ENOUGH, Search
+
+# For the exact model of the whole tree. Larger ones do not get through their root in 10 s.
+VARIABLES_MAX: Final = 20_000
+# The solver's calls back times the variables of its model; some 25 µs each, 5 s in all.
+WORK_MAX: Final = 200_000
+# The solver cannot be interrupted: nobody else is served while it works.
+SOLVER_EFFORT_MAX: Final = 2
+# For one subtree, in calls back.
+REPAIR_STEPS: Final = 40
+GAP: Final = 0.01
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """There is a placement; which stage has found it."""
+
+    placement: Placement
+    stage: str
+
+
+class Impossible(msgspec.Struct, frozen=True):
+    """There is no placement: it was proved. `counted`: the lowest group that is nowhere, or that
+    lacks children; -1 where only the exact model knows."""
+
+    counted: int
+    stage: str
+
+
+class Exhausted(msgspec.Struct, frozen=True):
+    """None was found, and none was ruled out."""
+
+    stage: str
+
+
+Answer = Placed | Impossible | Exhausted
+
+
+def place(problem: Problem, work: int = WORK_MAX, effort: int = 1) -> Answer:
+    """The answer for a tree. work: of the solver, 0 to do without it; effort: so many times as much
+    as usual, where that was not enough."""
+    work *= min(effort, SOLVER_EFFORT_MAX)
+    bounds = bounds_of(problem)
+    if bounds.lacking >= 0:
+        return Impossible(bounds.lacking, "counting")
+    best, stage = Search(problem, bounds, effort).run(), "search"
+    if best is None and work:
+        best, stage = Repairing(problem, bounds, effort).repaired(REPAIR_STEPS), "repair"
+    if best is None:
+        return _decided(problem, bounds, work)
+    if best.count >= ENOUGH * bounds.pods_max or not work:
+        return Placed(_checked(problem, best), stage)
+    return _improved(problem, bounds, best, work)
+
+
+def _decided(problem: Problem, bounds: Bounds, work: int) -> Answer:
+    """By the exact model, without regard to the number of pods."""
+    model = Model(problem, bounds) if work else None
+    if model is None or model.size > VARIABLES_MAX:
+        return Exhausted("search")
+    outcome, placement = model.solve(steps(work, model.size), without_gain=True)
+    if outcome is Outcome.INFEASIBLE:
+        return Impossible(-1, "exact model")
+    if placement is None or faults_of(problem, placement):
+        return Exhausted("exact model")
+    return _improved(problem, bounds, placement, work)
+
+
+def _improved(problem: Problem, bounds: Bounds, best: Placement, work: int) -> Placed:
+    """More pods: first in the domains that were chosen, then in any."""
+    model = Model(problem, bounds)
+    if model.size > VARIABLES_MAX:
+        return Placed(_checked(problem, best), "search")
+    most = model.matrix.relaxed()
+    pods_max = bounds.pods_max if most is None else min(bounds.pods_max, int(most + 1e-6))
+    if best.count >= ENOUGH * pods_max:
+        return Placed(_checked(problem, best), "search")
+    frozen = Model(problem, bounds, _frozen(problem, bounds, best))
+    _, found = frozen.solve(steps(work // 4, frozen.size), GAP)
+    stage = "search"
+    if found is not None and found.count > best.count and not faults_of(problem, found):
+        best, stage = found, "frozen domains"
+    if best.count >= ENOUGH * pods_max:
+        return Placed(_checked(problem, best), stage)
+    _, found = model.solve(steps(work, model.size), GAP)
+    if found is not None and found.count > best.count and not faults_of(problem, found):
+        best, stage = found, "exact model"
+    return Placed(_checked(problem, best), stage)
+
+
+def steps(work: int, size: int) -> int:
+    """How often the solver may call back for a model of this size."""
+    return max(work // max(size, 1), 8)
+
+
+def _frozen(problem: Problem, bounds: Bounds, placement: Placement) -> list[np.ndarray]:
+    """Where groups may be: those that are placed only where they are."""
+    alive = [a.copy() for a in bounds.alive]
+    seen: set[int] = set()
+    for piece in placement.pieces:
+        g = piece.group
+        while g >= 0 and g not in seen:
+            seen.add(g)
+            domain = problem.scopes[problem.groups[g].scope].codes[piece.node]
+            alive[g][:] = False
+            alive[g][domain] = True
+            g = problem.groups[g].parent
+    return alive
+
+
+def _checked(problem: Problem, placement: Placement) -> Placement:
+    faults = faults_of(problem, placement)
+    assert not faults, faults[0]
+    return placement

@@ -1,0 +1,49 @@
+"""What claims lack on a node, and whose departure would help: for people who ask."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from stower.devices.fit_cache import Fits, Rules
+from stower.devices.overview import Holder
+from stower.devices.requests import AllocationError
+from stower.devices.shortages import Lack, lacking
+from stower.framework.fixes import NODE, Fix, names
+from stower.model.kinds import ResourceClaim
+from stower.state.cluster import ClusterState, PodEntry
+from stower.state.devices import extended_owner
+
+
+def lacks_of(
+    claims: Sequence[ResourceClaim], state: ClusterState, row: int, rules: Rules
+) -> Iterator[tuple[str, Lack]]:
+    """Each request of the claims, with the key of its claim. None where something is wrong with
+    one of them: that is what the refusal has said."""
+    fits = state.devices.part(Fits)
+    try:
+        plans = fits.plans(claims, rules)
+    except AllocationError:
+        return
+    views, node = fits.views(state, row, rules), state.node_at(row)
+    for lack in lacking(plans, views, node, state.devices, rules.gates):
+        yield claims[lack.claim].metadata.key, lack
+
+
+def departures(lacks: Iterable[tuple[str, Lack]], state: ClusterState) -> Iterator[Fix]:
+    """For each device that others have: they leave."""
+    for _, lack in lacks:
+        for device in lack.devices:
+            users = _users(device.holders, state)
+            if users:
+                text = f"{device.record.key} of {NODE} is held by {names(users)}"
+                yield Fix(text, 1.0 + len(users), gone=users)
+
+
+def _users(holders: Iterable[Holder], state: ClusterState) -> tuple[PodEntry, ...]:
+    """The placed pods that use the holders' claims."""
+    found: dict[str, PodEntry] = {}
+    for holder in holders:
+        found |= state.devices.users(holder.claim)
+        claim = state.devices.claim(holder.claim)
+        owner = state.pods.get(extended_owner(claim)) if claim is not None else None
+        if owner is not None and owner.row >= 0:
+            found[owner.uid] = owner
+    return tuple(found.values())

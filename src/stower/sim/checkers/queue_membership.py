@@ -1,0 +1,36 @@
+"""No pod is forgotten: each that has no node is in exactly one place of the queue, or waits for an
+answer.
+"""
+
+from typing import Final
+
+from stower.engine.queue.entities import Place
+from stower.model.times import SECOND_NS
+from stower.sim.checkers.checker import Checker
+
+# Whoever leads and has not stood still for so long has been told.
+TOLD_NS: Final = 60 * SECOND_NS
+
+
+class Forgotten(Checker):
+    """Looks at the queue of the engine that leads."""
+
+    law = "forgotten"
+
+    def looked(self) -> None:
+        """Each pod that was there a minute ago."""
+        now_ns = self.court.agenda.now_ns
+        for process in self.court.schedulers:
+            engine = process.engine
+            if engine is None or now_ns - process.awake_since_ns < TOLD_NS:
+                continue
+            for pod in self.court.server.pods_on("").values():
+                if pod.is_terminal or now_ns - self.court.server.made_ns(pod) < TOLD_NS:
+                    continue
+                queued = engine.queue.get(pod.metadata.uid)
+                if queued is None or queued.place is Place.NOWHERE:
+                    raise self.broken(f"{process.name} does not know of {pod.key}")
+                if queued.place is Place.IN_FLIGHT and not queued.entry.assumed:
+                    raise self.broken(f"{pod.key} is in flight and waits for no answer")
+                if queued.place is Place.ACTIVE and engine.next_wake_ns is None:
+                    raise self.broken(f"{pod.key} is to be tried, and nobody is woken")

@@ -1,0 +1,210 @@
+"""Terms that placed pods carry about others: whom they must not meet, want near, or want away.
+
+The symmetric half of pod affinity: a pod that comes is judged by the terms of those that are there.
+Source: kube-scheduler plugins/interpodaffinity; KEP-2249 (namespaceSelector).
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum, auto
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from stower.model.kinds import Pod
+from stower.model.kinds.pod import Affinity, PodAffinityTerm
+from stower.model.selectors import LabelSelector
+from stower.state.row_counts import RowCounts, SelectorIndex
+
+if TYPE_CHECKING:
+    from stower.state.labels import LabelColumns
+
+KNOWN_MAX: Final = 65_536  # affinities and kinds of pod remembered
+# Terms beyond as many again as are carried: those that nobody carries any more are forgotten.
+IDLE_MAX: Final = 1_024
+# Of one pod that others have placed; plugins.bounds has none placed here that has more.
+TERMS_MAX: Final = 100
+_encode = msgspec.msgpack.Encoder().encode
+_NO_LABELS: Final[Mapping[str, str]] = {}
+
+
+class Role(Enum):
+    """What a term says."""
+
+    AVOIDS = auto()  # required anti-affinity
+    NEEDS = auto()  # required affinity
+    PREFERS = auto()  # preferred affinity, or with a weight below 0 anti-affinity
+
+
+class CarriedTerm(RowCounts):
+    """One term, and how many pods per row carry it (for PREFERS: the sum of their weights)."""
+
+    __slots__ = ("key", "namespace_selector", "namespaces", "role", "selector", "users")
+
+    def __init__(
+        self, role: Role, term: PodAffinityTerm, namespace: str, labels: "LabelColumns",
+        capacity: int,
+    ) -> None:  # fmt: skip
+        super().__init__(labels, capacity)
+        self.role = role
+        self.key = term.topology_key
+        self.namespaces = namespaces_of(term, namespace)
+        self.namespace_selector = term.namespace_selector
+        self.selector = term.label_selector
+        self.users = 0
+
+    def takes(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
+        """Whether the term is about this pod."""
+        wanted = self.namespace_selector
+        if pod.metadata.namespace not in self.namespaces and not (
+            wanted is not None and wanted.matches(namespace_labels)
+        ):
+            return False
+        return self.selector is not None and self.selector.matches(
+            pod.metadata.labels or _NO_LABELS
+        )
+
+
+def namespaces_of(term: PodAffinityTerm, namespace: str) -> frozenset[str]:
+    """The namespaces that a term of a pod in this one names; its own where it names none."""
+    if not term.namespaces and term.namespace_selector is None:
+        return frozenset((namespace,))
+    return frozenset(term.namespaces or ())
+
+
+class _Seen:
+    """The terms about one kind of pod, as far as they were looked at."""
+
+    __slots__ = ("count", "labels", "terms")
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self.terms: list[CarriedTerm] = []
+        self.count = 0
+        self.labels = labels  # of the namespace
+
+
+class Carried:
+    """All terms that pods carry, or once did."""
+
+    __slots__ = (
+        "_about",
+        "_capacity",
+        "_follows",
+        "_idle",
+        "_index",
+        "_labels",
+        "_of_affinity",
+        "_terms",
+    )
+
+    def __init__(self, labels: "LabelColumns", capacity: int) -> None:
+        self._labels = labels
+        self._capacity = capacity
+        self._terms: dict[bytes, CarriedTerm] = {}
+        self._index: SelectorIndex[CarriedTerm] = SelectorIndex()
+        self._of_affinity: dict[bytes, tuple[tuple[CarriedTerm, int], ...]] = {}
+        self._about: dict[tuple[str, frozenset[tuple[str, str]]], _Seen] = {}
+        self._idle = 0  # terms that nobody carries
+        self._follows = False  # what becomes of nodes' labels
+
+    def __bool__(self) -> bool:
+        return bool(self._terms)
+
+    def terms_of(self, pod: Pod) -> Iterator[CarriedTerm]:
+        """The terms that a pod brings along."""
+        affinity = pod.spec.affinity
+        if affinity is not None:
+            yield from (term for term, _ in self._of(pod, affinity))
+
+    def _of(self, pod: Pod, affinity: Affinity) -> tuple[tuple[CarriedTerm, int], ...]:
+        """The same, with their weights."""
+        key = _encode((pod.metadata.namespace, affinity.pod_affinity, affinity.pod_anti_affinity))
+        terms = self._of_affinity.get(key)
+        if terms is None:
+            if len(self._of_affinity) >= KNOWN_MAX:
+                self._of_affinity.clear()
+            terms = self._of_affinity[key] = tuple(islice(self._all_of(pod), TERMS_MAX))
+        return terms
+
+    def bump(self, pod: Pod, row: int, by: int) -> None:
+        """A pod with terms came to the row (1) or left it (-1)."""
+        affinity = pod.spec.affinity
+        if affinity is None or (
+            affinity.pod_affinity is None and affinity.pod_anti_affinity is None
+        ):
+            return
+        for term, weight in self._of(pod, affinity):
+            term.users += by
+            if term.users == 0:
+                self._idle += 1
+            elif term.users == by == 1:
+                self._idle -= 1
+            term.bump(row, weight * by)
+
+    def step_begins(self) -> None:
+        """Nobody holds a term now: those that nobody carries may go."""
+        if self._idle <= max(IDLE_MAX, len(self._terms) // 2):
+            return
+        self._terms = {key: term for key, term in self._terms.items() if term.users}
+        self._idle = 0
+        self._of_affinity.clear()
+        self._about.clear()
+        self._index = SelectorIndex()
+        for term in self._terms.values():
+            self._index.add(term.selector or LabelSelector(), term)
+
+    def about(self, pod: Pod, namespace_labels: Mapping[str, str]) -> list[CarriedTerm]:
+        """The terms that are about this pod; some may be carried by nobody any more."""
+        meta = pod.metadata
+        labels = meta.labels or _NO_LABELS
+        key = (meta.namespace, frozenset(labels.items()))
+        seen = self._about.get(key)
+        if seen is None or seen.labels != namespace_labels:
+            if len(self._about) >= KNOWN_MAX:
+                self._about.clear()
+            seen = self._about[key] = _Seen(namespace_labels)
+        if seen.count < self._index.count:
+            new = self._index.candidates(labels, seen.count)
+            seen.terms += [term for term in new if term.takes(pod, namespace_labels)]
+            seen.count = self._index.count
+        return seen.terms
+
+    def grow(self, capacity: int) -> None:
+        """Extend the counts to more rows."""
+        self._capacity = capacity
+        for term in self._terms.values():
+            term.grow(capacity)
+
+    def _all_of(self, pod: Pod) -> Iterator[tuple[CarriedTerm, int]]:
+        affinity = pod.spec.affinity
+        assert affinity is not None
+        near, away = affinity.pod_affinity, affinity.pod_anti_affinity
+        for term in (near.required if near is not None else None) or ():
+            yield self._intern(Role.NEEDS, term, pod), 1
+        for term in (away.required if away is not None else None) or ():
+            yield self._intern(Role.AVOIDS, term, pod), 1
+        for weighted in (near.preferred if near is not None else None) or ():
+            yield self._intern(Role.PREFERS, weighted.pod_affinity_term, pod), weighted.weight
+        for weighted in (away.preferred if away is not None else None) or ():
+            yield self._intern(Role.PREFERS, weighted.pod_affinity_term, pod), -weighted.weight
+
+    def _intern(self, role: Role, term: PodAffinityTerm, pod: Pod) -> CarriedTerm:
+        namespaces = sorted(namespaces_of(term, pod.metadata.namespace))
+        key = _encode(
+            (role.name, term.topology_key, namespaces, term.namespace_selector,
+             term.label_selector)
+        )  # fmt: skip
+        found = self._terms.get(key)
+        if found is None:
+            if not self._follows:
+                self._labels.followers.append(self._move)
+                self._follows = True
+            self._idle += 1  # until it is carried
+            found = CarriedTerm(role, term, pod.metadata.namespace, self._labels, self._capacity)
+            self._terms[key] = found
+            self._index.add(term.label_selector or LabelSelector(), found)
+        return found
+
+    def _move(self, key: str, row: int, old: int, new: int) -> None:
+        for term in self._terms.values():
+            term.move(key, row, old, new)

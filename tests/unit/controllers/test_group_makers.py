@@ -1,0 +1,181 @@
+"""Groups that are made for pods which ask for it: by Jobs, JobSets, LeaderWorkerSets, labels."""
+
+from typing import Any
+
+import pytest
+
+from stower.controllers.group_makers import GATE
+from tests.unit.controllers.cluster import Cluster, Object, pools
+
+ASKS = {"schedulingGates": [{"name": GATE}]}
+LWS = "leaderworkerset.sigs.k8s.io"
+JOB_SET = "jobset.sigs.k8s.io"
+
+
+@pytest.fixture(params=["1.36", "1.37"])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    return Cluster(pools(2, capacity={"cpu": "2"}), version=request.param)
+
+
+def asking(name: str, meta: Any = None, cpu: str = "1") -> Object:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    spec = {"containers": [container], **ASKS}
+    return {"metadata": {"name": name, **(meta or {})}, "spec": spec}
+
+
+def job(name: str, parallelism: int, meta: Any = None, **spec: Any) -> Object:
+    template = asking("", meta)
+    del template["metadata"]["name"]
+    template["spec"]["restartPolicy"] = "Never"
+    made = {"parallelism": parallelism, "completions": parallelism, "template": template, **spec}
+    return {"metadata": {"name": name}, "spec": made}
+
+
+def placed(cluster: Cluster) -> int:
+    return sum(bool(pod["spec"].get("nodeName")) for pod in cluster.all("pods").values())
+
+
+def minimum(cluster: Cluster, name: str) -> int:
+    return int(cluster.one("podgroups", name)["spec"]["schedulingPolicy"]["gang"]["minCount"])
+
+
+def test_a_job_gets_a_gang_of_its_pods(cluster: Cluster) -> None:
+    cluster.create("jobs", job("train", 5))
+    cluster.advance(10)
+    assert (5, 5, 0) == (len(cluster.all("pods")), minimum(cluster, "train"), placed(cluster))
+    cluster.create("jobs", job("small", 3))
+    cluster.advance(10)
+    assert 3 == placed(cluster)
+    cluster.delete("jobs", "small", propagationPolicy="Background")
+    cluster.until(lambda: [*cluster.all("podgroups")] == ["train"])
+
+
+def test_a_job_of_fewer_completions_needs_fewer_pods(cluster: Cluster) -> None:
+    cluster.create("jobs", job("train", 9, completions=2))
+    cluster.advance(10)
+    assert (2, 2) == (minimum(cluster, "train"), placed(cluster))
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "name"),
+    [
+        ({"kueue.x-k8s.io/pod-group-name": "g"}, {"kueue.x-k8s.io/pod-group-total-count": "2"},
+         "g"),
+        ({"scheduling.x-k8s.io/pod-group": "g"}, {"stower.dev/min-count": "2"}, "g"),
+        ({"pod-group.scheduling.sigs.k8s.io": "g",
+          "pod-group.scheduling.sigs.k8s.io/min-available": "2"}, {}, "g"),
+        ({f"{LWS}/name": "llm", f"{LWS}/group-index": "3"}, {f"{LWS}/size": "2"}, "llm-3"),
+    ],
+)  # fmt: skip
+def test_pods_with_labels_of_others_get_their_group(
+    cluster: Cluster, labels: Any, annotations: Any, name: str
+) -> None:
+    meta = {"labels": labels, "annotations": annotations}
+    cluster.create("pods", asking("p0", meta))
+    cluster.advance(10)
+    assert (2, 0) == (minimum(cluster, name), placed(cluster))
+    cluster.create("pods", asking("p1", meta))
+    cluster.advance(10)
+    assert 2 == placed(cluster)
+    for pod in ("p0", "p1"):
+        cluster.delete("pods", pod)
+    cluster.until(lambda: not cluster.all("podgroups"))
+
+
+def test_a_group_that_somebody_else_made_stays(cluster: Cluster) -> None:
+    policy = {"schedulingPolicy": {"gang": {"minCount": 1}}}
+    cluster.create("podgroups", {"metadata": {"name": "g"}, "spec": policy})
+    meta = {
+        "labels": {"kueue.x-k8s.io/pod-group-name": "g"},
+        "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"},
+    }
+    cluster.create("pods", asking("p0", meta))
+    cluster.advance(10)
+    assert (1, 1) == (minimum(cluster, "g"), placed(cluster))
+    cluster.delete("pods", "p0")
+    cluster.advance(100)
+    assert ["g"] == [*cluster.all("podgroups")]
+
+
+def test_topology_is_taken_over(cluster: Cluster) -> None:
+    notes = {
+        "kueue.x-k8s.io/podset-required-topology": "rack",
+        "kueue.x-k8s.io/podset-preferred-topology": "switch",
+    }
+    cluster.create("jobs", job("train", 2, {"annotations": notes}))
+    group = cluster.one("podgroups", "train")
+    assert [{"key": "rack"}] == group["spec"]["schedulingConstraints"]["topology"]
+    assert {"stower.dev/preferred-topology": "switch"} == group["metadata"]["annotations"]
+
+
+def test_a_pod_that_does_not_say_in_which_group_it_is_waits_and_is_told_once(
+    cluster: Cluster,
+) -> None:
+    cluster.create("pods", asking("p0"))
+    cluster.create("pods", asking("p1", {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}))
+    bad = {"labels": {f"{LWS}/name": "llm"}, "annotations": {f"{LWS}/size": "many"}}
+    cluster.create("pods", asking("p2", bad))
+    odd = {
+        "labels": {"scheduling.x-k8s.io/pod-group": "g"},
+        "annotations": {
+            "stower.dev/min-count": "1", "kueue.x-k8s.io/podset-required-topology": "a b",
+        },
+    }  # fmt: skip
+    cluster.create("pods", asking("p3", odd))
+    cluster.advance(60)
+    assert ({}, 0) == (cluster.all("podgroups"), placed(cluster))
+    events = cluster.get("/api/v1/namespaces/default/events")["items"]
+    told = {
+        e["involvedObject"]["name"]: e["message"] for e in events if e["reason"] == "NoPodGroup"
+    }
+    assert 4 == len([e for e in events if e["reason"] == "NoPodGroup"])
+    assert 'kueue.x-k8s.io/podset-required-topology: got "a b"' in told["p3"]
+    assert "was not made by a Job" in told["p0"]
+    assert "set the annotation stower.dev/min-count" in told["p1"]
+    assert f'{LWS}/size: got "many", want a number' in told["p2"]
+    # And once it says it, it goes on.
+    cluster.patch("pods", "p1", {"metadata": {"annotations": {"stower.dev/min-count": "1"}}})
+    cluster.advance(10)
+    assert 1 == placed(cluster)
+
+
+def test_a_job_set_gets_a_tree() -> None:
+    """All its Jobs at once, each Job a gang."""
+    cluster = Cluster(pools(2, capacity={"cpu": "2"}), version="1.37")
+    labels = {f"{JOB_SET}/jobset-name": "set", f"{JOB_SET}/global-replicas": "2"}
+    cluster.create("jobs", job("set-a-0", 2, {"labels": labels}))
+    cluster.advance(10)
+    assert ["set"] == [*cluster.all("compositepodgroups")]
+    assert ({"set-a-0"}, 0) == (set(cluster.all("podgroups")), placed(cluster))
+    cluster.create("jobs", job("set-b-0", 2, {"labels": labels}))
+    cluster.advance(10)
+    assert 4 == placed(cluster)
+    root = cluster.one("compositepodgroups", "set")
+    assert 2 == root["spec"]["schedulingPolicy"]["gang"]["minGroupCount"]
+
+
+def test_the_last_pods_of_a_job_do_not_wait_for_those_that_have_ended() -> None:
+    """Two at a time, three in all; and a Job that is made smaller needs fewer."""
+    cluster = Cluster(pools(2, capacity={"cpu": "2"}), version="1.37")
+    notes = {"annotations": {"stower.dev/run-seconds": "3"}}
+    cluster.create("jobs", job("train", 2, notes, completions=3))
+    cluster.until(lambda: [*cluster.phases().values()].count("Succeeded") == 3, 120)
+    cluster.create("jobs", job("shrinks", 2))
+    cluster.advance(5)
+    assert 2 == minimum(cluster, "shrinks")
+    cluster.patch("jobs", "shrinks", {"spec": {"parallelism": 1}})
+    cluster.advance(5)
+    assert 1 == minimum(cluster, "shrinks")
+
+
+def test_a_group_whose_pod_was_linked_elsewhere_goes(cluster: Cluster) -> None:
+    policy = {"schedulingPolicy": {"gang": {"minCount": 1}}}
+    cluster.create("podgroups", {"metadata": {"name": "g"}, "spec": policy})
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    meta = {"name": "p", "labels": {"stower.dev/pod-group": "g"}}
+    cluster.create("pods", {"metadata": meta, "spec": spec})
+    cluster.delete("podgroups", "g")
+    cluster.advance(5)
+    assert ["g"] == [*cluster.all("podgroups")]
+    cluster.patch("pods", "p", {"metadata": {"labels": {"stower.dev/pod-group": None}}})
+    cluster.until(lambda: not cluster.all("podgroups"))
