@@ -16,7 +16,7 @@ import msgspec
 from stower.assembly import build_engine
 from stower.devices.fit_cache import GAVE_UP, NO_DEVICES
 from stower.engine.cycle import reference
-from stower.engine.cycle.scheduling_cycle import Cycle
+from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.framework.device_gates import DeviceGates
 from stower.framework.events import Hold, Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.plugin import Features
@@ -390,7 +390,7 @@ def _scored(
 def _remedy(run: Run) -> str:
     """What is done about a pod that fits nowhere."""
     entry = PodEntry(run.pod, run.state.shapes.intern(run.pod))
-    return Cycle(run.state, 0).fail(run.profile, entry)[1].message
+    return SchedulingCycle(run.state, 0).fail(run.profile, entry)[1].message
 
 
 def _bound(run: Run, by_name: dict[str, Case], before: list[Case]) -> Iterator[str]:

@@ -283,7 +283,7 @@ def _gang_flow(case: Case) -> Iterator[str]:
         f"Pod-{name}" if not case["pod"]["metadata"].get("uid") else name
     )
     assert queued is not None
-    missing = queued.tree.missing if queued.tree is not None else ""
+    missing = queued.tree.waits_for if queued.tree is not None else ""
     reasons = expect["preEnqueue"].get("reasons", [""])
     if [missing] != reasons:
         yield f"PreEnqueue: {missing!r}, want {reasons}"

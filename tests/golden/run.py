@@ -18,12 +18,12 @@ import msgspec
 
 from stower.assembly import build_profiles
 from stower.engine.cycle import reference
-from stower.engine.cycle.scheduling_cycle import Cycle
+from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.explain.explanation import Change
 from stower.engine.explain.explanation import explain as explained
 from stower.engine.limits import Limits
-from stower.engine.preemption.evaluator import Preemption
-from stower.engine.queue.scheduling_queue import Queue
+from stower.engine.preemption.evaluator import Evaluator
+from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.cluster_events import STORE_CHANGES
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
@@ -128,14 +128,16 @@ class Judged:
 
     def whole_message(self) -> str:
         """The condition's text, with what the PostFilter plugins append."""
-        diagnosis, remedy = Cycle(self.world.state, 0).fail(self.world.profile, self.entry)
+        diagnosis, remedy = SchedulingCycle(self.world.state, 0).fail(
+            self.world.profile, self.entry
+        )
         return diagnosis.message(remedy.message)
 
     def _check_cache(self, pod: Pod, shape: Shape) -> None:
         """The cached cycle must find the same best nodes."""
         state = self.world.state
         entry = PodEntry(pod, shape)
-        best = Cycle(state, 0).standing(self.world.profile, entry)
+        best = SchedulingCycle(state, 0).scores_of(self.world.profile, entry)
         highest = best.max(initial=-1)
         rows = [r for r in state.present_rows() if highest >= 0 and best[r] == highest]
         names = sorted(state.names[row] for row in rows)
@@ -227,13 +229,13 @@ def preemption(case: Case) -> Iterator[str]:
     pod = view(case["pod"], Pod)
     ours = world.judge(pod)
     state, profile = world.state, world.profile
-    diagnosis, remedy = Cycle(state, 0).fail(profile, ours.entry)
+    diagnosis, remedy = SchedulingCycle(state, 0).fail(profile, ours.entry)
     if expect.get("none"):
         yield from differs("victims", [v.pod.key for v in remedy.victims], [])
         yield from differs("reason", remedy.message, expect["reason"])
         yield from differs("message", diagnosis.message(remedy.message), expect["message"])
         return
-    search = Preemption(state, b"").failure(profile, ours.entry, ours.verdict)
+    search = Evaluator(state, b"").failure(profile, ours.entry, ours.verdict)
     found = search.candidates()
     candidates = [
         {
@@ -264,7 +266,7 @@ def explain(case: Case) -> Iterator[str]:
     state, profile = world.state, world.profile
     pod = view(case["pod"], Pod)
     profiles = {pod.spec.scheduler_name: profile}
-    told = explained(pod, state, Cycle(state, 0), Queue(Limits()), profiles)
+    told = explained(pod, state, SchedulingCycle(state, 0), SchedulingQueue(Limits()), profiles)
     tried = []
     for change in told.changes:
         after = World(changed(case, change)).judge(change.pod)

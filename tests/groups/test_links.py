@@ -132,7 +132,7 @@ def test_without_groups_of_groups_each_group_is_its_own_root() -> None:
         *members("h", 1),
     )
     assert ["g-0"] == [*api.bound]
-    assert "waiting for minCount pods" in api.engine.tree_outcomes.why(
+    assert "waiting for minCount pods" in api.engine.tree_attempts.why_waiting(
         next(queued.tree for queued in api.engine.queue.pods() if queued.tree is not None)
     )
 
@@ -143,7 +143,7 @@ def test_where_nobody_has_groups_of_groups_it_is_said_what_is_waited_for() -> No
     api = cluster(make_node("n1"), make_group("g", 1, parent="root"), *members("g", 1))
     (queued,) = api.engine.queue.pods()
     assert queued.tree is not None
-    assert 'waiting for composite pod group "root" to appear' == queued.tree.missing
+    assert 'waiting for composite pod group "root" to appear' == queued.tree.waits_for
 
 
 def test_a_root_has_events() -> None:

@@ -88,7 +88,7 @@ def missing(api: Agreeing) -> str:
     """What the one tree that waits is waiting for."""
     (tree,) = {queued.tree for queued in api.engine.queue.pods()}
     assert tree is not None
-    return tree.missing
+    return tree.waits_for
 
 
 def test_pods_are_counted_where_their_tree_is() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stower.assembly import build_profiles
 from stower.engine.cycle import reference
 from stower.engine.cycle.evaluation import SCALAR_ROWS_MAX
-from stower.engine.cycle.scheduling_cycle import Cycle
+from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features, Scope
 from stower.framework.profile import Profile
@@ -69,10 +69,10 @@ def plain_best(state: ClusterState, profile: Profile, entry: PodEntry) -> dict[s
 
 
 def cached_best(
-    state: ClusterState, cycle: Cycle, profile: Profile, entry: PodEntry
+    state: ClusterState, cycle: SchedulingCycle, profile: Profile, entry: PodEntry
 ) -> dict[str, int]:
     """The same from the cache, but for scores that are equal on all nodes."""
-    best = cycle.standing(profile, entry)
+    best = cycle.scores_of(profile, entry)
     return {state.names[row]: int(best[row]) for row in np.flatnonzero(best >= 0)}
 
 
@@ -93,7 +93,7 @@ def test_cached_cycle_equals_plain_cycle(
 ) -> None:
     """Whatever happens between two questions, the cache answers as if it had none."""
     state, model = ClusterState(), Model()
-    cycle = Cycle(state, 0)
+    cycle = SchedulingCycle(state, 0)
     entries = [PodEntry(pod, state.shapes.intern(pod)) for pod in candidates]
     for step in steps:
         for operation in step:
@@ -128,7 +128,7 @@ def test_cache_follows_many_changed_rows(
     for i in range(80):
         node = kinds[i % len(kinds)]
         state.set_node(replace(node, metadata=replace(node.metadata, name=f"n{i}", uid=f"n{i}")))
-    cycle, entry = Cycle(state, 0), PodEntry(candidate, state.shapes.intern(candidate))
+    cycle, entry = SchedulingCycle(state, 0), PodEntry(candidate, state.shapes.intern(candidate))
     number = 0
     for placed in rounds:
         for row, pod in placed:
@@ -181,7 +181,7 @@ def test_order_of_nodes_changes_nothing(order: list[str], data: Any, candidate: 
         for name in names:
             state.set_node(made[name])
         entry = state.add_pending(candidate)
-        row = Cycle(state, seed=7).choose(PROFILES[0], entry)
+        row = SchedulingCycle(state, seed=7).choose(PROFILES[0], entry)
         chosen.append(state.names[row] if row >= 0 else "")
         totals.append(plain_best(state, PROFILES[0], entry))
     assert chosen[0] == chosen[1]

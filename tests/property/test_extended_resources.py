@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stower.assembly import build_profiles
 from stower.engine.cycle import reference
-from stower.engine.cycle.scheduling_cycle import Cycle
+from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
@@ -66,7 +66,7 @@ def test_a_cached_cycle_chooses_among_the_same_rows(
     steps: list[tuple[str, Any]], gpus: int, nics: int, claims: bool
 ) -> None:
     state = ClusterState()
-    cycle = Cycle(state, 0)
+    cycle = SchedulingCycle(state, 0)
     named = [{"name": "d", "resourceClaimName": "c1"}] if claims else []
     pod = make_pod(requests={GPU: str(gpus), NIC: str(nics)}, resourceClaims=named)
     state.devices.put(resource_claim())
@@ -75,7 +75,7 @@ def test_a_cached_cycle_chooses_among_the_same_rows(
     for number, (what, value) in enumerate(steps):
         apply(state, number, what, value)
         verdict = reference.judge(PROFILE, state, entry.shape, pod)
-        assert verdict.feasible.tolist() == (cycle.standing(PROFILE, entry) >= 0).tolist()
+        assert verdict.feasible.tolist() == (cycle.scores_of(PROFILE, entry) >= 0).tolist()
         for row in state.present_rows():
             runs = [
                 run(row).code()

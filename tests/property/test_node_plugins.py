@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from stower.assembly import build_profiles
 from stower.engine.cycle import reference as reference_cycle
-from stower.engine.cycle.scheduling_cycle import Cycle
+from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.profile import Profile
@@ -125,7 +125,7 @@ def ours(profile: Profile, state: ClusterState, pod: Pod) -> Answer:
         for row in rows:
             assert (part(row) if part else 0) == (0 if parts is None else parts[row])
     verdict = reference_cycle.judge(profile, state, shape, pod)
-    cached = Cycle(state, 0).standing(profile, PodEntry(pod, shape))
+    cached = SchedulingCycle(state, 0).scores_of(profile, PodEntry(pod, shape))
     if verdict.pre_filter is not None:
         assert (cached < 0).all()
         refused = status_of(verdict.pre_filter[1])

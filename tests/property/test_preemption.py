@@ -21,9 +21,9 @@ from msgspec.structs import replace
 
 from stower.assembly import build_profiles
 from stower.engine.cycle import reference, verdict_cache
-from stower.engine.cycle.verdict_cache import Verdicts
+from stower.engine.cycle.verdict_cache import VerdictCache
 from stower.engine.preemption import candidates, evaluator
-from stower.engine.preemption.evaluator import Preemption, Search
+from stower.engine.preemption.evaluator import Evaluator, Search
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.post_filter import best
@@ -791,7 +791,7 @@ def theirs(model: Model) -> dict[str, Status | None]:
     }
 
 
-def ask(preemption: Preemption, state: ClusterState, entry: PodEntry) -> Search:
+def ask(preemption: Evaluator, state: ClusterState, entry: PodEntry) -> Search:
     verdict = reference.judge(PROFILE, state, entry.shape, entry.pod)
     return preemption.failure(PROFILE, entry, verdict)
 
@@ -833,7 +833,7 @@ def check_candidates(world: World) -> None:
         if order_count([p for p in info.pods if p.priority < model.pod.priority]) > ORDERS_MAX:
             return
     expected = {n: c for n, c in model.dry_run().items() if isinstance(c, set)}
-    search = ask(Preemption(state, b""), state, entry)
+    search = ask(Evaluator(state, b""), state, entry)
     found = search.candidates()
     assert set(expected) == {state.names[row] for row in found.rows.tolist()}
     chosen: dict[str, tuple[list[Pod], int]] = {}
@@ -859,7 +859,7 @@ def check_texts(world: World) -> None:
     if both is None:
         return
     model, state, entry = both
-    search = ask(Preemption(state, b""), state, entry)
+    search = ask(Evaluator(state, b""), state, entry)
     remedy = DefaultPreemption().post_filter(search)
     why_not = model.not_eligible()
     if why_not:
@@ -1166,7 +1166,7 @@ def check_kept(history: list[list[Action]], big: str, one_by_one: int, kept_max:
         entry = state.add_pending(make_pod(name, memory="100", **fields))
         if name != "w0":
             entries.append(entry)
-    kept, verdicts = Preemption(state, b""), Verdicts(state)
+    kept, verdicts = Evaluator(state, b""), VerdictCache(state)
     with (
         patch.object(evaluator, "ROWS_ONE_BY_ONE_MAX", one_by_one),
         patch.object(candidates, "ROWS_ONE_BY_ONE_MAX", one_by_one),
@@ -1178,7 +1178,7 @@ def check_kept(history: list[list[Action]], big: str, one_by_one: int, kept_max:
                 follow(state, action)
             for entry in entries:
                 verdict = reference.judge(PROFILE, state, entry.shape, entry.pod)
-                search = Preemption(state, b"").failure(PROFILE, entry, verdict)
+                search = Evaluator(state, b"").failure(PROFILE, entry, verdict)
                 fresh = answer(search)
                 assert row_by_row(search, verdict) == fresh
                 again = kept.failure(PROFILE, entry, verdict)
@@ -1187,7 +1187,7 @@ def check_kept(history: list[list[Action]], big: str, one_by_one: int, kept_max:
                 if not state.nominated:
                     stood = verdicts.get(PROFILE, entry.shape, entry.pod)
                     assert said(verdict, state) == said(stood, state)
-                    assert fresh == answer(Preemption(state, b"").failure(PROFILE, entry, stood))
+                    assert fresh == answer(Evaluator(state, b"").failure(PROFILE, entry, stood))
 
 
 @settings(max_examples=60, deadline=None)

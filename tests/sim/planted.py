@@ -15,15 +15,17 @@ from stower.controllers.vm_migrations import VmMigrations
 from stower.devices.negotiation import scheduling
 from stower.driver import Refused
 from stower.engine import engine
-from stower.engine.binding.binding_cycle import Binds
+from stower.engine.binding.binding_cycle import BindingCycle
 from stower.engine.cycle import reference, scheduling_cycle
-from stower.engine.cycle.pod_attempts import Outcomes
+from stower.engine.cycle.failure_handler import FailureHandler
 from stower.engine.engine import Engine
 from stower.engine.groups.tree_cycle import TreeCycle
-from stower.engine.queue.entities import Likeness, QueuedPod
-from stower.engine.queue.scheduling_queue import Queue
-from stower.engine.status_reporter import Telling
-from stower.framework.events import Observed, WatchType, WriteFailed, WriteOk
+from stower.engine.outbox import Answer
+from stower.engine.pod_events import PodEvents
+from stower.engine.queue.entities import HintKey, QueuedPod
+from stower.engine.queue.scheduling_queue import SchedulingQueue
+from stower.engine.status_reporter import StatusReporter
+from stower.framework.events import Observed, WatchType
 from stower.framework.post_filter import Remedy
 from stower.framework.writes import Bind
 from stower.groups.tree import TreeGroup
@@ -74,21 +76,21 @@ def ports_shared() -> AbstractContextManager[Any]:
 
 def confirmation_missed() -> AbstractContextManager[Any]:
     """A pod that is seen on a node is taken for a new one now and then."""
-    whole = Engine._pod
+    whole = PodEvents.observed
 
-    def pod(self: Any, seen: Pod) -> None:
-        if seen.spec.node_name and seen.metadata.uid.endswith("3"):
-            self._pod_gone(seen.metadata.uid)
-            self._new_pod(seen)
+    def observed(self: Any, pod: Pod) -> None:
+        if pod.spec.node_name and pod.metadata.uid.endswith("3"):
+            self._remove(pod.metadata.uid)
+            self._apply_new(pod)
         else:
-            whole(self, seen)
+            whole(self, pod)
 
-    return patch.object(Engine, "_pod", pod)
+    return patch.object(PodEvents, "observed", observed)
 
 
 def moved() -> AbstractContextManager[Any]:
     """The server lets pods be bound again, and the scheduler does not believe that it has bound."""
-    refusing, believing = Server._carry_out, Engine._on_write_ok
+    refusing, believing = Server._carry_out, BindingCycle.answered
 
     def carry_out(self: Any, write: Any) -> int:
         found = self.get(Pod, f"{write.namespace}/{write.name}")
@@ -97,28 +99,27 @@ def moved() -> AbstractContextManager[Any]:
             return 200
         return refusing(self, write)
 
-    def on_write_ok(self: Any, event: Any) -> None:
-        queued = self._binds._waiting.get(event.id, (None,))[0]
-        if queued is not None and queued.entry.uid[-1] in "13579":
-            self._on_write_failed(WriteFailed(event.id, 500, "no"))
-        else:
-            believing(self, event)
+    def answered(self: Any, answer: Answer) -> None:
+        queued = self._binding[answer.id][0]
+        if not answer.code and queued.entry.uid[-1] in "13579":
+            answer = Answer(answer.id, 500, "no", "no")
+        believing(self, answer)
 
     stack = ExitStack()
     stack.enter_context(patch.object(Server, "_carry_out", carry_out))
-    stack.enter_context(patch.object(engine, "HANDLERS", {**engine.HANDLERS, WriteOk: on_write_ok}))
+    stack.enter_context(patch.object(BindingCycle, "answered", answered))
     return stack
 
 
 def unheard() -> AbstractContextManager[Any]:
     """Some new pods are not taken in."""
-    whole = Engine._pod
+    whole = PodEvents.observed
 
-    def pod(self: Any, seen: Pod) -> None:
-        if not (seen.metadata.uid.endswith("3") and not seen.spec.node_name):
-            whole(self, seen)
+    def observed(self: Any, pod: Pod) -> None:
+        if not (pod.metadata.uid.endswith("3") and not pod.spec.node_name):
+            whole(self, pod)
 
-    return patch.object(Engine, "_pod", pod)
+    return patch.object(PodEvents, "observed", observed)
 
 
 def dropped_after_an_error() -> AbstractContextManager[Any]:
@@ -127,12 +128,12 @@ def dropped_after_an_error() -> AbstractContextManager[Any]:
     def fail(self: Any, queued: Any, message: str) -> None:
         self._queue.remove(queued.entry.uid)
 
-    return patch.object(Outcomes, "fail", fail)
+    return patch.object(FailureHandler, "fail", fail)
 
 
 def never_sent_again() -> AbstractContextManager[Any]:
     """A bind of which nobody knows is left at that."""
-    return patch.object(Binds, "send_again", lambda self, _: self._resend.clear())
+    return patch.object(BindingCycle, "_send_again", lambda self: self.retries.clear())
 
 
 def never_confirmed() -> AbstractContextManager[Any]:
@@ -149,23 +150,23 @@ def never_confirmed() -> AbstractContextManager[Any]:
 
 def never_woken() -> AbstractContextManager[Any]:
     """Nothing that happens wakes a pod."""
-    return patch.object(Queue, "wake", nothing)
+    return patch.object(SchedulingQueue, "wake", nothing)
 
 
 def important_ones_sleep() -> AbstractContextManager[Any]:
     """Pods of a priority are woken by nothing."""
-    whole = Queue._wake
+    whole = SchedulingQueue._wake
 
     def wake(self: Any, pod: Any, now_ns: int) -> None:
         if not pod.entry.pod.priority:
             whole(self, pod, now_ns)
 
-    return patch.object(Queue, "_wake", wake)
+    return patch.object(SchedulingQueue, "_wake", wake)
 
 
 def promises_broken() -> AbstractContextManager[Any]:
     """Promised room is anybody's."""
-    return patch.object(scheduling_cycle.Cycle, "_has_room", lambda *_: True)
+    return patch.object(scheduling_cycle.SchedulingCycle, "_has_room", lambda *_: True)
 
 
 def promises_unknown() -> AbstractContextManager[Any]:
@@ -175,24 +176,24 @@ def promises_unknown() -> AbstractContextManager[Any]:
 
 def said_again() -> AbstractContextManager[Any]:
     """What is said already is said once more."""
-    whole = Telling.report
+    whole = StatusReporter.report
 
     def report(self: Any, queued: Any, reason: str, message: str, *more: Any) -> None:
         whole(self, queued, reason, message, *more)
         self.event(queued.entry.pod, "Warning", "FailedScheduling", "Scheduling", message)
 
-    return patch.object(Telling, "report", report)
+    return patch.object(StatusReporter, "report", report)
 
 
 def promised_again() -> AbstractContextManager[Any]:
     """Each attempt writes the nominated node name, changed or not."""
-    whole = Telling.decide
+    whole = StatusReporter.decide
 
     def decide(self: Any, queued: Any, *args: Any, **more: Any) -> None:
         whole(self, queued, *args, **more)
-        self.promise(queued.entry, "")
+        self.nominate(queued.entry, "")
 
-    return patch.object(Telling, "decide", decide)
+    return patch.object(StatusReporter, "decide", decide)
 
 
 def luck() -> AbstractContextManager[Any]:
@@ -241,7 +242,8 @@ def anybodys() -> AbstractContextManager[Any]:
 
 def one_asked_for_all() -> AbstractContextManager[Any]:
     """Whether a change helps is asked of one of all pods, whatever they ask for."""
-    return patch.object(QueuedPod, "alike", lambda *_: Likeness("", 0, frozenset(), b""))
+    key = HintKey("", 0, frozenset(), b"")
+    return patch.object(QueuedPod, "make_hint_key", lambda *_: key)
 
 
 def deaf_to_room() -> AbstractContextManager[Any]:

@@ -169,7 +169,7 @@ class Board(Observer):
                     "pod": one.pod.key, "priority": one.pod.priority, "attempts": one.attempts,
                     "place": (one.tree or one).place.name.lower().replace("_", " "),
                     "refusedBy": sorted(one.refused_by) or _groups_refusal(one),
-                    "seconds": round((source.now_ns - one.came_ns) / 1e9, 1),
+                    "seconds": round((source.now_ns - one.first_added_ns) / 1e9, 1),
                 }
                 for one in waiting[:WAITING_MAX]
             ],

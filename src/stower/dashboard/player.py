@@ -118,7 +118,7 @@ class Player:
         line, self._next = self._next, next(self._lines, None)
         if isinstance(line, Built):
             engine = self._rebuild(line)
-            engine.cycle.keeps_why = True
+            engine.cycle.keeps_details = True
             self._engines[line.engine] = engine, line
             return
         assert line is not None

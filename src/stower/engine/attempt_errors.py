@@ -1,9 +1,9 @@
-"""What an attempt may end in, beside an answer: one pod fails, and the loop goes on."""
+"""Errors that end one scheduling attempt without an answer; other pods are tried all the same."""
 
 from typing import Final
 
 from stower.framework.plugin_guard import PluginError
 from stower.state.tallies import TooManyVisits
 
-# A plugin has failed, or said that the pod is too much; or this attempt has taken long enough.
-FAULTS: Final = (PluginError, TooManyVisits)
+# A plugin failed, or refused to do that much for one pod; or the attempt took too much work.
+ATTEMPT_ERRORS: Final = (PluginError, TooManyVisits)

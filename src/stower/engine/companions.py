@@ -1,19 +1,110 @@
-"""The companions of an engine's plugins, one of each name."""
+"""The companions of an engine's plugins, one of each name: feeds them objects, sends their writes.
+
+Must not know what a companion does.
+"""
 
 from collections.abc import Iterable
 
-from stower.framework.companion import Companion
-from stower.framework.profile import Profile
+from stower.engine.context import Context
+from stower.engine.outbox import Answer
+from stower.engine.queue.scheduling_queue import SchedulingQueue
+from stower.framework.companion import Companion, Placing
+from stower.framework.events import AgentAsked
+from stower.framework.writes import AgentAnswer
+from stower.model.kinds import ApiObject
 from stower.state.cluster import ClusterState
 
+NO_COMPANION = "nothing here answers agents"
 
-def companions(profiles: Iterable[Profile], state: ClusterState, seed: int) -> list[Companion]:
-    """Make them, and let plugins find theirs in the state. Profiles that have arguments for one
-    plugin have the same."""
-    for profile in profiles:
-        for name, plugin in sorted(profile.plugins.items()):
-            if name not in state.companions:
-                made = plugin.companion(state, seed)
-                if made is not None:
-                    state.companions[name] = made
-    return list(state.companions.values())
+
+class _Owner:
+    """Hands the answers to a companion's writes to it."""
+
+    __slots__ = ("_companion", "_state")
+
+    def __init__(self, companion: Companion, state: ClusterState) -> None:
+        self._companion = companion
+        self._state = state
+
+    def answered(self, answer: Answer) -> None:
+        """Takes the answer to one of the companion's writes."""
+        now_ns = self._state.now_ns
+        self._companion.answered(answer.id, answer.code, answer.reason, now_ns)
+
+
+class Companions:
+    """All companions; none where no plugin has one."""
+
+    def __init__(
+        self, context: Context, queue: SchedulingQueue, placing: Placing, seed: int
+    ) -> None:
+        """Creates the companions and registers them in the state, where their plugins find them.
+        Profiles that configure one plugin with a companion configure it alike."""
+        state = self._state = context.state
+        self._outbox = context.outbox
+        self._queue = queue
+        for profile in context.profiles.values():
+            for name, plugin in sorted(profile.plugins.items()):
+                if name not in state.companions:
+                    made = plugin.companion(state, seed)
+                    if made is not None:
+                        state.companions[name] = made
+        self._owners: list[tuple[Companion, _Owner]] = [
+            (companion, _Owner(companion, state)) for companion in state.companions.values()
+        ]
+        for companion, _ in self._owners:
+            companion.join(placing)
+
+    @property
+    def count(self) -> int:
+        """The number of companions."""
+        return len(self._owners)
+
+    def observed(self, obj: ApiObject, gone: bool) -> None:
+        """Hands an object that came, changed or went to all companions."""
+        for companion, _ in self._owners:
+            companion.observed(obj, gone, self._state.now_ns)
+
+    def listed(self, objects: Iterable[ApiObject]) -> None:
+        """Hands the list of all objects to all companions."""
+        for companion, _ in self._owners:
+            companion.listed(objects, self._state.now_ns)
+
+    def run(self, is_held: bool) -> None:
+        """Sends what is due, and wakes the pods that companions name. `is_held`: nothing new
+        begins."""
+        now_ns = self._state.now_ns
+        for companion, owner in self._owners:
+            for write in companion.run(now_ns, self._outbox.next_id, is_held):
+                if isinstance(write, AgentAnswer):
+                    self._outbox.reply(write)
+                else:
+                    self._outbox.send(write, owner)
+            for happened in companion.happened():
+                self._queue.wake(happened, now_ns)
+            for uid in companion.in_turn():
+                queued = self._queue.get(uid)
+                if queued is not None:
+                    self._queue.activate_from_backoff(queued, now_ns)
+
+    def ask(self, event: AgentAsked) -> None:
+        """Has a companion answer an agent's request; refuses one that no companion takes."""
+        for companion, _ in self._owners:
+            if companion.asked(event.id, event.method, event.body, self._state.now_ns):
+                return
+        self._outbox.reply(AgentAnswer(event.id, 404, NO_COMPANION, "text/plain"))
+
+    @property
+    def next_wakes_ns(self) -> list[int]:
+        """The times when something is due without any event."""
+        wakes = (companion.next_wake_ns for companion, _ in self._owners)
+        return [wake_ns for wake_ns in wakes if wake_ns is not None]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no companion has anything under way."""
+        return all(companion.is_settled for companion, _ in self._owners)
+
+    def notes(self) -> list[tuple[str, str, str]]:
+        """Returns log lines since the last call: level, text, object."""
+        return [note for companion, _ in self._owners for note in companion.notes()]

@@ -1,78 +1,76 @@
-"""Changes of volumes and devices: to the state, to those that wait for them, to the queue."""
+"""Handles watch events of all kinds but pods and nodes: updates the state, and wakes waiting pods.
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+Must not know how pods are scheduled.
 
-from stower.engine.binding.pending_writes import Settling
-from stower.engine.binding.pre_bind import PreBinding
-from stower.engine.groups.group_status import GroupTelling
-from stower.engine.groups.tree_queue import Trees
-from stower.engine.queue.scheduling_queue import Queue
+Source: kube-scheduler eventhandlers.go.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+
+from stower.engine.binding.pending_writes import PendingWrites
+from stower.engine.binding.pre_bind import PreBind
+from stower.engine.context import Context
+from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.cluster_events import STORE_CHANGES, Change, Happened
 from stower.model.kinds import (
     DEVICES,
     GROUPS,
     NEGOTIATING,
+    SELECTING,
     STORAGE,
     ApiObject,
     GroupObject,
+    PodDisruptionBudget,
     PodScheduling,
     ResourceClaim,
 )
-from stower.state.cluster import ClusterState
 from stower.state.devices import extended_owner
 
 STORED: Final = (*STORAGE, *DEVICES, *GROUPS, *NEGOTIATING)
 
 
-def each(
-    objects: Iterable[ApiObject],
-    kind: type[ApiObject] | tuple[type[ApiObject], ...],
-    take: Callable[..., None],
-) -> None:
-    """Take the objects of a kind."""
-    for obj in objects:
-        if isinstance(obj, kind):
-            take(obj)
+class GroupObserver(Protocol):
+    """Is told of pod groups; attached where groups are used."""
+
+    def group_observed(self, obj: GroupObject, gone: bool, has_changed: bool) -> None:
+        """A group came, changed or went; `has_changed`: in more than its status."""
 
 
-def _gives_back(old: Any, new: Any) -> bool:
-    """Whether devices that a claim had are free, for whoever waits for such."""
-    if old is None or extended_owner(old):
-        return old is not None
-    had, has = old.status.allocation, new.status.allocation if new is not None else None
-    return had is not None and has is None
-
-
-def _says_other(old: GroupObject, new: GroupObject) -> bool:
-    """Whether more than a group's status has changed: what it says of itself."""
-    was, now = old.metadata, new.metadata
-    return old.spec != new.spec or (was.labels, was.annotations, was.uid) != (
-        now.labels, now.annotations, now.uid,
-    )  # fmt: skip
-
-
-class StoreEvents:
-    """What the engine is told of claims, and of what claims are met with."""
+class ObjectEvents:
+    """Applies objects that watches show."""
 
     def __init__(
         self,
-        state: ClusterState,
-        queue: Queue,
-        pre_binding: PreBinding,
-        settling: Settling,
-        trees: Trees,
-        telling: GroupTelling,
+        context: Context,
+        queue: SchedulingQueue,
+        pre_bind: PreBind,
+        pending: PendingWrites,
     ) -> None:
-        self._telling = telling
-        self._trees = trees
-        self._state = state
+        self._state = context.state
         self._queue = queue
-        self._pre_binding = pre_binding
-        self._settling = settling
+        self._pre_bind = pre_bind
+        self._pending = pending
+        self.groups: GroupObserver | None = None
 
-    def observed(self, obj: ApiObject, gone: bool, now_ns: int) -> None:
-        """One has changed. What is neither is nobody's concern."""
+    def observed(self, obj: ApiObject, gone: bool) -> None:
+        """Applies an object that came, changed or went; ignores unknown kinds."""
+        state = self._state
+        # Upstream wakes no pod for these two kinds either.
+        if isinstance(obj, SELECTING):
+            if gone:
+                state.related.drop(obj)
+            else:
+                state.related.put(obj)
+        elif isinstance(obj, PodDisruptionBudget):
+            if gone:
+                state.budgets.drop(obj)
+            else:
+                state.budgets.put(obj)
+        else:
+            self._stored(obj, gone)
+
+    def _stored(self, obj: ApiObject, gone: bool) -> None:
         store = self._store(obj)
         if store is None:
             return
@@ -81,52 +79,61 @@ class StoreEvents:
             store.drop(obj)
         else:
             store.put(obj)
-        self._pre_binding.look(obj)
-        self._settling.seen(obj, gone)
-        if isinstance(obj, GROUPS):
-            if gone or old is None or _says_other(old, obj):
-                self._trees.group_changed(obj)
-            self._telling.seen(obj, gone)
+        self._pre_bind.object_changed(obj)
+        self._pending.observe(obj, gone)
+        if isinstance(obj, GROUPS) and self.groups is not None:
+            self.groups.group_observed(obj, gone, gone or old is None or _differs(old, obj))
         added, updated, deleted = STORE_CHANGES[type(obj)]
         change = deleted if gone else added if old is None else updated
         if change and self._queue.is_waiting:
-            new = None if gone else obj
-            happened = Happened(change, old_object=old, object=new)
-            if isinstance(obj, PodScheduling):
-                queued = self._queue.get(self._state.uid_by_key.get(obj.metadata.key, ""))
-                if queued is not None:
-                    self._queue.update(queued, happened, now_ns)
-                return
-            own = isinstance(obj, ResourceClaim) and not _gives_back(old, new)
-            self._queue.wake(happened, now_ns, obj.metadata.key if own else "")
+            self._wake(change, old, None if gone else obj, obj)
 
-    def given_back(self, now_ns: int) -> None:
-        """Devices are free of which the API never knew that they were not: no event will say so."""
+    def _wake(self, change: Change, old: Any, new: Any, obj: ApiObject) -> None:
+        happened = Happened(change, old_object=old, object=new)
+        now_ns = self._state.now_ns
+        if isinstance(obj, PodScheduling):
+            queued = self._queue.get(self._state.uid_by_key.get(obj.metadata.key, ""))
+            if queued is not None:
+                self._queue.update(queued, happened, now_ns)
+            return
+        is_own = isinstance(obj, ResourceClaim) and not _frees_devices(old, new)
+        self._queue.wake(happened, now_ns, obj.metadata.key if is_own else "")
+
+    def wake_for_freed_devices(self) -> None:
+        """Wakes pods for devices that the API never knew to be taken: no event says so."""
         devices = self._state.devices
         given_back, devices.given_back = devices.given_back, []
         for old in given_back if self._queue.is_waiting else ():
             seen = devices.seen_claim(old.metadata.key)
             change = Change.RESOURCE_CLAIM_UPDATED
-            self._queue.wake(Happened(change, old_object=old, object=seen), now_ns)
+            self._queue.wake(Happened(change, old_object=old, object=seen), self._state.now_ns)
 
-    def listed(self, objects: Iterable[ApiObject], now_ns: int) -> None:
-        """These are all there are."""
+    def listed(self, objects: Iterable[ApiObject]) -> None:
+        """Applies a list of all objects: what it does not show is gone."""
+        state = self._state
+        state.related.clear()
+        state.budgets.clear()
+        for obj in objects:
+            if isinstance(obj, SELECTING):
+                state.related.put(obj)
+        for obj in objects:
+            if isinstance(obj, PodDisruptionBudget):
+                state.budgets.put(obj)
         found = [obj for obj in objects if isinstance(obj, STORED)]
         names = {(type(o), o.metadata.namespace, o.metadata.name) for o in found}
         stores: tuple[Any, ...] = (
-            self._state.volumes, self._state.devices, self._state.groups,
-            self._state.negotiations,
+            state.volumes, state.devices, state.groups, state.negotiations,
         )  # fmt: skip
         for known in [obj for store in stores for obj in store.known()]:
             if (type(known), known.metadata.namespace, known.metadata.name) not in names:
-                self.observed(known, True, now_ns)
+                self._stored(known, True)
         for obj in found:
             store = self._store(obj)
             if store is not None and store.seen(obj) != obj:
-                self.observed(obj, False, now_ns)
+                self._stored(obj, False)
 
     def _store(self, obj: ApiObject) -> Any:
-        """Where objects of the kind are kept."""
+        """Returns the part of the state that keeps objects of the kind, or None."""
         if isinstance(obj, STORAGE):
             return self._state.volumes
         if isinstance(obj, NEGOTIATING):
@@ -134,3 +141,19 @@ class StoreEvents:
         if isinstance(obj, GROUPS):
             return self._state.groups
         return self._state.devices if isinstance(obj, DEVICES) else None
+
+
+def _frees_devices(old: Any, new: Any) -> bool:
+    """Returns whether devices that a claim had are free for other claims."""
+    if old is None or extended_owner(old):
+        return old is not None
+    had, has = old.status.allocation, new.status.allocation if new is not None else None
+    return had is not None and has is None
+
+
+def _differs(old: GroupObject, new: GroupObject) -> bool:
+    """Returns whether more than a group's status changed."""
+    was, now = old.metadata, new.metadata
+    return old.spec != new.spec or (was.labels, was.annotations, was.uid) != (
+        now.labels, now.annotations, now.uid,
+    )  # fmt: skip

@@ -1,73 +1,76 @@
-"""What the engine tells: conditions and Events for people, decisions for whoever counts."""
+"""Reports the result of each scheduling attempt as pod conditions, Events and Decision records.
+
+A condition that says nothing new is not written. Must not know how results come about.
+"""
 
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-from stower.engine.groups.group_status import Word
 from stower.engine.limits import Limits
-from stower.engine.preemption.pod_eviction import BY_SCHEDULER
+from stower.engine.outbox import UNTRACKED, Answer, Outbox
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.decisions import Decision, Outcome
 from stower.framework.post_filter import Remedy
 from stower.framework.reasons import Diagnosis
-from stower.framework.stopwatch import STOPPED, Stopwatch
-from stower.framework.writes import CreateEvent, PatchPodStatus, Write
-from stower.model.kinds import KIND_BY_VIEW, GroupObject, Pod
+from stower.framework.stopwatch import Stopwatch
+from stower.framework.writes import CreateEvent, PatchPodStatus
+from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodCondition
 from stower.model.meta import ObjectMeta
 from stower.state.cluster import ClusterState, PodEntry
 
 POD_SCHEDULED: Final = "PodScheduled"
+# Reasons of the PodScheduled condition and of conditions of pod groups.
+UNSCHEDULABLE: Final = "Unschedulable"
+SCHEDULER_ERROR: Final = "SchedulerError"
 POD: Final = ("v1", "Pod")
 
 
-class Telling:
-    """Writes that say something, but nothing twice."""
+class PodWriteListener(Protocol):
+    """Is told when a status patch of a pod was answered."""
+
+    def pod_changed(self, uid: str) -> None:
+        """The pod's status may have changed."""
+
+
+class StatusReporter:
+    """Writes what was decided about pods, and keeps Decision records until they are drained."""
 
     def __init__(
-        self,
-        state: ClusterState,
-        limits: Limits,
-        write: Callable[[Write], None],
-        next_id: Callable[[], int],
-        stopwatch: Stopwatch = STOPPED,
+        self, state: ClusterState, limits: Limits, outbox: Outbox, stopwatch: Stopwatch
     ) -> None:
-        self.now_ns = 0
-        self._stopwatch = stopwatch
         self._state = state
         self._limits = limits
-        self._write = write
-        self._next_id = next_id
+        self._outbox = outbox
+        self._stopwatch = stopwatch
+        self.pod_writes: PodWriteListener | None = None
         self._decisions: deque[Decision] = deque(maxlen=limits.decisions_max)
-        # What is not answered yet: whose it is, and of conditions, of which attempts.
-        self._open: dict[int, tuple[PodEntry, QueuedPod | None]] = {}
+        # Unanswered status patches: the pod, and of conditions, the queued pod.
+        self._patches: dict[int, tuple[PodEntry, QueuedPod | None]] = {}
 
     def drain(self) -> list[Decision]:
-        """The decisions since the last call, oldest first."""
+        """Returns the decisions since the last call, oldest first."""
         decisions = list(self._decisions)
         self._decisions.clear()
         return decisions
 
-    def answered(self, id: int, failed: bool, version: str = "") -> str:
-        """A write was carried out, or not: then the next attempt writes it again. Whose it was, by
-        uid; "" for none of these."""
-        entry, reported = self._open.pop(id, (None, None))
-        if entry is None:
-            return ""
+    def answered(self, answer: Answer) -> None:
+        """Takes the answer to a status patch; the next attempt repeats one that failed."""
+        entry, reported = self._patches.pop(answer.id)
         entry.writes -= 1
-        if version:
-            entry.version = version
-        if reported is not None and failed:
+        if answer.version:
+            entry.version = answer.version
+        if reported is not None and answer.code:
             reported.condition = None
-        return entry.uid
+        if self.pod_writes is not None:
+            self.pod_writes.pod_changed(entry.uid)
 
     def report(
         self, queued: QueuedPod, reason: str, message: str, nominate: str | None = ""
     ) -> None:
-        """Set the PodScheduled condition and tell of it, unless both already say so.
+        """Sets the PodScheduled condition and records an Event, unless both already say so.
 
-        `nominate`: the node that is promised to the pod; "" takes a promise back, None leaves it.
+        `nominate`: the node to nominate; "" takes a nomination back, None leaves it.
         """
         entry, pod = queued.entry, queued.entry.pod
         nominated = None
@@ -77,22 +80,22 @@ class Telling:
         if nominate is not None:
             known = {entry.nominated_to, shown}
             # Written already, and not shown yet.
-            is_told = queued.condition is not None and entry.nominated_to == nominate
-            is_told &= queued.condition == PodCondition(POD_SCHEDULED, "False", reason, message)
-            if (known != {nominate} and not is_told) or queued.is_promised:
+            is_written = queued.condition is not None and entry.nominated_to == nominate
+            is_written &= queued.condition == PodCondition(POD_SCHEDULED, "False", reason, message)
+            if (known != {nominate} and not is_written) or queued.has_open_nomination:
                 nominated = nominate
-            queued.is_promised = False
+            queued.has_open_nomination = False
             self._state.nominate(entry, nominate)
         condition = PodCondition(POD_SCHEDULED, "False", reason, message)
-        told = queued.condition or pod.condition(POD_SCHEDULED)
-        if told == condition and nominated is None:
+        reported = queued.condition or pod.condition(POD_SCHEDULED)
+        if reported == condition and nominated is None:
             return
         queued.condition = condition
         self._patch(entry, condition, nominated, queued)
         self.event(pod, "Warning", "FailedScheduling", "Scheduling", message)
 
-    def promise(self, entry: PodEntry, node_name: str) -> None:
-        """Set the nominated node name alone; "" takes it away."""
+    def nominate(self, entry: PodEntry, node_name: str) -> None:
+        """Writes the nominated node name alone; "" takes it away."""
         self._patch(entry, None, node_name)
 
     def _patch(
@@ -102,28 +105,17 @@ class Telling:
         nominated: str | None,
         queued: QueuedPod | None = None,
     ) -> None:
-        meta, id = entry.pod.metadata, self._next_id()
+        meta, id = entry.pod.metadata, self._outbox.next_id()
         entry.writes += 1
-        self._open[id] = (entry, queued)
-        self._write(PatchPodStatus(id, meta.namespace, meta.name, entry.uid, condition, nominated))
+        self._patches[id] = (entry, queued)
+        write = PatchPodStatus(id, meta.namespace, meta.name, entry.uid, condition, nominated)
+        self._outbox.send(write, self)
 
     def event(self, pod: Pod, type: str, reason: str, action: str, note: str) -> None:
-        """An Event about a pod."""
-        self._event(pod.metadata, POD, type, reason, action, note)
+        """Records an Event about a pod."""
+        self.object_event(pod.metadata, POD, type, reason, action, note)
 
-    def about_group(self, group: GroupObject, word: Word) -> None:
-        """An Event about a group, of what its condition says."""
-        kind = KIND_BY_VIEW[type(group)]
-        reason, action, note = "FailedScheduling", "Scheduling", word.message
-        if word.reason == BY_SCHEDULER:
-            reason, action = "Preempted", "Preempting"
-        elif word.status == "True":
-            reason, action, note = "Scheduled", "Binding", "its minimum has been placed as a whole"
-        is_good = reason != "FailedScheduling"
-        about = (kind.api_version, kind.name)
-        self._event(group.metadata, about, "Normal" if is_good else "Warning", reason, action, note)
-
-    def _event(
+    def object_event(
         self,
         meta: ObjectMeta,
         about: tuple[str, str],
@@ -132,15 +124,15 @@ class Telling:
         action: str,
         note: str,
     ) -> None:
+        """Records an Event about any object, of the apiVersion and kind in `about`."""
         limit = self._limits.event_note_bytes_max
         if len(note.encode()) > limit:
             note = note.encode()[: limit - 4].decode(errors="ignore") + " ..."
-        id, now_ns = self._next_id(), self.now_ns
-        self._write(
-            CreateEvent(
-                id, meta.namespace, meta.name, meta.uid, type, reason, action, note, now_ns, about
-            )
+        id, now_ns = self._outbox.next_id(), self._state.now_ns
+        write = CreateEvent(
+            id, meta.namespace, meta.name, meta.uid, type, reason, action, note, now_ns, about
         )
+        self._outbox.send(write, UNTRACKED)
 
     def decide(
         self,
@@ -152,15 +144,18 @@ class Telling:
         scores: tuple[tuple[str, int], ...] = (),
         remedy: Remedy | None = None,
     ) -> None:
-        """An attempt has ended."""
-        victims = tuple(victim.pod.key for victim in remedy.victims) if remedy is not None else ()
-        meta = queued.entry.pod.metadata
+        """Records the decision that ended an attempt."""
+        victims: tuple[str, ...] = ()
+        nominated = ""
+        if remedy is not None:
+            victims = tuple(victim.pod.key for victim in remedy.victims)
+            nominated = remedy.nominate or ""
+        meta, now_ns = queued.entry.pod.metadata, self._state.now_ns
+        took_ns = self._stopwatch.split_ns() if self._stopwatch.is_running else 0
         self._decisions.append(
             Decision(
-                meta.namespace, meta.name, meta.uid, outcome, self.now_ns, queued.attempts,
-                node_name, message, diagnosis, scores, victims,
-                (remedy.nominate or "") if remedy is not None else "",
-                queued.profile.scheduler_name, self.now_ns - queued.came_ns,
-                self._stopwatch.split_ns(),
+                meta.namespace, meta.name, meta.uid, outcome, now_ns, queued.attempts, node_name,
+                message, diagnosis, scores, victims, nominated, queued.profile.scheduler_name,
+                now_ns - queued.first_added_ns, took_ns,
             )
         )  # fmt: skip

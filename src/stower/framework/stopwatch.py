@@ -34,6 +34,7 @@ class Stopwatch:
     """Of one engine. `clock_ns` None: it stands still."""
 
     def __init__(self, clock_ns: Callable[[], int] | None = None) -> None:
+        self.is_running = clock_ns is not None
         self.is_sampling = False
         self.laps: list[tuple[str, str, int]] = []  # plugin, extension point, ns
         self._clock_ns = clock_ns

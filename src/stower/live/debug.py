@@ -68,8 +68,8 @@ def _queued(one: QueuedPod, scheduler: Deciding) -> dict[str, Any]:
         "attempts": one.attempts,
         "refusedBy": sorted(one.refused_by),
         "awaitsVictims": len(one.victims),
-        "waitsForGroup": engine.queue.missing(one.uid),
-        "secondsInQueue": round((engine.now_ns - one.came_ns) / 1e9, 3),
+        "waitsForGroup": engine.queue.waits_for(one.uid),
+        "secondsInQueue": round((engine.now_ns - one.first_added_ns) / 1e9, 3),
     }
 
 

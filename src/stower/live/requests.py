@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from stower.engine.groups.group_status import OF_PODS, OF_PODS_BEFORE
+from stower.engine.groups.group_status import OF_PODS, OF_PODS_ALPHA
 from stower.framework.writes import (
     ApiWrite,
     Bind,
@@ -87,7 +87,7 @@ def as_served(write: PatchObject, version: str) -> PatchObject:
     if write.view is not PodGroup or version != V1ALPHA2:
         return write
     conditions = [
-        {**c, "type": OF_PODS_BEFORE if c["type"] == OF_PODS else c["type"]}
+        {**c, "type": OF_PODS_ALPHA if c["type"] == OF_PODS else c["type"]}
         for c in write.patch["status"]["conditions"]
     ]
     return msgspec.structs.replace(write, patch={"status": {"conditions": conditions}})

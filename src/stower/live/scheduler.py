@@ -384,7 +384,7 @@ class Scheduler:
             if collection_path(kind, version=version) == reflector.path
         }
         engine = self.engine = self._build()
-        engine.cycle.keeps_why = bool(self._observers)  # somebody may ask
+        engine.cycle.keeps_details = bool(self._observers)  # somebody may ask
         if self._recording is not None:
             self._recording.built(self._options.instance)
         self._inbox.clear()

@@ -256,7 +256,7 @@ def _waiting(world: World, last: Mapping[str, Decision]) -> tuple[Waiting, ...]:
         elif pod.spec.scheduling_gates:
             message = "waiting for scheduling gates"
         else:
-            message = world.engine.queue.missing(pod.metadata.uid) or "not tried"
+            message = world.engine.queue.waits_for(pod.metadata.uid) or "not tried"
         groups.setdefault(message, []).append(pod.key)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     return tuple(Waiting(message, len(keys), keys[0]) for message, keys in ordered)

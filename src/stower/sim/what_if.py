@@ -234,7 +234,7 @@ class _Run:
         for pod in self.world.waiting():
             decision = self._last.get(pod.metadata.uid)
             uid = pod.metadata.uid
-            untried = self.world.engine.queue.missing(uid) or "it was not tried"
+            untried = self.world.engine.queue.waits_for(uid) or "it was not tried"
             why[_first(uid)] = untried if decision is None else decision.message
         return why
 

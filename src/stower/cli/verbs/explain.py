@@ -134,8 +134,8 @@ def run(
             f"the configuration of {pod.spec.scheduler_name} is not known: explained by "
             "kube-scheduler's defaults; --config takes it"
         )
-    if engine.extended.count:
-        note(f"{engine.extended.count} extenders of the configuration were not asked")
+    if engine.extenders is not None:
+        note(f"{engine.extenders.count} extenders of the configuration were not asked")
     if output is Output.TABLE:
         _print(found, negotiation)
         if known is not None:

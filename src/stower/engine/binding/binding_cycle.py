@@ -1,192 +1,240 @@
-"""Bindings: sent, not answered yet, lost, or doubtful.
+"""The binding cycle of a pod that has a node: PreBind, Permit, Bind, and what a failure undoes.
 
-A binding of which nobody knows whether it was carried out keeps its pod's room and is sent again.
+A Bind write whose outcome nobody knows keeps the pod's room and is sent again. Must not know how
+the node was chosen.
+
+Source: kube-scheduler schedule_one.go bindingCycle, handleBindingCycleError.
 """
 
-from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Final, Protocol
+from typing import Protocol
 
-from stower.engine.binding.permit import Together
-from stower.engine.binding.pre_bind import PreBinding
-from stower.engine.extenders.extender_calls import bind_error
-from stower.engine.limits import Limits
-from stower.engine.preemption.pod_eviction import Evictions
+from stower.engine.binding.permit import Permit
+from stower.engine.binding.pre_bind import Parts, PreBind
+from stower.engine.context import Context
+from stower.engine.cycle.failure_handler import FailureHandler
+from stower.engine.extenders.responses import bind_error
+from stower.engine.outbox import Answer
 from stower.engine.queue.entities import QueuedPod
-from stower.engine.queue.scheduling_queue import Queue
-from stower.engine.status_reporter import Telling
+from stower.engine.queue.scheduling_queue import SchedulingQueue
+from stower.engine.status_reporter import SCHEDULER_ERROR
 from stower.framework.decisions import Outcome
-from stower.framework.events import ExtenderAnswered, WriteFailed
 from stower.framework.retries import CONFLICT, UNKNOWN
-from stower.framework.writes import Bind, CallExtender, Write
+from stower.framework.writes import Bind, CallExtender
 from stower.model.kinds import Pod
-from stower.state.cluster import ClusterState, PodEntry
-
-# No answer, or a gateway's time-out: the write may have been carried out.
-UNKNOWN_OUTCOME: Final = (0, UNKNOWN)
+from stower.state.cluster import PodEntry
 
 
 class Binders(Protocol):
-    """Extenders that bind."""
+    """Extenders that bind pods; attached where the configuration has any."""
 
     def binder(self, pod: Pod) -> int:
-        """The extender that binds the pod, -1 for none."""
+        """Returns the extender that binds the pod, -1 for none."""
 
     def binder_is_ignorable(self, pod: Pod) -> bool:
-        """Whether the pod is bound as usual where that extender fails."""
+        """Returns whether the pod is bound as usual where that extender fails."""
 
 
-class Binds:
-    """Of all pods."""
+class Evictions(Protocol):
+    """The evictions that are under way."""
 
-    def __init__(
-        self,
-        state: ClusterState,
-        queue: Queue,
-        limits: Limits,
-        tell: Telling,
-        pre_binding: PreBinding,
-        together: Together,
-        evictions: Evictions,
-        next_id: Callable[[], int],
-        send: Callable[[Write], None],
-        give_up: Callable[[QueuedPod, str], None],
-        take_back: Callable[[PodEntry], None],
-    ) -> None:
-        """`give_up`: the pod is not bound, and why; `take_back`: nobody has shown it on its
-        node."""
-        self._state = state
+    def is_evicting(self, entry: PodEntry) -> bool:
+        """Returns whether the pod is being evicted."""
+
+
+class BindingCycle:
+    """The binding cycles of all pods."""
+
+    def __init__(self, context: Context, queue: SchedulingQueue, failures: FailureHandler) -> None:
+        self._context = context
+        self._state = context.state
         self._queue = queue
-        self._limits = limits
-        self._tell = tell
-        self._pre_binding = pre_binding
-        self._together = together
-        self._evictions = evictions
-        self._next_id = next_id
-        self._send = send
-        self._give_up = give_up
-        self._take_back = take_back
-        self._waiting: dict[int, tuple[QueuedPod, str]] = {}  # unanswered, with their node
-        self._resend: list[tuple[int, int, QueuedPod, str]] = []  # to send again, by time
-        # Assumed pods of which nobody knows whether they were bound, until when they are believed.
-        self._doubts: dict[str, int] = {}
+        self._reporter = context.reporter
+        self._failures = failures
+        self.permit = Permit()
+        self.pre_bind = PreBind(context, self)
+        context.reporter.pod_writes = self.pre_bind
+        self.binders: Binders | None = None
+        self.evictions: Evictions | None = None
+        self._binding: dict[int, tuple[QueuedPod, str]] = {}  # unanswered Binds, with their node
+        self.retries: list[tuple[int, int, QueuedPod, str]] = []  # Binds to send again: due, order
+        # Assumed pods whose Bind has an unknown outcome: until when their room is kept.
+        self.doubts: dict[str, int] = {}
 
     @property
     def is_open(self) -> bool:
-        """Whether the outcome of some binding is not known yet."""
-        return bool(self._waiting or self._resend or self._doubts)
+        """Whether the outcome of some Bind is not known, or a write of PreBind is not answered."""
+        return bool(self._binding or self.retries or self.doubts) or self.pre_bind.is_writing
 
-    def dues(self) -> list[int]:
-        """When something has to be done though nothing happens."""
-        return [d for d, _, _, _ in self._resend[:1]] + [*self._doubts.values()][:1]
+    def due_times(self) -> list[int]:
+        """Returns the times when something is due without any event."""
+        due = [due_ns for due_ns, _, _, _ in self.retries[:1]] + [*self.doubts.values()][:1]
+        pre_bind_ns = self.pre_bind.next_wake_ns
+        return due if pre_bind_ns is None else [*due, pre_bind_ns]
 
-    def awaited(self) -> set[str]:
-        """Pods that somebody answers for still."""
-        awaited = {queued.entry.uid for queued, _ in self._waiting.values()}
-        awaited |= {queued.entry.uid for _, _, queued, _ in self._resend}
-        return awaited | {*self._pre_binding.uids(), *self._together.uids()}
+    def run_due(self) -> None:
+        """Sends Binds again, takes back doubtful assumptions, and expires reservations."""
+        if self.retries:
+            self._send_again()
+        if self.doubts:
+            self._take_back_doubtful()
+        if self.pre_bind.waiting:
+            self.pre_bind.expire(self._state.now_ns)
 
-    def doubt(self, entry: PodEntry) -> None:
-        """Its bind may have been lost: it keeps its room for as long as a watch may need."""
-        self._doubts.setdefault(entry.uid, self._state.now_ns + self._limits.doubt_ns)
+    # From PreBind to Bind
 
-    def believe(self, uid: str) -> None:
-        """It is known what became of the pod."""
-        self._doubts.pop(uid, None)
+    def start(
+        self, queued: QueuedPod, node_name: str, parts: Parts, has_reported_node: bool
+    ) -> None:
+        """Starts PreBind of an assumed pod, and writes its node as nominatedNodeName (KEP-5278),
+        unless that was written and is not seen yet."""
+        if queued.entry.pod.status.nominated_node_name != node_name:
+            if not has_reported_node:
+                self._reporter.nominate(queued.entry, node_name)
+            queued.has_open_nomination = True
+        events = self.pre_bind.begin(queued, node_name, parts, self._state.now_ns)
+        for reason, note in events:
+            self._reporter.event(queued.entry.pod, "Normal", reason, "Scheduling", note)
 
-    def bind(self, queued: QueuedPod, node_name: str, binders: Binders | None) -> None:
-        """Have the pod bound, by one of these where it is their business."""
-        pod = queued.entry.pod
+    def pre_bound(self, queued: QueuedPod, node_name: str) -> None:
+        """Binds the pod, together with its group where it has one, as soon as all can be bound."""
+        for ready, name in self.permit.allow(queued, node_name):
+            self.bind(ready, name)
+
+    def bind(self, queued: QueuedPod, node_name: str, by_extender: bool = True) -> None:
+        """Sends the Bind write; `by_extender`: has the extender that binds the pod do it."""
+        pod, outbox = queued.entry.pod, self._context.outbox
         meta = pod.metadata
-        id = self._next_id()
-        self._waiting[id] = (queued, node_name)
-        binder = binders.binder(pod) if binders is not None else -1
-        if binder >= 0:
-            self._send(
-                CallExtender(id, binder, "bind", meta.namespace, meta.name, meta.uid, (node_name,))
-            )
-            return
-        version = self._pre_binding.relies_on(meta.uid)
-        self._send(Bind(id, meta.namespace, meta.name, meta.uid, node_name, version))
-
-    def send_again(self, binders: Binders) -> None:
-        """Binds of which nobody knows whether they were carried out: the same once more."""
-        while self._resend and self._resend[0][0] <= self._state.now_ns:
-            _, _, queued, node_name = heappop(self._resend)
-            entry = queued.entry
-            if self._queue.get(entry.uid) is not queued or not entry.assumed:
-                continue
-            if entry.is_leaving or entry in self._evictions:
-                self.doubt(entry)  # it was evicted meanwhile: the watch will say that it is gone
-            else:
-                self.bind(queued, node_name, binders)
-
-    def take_back_doubtful(self) -> None:
-        """Pods that no watch has shown on their node, and that nobody answers for, wait again.
-
-        Otherwise their room would stay taken for ever.
-        """
-        while self._doubts:
-            uid, due_ns = next(iter(self._doubts.items()))
-            if due_ns > self._state.now_ns:
+        id = outbox.next_id()
+        self._binding[id] = (queued, node_name)
+        if by_extender and self.binders is not None:
+            binder = self.binders.binder(pod)
+            if binder >= 0:
+                names = (meta.namespace, meta.name, meta.uid)
+                outbox.send(CallExtender(id, binder, "bind", *names, (node_name,)), self)
                 return
-            del self._doubts[uid]
-            entry = self._state.pods.get(uid)
-            if entry is not None and entry.assumed and uid not in self.awaited():
-                self._take_back(entry)
+        version = self.pre_bind.bind_version(meta.uid)
+        outbox.send(Bind(id, meta.namespace, meta.name, meta.uid, node_name, version), self)
 
-    def done(self, id: int) -> bool:
-        """A write was carried out. Whether it was one of these."""
-        queued, node_name = self._waiting.pop(id, (None, ""))
-        if queued is None:
-            return False
+    # Answers
+
+    def answered(self, answer: Answer) -> None:
+        """Takes the answer to a Bind write, or of an extender that binds."""
+        queued, node_name = self._binding.pop(answer.id)
+        if answer.code:
+            self._bind_failed(queued, node_name, answer)
+            return
+        error = answer.error or (bind_error(answer.body) if answer.body is not None else "")
+        if error:
+            self._extender_failed(queued, node_name, error)
+        else:
+            self._bound(queued, node_name)
+
+    def _bound(self, queued: QueuedPod, node_name: str) -> None:
         # Bound, even where it is gone by now. The entry stays assumed until the watch says so too.
         entry = queued.entry
         if entry.row >= 0 and self._queue.get(entry.uid) is queued:
             self._queue.remove(entry.uid)
         note = f"Successfully assigned {entry.pod.key} to {node_name}"
-        self._tell.event(entry.pod, "Normal", "Scheduled", "Binding", note)
-        return True
+        self._reporter.event(entry.pod, "Normal", "Scheduled", "Binding", note)
 
-    def failed(self, event: WriteFailed) -> None:
-        """A write was not carried out, or nobody knows; it may be none of these."""
-        queued, node_name = self._waiting.pop(event.id, (None, ""))
-        if queued is None or self._queue.get(queued.entry.uid) is not queued:
+    def _bind_failed(self, queued: QueuedPod, node_name: str, answer: Answer) -> None:
+        if self._queue.get(queued.entry.uid) is not queued:
             return
         entry = queued.entry
         if not entry.assumed:
             return  # taken back meanwhile: it waits in the queue again
-        message = f'running Bind plugin "DefaultBinder": {event.message}'
-        if event.code in UNKNOWN_OUTCOME:
+        message = f'running Bind plugin "DefaultBinder": {answer.message}'
+        if answer.code == UNKNOWN:
             queued.bind_tries += 1
             due_ns = self._state.now_ns + self._queue.delay_ns(queued.bind_tries)
-            heappush(self._resend, (due_ns, event.id, queued, node_name))
-            if queued.bind_tries == self._limits.bind_tries_silent:
-                self._tell.decide(queued, Outcome.ERROR, message=message)
-                self._tell.report(queued, "SchedulerError", message)
+            heappush(self.retries, (due_ns, answer.id, queued, node_name))
+            if queued.bind_tries == self._context.limits.bind_tries_silent:
+                self._reporter.decide(queued, Outcome.ERROR, message=message)
+                self._reporter.report(queued, SCHEDULER_ERROR, message)
             return
-        if event.code == CONFLICT and queued.bind_tries:
+        if answer.code == CONFLICT and queued.bind_tries:
             # An earlier try may have bound it: the watch will show where the pod is, or that it is
             # gone. Until then its room stays taken.
             self.doubt(entry)
             return
-        if event.code == CONFLICT and self._pre_binding.renew(entry.uid):
+        if answer.code == CONFLICT and self.pre_bind.renew(entry.uid):
             return
-        self._give_up(queued, message)
+        self.fail(queued, message)
 
-    def extender_answered(self, event: ExtenderAnswered, binders: Binders) -> bool:
-        """An extender that binds has answered. True: the pod is bound."""
-        queued, node_name = self._waiting.get(event.id, (None, ""))
-        if queued is None:
-            return False
-        error = event.error or bind_error(event.body)
-        if not error:
-            return True
-        del self._waiting[event.id]
+    def _extender_failed(self, queued: QueuedPod, node_name: str, error: str) -> None:
         if self._queue.get(queued.entry.uid) is not queued or not queued.entry.assumed:
-            return False
-        if binders.binder_is_ignorable(queued.entry.pod):
-            self.bind(queued, node_name, None)
+            return
+        if self.binders is not None and self.binders.binder_is_ignorable(queued.entry.pod):
+            self.bind(queued, node_name, by_extender=False)
         else:
-            self._give_up(queued, error)
-        return False
+            self.fail(queued, error)
+
+    # Unknown outcomes
+
+    def awaited(self) -> set[str]:
+        """Returns the uids of assumed pods whose Bind is to be answered, sent, or sent again."""
+        awaited = {queued.entry.uid for queued, _ in self._binding.values()}
+        awaited |= {queued.entry.uid for _, _, queued, _ in self.retries}
+        return awaited | {*self.pre_bind.waiting, *self.permit.waiting_pods()}
+
+    def doubt(self, entry: PodEntry) -> None:
+        """Keeps the room of a pod whose Bind may be lost for as long as a watch may need."""
+        self.doubts.setdefault(entry.uid, self._state.now_ns + self._context.limits.doubt_ns)
+
+    def _send_again(self) -> None:
+        while self.retries and self.retries[0][0] <= self._state.now_ns:
+            _, _, queued, node_name = heappop(self.retries)
+            entry = queued.entry
+            if self._queue.get(entry.uid) is not queued or not entry.assumed:
+                continue
+            is_evicting = self.evictions is not None and self.evictions.is_evicting(entry)
+            if entry.is_leaving or is_evicting:
+                self.doubt(entry)  # it was evicted meanwhile: the watch will say that it is gone
+            else:
+                self.bind(queued, node_name)
+
+    def _take_back_doubtful(self) -> None:
+        """Requeues pods that no watch has shown on their node in time: else their room would stay
+        taken for ever."""
+        while self.doubts:
+            uid, due_ns = next(iter(self.doubts.items()))
+            if due_ns > self._state.now_ns:
+                return
+            del self.doubts[uid]
+            entry = self._state.pods.get(uid)
+            if entry is not None and entry.assumed and uid not in self.awaited():
+                self._take_back(entry)
+
+    def _take_back(self, entry: PodEntry) -> None:
+        now_ns = self._state.now_ns
+        self._state.forget(entry)
+        self._queue.remove(entry.uid)
+        self._queue.room_freed(entry.pod, now_ns)
+        profile = self._context.profiles[entry.pod.spec.scheduler_name]
+        self._queue.enqueue(QueuedPod(entry, profile, now_ns))
+
+    # Failures
+
+    def fail(self, queued: QueuedPod, message: str) -> None:
+        """Takes back the assumption of a pod that cannot be bound (Unreserve), retries it, and
+        releases the other pods of its group."""
+        entry = queued.entry
+        self.doubts.pop(entry.uid, None)
+        self.pre_bind.undo(entry.uid)
+        self._state.forget(entry)
+        self._queue.room_freed(entry.pod, self._state.now_ns)
+        self._failures.fail(queued, message)
+        self.reject_group(entry.uid, f"pod {entry.pod.key} of its group cannot be bound: {message}")
+
+    def reject_group(self, uid: str, why: str) -> None:
+        """Gives up the bindings of the other pods of the pod's group, where they wait for it."""
+        for other in self.permit.reject(uid):
+            self.cancel(other, why)
+
+    def cancel(self, queued: QueuedPod, why: str) -> None:
+        """Gives up the binding of an assumed pod that is not being bound yet."""
+        if queued.uid in self.pre_bind:
+            self.pre_bind.cancel(queued.uid, why)
+        elif queued.entry.assumed:
+            self.fail(queued, why)

@@ -1,184 +1,194 @@
-"""Pods that are settling with others: what was written for each, until it is answered and seen.
+"""Tracks writes for a pod (claims, PodScheduling) until the API server has answered them and the
+watch has shown them. The pod is not retried before that.
 
-A pod is not tried again before that: what comes next is decided on what came of it.
+Must not know what is negotiated.
 """
 
-from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Final
 
 import msgspec
 
+from stower.engine.context import Context
+from stower.engine.outbox import Answer
+from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.negotiation import Wait
 from stower.framework.retries import CONFLICT
-from stower.framework.writes import CreateObject, ObjectWrite, PatchObject, PatchPodStatus, Write
-from stower.model.kinds import ApiObject, Pod
+from stower.framework.writes import CreateObject, ObjectWrite
+from stower.model.kinds import ApiObject, Pod, ResourceClaim
 from stower.model.times import SECOND_NS
 from stower.state.devices import is_as_new
 
-# For how long a change is waited for: after it was made, and where a conflict said that there is
-# one. A watch that was cut is taken up again within this.
-ECHO_NS = 30 * SECOND_NS
-NEWS_NS = 3 * SECOND_NS
+# How long a change is awaited: after it was made, and where a conflict says that there is one.
+# A watch that was cut is resumed within this.
+ECHO_NS: Final = 30 * SECOND_NS
+CONFLICT_NS: Final = 3 * SECOND_NS
 
-Asked = CreateObject | PatchObject | PatchPodStatus
-_Key = tuple[type, str, str]
+_ObjectKey = tuple[type, str, str]  # view, namespace, name
 
 
-class _Settling:
-    __slots__ = ("awaited", "due_ns", "goes_on", "unanswered")
+class _PodWrites:
+    """What one pod waits for."""
+
+    __slots__ = ("awaited", "due_ns", "retries", "unanswered")
 
     def __init__(self) -> None:
-        self.goes_on = False  # there is something to do as soon as all was seen
-        self.unanswered: dict[int, tuple[_Key, str]] = {}  # and the version relied on
-        self.awaited: dict[_Key, str] = {}  # by object: the version that has to be seen
+        self.retries = False  # the pod is retried as soon as everything was seen
+        self.unanswered: dict[int, tuple[_ObjectKey, str]] = {}  # with the version relied on
+        self.awaited: dict[_ObjectKey, str] = {}  # the version that the watch has to show
         self.due_ns = 0
 
-    def __lt__(self, other: "_Settling") -> bool:
-        """Where two are due at once for one uid: it makes no difference."""
+    def __lt__(self, other: "_PodWrites") -> bool:
+        """Orders equal heap entries, where either order is right."""
         return False
 
 
-class Settling:
-    """Of all pods, by uid."""
+class PendingWrites:
+    """The pending writes of all pods, by uid."""
 
-    def __init__(
-        self,
-        next_id: Callable[[], int],
-        send: Callable[[Write], None],
-        known: Callable[[type, str, str], str],
-        done: Callable[[str], None],
-    ) -> None:
-        """`known`: the version in which an object is known, by view, namespace and name; "" where
-        it is not. `done`: the pod may be tried again."""
-        self._next_id = next_id
-        self._send = send
-        self._known = known
-        self._done = done
-        self._pods: dict[str, _Settling] = {}
-        self._by_write: dict[int, str] = {}
-        self._by_object: dict[_Key, dict[str, None]] = {}
-        self._behind: dict[str, tuple[type, str]] = {}  # by pod: what has to change before
-        self._next: dict[tuple[type, str], dict[str, None]] = {}  # the same, by object
-        self._dues: list[tuple[int, str, _Settling]] = []
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._pods
+    def __init__(self, context: Context, queue: SchedulingQueue) -> None:
+        self._state = context.state
+        self._outbox = context.outbox
+        self._queue = queue
+        self.pods: dict[str, _PodWrites] = {}
+        self._pod_of: dict[int, str] = {}  # by the id of an unanswered write
+        self._by_object: dict[_ObjectKey, dict[str, None]] = {}
+        # Pods that wait for a change of an object before they may write, both ways round.
+        self._blockers: dict[str, tuple[type, str]] = {}
+        self._blocked: dict[tuple[type, str], dict[str, None]] = {}
+        self._deadlines: list[tuple[int, str, _PodWrites]] = []
 
     @property
     def is_open(self) -> bool:
-        """Whether something that was written is not answered or not seen yet."""
-        return bool(self._by_write or self._pods)
+        """Whether some write is not answered or not seen yet."""
+        return bool(self._pod_of or self.pods)
 
     def begin(self, uid: str, wait: Wait) -> None:
-        """Write for the pod what there is to write."""
-        self._step_out(uid)
+        """Sends the writes of `wait` for the pod and tracks them."""
+        self._unblock(uid)
         if wait.behind is not None:
-            self._behind[uid] = wait.behind
-            self._next.setdefault(wait.behind, {})[uid] = None
+            self._blockers[uid] = wait.behind
+            self._blocked.setdefault(wait.behind, {})[uid] = None
         for write in wait.writes:
-            numbered = msgspec.structs.replace(write, id=self._next_id())
+            numbered = msgspec.structs.replace(write, id=self._outbox.next_id())
             view = write.view if isinstance(write, ObjectWrite) else Pod
             version = "" if isinstance(write, CreateObject) else write.resource_version
             key = (view, write.namespace, write.name)
-            one = self._pods.setdefault(uid, _Settling())
-            one.unanswered[numbered.id] = (key, version)
-            one.goes_on |= wait.goes_on
-            self._by_write[numbered.id] = uid
-            self._send(numbered)
+            writes = self.pods.setdefault(uid, _PodWrites())
+            writes.unanswered[numbered.id] = (key, version)
+            writes.retries |= wait.goes_on
+            self._pod_of[numbered.id] = uid
+            self._outbox.send(numbered, self)
 
-    def missed(self, uid: str) -> None:
-        """Something has happened that might help the pod."""
-        self._pods[uid].goes_on = True
+    def retry_when_seen(self, uid: str) -> None:
+        """Has the pod retried once its writes were seen: an event came that may help it."""
+        self.pods[uid].retries = True
 
-    def answered(self, id: int, code: int, version: str, now_ns: int) -> bool:
-        """A write was carried out (`code` 0), or not. Whether it was one of these."""
-        uid = self._by_write.pop(id, None)
-        if uid is None:
-            return False
-        one = self._pods.get(uid)
-        if one is None:
-            return True
-        key, relied_on = one.unanswered.pop(id)
-        one.goes_on |= code != 0
-        if code == 0 and version:
-            self._await(uid, one, key, version, now_ns + ECHO_NS)
+    def answered(self, answer: Answer) -> None:
+        """Takes the answer to one of the writes, and awaits the object that it changed."""
+        uid = self._pod_of.pop(answer.id)
+        writes = self.pods.get(uid)
+        found = writes.unanswered.pop(answer.id, None) if writes is not None else None
+        if writes is None or found is None:
+            return  # the pod was dropped meanwhile
+        key, relied_on = found
+        code, now_ns = answer.code, self._state.now_ns
+        writes.retries |= code != 0
+        if code == 0 and answer.version:
+            self._await(uid, writes, key, answer.version, now_ns + ECHO_NS)
         elif code == CONFLICT:
             newer = str(int(relied_on) + 1) if relied_on.isdigit() else ""
-            self._await(uid, one, key, newer, now_ns + NEWS_NS)
+            self._await(uid, writes, key, newer, now_ns + CONFLICT_NS)
         elif code:
-            self._await(uid, one, key, "", now_ns + NEWS_NS)
-        self._look(uid, one)
-        return True
+            self._await(uid, writes, key, "", now_ns + CONFLICT_NS)
+        self._finish_if_seen(uid, writes)
 
-    def seen(self, obj: ApiObject, gone: bool) -> None:
-        """An object is known in this version."""
+    def observe(self, obj: ApiObject, gone: bool) -> None:
+        """Takes an object that the watch has shown."""
         key = (type(obj), obj.metadata.namespace, obj.metadata.name)
-        for uid in [*self._next.get((type(obj), obj.metadata.key), ())]:
-            self._step_out(uid)
-            self._done(uid)
+        for uid in [*self._blocked.get((type(obj), obj.metadata.key), ())]:
+            self._unblock(uid)
+            self._retry(uid)
         for uid in [*self._by_object.get(key, ())]:
-            one = self._pods[uid]
-            version = one.awaited[key]
-            # Where nobody knows what to wait for, any change will do.
+            writes = self.pods[uid]
+            version = writes.awaited[key]
+            # Where the awaited version is unknown, any change counts.
             if gone or not version or is_as_new(obj.metadata.resource_version, version):
-                self._forget(uid, one, key)
-                self._look(uid, one)
+                self._stop_awaiting(uid, writes, key)
+                self._finish_if_seen(uid, writes)
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When what was waited for should have come."""
-        dues = self._dues
-        while dues and not self._is_due(*dues[0]):
-            heappop(dues)
-        return dues[0][0] if dues else None
+        """When the first awaited object is overdue."""
+        deadlines = self._deadlines
+        while deadlines and not self._is_valid(*deadlines[0]):
+            heappop(deadlines)
+        return deadlines[0][0] if deadlines else None
 
-    def _is_due(self, due_ns: int, uid: str, one: _Settling) -> bool:
-        return self._pods.get(uid) is one and one.due_ns == due_ns and bool(one.awaited)
+    def _is_valid(self, due_ns: int, uid: str, writes: _PodWrites) -> bool:
+        return self.pods.get(uid) is writes and writes.due_ns == due_ns and bool(writes.awaited)
 
     def expire(self, now_ns: int) -> None:
-        """What has not come by now is not waited for."""
+        """Stops waiting for objects that are overdue; their pods are retried."""
         while (due_ns := self.next_wake_ns) is not None and due_ns <= now_ns:
-            _, uid, one = heappop(self._dues)
-            for key in [*one.awaited]:
-                self._forget(uid, one, key)
-            one.goes_on = True
-            self._look(uid, one)
+            _, uid, writes = heappop(self._deadlines)
+            for key in [*writes.awaited]:
+                self._stop_awaiting(uid, writes, key)
+            writes.retries = True
+            self._finish_if_seen(uid, writes)
 
     def drop(self, uid: str) -> None:
-        """The pod is bound, or gone."""
-        self._step_out(uid)
-        one = self._pods.pop(uid, None)
-        for key in [*one.awaited] if one is not None else ():
-            self._forget(uid, one, key)
+        """Forgets a pod that is bound or gone."""
+        self._unblock(uid)
+        writes = self.pods.pop(uid, None)
+        for key in [*writes.awaited] if writes is not None else ():
+            self._stop_awaiting(uid, writes, key)
 
-    def _step_out(self, uid: str) -> None:
-        """It is behind nothing any more."""
-        key = self._behind.pop(uid, None)
+    def _unblock(self, uid: str) -> None:
+        key = self._blockers.pop(uid, None)
         if key is not None:
-            waiting = self._next[key]
+            waiting = self._blocked[key]
             del waiting[uid]
             if not waiting:
-                del self._next[key]
+                del self._blocked[key]
 
-    def _await(self, uid: str, one: _Settling, key: _Key, version: str, due_ns: int) -> None:
-        known = self._known(*key)
+    def _await(
+        self, uid: str, writes: _PodWrites, key: _ObjectKey, version: str, due_ns: int
+    ) -> None:
+        known = self._known_version(*key)
         if known and version and is_as_new(known, version):
             return
-        one.awaited[key] = version
-        one.due_ns = max(one.due_ns, due_ns)
-        heappush(self._dues, (one.due_ns, uid, one))
+        writes.awaited[key] = version
+        writes.due_ns = max(writes.due_ns, due_ns)
+        heappush(self._deadlines, (writes.due_ns, uid, writes))
         self._by_object.setdefault(key, {})[uid] = None
 
-    def _forget(self, uid: str, one: _Settling | None, key: _Key) -> None:
-        if one is not None:
-            del one.awaited[key]
+    def _stop_awaiting(self, uid: str, writes: _PodWrites | None, key: _ObjectKey) -> None:
+        if writes is not None:
+            del writes.awaited[key]
         users = self._by_object[key]
         del users[uid]
         if not users:
             del self._by_object[key]
 
-    def _look(self, uid: str, one: _Settling) -> None:
-        if not one.unanswered and not one.awaited:
-            del self._pods[uid]
-            if one.goes_on:
-                self._done(uid)
+    def _finish_if_seen(self, uid: str, writes: _PodWrites) -> None:
+        if not writes.unanswered and not writes.awaited:
+            del self.pods[uid]
+            if writes.retries:
+                self._retry(uid)
+
+    def _retry(self, uid: str) -> None:
+        queued = self._queue.get(uid)
+        if queued is not None:
+            self._queue.activate(queued.tree or queued, self._state.now_ns)
+
+    def _known_version(self, view: type, namespace: str, name: str) -> str:
+        """Returns the resourceVersion in which an object is known, or ""."""
+        key = f"{namespace}/{name}"
+        state = self._state
+        if view is Pod:
+            entry = state.pods.get(state.uid_by_key.get(key, ""))
+            return entry.pod.metadata.resource_version if entry is not None else ""
+        is_claim = view is ResourceClaim
+        found = state.devices.seen_claim(key) if is_claim else state.negotiations.of(key)
+        return found.metadata.resource_version if found is not None else ""

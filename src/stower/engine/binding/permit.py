@@ -1,66 +1,67 @@
-"""Pods that are bound together: none before all of them may be.
+"""Holds the bindings of a pod group until every pod of the group can be bound (Permit).
 
-What keeps one of them from being bound gives all of them up, as long as none is being bound.
+A pod of the group that cannot be bound releases all others, as long as none is being bound.
+Must not know writes or the queue.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from stower.engine.queue.entities import QueuedPod
 
 
-class Team:
-    """Pods of one attempt for a tree of groups."""
+class PermitGroup:
+    """The pods of one attempt for a pod group tree, and the nodes of those that may be bound."""
 
-    __slots__ = ("is_dissolved", "members", "ready")
+    __slots__ = ("allowed", "is_rejected", "members")
 
     def __init__(self, members: Iterable[QueuedPod]) -> None:
         self.members = {queued.uid: queued for queued in members}
-        self.ready: dict[str, tuple[QueuedPod, str]] = {}
-        self.is_dissolved = False
+        self.allowed: dict[str, tuple[QueuedPod, str]] = {}
+        self.is_rejected = False
 
 
-class Together:
-    """All teams whose pods are not being bound yet."""
+class Permit:
+    """All waiting pods: those whose group has a pod that cannot be bound yet."""
 
-    def __init__(self, bind: Callable[[QueuedPod, str], None]) -> None:
-        self._bind = bind
-        self._teams: dict[str, Team] = {}
+    def __init__(self) -> None:
+        self._groups: dict[str, PermitGroup] = {}
 
-    def uids(self) -> list[str]:
-        """Who waits for others."""
-        return list(self._teams)
+    def waiting_pods(self) -> list[str]:
+        """Returns the uids of all pods that wait for others of their group."""
+        return list(self._groups)
 
-    def team(self, uid: str) -> list[QueuedPod]:
-        """The pod and those that it waits for; nobody where it waits for none."""
-        team = self._teams.get(uid)
-        return list(team.members.values()) if team is not None else []
+    def members(self, uid: str) -> list[QueuedPod]:
+        """Returns the pod and those that it waits for; empty where it waits for none."""
+        group = self._groups.get(uid)
+        return list(group.members.values()) if group is not None else []
 
-    def begin(self, members: Iterable[QueuedPod]) -> Team:
-        """These wait for each other."""
-        team = Team(members)
-        for uid in team.members:
-            self._teams[uid] = team
-        return team
+    def wait(self, members: Iterable[QueuedPod]) -> PermitGroup:
+        """Makes these pods wait for each other."""
+        group = PermitGroup(members)
+        for uid in group.members:
+            self._groups[uid] = group
+        return group
 
-    def ready(self, queued: QueuedPod, node_name: str) -> None:
-        """Nothing but others of its team keeps the pod from being bound to the node."""
-        team = self._teams.get(queued.uid) if self._teams else None
-        if team is None:
-            self._bind(queued, node_name)
-            return
-        team.ready[queued.uid] = (queued, node_name)
-        if len(team.ready) == len(team.members):
-            for uid in team.members:
-                del self._teams[uid]
-            for one, name in team.ready.values():
-                self._bind(one, name)
-
-    def dissolve(self, uid: str) -> list[QueuedPod]:
-        """The pod is not bound: who is not to be bound either."""
-        team = self._teams.get(uid)
-        if team is None:
+    def allow(self, queued: QueuedPod, node_name: str) -> list[tuple[QueuedPod, str]]:
+        """Records that nothing but its group keeps the pod from being bound to the node. Returns
+        the pods to bind now, with their nodes: the whole group with its last pod, else none."""
+        group = self._groups.get(queued.uid)
+        if group is None:
+            return [(queued, node_name)]
+        group.allowed[queued.uid] = (queued, node_name)
+        if len(group.allowed) < len(group.members):
             return []
-        team.is_dissolved = True
-        for member in team.members:
-            del self._teams[member]
-        return [queued for queued in team.members.values() if queued.uid != uid]
+        for uid in group.members:
+            del self._groups[uid]
+        return list(group.allowed.values())
+
+    def reject(self, uid: str) -> list[QueuedPod]:
+        """Records that the pod is not bound. Returns the others of its group, which are not to be
+        bound either."""
+        group = self._groups.get(uid)
+        if group is None:
+            return []
+        group.is_rejected = True
+        for member in group.members:
+            del self._groups[member]
+        return [queued for queued in group.members.values() if queued.uid != uid]

@@ -294,7 +294,7 @@ class Evaluation:
         self._best_cells[row] = value
 
 
-class Evaluations:
+class EvaluationCache:
     """Evaluations by profile and shape, the least recently used dropped.
 
     One takes 25 bytes a row (5,000 rows: 130 kB); making one anew costs some 300 µs.

@@ -1,7 +1,8 @@
-"""Rows that were promised to other pods, and whether one more has room beside them.
+"""Finds nodes whose free room is reserved for nominated pods.
 
-Kept per shape and priority: a row is asked again when something on it has changed. What plugins of
-scope PODS say is about one pod, and not kept.
+Answers are kept per shape and priority; a row is asked about again when something on it has
+changed. Answers of plugins of scope PODS are about one pod, and not kept. Must not know how rows
+are scored.
 """
 
 from collections.abc import Callable
@@ -16,76 +17,80 @@ from stower.state.cluster import ClusterState, PodEntry
 
 ENTRIES_MAX: Final = 64
 
-_Runs = list[Callable[[int], DryRun]]
+_DryRuns = list[Callable[[int], DryRun]]
 
 
-class Beside:
-    """Over one state."""
+class NominatedRoom:
+    """Caches, for one ClusterState, which rows have room for a pod beside nominated pods."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._kept: dict[tuple[str, int, int], _Kept] = {}
+        self._cache: dict[tuple[str, int, int], _Cached] = {}
 
-    def crowded(self, profile: Profile, entry: PodEntry, best: Ints) -> list[int]:
-        """The promised rows, feasible ones (best >= 0), that would not do with both."""
+    def full_rows(self, profile: Profile, entry: PodEntry, best: Ints) -> list[int]:
+        """Returns the feasible rows (best >= 0) that cannot take both the pod and the pods that
+        are nominated there."""
         state = self._state
         rows = [(name, state.row_of(name)) for name in state.nominated]
         rows = [(name, row) for name, row in rows if row >= 0 and best[row] >= 0]
         if not rows:
             return []
-        runs, is_kept = self._runs(profile, entry)
-        known = self._known(profile, entry) if is_kept else {}
+        runs, is_shared = self._dry_runs(profile, entry)
+        cached = self._cached(profile, entry) if is_shared else {}
         found = []
         for name, row in rows:
-            # Its own promise is not in its way, and makes this row another one for it.
-            asked = {} if name == entry.nominated_to else known
-            verdict = asked.get(row)
-            if verdict is None:
+            # Its own nomination is not in its way: its answer for that row is its own.
+            answers = {} if name == entry.nominated_to else cached
+            is_full = answers.get(row)
+            if is_full is None:
                 pods = nominated_on(state, name, entry.pod.priority, entry.uid)
-                verdict = asked[row] = bool(pods) and any(_refuses(r, row, pods) for r in runs)
-            if verdict:
+                is_full = answers[row] = bool(pods) and any(_refuses(r, row, pods) for r in runs)
+            if is_full:
                 found.append(row)
         return found
 
-    def _runs(self, profile: Profile, entry: PodEntry) -> tuple[_Runs, bool]:
-        """Of the filters to which other pods make a difference; whether equal pods share them."""
-        found: _Runs = []
-        is_kept = True
+    def _dry_runs(self, profile: Profile, entry: PodEntry) -> tuple[_DryRuns, bool]:
+        """Returns the dry runs of filters to which other pods matter, and whether all pods of the
+        shape share their answers."""
+        found: _DryRuns = []
+        is_shared = True
         for plugin in profile.filters:
             if plugin.concerns(entry.shape):
                 run = plugin.dry_runs(entry.pod, entry.shape, self._state)
                 if run is not None:
                     found.append(run)
-                    is_kept = is_kept and plugin.scope is not Scope.PODS
-        return found, is_kept
+                    is_shared = is_shared and plugin.scope is not Scope.PODS
+        return found, is_shared
 
-    def _known(self, profile: Profile, entry: PodEntry) -> dict[int, bool]:
+    def _cached(self, profile: Profile, entry: PodEntry) -> dict[int, bool]:
         state = self._state
         key = (profile.scheduler_name, entry.shape.serial, entry.pod.priority)
-        kept = self._kept.get(key)
-        if kept is None:
-            if len(self._kept) >= ENTRIES_MAX:
-                self._kept.clear()
-            kept = self._kept[key] = _Kept()
+        cached = self._cache.get(key)
+        if cached is None:
+            if len(self._cache) >= ENTRIES_MAX:
+                self._cache.clear()
+            cached = self._cache[key] = _Cached()
         generation = profile.generation(entry.shape, state)
         node = state.node_log.position
-        if (kept.generation, kept.node) != (generation, node) or state.use_log.overrun(kept.use):
-            kept.verdicts.clear()
+        if (cached.generation, cached.node) != (generation, node) or state.use_log.overrun(
+            cached.use
+        ):
+            cached.answers.clear()
         else:
-            for row in state.use_log.cells(kept.use):
-                kept.verdicts.pop(row, None)
-        kept.generation, kept.node, kept.use = generation, node, state.use_log.position
-        return kept.verdicts
+            for row in state.use_log.cells(cached.use):
+                cached.answers.pop(row, None)
+        cached.generation, cached.node, cached.use = generation, node, state.use_log.position
+        return cached.answers
 
 
-class _Kept:
-    """Verdicts by row, and as of when."""
+class _Cached:
+    """Answers by row, and the positions in the state's logs that they are valid for."""
 
-    __slots__ = ("generation", "node", "use", "verdicts")
+    __slots__ = ("answers", "generation", "node", "use")
 
     def __init__(self) -> None:
         self.generation = self.node = self.use = -1
-        self.verdicts: dict[int, bool] = {}
+        self.answers: dict[int, bool] = {}
 
 
 def _refuses(runs: Callable[[int], DryRun], row: int, pods: list[PodEntry]) -> bool:

@@ -1,241 +1,232 @@
-"""What becomes of an attempt for a pod: assumed, settled with others, refused, failed."""
+"""One scheduling attempt for a pod: runs the cycle and applies the result.
 
-from collections.abc import Callable, Mapping, Sequence
+A pod is assumed and its binding cycle begins; or it waits until others accept its node; or it is
+refused, and preempts where that helps; or the attempt fails. Must not know watch events.
+
+Source: kube-scheduler schedule_one.go.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
-from stower.engine.binding.pending_writes import Settling
-from stower.engine.binding.permit import Together
-from stower.engine.binding.pre_bind import PreBinding
-from stower.engine.cycle.scheduling_cycle import Cycle
-from stower.engine.groups.group_status import GroupTelling
-from stower.engine.groups.tree_queue import Trees
-from stower.engine.preemption.displacement import Clearing
-from stower.engine.preemption.pod_eviction import Evictions, told, why_told
-from stower.engine.queue.entities import Queued, QueuedPod
-from stower.engine.queue.scheduling_queue import Queue
-from stower.engine.status_reporter import Telling
+from stower.engine.attempt_errors import ATTEMPT_ERRORS
+from stower.engine.binding.binding_cycle import BindingCycle
+from stower.engine.binding.pending_writes import PendingWrites
+from stower.engine.binding.pre_bind import Parts
+from stower.engine.context import Context
+from stower.engine.cycle.failure_handler import FailureHandler
+from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.engine.outbox import UNTRACKED
+from stower.engine.preemption.displacement import DisplacedPods, Displacement
+from stower.engine.preemption.pod_eviction import PodEviction
+from stower.engine.queue.entities import QueuedPod
+from stower.engine.queue.scheduling_queue import SchedulingQueue
+from stower.engine.status_reporter import UNSCHEDULABLE
 from stower.framework.decisions import Outcome
 from stower.framework.negotiation import Wait
 from stower.framework.plugin import Plugin
 from stower.framework.post_filter import Remedy
 from stower.framework.reasons import Diagnosis, Rejection
-from stower.framework.reservation import Reservation
-from stower.framework.writes import Write
-from stower.groups.units import leaving
-from stower.model.kinds import Pod
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import PodEntry
 
 NO_BINDER: Final = "no Bind plugin binds the pod"
 
 
-class Wakes(Protocol):
-    """Who tells pods that wait of what has happened."""
+class Extenders(Protocol):
+    """Extenders that choose among nodes and victims; attached where there are any."""
 
-    def came(self, pod: Pod) -> None:
-        """A pod holds room that did not before."""
+    def ask_nodes(self, queued: QueuedPod) -> bool:
+        """Asks about the feasible nodes. Returns False where no extender is interested."""
 
-    def freed(self, pod: Pod, priority_max: int | None = None) -> None:
-        """Room was given back, or (with a bound) a promise."""
-
-
-class Sparing(Protocol):
-    """Extenders that may save victims."""
-
-    def asks_whom_to_spare(self, queued: QueuedPod, diagnosis: Diagnosis) -> bool:
-        """Whether they are asked, and what comes of the attempt is known later."""
+    def ask_victims(self, queued: QueuedPod, diagnosis: Diagnosis) -> bool:
+        """Asks which victims may be evicted. Returns False where no extender is interested."""
 
 
-class Outcomes:
-    """Of all attempts of an engine."""
-
-    extended: Sparing
+class PodAttempts:
+    """Runs attempts for pods that are scheduled alone, and applies results for all pods."""
 
     def __init__(
         self,
-        state: ClusterState,
-        queue: Queue,
-        trees: Trees,
-        cycle: Cycle,
-        tell: Telling,
-        settling: Settling,
-        pre_binding: PreBinding,
-        together: Together,
-        evictions: Evictions,
-        tell_groups: GroupTelling,
-        wakes: Wakes,
-        send: Callable[[Write], None],
-        next_id: Callable[[], int],
+        context: Context,
+        queue: SchedulingQueue,
+        cycle: SchedulingCycle,
+        failures: FailureHandler,
+        binding: BindingCycle,
+        eviction: PodEviction,
+        pending: PendingWrites,
     ) -> None:
-        self.state = state
+        self.state = context.state
+        self._outbox = context.outbox
+        self._reporter = context.reporter
         self._queue = queue
-        self._trees = trees
         self._cycle = cycle
-        self._tell = tell
-        self._settling = settling
-        self._pre_binding = pre_binding
-        self._together = together
-        self._evictions = evictions
-        self._tell_groups = tell_groups
-        self._wakes = wakes
-        self._send = send
-        self._next_id = next_id
+        self._failures = failures
+        self._binding = binding
+        self._eviction = eviction
+        self._pending = pending
+        self.displacement = Displacement(context.state, cycle)
+        self.extenders: Extenders | None = None
+
+    def run(self, queued: QueuedPod) -> None:
+        """Tries to place a pod."""
+        if queued.entry.pod.metadata.deletion_timestamp is not None:
+            self.skip_deleted(queued)
+            return
+        if queued.uid in self._pending.pods:
+            self._pending.retry_when_seen(queued.uid)
+            self._queue.wait(queued, queued.refused_by, self.state.now_ns, None)
+            return
+        try:
+            if self.extenders is not None and self.extenders.ask_nodes(queued):
+                return
+            displaced: Sequence[PodEntry] = ()
+            if queued.profile.way_makers:
+                row, displaced = self.displacement.choose(queued.profile, queued.entry)
+            else:
+                row = self._cycle.choose(queued.profile, queued.entry)
+            if row >= 0:
+                self.assume(queued, row, displaced)
+            else:
+                self.refuse(queued)
+        except ATTEMPT_ERRORS as error:  # this pod fails, the loop goes on
+            self._failures.fail(queued, str(error))
+
+    def skip_deleted(self, queued: QueuedPod) -> None:
+        """Drops a pod that is being deleted from the queue."""
+        pod = queued.entry.pod
+        self._queue.remove(queued.entry.uid)
+        note = f"skip schedule deleting pod: {pod.key}"
+        self._reporter.event(pod, "Warning", "FailedScheduling", "Scheduling", note)
 
     def fail(self, queued: QueuedPod, message: str) -> None:
-        """An attempt came to nothing by no fault of the pod's: it is tried again after a delay."""
-        if self._trees.takes(queued.pod):
-            self._trees.failed(queued, self.state.now_ns)
-        else:
-            self._queue.retry(queued, self.state.now_ns)
-        self._tell.decide(queued, Outcome.ERROR, message=message)
-        self._tell.report(queued, "SchedulerError", message)
+        """Ends an attempt in an error."""
+        self._failures.fail(queued, message)
 
-    def assume(self, queued: QueuedPod, row: int, leaving: Sequence[PodEntry] = ()) -> None:
-        """The pod has its node, unless others have to agree first. `leaving`: who gives way."""
+    # A node was found
+
+    def assume(self, queued: QueuedPod, row: int, displaced: Sequence[PodEntry] = ()) -> None:
+        """Assumes the pod on the row, unless others have to accept it first. `displaced`: pods to
+        delete there."""
         entry = queued.entry
         if queued.profile.settlers and (found := self._cycle.settle(queued.profile, entry, row)):
-            self._settle(queued, *found)
+            self._wait(queued, *found)
             return
-        if not is_bound_by_some(queued):
+        if not has_binder(queued):
             self.fail(queued, NO_BINDER)
             return
-        self.take(queued, row, self._cycle.best_few(), leaving)
+        self.place(queued, row, self._cycle.best_nodes(), displaced)
 
-    def take(
+    def place(
         self,
         queued: QueuedPod,
         row: int,
         scores: tuple[tuple[str, int], ...] = (),
-        leaving: Sequence[PodEntry] = (),
+        displaced: Sequence[PodEntry] = (),
     ) -> None:
-        """Count the pod as placed, and have it bound."""
+        """Counts the pod as placed (Reserve), and starts its binding cycle."""
         entry = queued.entry
-        parts: list[tuple[Plugin, Reservation]] = []
-        for other in leaving:
+        parts = self._reserve(queued, row, displaced)
+        node_name = self.state.names[row]
+        has_reported_node = entry.nominated_to == node_name and queued.condition is not None
+        self.state.assume(entry, row)
+        if entry.nominated_to:
+            self.state.nominate(entry, "")
+        queued.bind_tries = 0
+        if self._queue.is_waiting:
+            self._queue.pod_placed(entry.pod, self.state.now_ns)
+        if parts:
+            self._binding.start(queued, node_name, parts, has_reported_node)
+        else:
+            self._binding.pre_bound(queued, node_name)
+        self._reporter.decide(queued, Outcome.PLACED, node_name=node_name, scores=scores)
+        if parts:
+            self._binding.pre_bind.begun(entry.uid)
+
+    def _reserve(self, queued: QueuedPod, row: int, displaced: Sequence[PodEntry]) -> Parts:
+        """Returns what has to come true before the pod is bound, by plugin."""
+        entry, parts = queued.entry, Parts()
+        for other in displaced:
             note = f"Makes way for pod {entry.pod.key} on node {self.state.names[row]}"
-            self._tell.event(other.pod, "Normal", "Preempted", "Preempting", note)
-        if leaving:
-            parts.append((queued.profile.way_makers[0], Clearing(leaving)))
+            self._reporter.event(other.pod, "Normal", "Preempted", "Preempting", note)
+        if displaced:
+            parts.append((queued.profile.way_makers[0], DisplacedPods(displaced)))
         for plugin in queued.profile.reservers:
             if not plugin.concerns(entry.shape):
                 continue
             part = plugin.reserve(entry.pod, entry.shape, self.state, row)
             if part is not None:
                 parts.append((plugin, part))
-        node_name = self.state.names[row]
-        is_told = entry.nominated_to == node_name and queued.condition is not None
-        self.state.assume(entry, row)
-        self.state.nominate(entry, "")
-        queued.bind_tries = 0
-        if self._queue.is_waiting:
-            self._wakes.came(entry.pod)
-        if parts:
-            self._pre_bind(queued, node_name, parts, is_told)
-        else:
-            self._together.ready(queued, node_name)
-        self._tell.decide(queued, Outcome.PLACED, node_name=node_name, scores=scores)
-        if parts:
-            self._pre_binding.begun(entry.uid)
+        return parts
 
-    def _settle(self, queued: QueuedPod, plugin: Plugin, wait: Wait) -> None:
-        """There is a node, but others have to agree with it."""
+    def _wait(self, queued: QueuedPod, plugin: Plugin, wait: Wait) -> None:
+        """Parks a pod whose node others have to accept."""
         self._queue.wait(queued, frozenset((plugin.name,)), self.state.now_ns, wait.again_ns)
-        self._settling.begin(queued.entry.uid, wait)
-        self._tell.decide(queued, Outcome.UNSCHEDULABLE, message=wait.message)
-        promised = queued.entry.nominated_to
-        self._tell.report(queued, "Unschedulable", wait.message, wait.nominate)
-        self._unpromised(queued.entry, promised)
+        self._pending.begin(queued.entry.uid, wait)
+        self._reporter.decide(queued, Outcome.UNSCHEDULABLE, message=wait.message)
+        nominated = queued.entry.nominated_to
+        self._reporter.report(queued, UNSCHEDULABLE, wait.message, wait.nominate)
+        self._wake_if_withdrawn(queued.entry, nominated)
 
-    def _unpromised(self, entry: PodEntry, node_name: str) -> None:
-        """Where the promise of this node is taken back, others may go there."""
+    def _wake_if_withdrawn(self, entry: PodEntry, node_name: str) -> None:
+        """Wakes pods that may use the nominated room, where the nomination was taken back."""
         if node_name and entry.nominated_to != node_name:
-            self._wakes.freed(entry.pod, priority_max=entry.pod.priority)
+            now_ns, priority = self.state.now_ns, entry.pod.priority
+            self._queue.room_freed(entry.pod, now_ns, priority_max=priority)
 
-    def _pre_bind(
-        self,
-        queued: QueuedPod,
-        node_name: str,
-        parts: list[tuple[Plugin, Reservation]],
-        is_told: bool,
-    ) -> None:
-        """Have other objects agree first, and say which node it is to be (KEP-5278), unless that
-        was told and is not seen yet."""
-        if queued.entry.pod.status.nominated_node_name != node_name:
-            if not is_told:
-                self._tell.promise(queued.entry, node_name)
-            queued.is_promised = True
-        for reason, note in self._pre_binding.begin(queued, node_name, parts, self.state.now_ns):
-            self._tell.event(queued.entry.pod, "Normal", reason, "Scheduling", note)
+    # No node was found
 
     def refuse(self, queued: QueuedPod, extended: Mapping[str, Rejection] | None = None) -> None:
-        """No node will do. `extended`: those that only extenders have refused."""
+        """Refuses a pod that fits on no node. `extended`: nodes that only extenders refused."""
         diagnosis, remedy = self._cycle.fail(queued.profile, queued.entry, extended)
         if not remedy.victims and queued.profile.settlers:
             found = self._cycle.settle(queued.profile, queued.entry, -1)
             if found is not None:
-                self._settle_refused(queued, diagnosis, remedy, found[1])
+                self._refuse_and_wait(queued, diagnosis, remedy, found[1])
                 return
-        if not (remedy.victims and self.extended.asks_whom_to_spare(queued, diagnosis)):
-            self.refused(queued, diagnosis, remedy)
+        if remedy.victims and self.extenders is not None:
+            if self.extenders.ask_victims(queued, diagnosis):
+                return
+        self.apply_refusal(queued, diagnosis, remedy)
 
-    def _settle_refused(
+    def _refuse_and_wait(
         self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy, wait: Wait
     ) -> None:
-        """No node will do, and others are told of it."""
-        told = wait.message if wait.message not in diagnosis.message() else ""
+        """Refuses a pod, and writes what others need to know of it."""
+        message = wait.message if wait.message not in diagnosis.message() else ""
         remedy = msgspec.structs.replace(
             remedy,
-            message=told if wait.message else remedy.message,
+            message=message if wait.message else remedy.message,
             nominate=wait.nominate if remedy.nominate is None else remedy.nominate,
         )
         count = queued.unschedulable_count
-        self.refused(queued, diagnosis, remedy)
-        self._settling.begin(queued.entry.uid, wait)
+        self.apply_refusal(queued, diagnosis, remedy)
+        self._pending.begin(queued.entry.uid, wait)
         if wait.writes:
             queued.unschedulable_count = count  # something is being done about it
         if wait.again_ns is not None:
-            self._queue.again(queued, wait.again_ns)
+            self._queue.retry_at(queued, wait.again_ns)
 
-    def refused(self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy) -> None:
-        """No node will do, and this is done about it."""
+    def apply_refusal(self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy) -> None:
+        """Parks the pod, reports the diagnosis, and carries out the remedy."""
         message = diagnosis.message(remedy.message)
-        promised = queued.entry.nominated_to
+        nominated = queued.entry.nominated_to
         self._queue.park(queued, diagnosis.plugins, self.state.now_ns)
-        self._tell.decide(queued, Outcome.UNSCHEDULABLE, "", message, diagnosis, (), remedy)
-        self._tell.report(queued, "Unschedulable", message, remedy.nominate)
-        self._unpromised(queued.entry, promised)
+        self._reporter.decide(queued, Outcome.UNSCHEDULABLE, "", message, diagnosis, (), remedy)
+        self._reporter.report(queued, UNSCHEDULABLE, message, remedy.nominate)
+        self._wake_if_withdrawn(queued.entry, nominated)
         for patch in remedy.patches:
-            self._send(msgspec.structs.replace(patch, id=self._next_id()))
+            id = self._outbox.next_id()
+            self._outbox.send(msgspec.structs.replace(patch, id=id), UNTRACKED)
         if remedy.victims and remedy.nominate:
-            self.take_promises(remedy.nominate, queued.entry.pod.priority)
-            self.evict(queued, remedy.nominate, remedy.victims)
+            self._eviction.withdraw_nominations(remedy.nominate, queued.entry.pod.priority)
+            self._eviction.evict(queued, remedy.nominate, remedy.victims)
         if not queued.is_preempting:
-            self._queue.ungate(queued, False, self.state.now_ns)
-
-    def evict(self, queued: Queued, where: str, victims: Sequence[PodEntry]) -> None:
-        """These leave for a pod or a tree."""
-        for which in leaving(self.state.groups, victims):
-            self._tell_groups.disrupted(which, why_told(queued))
-        bound = [victim for victim in victims if victim.uid not in self._pre_binding]
-        for victim in victims:
-            if victim.uid in self._pre_binding:
-                # Not bound yet: it gives its node up, and nothing has to be deleted.
-                self._pre_binding.cancel(victim.uid, "preempted by DefaultPreemption")
-                note = told(queued, where) + " (in kube-scheduler memory)."
-                self._tell.event(victim.pod, "Normal", "Preempted", "Preempting", note)
-        self._queue.await_victims(queued, (victim.uid for victim in bound))
-        self._evictions.begin(queued, where, bound)
-
-    def take_promises(self, node_name: str, priority: int) -> None:
-        """Pods of lower priority may no longer fit there once the new preemptor is on the node."""
-        for _, entry in sorted(self.state.nominated.get(node_name, {}).items()):
-            if entry.pod.priority < priority:
-                self.state.nominate(entry, "")
-                self._tell.promise(entry, "")
+            self._queue.finish_preemption(queued, False, self.state.now_ns)
 
 
-def is_bound_by_some(queued: QueuedPod) -> bool:
-    """Whether some Bind plugin binds the pod."""
+def has_binder(queued: QueuedPod) -> bool:
+    """Returns whether some Bind plugin binds the pod."""
     pod = queued.entry.pod
     return any(plugin.bind(pod) for plugin in queued.profile.binders)

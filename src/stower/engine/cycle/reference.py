@@ -1,7 +1,8 @@
-"""The plain cycle: every plugin over every row, no cache.
+"""The scheduling cycle without caches: every plugin over every row.
 
-It is the oracle of every cache (the property tests compare them), and what runs where a cache would
-not pay: diagnosis of pods that fit nowhere, nominated pods, explanation.
+The oracle of every cache (the property tests compare them), and what runs where a cache would not
+pay: the diagnosis of pods that fit nowhere, nominated pods, explanation. Must not know writes, the
+queue or time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,58 +18,58 @@ from stower.state.arrays import Bools, Ints, distinct
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 
-# Who refused a row, where it is not an index into the profile's filters.
-NOBODY = -1
+# In `refused_by`, beside indices into the profile's filters.
+FEASIBLE = -1
 PRE_FILTER = -2
 ABSENT = -3
 EXTENDER = -4
-# As a plugin that refuses (framework.ExtenderName): any event may change its mind.
+# The plugin name under which extenders refuse (framework.ExtenderName).
 EXTENDERS = "Extender"
 EXAMPLES = 3
 
 
 class Verdict:
-    """Which rows a pod may go to, and who refused the others.
+    """The feasible rows of a pod, and which plugin refused each other row.
 
-    refused_by: int64[row_limit], index into profile.filters, NOBODY, PRE_FILTER or ABSENT; codes:
-    int64[row_limit], the refusing plugin's code. `pre_filter` is set where a plugin refused the
-    pod as a whole; `restricted_by` names the plugins that left only some nodes.
+    refused_by: int64[row_limit], an index into profile.filters, FEASIBLE, PRE_FILTER, EXTENDER or
+    ABSENT; codes: int64[row_limit], the refusing plugin's code. `pre_filter` is set where a plugin
+    refused the pod as a whole; `restricted_by` names the plugins that left only some nodes.
     """
 
     def __init__(self, profile: Profile, shape: Shape, count: int) -> None:
         self.profile = profile
         self.shape = shape
-        self.refused_by: Ints = np.full(count, NOBODY, np.int64)
+        self.refused_by: Ints = np.full(count, FEASIBLE, np.int64)
         self.codes: Ints = np.zeros(count, np.int64)
         self.pre_filter: tuple[Plugin, Rejection] | None = None
         self.restricted_by: tuple[str, ...] = ()
-        # What each filter said of all rows, by its index; without pods that were promised room.
+        # Codes of each filter by its index, for all rows; nominated pods are not counted.
         self.answers: dict[int, Ints | None] = {}
-        self._own: set[int] = set()  # answers that may be written
+        self._own: set[int] = set()  # indices of answers that may be written to
         self._extended: dict[int, Rejection] = {}
         self._refusals: dict[tuple[int, int], Bools] | None = None
 
     @property
     def feasible(self) -> Bools:
-        """bool[row_limit]; none, where the pod was refused as a whole."""
-        free: Bools = self.refused_by == NOBODY
+        """bool[row_limit]; no row where the pod was refused as a whole."""
+        free: Bools = self.refused_by == FEASIBLE
         return free if self.pre_filter is None else free & False
 
     def extend(self, refused: Mapping[int, Rejection]) -> None:
-        """Take in that extenders have refused these rows."""
+        """Adds the rows that extenders refused."""
         for row, why in refused.items():
-            if row >= 0 and self.refused_by[row] == NOBODY:
+            if row >= 0 and self.refused_by[row] == FEASIBLE:
                 self.refused_by[row] = EXTENDER
                 self._extended[row] = why
 
     def refusals(self) -> dict[tuple[int, int], Bools]:
-        """By filter's index or PRE_FILTER, and code: bool[row_limit], which rows."""
+        """Returns bool[row_limit], the refused rows, by filter index or PRE_FILTER and code."""
         if self._refusals is not None:
             return self._refusals
         found = self._refusals = {}
         present = np.bincount(self.refused_by - EXTENDER)
         for i in (np.flatnonzero(present) + EXTENDER).tolist():
-            if i in (EXTENDER, ABSENT, NOBODY):
+            if i in (EXTENDER, ABSENT, FEASIBLE):
                 continue
             rows = self.refused_by == i
             codes = self.codes[rows]
@@ -79,34 +80,34 @@ class Verdict:
                 found[i, code] = rows & (self.codes == code)
         return found
 
-    def look_again(self, state: ClusterState, rows: Iterable[int]) -> None:
-        """Bring a verdict that counts no promises, with no plugin of scope PODS in it, up to date
-        with rows on which pods have come or gone since."""
-        asks: list[tuple[int, Callable[[int], int], Ints | None]] = []
+    def refresh(self, state: ClusterState, rows: Iterable[int]) -> None:
+        """Updates rows on which pods came or went. Only for verdicts that count no nominated pods
+        and have no answer of a plugin of scope PODS."""
+        checks: list[tuple[int, Callable[[int], int], Ints | None]] = []
         for i, plugin in enumerate(self.profile.filters):
             answer = self.answers[i]
             if plugin.scope is Scope.USE:
-                ask = plugin.filter_row(self.shape, state)
-                if ask is None:
+                check = plugin.filter_row(self.shape, state)
+                if check is None:
                     continue
                 if answer is None or i not in self._own:
                     self._own.add(i)
                     answer = np.zeros_like(self.codes) if answer is None else answer.copy()
                     self.answers[i] = answer
-                asks.append((i, ask, answer))
+                checks.append((i, check, answer))
             elif answer is not None:
-                asks.append((i, answer.item, None))
+                checks.append((i, answer.item, None))
         refusals = self.refusals()
         for row in rows:
             was = int(self.refused_by[row]), int(self.codes[row])
             if was[0] in (ABSENT, PRE_FILTER):
                 continue
-            now = NOBODY, 0
-            for i, ask, answer in asks:
-                code = ask(row)
+            now = FEASIBLE, 0
+            for i, check, answer in checks:
+                code = check(row)
                 if answer is not None:
                     answer[row] = code
-                if code and now[0] == NOBODY:
+                if code and now[0] == FEASIBLE:
                     now = i, code
             if now != was:
                 self.refused_by[row], self.codes[row] = now
@@ -114,13 +115,13 @@ class Verdict:
                     refusals[was][row] = False
                     if not refusals[was].any():
                         del refusals[was]
-                if now[0] != NOBODY:
+                if now[0] != FEASIBLE:
                     if now not in refusals:
                         refusals[now] = np.zeros(len(self.codes), np.bool_)
                     refusals[now][row] = True
 
     def resolvable(self) -> Bools:
-        """bool[row_limit]: rows that were refused for what evictions might change."""
+        """Returns bool[row_limit]: refused rows that evictions may make feasible."""
         if self.pre_filter is not None:
             there: Bools = self.refused_by != ABSENT
             return there & self.pre_filter[1].may_evict
@@ -131,7 +132,8 @@ class Verdict:
         return result
 
     def rejection(self, row: int) -> tuple[str, Rejection] | None:
-        """The plugin that refused the row ("" for PreFilter's nodes) and why; None if it passed."""
+        """Returns the plugin that refused the row ("" for PreFilter's node names) and its
+        rejection; None where the row is feasible."""
         refused_by = int(self.refused_by[row])
         if refused_by == PRE_FILTER:
             return "", self._outside()
@@ -143,7 +145,7 @@ class Verdict:
         return plugin.name, plugin.rejection(self.shape, int(self.codes[row]))
 
     def diagnosis(self, node_count: int, names: Sequence[str] | None = None) -> Diagnosis:
-        """The refusals, counted; with `names` of rows, with examples."""
+        """Returns the refusals, counted; with example nodes where `names` of rows are given."""
         if self.pre_filter is not None:
             plugin, rejection = self.pre_filter
             refused = Refused(plugin.name, rejection, node_count)
@@ -174,24 +176,24 @@ class Verdict:
 
 
 def judge(profile: Profile, state: ClusterState, shape: Shape, pod: Pod) -> Verdict:
-    """Filter all rows for a pod of this shape, counting the room promised to nominated pods of its
-    priority or above (other than itself)."""
+    """Filters all rows for a pod of this shape. Pods of its priority or above that are nominated to
+    a row count as placed there (RunFilterPluginsWithNominatedPods)."""
     state.look()
     verdict = Verdict(profile, shape, state.row_limit)
     np.copyto(verdict.refused_by, ABSENT, where=~state.present[state.all_rows])
     if not state.node_count:
-        return verdict  # upstream says so before it asks any plugin
+        return verdict  # upstream returns before it runs any plugin
     allowed = pre_filter(verdict, state, pod)
     if verdict.pre_filter is not None:
         return verdict
     if allowed is not None:
-        outside = verdict.refused_by == NOBODY
+        outside = verdict.refused_by == FEASIBLE
         outside[state.rows_of(allowed)] = False
         verdict.refused_by[outside] = PRE_FILTER
     for i, plugin in enumerate(profile.filters):
         codes = verdict.answers[i] = filtered(plugin, pod, shape, state, state.all_rows)
         if codes is not None:
-            hit = (codes != 0) & (verdict.refused_by == NOBODY)
+            hit = (codes != 0) & (verdict.refused_by == FEASIBLE)
             np.copyto(verdict.refused_by, i, where=hit)
             np.copyto(verdict.codes, codes, where=hit)
     for name in sorted(state.nominated):
@@ -207,7 +209,7 @@ def judge(profile: Profile, state: ClusterState, shape: Shape, pod: Pod) -> Verd
 def filtered(
     plugin: Plugin, pod: Pod, shape: Shape, state: ClusterState, rows: slice
 ) -> Ints | None:
-    """What a filter of any scope says of these rows."""
+    """Returns a filter's codes for these rows, whatever its scope; None where all pass."""
     if plugin.scope is not Scope.PODS:
         return plugin.filter(shape, state, rows)
     if not plugin.concerns(shape):
@@ -219,9 +221,9 @@ def filtered(
 def pre_filter(
     verdict: Verdict, state: ClusterState, pod: Pod | None = None
 ) -> frozenset[str] | None:
-    """Run PreFilter into the verdict. Returns the names of the nodes left, None for all.
+    """Runs PreFilter into the verdict. Returns the names of the nodes left, None for all.
 
-    Without a pod: only plugins to which it is its shape that matters.
+    Without a pod, only plugins run whose answer depends on the shape.
     """
     allowed: frozenset[str] | None = None
     profile = verdict.profile
@@ -250,13 +252,13 @@ def pre_filter(
 
 
 def nominated_on(state: ClusterState, name: str, priority: int, uid: str) -> list[PodEntry]:
-    """Other pods of this priority or above that wait for room promised on this node."""
-    promised = state.nominated.get(name)
-    if not promised:
+    """Returns the other pods of this priority or above that are nominated to this node."""
+    nominated = state.nominated.get(name)
+    if not nominated:
         return []
     return [
         entry
-        for _, entry in sorted(promised.items())
+        for _, entry in sorted(nominated.items())
         if entry.uid != uid and entry.row < 0 and entry.pod.priority >= priority
     ]
 
@@ -269,10 +271,8 @@ def refused_with(
     row: int,
     pods: list[PodEntry],
 ) -> tuple[int, int] | None:
-    """(filter's index, code) that refuses the row once these pods are on it; None if all pass.
-
-    A row must do with the nominated pods and without (RunFilterPluginsWithNominatedPods).
-    """
+    """Returns the (filter index, code) that refuses the row once these pods are on it, None where
+    all filters pass. A feasible row passes with the nominated pods and without them."""
     for i, plugin in enumerate(profile.filters):
         runs = plugin.dry_runs(pod, shape, state) if plugin.concerns(shape) else None
         if runs is None:
@@ -291,10 +291,8 @@ def refused_with(
 def scores(
     profile: Profile, state: ClusterState, shape: Shape, pod: Pod, feasible: Bools
 ) -> dict[str, Ints]:
-    """int64[row_limit] per score plugin, normalised and weighted; only feasible rows mean anything.
-
-    A plugin that says 0 for all rows is left out, unless its scores are reversed.
-    """
+    """Returns int64[row_limit] per score plugin, normalised and weighted; only feasible rows are
+    meaningful. A plugin that scores all rows 0 is left out, unless its scores are reversed."""
     result = {}
     for plugin, weight in profile.scores:
         if plugin.scope is Scope.PODS:
@@ -313,7 +311,7 @@ def scores(
 
 
 def normalized(raw: Ints, feasible: Bools, how: Normalize) -> Ints:
-    """Raw scores as 0 to 100, relative to the highest among the feasible rows."""
+    """Returns raw scores as 0 to 100, relative to the highest among the feasible rows."""
     if how is Normalize.NONE:
         return raw
     highest = int(raw[feasible].max(initial=0))
@@ -325,7 +323,7 @@ def normalized(raw: Ints, feasible: Bools, how: Normalize) -> Ints:
 
 
 def total(parts: dict[str, Ints], count: int) -> Ints:
-    """int64[count]: the sum of all plugins' scores."""
+    """Returns int64[count]: the sum of all plugins' scores."""
     result = np.zeros(count, np.int64)
     for part in parts.values():
         result += part

@@ -1,8 +1,7 @@
-"""Verdicts on shapes that fit nowhere, kept up to date row by row for the next pod of the shape.
+"""Caches verdicts on shapes that fit nowhere, refreshed row by row for the next pod of the shape.
 
-Exactly those of the reference cycle (engine/cycle/reference.py), where nothing was promised to
-anyone and no plugin has a say about this very pod. A verdict anew takes some 100 µs at 5,000 nodes,
-this one 10 µs.
+They equal those of the reference cycle (engine/cycle/reference.py) where no pod is nominated and no
+plugin of scope PODS has an answer. A new verdict takes some 100 µs at 5,000 nodes, a cached one 10.
 """
 
 from typing import Final
@@ -15,12 +14,12 @@ from stower.state.shapes import Shape
 
 # A verdict takes up to 100 bytes a row.
 KEPT_MAX: Final = 64
-# With more changed rows than that, all are asked about anew.
+# With more changed rows than that, all rows are judged again.
 ROWS_MAX: Final = 48
 
 
-class _Kept:
-    """A verdict, and up to where it knows of changes."""
+class _Cached:
+    """A verdict, and the positions in the state's logs that it is valid for."""
 
     __slots__ = ("generation", "layout", "node_cursor", "use_cursor", "verdict")
 
@@ -32,37 +31,37 @@ class _Kept:
         self.use_cursor = state.use_log.position
 
 
-class Verdicts:
-    """By profile and shape, the least recently used dropped."""
+class VerdictCache:
+    """Verdicts by profile and shape; the least recently used is dropped."""
 
-    __slots__ = ("_kept", "_state")
+    __slots__ = ("_cache", "_state")
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._kept: dict[tuple[str, int], _Kept] = {}
+        self._cache: dict[tuple[str, int], _Cached] = {}
 
     def get(self, profile: Profile, shape: Shape, pod: Pod) -> Verdict:
-        """The verdict, up to date. Valid until the next change."""
+        """Returns the verdict, up to date; valid until the state changes."""
         state = self._state
         state.look()
         log = state.use_log
         key = (profile.scheduler_name, shape.serial)
         generation = profile.generation(shape, state)
-        kept = self._kept.pop(key, None)
+        cached = self._cache.pop(key, None)
         if (
-            kept is None
-            or kept.layout != state.layout
-            or kept.generation != generation
-            or kept.node_cursor != state.node_log.position
-            or len(kept.verdict.codes) != state.row_limit
-            or log.position - kept.use_cursor > ROWS_MAX
+            cached is None
+            or cached.layout != state.layout
+            or cached.generation != generation
+            or cached.node_cursor != state.node_log.position
+            or len(cached.verdict.codes) != state.row_limit
+            or log.position - cached.use_cursor > ROWS_MAX
         ):
-            kept = _Kept(state, judge(profile, state, shape, pod), generation)
-            if len(self._kept) >= KEPT_MAX:
-                del self._kept[next(iter(self._kept))]
-        elif kept.use_cursor != log.position:
-            if kept.verdict.answers:  # else it was refused as a whole, or there is no node
-                kept.verdict.look_again(state, sorted(set(log.cells(kept.use_cursor))))
-            kept.use_cursor = log.position
-        self._kept[key] = kept
-        return kept.verdict
+            cached = _Cached(state, judge(profile, state, shape, pod), generation)
+            if len(self._cache) >= KEPT_MAX:
+                del self._cache[next(iter(self._cache))]
+        elif cached.use_cursor != log.position:
+            if cached.verdict.answers:  # else it was refused as a whole, or there is no node
+                cached.verdict.refresh(state, sorted(set(log.cells(cached.use_cursor))))
+            cached.use_cursor = log.position
+        self._cache[key] = cached
+        return cached.verdict

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from stower.engine.cycle import reference
-from stower.engine.preemption.displacement import making_way
+from stower.engine.preemption.displacement import displaceable_pods
 from stower.framework.profile import Profile
 from stower.state.cluster import ClusterState, PodEntry
 
@@ -50,7 +50,7 @@ def judged(
     """Of the node that another scheduler gave to the pod, which has none yet in the state; ""
     where it found none, and says why in `message`."""
     with state.trial():
-        for other in making_way(state, profile, entry.pod):
+        for other in displaceable_pods(state, profile, entry.pod):
             state.displace(other)
         return _judged(state, profile, entry, node_name, message)
 

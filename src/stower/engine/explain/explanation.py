@@ -11,12 +11,12 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from stower.engine.attempt_errors import FAULTS
+from stower.engine.attempt_errors import ATTEMPT_ERRORS
 from stower.engine.cycle import reference
-from stower.engine.cycle.scheduling_cycle import Cycle
-from stower.engine.preemption.displacement import making_way
+from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.engine.preemption.displacement import displaceable_pods
 from stower.engine.queue.entities import QueuedTree
-from stower.engine.queue.scheduling_queue import Queue
+from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.fixes import NODE, Fix, with_spec
 from stower.framework.plugin import Plugin
 from stower.framework.post_filter import ranked
@@ -104,10 +104,10 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
 def explain(
     pod: Pod,
     state: ClusterState,
-    cycle: Cycle,
-    queue: Queue,
+    cycle: SchedulingCycle,
+    queue: SchedulingQueue,
     profiles: dict[str, Profile],
-    why_grouped: Callable[[QueuedTree], str] = lambda tree: tree.missing,
+    why_grouped: Callable[[QueuedTree], str] = lambda tree: tree.waits_for,
 ) -> Explanation:
     """All there is to say of the pod. `why_grouped`: what keeps a tree of groups waiting, "" where
     it would be placed."""
@@ -124,10 +124,10 @@ def explain(
     refused_by = tuple(sorted(queued.refused_by)) if queued is not None else ()
     with state.trial():  # nothing is tried yet, but nobody is to learn from being asked
         try:
-            for other in making_way(state, profile, pod):
+            for other in displaceable_pods(state, profile, pod):
                 state.displace(other)
             found = _Case(entry, state, cycle, profile).explained(refused_by)
-        except FAULTS as error:
+        except ATTEMPT_ERRORS as error:
             return Explanation(pod.key, "failed", message=str(error), nodes=state.node_count)
     if queued is not None and queued.tree is not None and found.verdict == "fits":
         message = why_grouped(queued.tree)
@@ -141,7 +141,7 @@ def _placed(entry: PodEntry, state: ClusterState, profile: Profile) -> Explanati
     name, shape = state.names[entry.row], entry.shape
     with state.trial():
         state.displace(entry)
-        for other in making_way(state, profile, entry.pod):
+        for other in displaceable_pods(state, profile, entry.pod):
             state.displace(other)
         verdict = reference.judge(profile, state, shape, entry.pod)
         scores = _scores(profile, state, shape, entry.pod, verdict, name)
@@ -156,7 +156,7 @@ class _Case:
     """One pod that waits."""
 
     def __init__(
-        self, entry: PodEntry, state: ClusterState, cycle: Cycle, profile: Profile
+        self, entry: PodEntry, state: ClusterState, cycle: SchedulingCycle, profile: Profile
     ) -> None:
         self.entry, self.state, self.cycle, self.profile = entry, state, cycle, profile
 

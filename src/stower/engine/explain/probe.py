@@ -12,7 +12,7 @@ def would_go(engine: Engine, pod: Pod) -> tuple[str, list[str]] | None:
         return None
     with engine.state.trial():
         entry = engine.state.add_pending(pod)
-        row, leaving = engine.giving_way.choose(profile, entry)
+        row, leaving = engine.attempts.displacement.choose(profile, entry)
     return (engine.state.names[row], [e.pod.key for e in leaving]) if row >= 0 else None
 
 
@@ -25,6 +25,6 @@ def learn(engine: Engine) -> None:
 
 def explained(engine: Engine, pod: Pod) -> Explanation:
     """All there is to say of a pod, as the engine stands."""
-    return explain(
-        pod, engine.state, engine.cycle, engine.queue, engine.profiles, engine.tree_outcomes.why
-    )
+    trees = engine.tree_attempts
+    why_waiting = trees.why_waiting if trees is not None else lambda tree: tree.waits_for
+    return explain(pod, engine.state, engine.cycle, engine.queue, engine.profiles, why_waiting)

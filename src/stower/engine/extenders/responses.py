@@ -1,32 +1,32 @@
-"""Answers of extenders as JSON, read into what they mean; whatever else they hold is an error.
+"""Decodes extender responses; rejects every other shape.
 
-Must not know of nodes, pods or talks. Source: k8s.io/kube-scheduler/extender/v1.
+Must not know nodes, pods or queries. Source: k8s.io/kube-scheduler/extender/v1.
 """
 
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-# Far beyond what any answer says, and such that sums of them are whole numbers of 64 bits.
+# Far beyond any real score; sums of such numbers fit into 64 bits.
 NUMBER_MAX: Final = 1 << 40
 T = TypeVar("T")
 Number = Annotated[int, msgspec.Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
 
 
 class Named(msgspec.Struct, frozen=True):
-    """An object's metadata."""
+    """The name in an object's metadata."""
 
     name: str = ""
 
 
 class NamedObject(msgspec.Struct, frozen=True):
-    """An object of which only the name is read."""
+    """An object; only its name is decoded."""
 
     metadata: Named = Named()
 
 
 class NodeList(msgspec.Struct, frozen=True):
-    """Nodes, whole."""
+    """A NodeList."""
 
     items: tuple[NamedObject, ...] | None = None
 
@@ -41,7 +41,8 @@ class FilterResult(msgspec.Struct, frozen=True):
     error: str | None = None
 
     def names(self, by_name: bool) -> tuple[str, ...]:
-        """Of the nodes left. `by_name`: the extender is nodeCacheCapable and tells names alone."""
+        """Returns the names of the nodes left. `by_name`: the extender is nodeCacheCapable, and
+        sends names alone."""
         if by_name and self.nodenames is not None:
             return self.nodenames
         items = self.nodes.items if self.nodes is not None else None
@@ -49,13 +50,13 @@ class FilterResult(msgspec.Struct, frozen=True):
 
 
 class MetaPod(msgspec.Struct, frozen=True):
-    """A pod by its uid."""
+    """A pod; only its uid is decoded."""
 
     uid: str = ""
 
 
 class MetaVictims(msgspec.Struct, frozen=True):
-    """Who leaves a node."""
+    """The victims on a node."""
 
     pods: tuple[MetaPod, ...] | None = None
     numpdbviolations: Number | None = None
@@ -81,19 +82,19 @@ class BindingResult(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class Unreadable(Exception):
-    """The answer is of another form; the text says where."""
+class UnreadableResponse(Exception):
+    """The response has another shape; the text says where."""
 
 
 def read(body: bytes, form: type[T]) -> T:
-    """The answer in this form, names of fields in any case. Raises Unreadable."""
+    """Decodes a response; field names match in any case, as in Go. Raises UnreadableResponse."""
     try:
         return msgspec.convert(_lowered(msgspec.json.decode(body)), form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable(f"no answer that can be read: {error}") from None
+        raise UnreadableResponse(f"no answer that can be read: {error}") from None
 
 
-# Names of fields that a Go program reads whatever their case; keys that are names stay as they are.
+# Fields whose keys are node names: their case stays.
 _NAMED_BY_NODE: Final = ("failednodes", "failedandunresolvablenodes", "nodenametometavictims")
 
 
@@ -106,3 +107,11 @@ def _lowered(value: Any, names: bool = False) -> Any:
     if isinstance(value, list):
         return [_lowered(v) for v in value]
     return value
+
+
+def bind_error(body: bytes) -> str:
+    """Returns the error of a response to the verb bind, or ""."""
+    try:
+        return read(body or b"{}", BindingResult).error or ""
+    except UnreadableResponse as error:
+        return str(error)

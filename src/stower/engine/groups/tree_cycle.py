@@ -1,11 +1,11 @@
-"""One attempt for a tree of groups: what plugins say becomes a problem, what is found is tried.
+"""The scheduling cycle for a pod group tree: searches a placement and verifies it with the plugins.
 
-All of it happens in trials, which are undone: what comes out is who goes where. Domains come from
-the search (groups/placement.py); inside them the plugins choose nodes, one pod after another, as
-long as all fit so; else each pod goes where the search put it. What a plugin refuses all the same
-is learned: how many pods of that kind each node can have for other reasons than room.
+Everything happens in trials, which are undone. The answers of plugins become a problem in numbers,
+the search (groups/placement.py) chooses domains, and inside them the plugins choose nodes, one pod
+after another, as long as all pods fit so; else each pod goes where the search put it. Where a
+plugin refuses such a pod, the attempt learns how many pods of that kind each node can have.
 
-Must not know of the queue, of writes or of time.
+Must not know the queue, writes or time.
 """
 
 from collections import Counter
@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from stower.engine.cycle.scheduling_cycle import Cycle
-from stower.engine.queue.entities import QueuedPod, about_others
+from stower.engine.cycle.scheduling_cycle import SchedulingCycle
+from stower.engine.queue.entities import QueuedPod, encode_pod_terms
 from stower.framework.dry_run import Room
 from stower.framework.profile import Profile
 from stower.groups.placement import Answer, Exhausted, Impossible, Placed, place
@@ -28,9 +28,9 @@ from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.devices import claim_keys
 
-# After so many refusals of what was found, the attempt is given up.
+# Placements that plugins may refuse before the attempt is given up.
 ROUNDS_MAX: Final = 20
-# How much more is done, at most, for a tree whose last attempts were given up.
+# The largest factor on the budget of a tree whose last attempts were given up.
 EFFORT_MAX: Final = 4
 
 NO_MORE: Final = "the group has its minimum; there is no room for this pod"
@@ -38,9 +38,9 @@ NO_MORE: Final = "the group has its minimum; there is no room for this pod"
 Plan = list[tuple[QueuedPod, int]]
 
 
-class Found(NamedTuple):
-    """Who goes to which row; nobody where `message` says why. `exhausted`: the search was given up,
-    nothing is proved. `resolvable`: evictions might help."""
+class TreeResult(NamedTuple):
+    """The row of each pod; empty where `message` says why. `exhausted`: the budget ran out, nothing
+    is proved. `resolvable`: evictions may help."""
 
     plan: Plan
     message: str = ""
@@ -49,23 +49,24 @@ class Found(NamedTuple):
 
 
 class TreeCycle:
-    """Over one state."""
+    """Attempts for trees over one ClusterState."""
 
-    def __init__(self, state: ClusterState, cycle: Cycle) -> None:
+    def __init__(self, state: ClusterState, cycle: SchedulingCycle) -> None:
         self._state = state
         self._cycle = cycle
 
     def attempt(
-        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], given_up: int = 0
-    ) -> Found:
-        """pending: by group, its pods that have no node, in their order; given_up: how many
-        attempts before this one were, without an answer: each has twice as much done."""
-        effort = min(1 << given_up, EFFORT_MAX)
+        self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], exhausted_count: int = 0
+    ) -> TreeResult:
+        """Returns where the tree's pending pods go. pending: by group, its pods without a node, in
+        their order; exhausted_count: preceding attempts without an answer, each of which doubles
+        the budget."""
+        effort = min(1 << exhausted_count, EFFORT_MAX)
         top = tree.groups[0]
         if len(tree.groups) == 1 and not (top.topology or top.preferred):
             plan = self._alone(profile, pending[0])
             if plan is not None:
-                return Found(plan)
+                return TreeResult(plan)
         try:
             attempt = _Attempt(self._state, self._cycle, profile, tree, pending, effort)
             if any(group.preferred for group in tree.groups):
@@ -76,10 +77,11 @@ class TreeCycle:
             return attempt.run()
         except Straddling as error:
             message = f"cannot determine domain for already scheduled pods: {error}"
-            return Found([], message, resolvable=False)
+            return TreeResult([], message, resolvable=False)
 
     def _alone(self, profile: Profile, members: list[QueuedPod]) -> Plan | None:
-        """All pods of a group that may be anywhere, one after another; None where not all fit."""
+        """Places the pods of a group without topology one after another; None where one does not
+        fit."""
         plan = []
         with self._state.trial():
             for queued in members:
@@ -92,12 +94,12 @@ class TreeCycle:
 
 
 class _Attempt:
-    """One tree, once."""
+    """One attempt for one tree."""
 
     def __init__(
         self,
         state: ClusterState,
-        cycle: Cycle,
+        cycle: SchedulingCycle,
         profile: Profile,
         tree: Tree,
         pending: list[list[QueuedPod]],
@@ -111,20 +113,20 @@ class _Attempt:
         self._pending = pending
         self._queued = {q.uid: q for members in pending for q in members}
         uses = Counter(key for q in self._queued.values() for key in claim_keys(q.pod))
-        # Claims that several of its pods use, or some that are placed.
+        # Claims that several of its pods use, or pods of it that are placed.
         self._shared = {key for key, count in uses.items() if count > 1}
         for g in tree.leaves():
             self._shared.update(k for e in placed(state, tree, g) for k in claim_keys(e.pod))
         self._everywhere: Bools = np.ones(state.row_limit, np.bool_)
         self._no_points: Ints = np.zeros(state.row_limit, np.int64)
-        self._caps: dict[int, Ints] = {}  # by kind, as learned
-        self._is_cut = False  # what was learned may rule out what would do
-        self._refused: tuple[int, int, int] = (-1, -1, 0)  # kind, node, how many it had
+        self._caps: dict[int, Ints] = {}  # by kind of pod: the most pods per node, as learned
+        self._is_cut = False  # the caps may rule out a feasible placement
+        self._refused: tuple[int, int, int] = (-1, -1, 0)  # kind, node, pods of the kind it had
 
-    def run(self, prefers: bool = False) -> Found:
-        """`prefers`: with what groups would rather have, or not at all."""
+    def run(self, prefers: bool = False) -> TreeResult:
+        """Searches and verifies. `prefers`: treats preferred topology as required."""
         state = self._state
-        builder = Builder(state, self._tree, self._sorted, self._amounts, prefers)
+        builder = Builder(state, self._tree, self._classify, self._amounts, prefers)
         members = [[q.entry for q in pods] for pods in self._pending]
         built = builder.build(members, self._priority())
         answer: Answer = Exhausted("plugins")
@@ -133,11 +135,11 @@ class _Attempt:
             answer = place(problem, effort=self._effort)
             if not isinstance(answer, Placed):
                 break
-            plan = self._tried(built, answer)
+            plan = self._verified(built, answer)
             if plan is not None:
                 if plan or not any(self._pending):
-                    return Found(plan)
-                return Found([], NO_MORE)
+                    return TreeResult(plan)
+                return TreeResult([], NO_MORE)
             if not self._learn(built, problem):
                 answer = Exhausted("plugins")
                 break
@@ -146,31 +148,32 @@ class _Attempt:
         if self._is_cut and isinstance(answer, Impossible):
             answer = Exhausted("plugins")
         message = told(self._with_caps(built.problem), answer, self._tree)
-        return Found([], message, isinstance(answer, Exhausted))
+        return TreeResult([], message, isinstance(answer, Exhausted))
 
-    # What plugins say
+    # Answers of plugins, as numbers
 
-    def _sorted(self, entry: PodEntry) -> tuple[object, Bools]:
-        """What tells a pod from others, and the rows that will not refuse it for ever."""
+    def _classify(self, entry: PodEntry) -> tuple[object, Bools]:
+        """Returns a key that is equal for interchangeable pods, and bool[row_limit]: rows that do
+        not refuse the pod for good."""
         evaluation = self._cycle.evaluation(self._profile, entry.shape)
         mask = evaluation.best[: self._state.row_limit] >= 0
         filters, pre_filters = evaluation.pod_filters, evaluation.pod_pre_filters
         if not filters and not pre_filters:
             return entry.shape.serial, mask
-        about = about_others(entry.pod, self._own_claims(entry.pod))
+        terms = encode_pod_terms(entry.pod, self._own_claims(entry.pod))
         for plugin in pre_filters:
             if plugin.pre_filter_pod(entry.pod, entry.shape, self._state) is not None:
-                alone = (entry.shape.serial, about_others(entry.pod))
+                alone = (entry.shape.serial, encode_pod_terms(entry.pod))
                 return alone, np.zeros_like(mask)
         for plugin in filters:
             codes = plugin.filter_pod(entry.pod, entry.shape, self._state)
             if codes is not None:
                 mask = mask & ~plugin.lasts(codes)
-        return (entry.shape.serial, about), mask
+        return (entry.shape.serial, terms), mask
 
     def _own_claims(self, pod: Pod) -> list[object] | None:
-        """What the pod's claims ask for, where nobody else uses them and none is allocated yet:
-        pods with claims that ask for the same are alike. None where they are told by name."""
+        """Returns the specs of the pod's claims where no other pod uses them and none is allocated:
+        pods with equal specs are interchangeable. None where the claims' names matter."""
         found: list[object] = []
         for key in claim_keys(pod):
             claim = self._state.devices.claim(key)
@@ -190,10 +193,10 @@ class _Attempt:
     def _priority(self) -> int:
         return next((q.priority for members in self._pending for q in members), 0)
 
-    # Trying what was found
+    # Verification
 
-    def _tried(self, built: Built, answer: Placed) -> Plan | None:
-        """Who goes where, if plugins agree: on nodes of their choice, or else on those found."""
+    def _verified(self, built: Built, answer: Placed) -> Plan | None:
+        """Returns the plan that plugins accept: on nodes of their choice, else on those found."""
         counts: dict[tuple[int, int], int] = {}
         rows: dict[tuple[int, int], list[int]] = {}
         for piece in answer.placement.pieces:
@@ -202,16 +205,18 @@ class _Attempt:
             rows.setdefault(key, []).extend([int(built.rows[piece.node])] * piece.count)
         free: list[tuple[QueuedPod, Bools]] = []
         fixed: list[tuple[QueuedPod, int]] = []
-        for (g, p), count in sorted(counts.items(), key=lambda item: self._choice(built, *item[0])):
-            allowed = self._allowed(built, g, rows[g, p][0])
+        for (g, p), count in sorted(
+            counts.items(), key=lambda item: self._choices(built, *item[0])
+        ):
+            allowed = self._domain_rows(built, g, rows[g, p][0])
             chosen = [self._queued[entry.uid] for entry in built.pods[g][p][:count]]
             free += [(queued, allowed) for queued in chosen]
             fixed += zip(chosen, sorted(rows[g, p]), strict=True)
         plan = self._by_score(free)
         return plan if plan is not None else self._by_row(built, fixed)
 
-    def _choice(self, built: Built, g: int, p: int) -> tuple[int, int, int]:
-        """Who has least to choose from goes first: others can do with what is left."""
+    def _choices(self, built: Built, g: int, p: int) -> tuple[int, int, int]:
+        """Orders pods by how few devices they can choose from: others can use what is left."""
         entry = built.pods[g][p][0]
         everywhere = slice(0, self._state.row_limit)
         choices = [
@@ -219,8 +224,8 @@ class _Attempt:
         ]
         return (min(choices, default=0), g, p)
 
-    def _allowed(self, built: Built, g: int, row: int) -> Bools:
-        """bool[row_limit]: the domain of a group that is on this row."""
+    def _domain_rows(self, built: Built, g: int, row: int) -> Bools:
+        """Returns bool[row_limit]: the rows in the domain of a group that is on this row."""
         scope = built.problem.scopes[built.problem.groups[g].scope]
         if scope.parent < 0:
             return self._everywhere
@@ -246,27 +251,28 @@ class _Attempt:
         return plan
 
     def _by_row(self, built: Built, pods: list[tuple[QueuedPod, int]]) -> Plan | None:
-        """In whatever order plugins agree to."""
+        """Places each pod on its row, in whatever order the plugins accept; None where they refuse
+        all that are left."""
         plan: Plan = []
         left = pods
         with self._state.trial():
             while left:
                 refused = []
                 for queued, row in left:
-                    if self._cycle.would_do(self._profile, queued.entry, row):
+                    if self._cycle.fits(self._profile, queued.entry, row):
                         _take(self._state, self._profile, queued.entry, row)
                         plan.append((queued, row))
                     else:
                         refused.append((queued, row))
                 if len(refused) == len(left):
-                    self._note(built, refused[0], plan)
+                    self._remember_refusal(built, refused[0], plan)
                     return None
                 left = refused
         return plan
 
     # Learning from refusals
 
-    def _note(self, built: Built, refused: tuple[QueuedPod, int], plan: Plan) -> None:
+    def _remember_refusal(self, built: Built, refused: tuple[QueuedPod, int], plan: Plan) -> None:
         queued, row = refused
         kinds = {
             entry.uid: group.parts[p].kind
@@ -279,8 +285,9 @@ class _Attempt:
         self._refused = (kind, int(np.searchsorted(built.rows, row)), had)
 
     def _learn(self, built: Built, problem: Problem) -> bool:
-        """How many pods of the kind that was refused each node can have; where that was known, no
-        more than it had, which may have been others' doing. False where nothing was refused."""
+        """Caps the pods of the refused kind: by what each node takes alone; where that was known,
+        at what the node had, which may rule out too much. Returns False where nothing was refused.
+        """
         kind, node, had = self._refused
         if kind < 0:
             return False
@@ -293,7 +300,7 @@ class _Attempt:
         return True
 
     def _alone_on_each(self, built: Built, problem: Problem, kind: int) -> Ints:
-        """int64[node]: pods of the kind that plugins let on each node, were there no others."""
+        """Returns int64[node]: pods of the kind that plugins accept on each node by themselves."""
         entries = [
             entry
             for group, parts in zip(problem.groups, built.pods, strict=True)
@@ -307,9 +314,9 @@ class _Attempt:
             row = int(built.rows[node])
             with self._state.trial():
                 for count, entry in enumerate(entries[: int(slots[node])]):
-                    if not self._cycle.would_do(self._profile, entry, row, lasting=True):
+                    if not self._cycle.fits(self._profile, entry, row, lasting=True):
                         caps[node] = count
-                        # Devices and volumes that were chosen otherwise might do for more.
+                        # Another choice of devices and volumes may serve more pods.
                         self._is_cut |= entry.shape.claims or entry.shape.storage
                         break
                     _take(self._state, self._profile, entry, row)
@@ -326,7 +333,7 @@ class _Attempt:
 
 
 def _take(state: ClusterState, profile: Profile, entry: PodEntry, row: int) -> None:
-    """Count the pod as placed, with what it holds besides."""
+    """Places the pod and holds its reservations, within a trial."""
     for plugin in profile.reservers:
         if plugin.concerns(entry.shape):
             part = plugin.reserve(entry.pod, entry.shape, state, row)
@@ -336,7 +343,7 @@ def _take(state: ClusterState, profile: Profile, entry: PodEntry, row: int) -> N
 
 
 def pending_of(tree: Tree, members: Iterable[QueuedPod]) -> list[list[QueuedPod]]:
-    """By group of the tree, its pods that wait, in the order in which they are placed."""
+    """Returns the waiting pods by group of the tree, in the order in which they are placed."""
     leaves = {tree.groups[g].which.key: g for g in tree.leaves()}
     pending: list[list[QueuedPod]] = [[] for _ in tree.groups]
     for queued in members:

@@ -1,15 +1,16 @@
-"""Preemption for a tree of groups: which units leave so that all of its minimum has room.
+"""Preemption for a pod group tree: which units of pods leave so that its minimum has room.
 
-All of it on trials of the same search. First all units of the lowest priorities that are enough;
-then on as few nodes as are enough; of these, units come back in place, those whose eviction a
-budget forbids first and the more important before the less, as long as the tree's placement stands.
+Uses trials of the tree cycle. First all units of the lowest priorities that are enough leave; then
+only those on as few nodes as are enough; of these, units are reprieved while the tree's placement
+stands, those that a disruption budget protects first, the more important before the less. Must not
+know writes or the queue.
 
 Source: KEP-5710 "Preemption algorithm"; that no more nodes than needed are emptied is our own.
 """
 
 from typing import NamedTuple
 
-from stower.engine.cycle.scheduling_cycle import Cycle
+from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.groups.tree_cycle import Plan, TreeCycle
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.profile import Profile
@@ -21,8 +22,8 @@ NONE_FOUND = "No preemption victims found for incoming preemptor"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
 
-class Harm(NamedTuple):
-    """Where the tree's pods go once the victims are gone; nowhere where `why_not` says why."""
+class VictimPlan(NamedTuple):
+    """The rows of the tree's pods once the victims are gone; empty where `why_not` says why."""
 
     plan: Plan
     victims: list[PodEntry]
@@ -30,17 +31,17 @@ class Harm(NamedTuple):
 
 
 class TreePreemption:
-    """Over one state."""
+    """Searches victims on one ClusterState."""
 
-    def __init__(self, state: ClusterState, cycle: Cycle, search: TreeCycle) -> None:
+    def __init__(self, state: ClusterState, cycle: SchedulingCycle, tree_cycle: TreeCycle) -> None:
         self._state = state
         self._cycle = cycle
-        self._search = search
+        self._tree_cycle = tree_cycle
 
     def find(
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], priority: int
-    ) -> Harm:
-        """For a tree of this priority that was refused."""
+    ) -> VictimPlan:
+        """Returns the victims for a refused tree of this priority."""
         state = self._state
         placed = [e for e in state.placed() if e.pod.metadata.deletion_timestamp is None]
         lower = [
@@ -49,46 +50,46 @@ class TreePreemption:
             if unit.priority < priority
         ]
         if not lower:
-            return Harm([], [], NONE_FOUND)
+            return VictimPlan([], [], NONE_FOUND)
         chosen = lower
         for level in sorted({unit.priority for unit in lower}):
             chosen = [unit for unit in lower if unit.priority <= level]
             if self._helps(profile, tree, pending, chosen):
                 break
         else:
-            return Harm([], [], NOT_HELPFUL)
+            return VictimPlan([], [], NOT_HELPFUL)
         chosen = self._on_fewer_nodes(profile, tree, pending, chosen)
         rows = {entry.uid: entry.row for unit in chosen for entry in unit.pods}
         with state.trial():
-            _leave(state, chosen)
-            plan = self._search.attempt(profile, tree, pending).plan
+            _displace(state, chosen)
+            plan = self._tree_cycle.attempt(profile, tree, pending).plan
             for queued, row in plan:
                 state.assume(queued.entry, row)
-            victims = self._without_spared(profile, plan, chosen, rows)
-        return Harm(plan, [entry for unit in victims for entry in unit.pods])
+            victims = self._without_reprieved(profile, plan, chosen, rows)
+        return VictimPlan(plan, [entry for unit in victims for entry in unit.pods])
 
     def _helps(
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
     ) -> bool:
         with self._state.trial():
-            _leave(self._state, chosen)
-            return bool(self._search.attempt(profile, tree, pending).plan)
+            _displace(self._state, chosen)
+            return bool(self._tree_cycle.attempt(profile, tree, pending).plan)
 
     def _on_fewer_nodes(
         self, profile: Profile, tree: Tree, pending: list[list[QueuedPod]], chosen: list[Unit]
     ) -> list[Unit]:
-        """Those on the nodes that lose least, on as few nodes as are enough."""
+        """Returns the units on as few nodes as are enough, those with the least loss first."""
         by_row: dict[int, list[Unit]] = {}
         for unit in chosen:
             for row in {entry.row for entry in unit.pods}:
                 by_row.setdefault(row, []).append(unit)
-        rows = sorted(by_row, key=lambda row: (_harm(by_row[row]), self._state.names[row]))
+        rows = sorted(by_row, key=lambda row: (_loss(by_row[row]), self._state.names[row]))
 
         def some(count: int) -> list[Unit]:
             first = set(rows[:count])
             return [u for u in chosen if any(e.row in first for e in u.pods)]
 
-        few, count = 0, 1  # so many are too few; so many are enough, once that is known
+        few, count = 0, 1  # `few` are too few; `count` are enough, once the loop ends
         while count < len(rows) and not self._helps(profile, tree, pending, some(count)):
             few, count = count, count * 2
         count = min(count, len(rows))
@@ -100,10 +101,10 @@ class TreePreemption:
                 few = half
         return some(count)
 
-    def _without_spared(
+    def _without_reprieved(
         self, profile: Profile, plan: Plan, chosen: list[Unit], rows: dict[str, int]
     ) -> list[Unit]:
-        """Who may not come back to where they were."""
+        """Returns the units that cannot be reprieved."""
         state = self._state
         ordered = sorted(chosen, key=lambda unit: unit.importance)
         broken, _ = state.budgets.split(entry for unit in ordered for entry in unit.pods)
@@ -122,21 +123,21 @@ class TreePreemption:
         return victims
 
     def _stands(self, profile: Profile, queued: QueuedPod, row: int, touched: set[int]) -> bool:
-        """Whether a pod of the tree may still go where it was put, with what is there now."""
+        """Returns whether a pod of the tree still fits on its row, with the units there now."""
         entry = queued.entry
         is_plain = not self._cycle.evaluation(profile, entry.shape).pod_filters
         if is_plain and row not in touched:
             return True
         with self._state.trial():
             self._state.displace(entry)
-            return self._cycle.would_do(profile, entry, row)
+            return self._cycle.fits(profile, entry, row)
 
 
-def _leave(state: ClusterState, chosen: list[Unit]) -> None:
+def _displace(state: ClusterState, chosen: list[Unit]) -> None:
     for unit in chosen:
         for entry in unit.pods:
             state.displace(entry)
 
 
-def _harm(there: list[Unit]) -> tuple[int, int]:
+def _loss(there: list[Unit]) -> tuple[int, int]:
     return max(unit.priority for unit in there), sum(len(unit.pods) for unit in there)

@@ -1,98 +1,97 @@
-"""Trees of groups in the queue: which pod waits with which tree, and what keeps a tree from being
-tried.
+"""Pod group trees with at least one unscheduled pod, keyed by root, and what each waits for.
 
 The root is what is queued (KEP-6012 "Prerequisites"). Parents and members may come in any order: a
-tree is known by the topmost group that is named, be it known or not, and moves when that changes.
+tree is known by the topmost group that is named, whether that exists or not, and its pods move to
+another tree when that changes. Must not know nodes, writes or the search.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, Protocol
 
 from stower.engine.queue.entities import Place, QueuedPod, QueuedTree
-from stower.engine.queue.scheduling_queue import Queue
+from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.cluster_events import OWN
-from stower.framework.profile import Profile
 from stower.groups.tree import Tree, tree_of, unready
 from stower.model.kinds import GroupObject, Pod
 from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState
 from stower.state.groups import GroupKey, group_key
 
-# What most trees wait for comes at once; what does not is worth a word.
-TOLD_AFTER_NS: Final = 15 * SECOND_NS
-LET_IN: Final = "waiting for its pods to be let in"
+# What most trees wait for comes at once; what does not is reported.
+REPORTED_AFTER_NS: Final = 15 * SECOND_NS
+WAITS_FOR_GATES: Final = "waiting for its pods to be let in"
 
 
-class Trees:
-    """All trees of which some pod has no node."""
+class WaitReporter(Protocol):
+    """Reports what a tree has waited for for a while."""
 
-    def __init__(self, state: ClusterState, queue: Queue, is_on: bool) -> None:
-        """`is_on`: whether there are any."""
-        self._is_on = is_on
-        # Who is told what a tree has waited for for a while.
-        self.tell: Callable[[Tree, QueuedTree], int | None] = lambda known, tree: None
-        # Trees that wait for something to appear, and when it is told; the heap has old ones too.
-        self._untold: dict[GroupKey, int] = {}
-        self._due: list[tuple[int, GroupKey]] = []
+    def report_waiting(self, tree: Tree, queued: QueuedTree) -> int | None:
+        """Reports it. Returns when to report again, None for never."""
+
+
+class TreeQueue:
+    """All queued trees, and the trees whose pods or groups changed since the last cycle."""
+
+    def __init__(self, state: ClusterState, queue: SchedulingQueue) -> None:
         self._state = state
         self._queue = queue
+        queue.trees = self
+        self.reporter: WaitReporter | None = None
         self._by_root: dict[GroupKey, QueuedTree] = {}
-        # Whose pods or groups have changed since they were last looked at.
         self._changed: dict[GroupKey, None] = {}
-        # Some of whose pods wait at a gate that more can open than a change of their own.
+        # Trees with pods at a gate that more than the pod's own update can open.
         self._gated: dict[GroupKey, None] = {}
-        self._known: dict[GroupKey, tuple[int, Tree]] = {}
-        queue.emptied = self._emptied
+        # Trees that wait for something, and when that is reported; the heap has old entries too.
+        self._unreported: dict[GroupKey, int] = {}
+        self._deadlines: list[tuple[int, GroupKey]] = []
+        self._trees: dict[GroupKey, tuple[int, Tree]] = {}  # with the generation of the groups
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When the next tree is told what it waits for."""
-        while self._due and self._untold.get(self._due[0][1]) != self._due[0][0]:
-            heappop(self._due)
-        return self._due[0][0] if self._due else None
+        """When it is next reported what a tree waits for."""
+        deadlines = self._deadlines
+        while deadlines and self._unreported.get(deadlines[0][1]) != deadlines[0][0]:
+            heappop(deadlines)
+        return deadlines[0][0] if deadlines else None
 
-    def _tell_at(self, root: GroupKey, due_ns: int) -> None:
-        self._untold[root] = due_ns
-        heappush(self._due, (due_ns, root))
+    # Changes
 
-    def takes(self, pod: Pod) -> bool:
-        """Whether the pod waits with a tree."""
-        return self._is_on and bool(pod.group_name)
+    def add(self, queued: QueuedPod) -> None:
+        """Adds a pod to the tree of its pod group."""
+        self._add(queued, self._state.now_ns)
 
-    def add(self, queued: QueuedPod, profile: Profile, now_ns: int) -> QueuedTree:
-        """A pod waits with its tree."""
+    def _add(self, queued: QueuedPod, added_ns: int) -> QueuedTree:
         root = self._root(queued.pod)
         tree = self._by_root.get(root)
         if tree is None:
-            tree = self._by_root[root] = QueuedTree(root, profile, now_ns)
+            tree = self._by_root[root] = QueuedTree(root, queued.profile, added_ns)
         self._queue.hold(queued, tree)
-        self._look_at_gate(queued, tree)
+        self._update_gate(queued, tree)
         self._changed[root] = None
         return tree
 
-    def _look_at_gate(self, queued: QueuedPod, tree: QueuedTree) -> None:
-        was = queued.uid in tree.gated
-        gate = queued.gate()
+    def _update_gate(self, queued: QueuedPod, tree: QueuedTree) -> None:
+        was_gated = queued.uid in tree.gated
+        gate = queued.closed_gate()
         if gate is not None:
             name, error = gate
             if error or queued.profile.plugins[name].wakes_on & ~OWN:
                 self._gated[tree.root] = None
-        if (gate is not None) == was:
+        if (gate is not None) == was_gated:
             return
         self._changed[tree.root] = None
-        if was:
+        if was_gated:
             del tree.gated[queued.uid]
         else:
             tree.gated[queued.uid] = queued
 
     def group_changed(self, obj: GroupObject) -> None:
-        """A group has come, changed or gone: trees may have another root now."""
+        """Moves pods whose tree has another root since a group came, changed or went."""
         which = group_key(obj)
         groups = self._state.groups
-        # Where its pods wait now, have waited while it was not known, or did while it was; or, of
-        # what was a cycle, in any of its groups.
+        # The trees of its pods now, while it was not known and while it was; and where groups
+        # formed a cycle, those of all its groups.
         roots = [groups.root(which), *groups.lineage(which)]
         if parent := groups.parent_of(obj):
             around = GroupKey(True, parent)
@@ -105,83 +104,103 @@ class Trees:
             for member in list(tree.members.values()):
                 if self._root(member.pod) != root:
                     self._queue.release(member)
-                    self.add(member, member.profile, tree.added_ns)
+                    self._add(member, tree.added_ns)
 
     def pod_changed(self, queued: QueuedPod) -> None:
-        """A pod that waits has changed: what it is held back by may have."""
+        """Asks the gates of a held pod again after its object changed."""
         if queued.tree is not None:
-            self._look_at_gate(queued, queued.tree)
+            self._update_gate(queued, queued.tree)
 
-    def counted_anew(self, pod: Pod) -> None:
-        """A pod that does not wait has come into some group, or is gone."""
-        if self.takes(pod) and (root := self._root(pod)) in self._by_root:
+    def members_changed(self, pod: Pod) -> None:
+        """Looks at the pod's tree again: a pod with a node joined or left its group."""
+        if pod.group_name and (root := self._root(pod)) in self._by_root:
             self._changed[root] = None
 
     def domains_changed(self) -> None:
-        """Some node is in other domains now: trees that were refused may have one."""
+        """Looks at refused trees with topology constraints again: a node changed its domains."""
         for root, tree in self._by_root.items():
             if tree.place is Place.UNSCHEDULABLE:
                 groups = self.tree(root).groups
                 if any(group.topology or group.preferred for group in groups):
                     self._changed[root] = None
 
-    def settle(self, now_ns: int) -> None:
-        """Let trees in whose pods and groups are complete now, and hold back those that are not."""
-        while (due_ns := self.next_wake_ns) is not None and due_ns <= now_ns:
-            _, root = heappop(self._due)
-            del self._untold[root]
-            waiting = self._by_root.get(root)
-            if waiting is not None and waiting.missing:
-                again_ns = self.tell(self.tree(root), waiting)
-                if again_ns is not None:
-                    self._tell_at(root, again_ns)
-        if not self._changed and not self._gated:
-            return
+    def update(self, now_ns: int) -> None:
+        """Reports what trees wait for, and moves trees that changed: complete trees may be tried,
+        incomplete ones are gated."""
+        if self._deadlines:
+            self._report_waiting(now_ns)
         for root in list(self._gated):
             tree = self._by_root.get(root)
             del self._gated[root]
             if tree is None:
                 continue
             for member in list(tree.gated.values()):
-                self._look_at_gate(member, tree)
-        changed, self._changed = self._changed, {}
-        for root in changed:
-            tree = self._by_root.get(root)
-            if tree is None or not tree.members:
-                continue
-            known = self.tree(root)
-            tree.missing = unready(known, self._counts(known, tree), self._state.groups)
-            if not tree.missing and len(tree.gated) == len(tree.members):
-                tree.missing = LET_IN
-            if not tree.missing or tree.missing == LET_IN:
-                self._untold.pop(root, None)
-            elif root not in self._untold:
-                self._tell_at(root, now_ns + TOLD_AFTER_NS)
-            if tree.place is Place.NOWHERE:
-                self._queue.add_tree(tree, now_ns)
-            else:
-                self._queue.stir(tree, now_ns)
+                self._update_gate(member, tree)
+        if self._changed:
+            changed, self._changed = self._changed, {}
+            for root in changed:
+                tree = self._by_root.get(root)
+                if tree is not None and tree.members:
+                    self._update_tree(root, tree, now_ns)
 
-    def failed(self, queued: QueuedPod, now_ns: int) -> None:
-        """A pod that had its node has it no more: its tree is tried again after a delay."""
-        tree = self.add(queued, queued.profile, now_ns)
-        tree.missing = ""
-        # Whatever has woken it meanwhile: what has failed would fail again at once.
+    def _report_waiting(self, now_ns: int) -> None:
+        while (due_ns := self.next_wake_ns) is not None and due_ns <= now_ns:
+            _, root = heappop(self._deadlines)
+            del self._unreported[root]
+            waiting = self._by_root.get(root)
+            if waiting is not None and waiting.waits_for and self.reporter is not None:
+                again_ns = self.reporter.report_waiting(self.tree(root), waiting)
+                if again_ns is not None:
+                    self._report_at(root, again_ns)
+
+    def _report_at(self, root: GroupKey, due_ns: int) -> None:
+        self._unreported[root] = due_ns
+        heappush(self._deadlines, (due_ns, root))
+
+    def _update_tree(self, root: GroupKey, queued: QueuedTree, now_ns: int) -> None:
+        tree = self.tree(root)
+        queued.waits_for = unready(tree, self._pod_counts(tree, queued), self._state.groups)
+        if not queued.waits_for and len(queued.gated) == len(queued.members):
+            queued.waits_for = WAITS_FOR_GATES
+        if not queued.waits_for or queued.waits_for == WAITS_FOR_GATES:
+            self._unreported.pop(root, None)
+        elif root not in self._unreported:
+            self._report_at(root, now_ns + REPORTED_AFTER_NS)
+        if queued.place is Place.NOWHERE:
+            self._queue.add_tree(queued, now_ns)
+        else:
+            self._queue.update_tree(queued, now_ns)
+
+    def fail(self, queued: QueuedPod) -> None:
+        """Returns a pod that lost its node to its tree, which is tried again after a delay."""
+        now_ns = self._state.now_ns
+        tree = self._add(queued, now_ns)
+        tree.waits_for = ""
+        # Even where an event woke the tree: what failed would fail again at once.
         if tree.place is not Place.ERROR_BACKOFF and not tree.is_preempting:
             self._queue.retry_tree(tree, now_ns)
 
+    def forget(self, tree: QueuedTree) -> None:
+        """Forgets a tree that has no member left."""
+        if self._by_root.get(tree.root) is tree:
+            del self._by_root[tree.root]
+            self._trees.pop(tree.root, None)
+            self._unreported.pop(tree.root, None)
+
+    # Trees
+
     def tree(self, root: GroupKey) -> Tree:
-        """The tree as the objects say it is."""
+        """Returns the tree of groups below a root, as the objects say."""
         generation = self._state.groups.generation
-        known = self._known.get(root)
+        known = self._trees.get(root)
         if known is not None and known[0] == generation:
             return known[1]
         tree = tree_of(self._state.groups, root)
-        self._known[root] = (generation, tree)
+        self._trees[root] = (generation, tree)
         return tree
 
-    def _counts(self, tree: Tree, queued: QueuedTree) -> list[int]:
-        """Pods by group: all that are there, but for those that are gated."""
+    def _pod_counts(self, tree: Tree, queued: QueuedTree) -> list[int]:
+        """Returns the number of ungated pods per group of the tree, with a node or without."""
         groups = self._state.groups
         gated = Counter(
             f"{member.pod.metadata.namespace}/{member.pod.group_name}"
@@ -197,9 +216,3 @@ class Trees:
     def _root(self, pod: Pod) -> GroupKey:
         key = GroupKey(False, f"{pod.metadata.namespace}/{pod.group_name}")
         return self._state.groups.root(key)
-
-    def _emptied(self, tree: QueuedTree) -> None:
-        if self._by_root.get(tree.root) is tree:
-            del self._by_root[tree.root]
-            self._known.pop(tree.root, None)
-            self._untold.pop(tree.root, None)

@@ -1,4 +1,7 @@
-"""Candidates for preemption in columns, and which of them no other beats, kept up to date."""
+"""Preemption candidates in columns, and the rows that no other candidate beats, kept up to date.
+
+Must not know how victims are found.
+"""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -11,14 +14,14 @@ from stower.state.arrays import Bools, Ints
 from stower.state.cluster import PodEntry
 from stower.state.pod_table import start_second
 
-# Makes every priority 0 or more, so that few pods of low priority beat many.
+# Makes every priority 0 or more, so that few victims beat many.
 PRIORITY_SHIFT: Final = 1 << 31
-# Up to so many changed rows are worked out one by one.
+# Above this number of changed rows, all rows are compared again.
 ROWS_ONE_BY_ONE_MAX: Final = 48
 
 
-class Found(NamedTuple):
-    """What one row came to: victims by importance, or who refused the pod all the same."""
+class RowVictims(NamedTuple):
+    """The victims of one row by importance, or the rejection that evictions do not lift."""
 
     victims: tuple[PodEntry, ...] = ()
     violations: int = 0
@@ -26,7 +29,7 @@ class Found(NamedTuple):
 
 
 class Columns:
-    """Candidates over all rows; count is 0 where there is none."""
+    """Candidates over all rows, int64[capacity] each; count is 0 where a row is none."""
 
     __slots__ = ("count", "highest", "start", "total", "violations")
 
@@ -37,8 +40,8 @@ class Columns:
         self.count: Ints = np.zeros(capacity, np.int64)
         self.start: Ints = np.zeros(capacity, np.int64)
 
-    def set(self, row: int, found: Found) -> None:
-        """What was found for one row."""
+    def set(self, row: int, found: RowVictims) -> None:
+        """Writes the victims of one row."""
         victims = found.victims
         self.count[row] = len(victims)
         if not victims:
@@ -49,14 +52,14 @@ class Columns:
         self.start[row] = min(start_second(v.pod) for v in victims if v.pod.priority == highest)
 
     def key(self, row: int) -> tuple[int, ...]:
-        """By what rows with victims are compared, the better below the worse."""
+        """Returns the key by which rows with victims are compared; the lower is the better."""
         return (
             int(self.violations[row]), int(self.highest[row]), int(self.total[row]),
             int(self.count[row]), -int(self.start[row]),
         )  # fmt: skip
 
     def candidates(self, possible: Bools) -> Candidates:
-        """Those among the possible rows."""
+        """Returns the candidates among the possible rows."""
         rows = np.flatnonzero((self.count[: len(possible)] > 0) & possible)
         return Candidates(
             rows, self.violations[rows], self.highest[rows], self.total[rows], self.count[rows],
@@ -64,8 +67,8 @@ class Columns:
         )  # fmt: skip
 
 
-class Front:
-    """The rows of some columns that no other beats, among those that are possible."""
+class BestRows:
+    """The possible rows of some columns that no other row beats."""
 
     __slots__ = ("_columns", "_key", "_possible", "_tied")
 
@@ -76,14 +79,14 @@ class Front:
         self._key: tuple[int, ...] = ()
 
     def tied(self, possible: Bools, changed: Iterable[int] | None) -> Bools:
-        """bool[row_limit]: them. Read only. `changed`: all rows that were set since it was last
-        asked; None for no telling."""
+        """Returns bool[row_limit]: the best rows. Read only. `changed`: the rows that were set
+        since the last call, None for unknown."""
         last, self._possible = self._possible, possible
         if changed is None or last is None or len(last) != len(possible):
-            return self._all_anew()
+            return self._rebuild()
         rows = sorted({*changed, *np.flatnonzero(possible != last).tolist()})
         if len(rows) > ROWS_ONE_BY_ONE_MAX or not self._tied.any():
-            return self._all_anew()
+            return self._rebuild()
         for row in rows:
             if not possible[row] or not self._columns.count[row]:
                 self._tied[row] = False
@@ -93,9 +96,9 @@ class Front:
                 self._key = key
                 self._tied[:] = False
             self._tied[row] = key == self._key
-        return self._tied if self._tied.any() else self._all_anew()
+        return self._tied if self._tied.any() else self._rebuild()
 
-    def _all_anew(self) -> Bools:
+    def _rebuild(self) -> Bools:
         assert self._possible is not None
         rows = best(self._columns.candidates(self._possible))
         self._tied = np.zeros(len(self._possible), np.bool_)

@@ -1,7 +1,9 @@
-"""Pods that are in the way of nobody: those that a plugin names give way to a pod.
+"""Chooses a node as if displaceable pods (placeholders) were absent, then deletes the ones that
+occupy the room.
 
-A node is chosen as if they were nowhere. Those that hold the room which the pod needs are deleted
-in the same decision, and the pod is bound when that was answered.
+A plugin names the displaceable pods. Those on the chosen node that the pod needs room of are
+deleted in the same decision, and the pod is bound when that was answered. Must not know which pods
+are placeholders.
 
 Source: seed 001 ("placeholders do not count").
 """
@@ -9,7 +11,7 @@ Source: seed 001 ("placeholders do not count").
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from stower.engine.cycle.scheduling_cycle import Cycle
+from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.framework.profile import Profile
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import DeletePod, Write
@@ -18,37 +20,36 @@ from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState, PodEntry
 
 TIMEOUT_NS: Final = 30 * SECOND_NS
-AGAIN_NS: Final = SECOND_NS
-# Who may not be deleted is asked last for so long: there may be other nodes.
-STAYS_NS: Final = 60 * SECOND_NS
-GONE: Final = (0, 404)
-# Nobody knows, or another pod has its name, which the watch will show: look again.
-AGAIN: Final = (UNKNOWN, CONFLICT)
+RETRY_NS: Final = SECOND_NS
+# How long a pod whose deletion was refused is displaced only where nothing else helps.
+UNDELETABLE_NS: Final = 60 * SECOND_NS
+DELETED: Final = (0, 404)
+# The outcome is unknown, or another pod has the name, which the watch will show: try again.
+RETRIED: Final = (UNKNOWN, CONFLICT)
 
 
-class GivingWay:
-    """Chooses rows beside pods that give way."""
+class Displacement:
+    """Chooses rows for pods that displaceable pods make room for."""
 
-    def __init__(self, state: ClusterState, cycle: Cycle) -> None:
+    def __init__(self, state: ClusterState, cycle: SchedulingCycle) -> None:
         self._state = state
         self._cycle = cycle
 
     def choose(self, profile: Profile, entry: PodEntry) -> tuple[int, tuple[PodEntry, ...]]:
-        """The row for the pod, -1 where no node will do; and who leaves it."""
-        others = making_way(self._state, profile, entry.pod)
+        """Returns the row for the pod, -1 for none, and the pods to delete there."""
+        others = displaceable_pods(self._state, profile, entry.pod)
         if not others:
             return self._cycle.choose(profile, entry), ()
         now_ns = self._state.now_ns
-        willing = [other for other in others if other.stays_ns <= now_ns]
-        row, leaving = self._beside(profile, entry, willing)
-        if row < 0 and len(willing) < len(others):
-            return self._beside(profile, entry, others)  # it may be allowed by now
-        return row, leaving
+        deletable = [other for other in others if other.stays_ns <= now_ns]
+        row, displaced = self._choose_without(profile, entry, deletable)
+        if row < 0 and len(deletable) < len(others):
+            return self._choose_without(profile, entry, others)  # it may be allowed by now
+        return row, displaced
 
-    def _beside(
+    def _choose_without(
         self, profile: Profile, entry: PodEntry, others: Sequence[PodEntry]
     ) -> tuple[int, tuple[PodEntry, ...]]:
-        """The same with these out of the way."""
         state = self._state
         with state.trial():
             for other in others:
@@ -56,127 +57,124 @@ class GivingWay:
             row = self._cycle.choose(profile, entry)
         if row < 0:
             return row, ()
-        return row, self._leaving(profile, entry, row, [o for o in others if o.row == row])
+        return row, self._displaced(profile, entry, row, [o for o in others if o.row == row])
 
-    def placing(self, profiles: Mapping[str, Profile]) -> "_Placing":
-        """What companions are told of pods."""
-        return _Placing(profiles, self._cycle)
-
-    def _leaving(
+    def _displaced(
         self, profile: Profile, entry: PodEntry, row: int, here: Sequence[PodEntry]
     ) -> tuple[PodEntry, ...]:
-        """Of those on the row, as few as will do; who leaves already comes first."""
+        """Returns as few of the pods on the row as make room; pods in deletion come first."""
         state, gone = self._state, list[PodEntry]()
-        order = sorted(here, key=lambda other: not _is_leaving(other))
+        order = sorted(here, key=lambda other: not _is_deleted(other))
         with state.trial():
             for other in order:
-                if self._cycle.would_do(profile, entry, row):
+                if self._cycle.fits(profile, entry, row):
                     break
                 state.displace(other)
                 gone.append(other)
         for other in gone[:-1]:  # of unequal size, some may stay for those that follow
             rest = [e for e in gone if e is not other]
             with state.trial():
-                for leaving in rest:
-                    state.displace(leaving)
-                if self._cycle.would_do(profile, entry, row):
+                for displaced in rest:
+                    state.displace(displaced)
+                if self._cycle.fits(profile, entry, row):
                     gone = rest
         return tuple(gone)
 
 
-def making_way(state: ClusterState, profile: Profile, pod: Pod) -> list[PodEntry]:
-    """Whoever gives way to the pod, the first to go first."""
+def displaceable_pods(state: ClusterState, profile: Profile, pod: Pod) -> list[PodEntry]:
+    """Returns the placed pods that plugins name as displaceable by the pod, in deletion order."""
     named = (plugin.give_way(pod, state) for plugin in profile.way_makers)
     found = {e.uid: e for entries in named for e in entries if e.row >= 0 and not e.assumed}
     return list(found.values())
 
 
-class _Placing:
-    """See framework.companion.Placing."""
+class TrialPlacement:
+    """Answers companions where a pod would go; see framework.companion.Placing."""
 
-    def __init__(self, profiles: Mapping[str, Profile], cycle: Cycle) -> None:
+    def __init__(self, profiles: Mapping[str, Profile], cycle: SchedulingCycle) -> None:
         self._profiles = profiles
         self._cycle = cycle
 
     def row_for(self, entry: PodEntry) -> int:
-        """-1 as well where another scheduler places it."""
+        """Returns the row, -1 for none or where another scheduler places the pod."""
         profile = self._profiles.get(entry.pod.spec.scheduler_name)
         return self._cycle.choose(profile, entry) if profile is not None else -1
 
     def fits(self, entry: PodEntry, row: int) -> bool:
-        """As the filters say."""
+        """Returns whether the filters let the pod go to the row."""
         profile = self._profiles.get(entry.pod.spec.scheduler_name)
-        return profile is not None and self._cycle.would_do(profile, entry, row)
+        return profile is not None and self._cycle.fits(profile, entry, row)
 
 
-class Clearing:
-    """See framework.reserve.Reservation: these leave their node before the pod is bound to it."""
+class DisplacedPods:
+    """A reservation (framework.reservation.Reservation): these pods are deleted before the pod is
+    bound to their node."""
 
     expired = "pods that are to give way are still there"
     timeout_ns = TIMEOUT_NS
     awaits: tuple[tuple[type, str, str], ...] = ()
     again_ns: int | None = None
 
-    def __init__(self, leaving: Sequence[PodEntry]) -> None:
-        self._left = {entry.uid: entry for entry in leaving}
-        self._asked: dict[int, str] = {}
+    def __init__(self, displaced: Sequence[PodEntry]) -> None:
+        self._remaining = {entry.uid: entry for entry in displaced}
+        self._deleting: dict[int, str] = {}
         self._is_refused = False
 
     def hold(self, state: ClusterState) -> None:
-        """Their room is the pod's from now on, which is placed beside them."""
+        """Does nothing: the pod is placed beside them already."""
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """Each is deleted at once, whatever time it gives itself."""
+        """Returns deletions without grace period."""
         if self.again_ns is not None and state.now_ns < self.again_ns:
             return []
         self.again_ns = None
         found: list[Write] = []
-        asked = set(self._asked.values())
-        for uid, entry in self._left.items():
-            if uid in asked or self._is_refused:
+        deleting = set(self._deleting.values())
+        for uid, entry in self._remaining.items():
+            if uid in deleting or self._is_refused:
                 continue
             meta, id = entry.pod.metadata, next_id()
-            self._asked[id] = uid
+            self._deleting[id] = uid
             found.append(DeletePod(id, meta.namespace, meta.name, uid, 0))
         return found
 
     def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
-        """No answer, and it is tried again; a refusal is the end."""
-        uid = self._asked.pop(id)
-        if code not in (*GONE, *AGAIN) and uid in self._left:
-            self._left[uid].stays_ns = state.now_ns + STAYS_NS
-        if code in GONE:
-            gone = self._left.pop(uid, None)  # the watch may have told before
+        """Retries a deletion of unknown outcome; a refused one ends the reservation."""
+        uid = self._deleting.pop(id)
+        if code not in (*DELETED, *RETRIED) and uid in self._remaining:
+            self._remaining[uid].stays_ns = state.now_ns + UNDELETABLE_NS
+        if code in DELETED:
+            gone = self._remaining.pop(uid, None)  # the watch may have shown it before
             if gone is not None:
                 gone.is_leaving = True
-        elif code in AGAIN:
-            self.again_ns = state.now_ns + AGAIN_NS
+        elif code in RETRIED:
+            self.again_ns = state.now_ns + RETRY_NS
         else:
             self._is_refused = True
         return not self._is_refused
 
     def fault(self, state: ClusterState) -> str:
-        """Nothing but a refusal is in the way."""
+        """Returns "": only a refused deletion ends it."""
         return ""
 
     def is_done(self, state: ClusterState) -> bool:
-        """All are gone."""
-        for uid in [uid for uid in self._left if uid not in state.pods]:
-            del self._left[uid]
-        return not self._left
+        """Returns whether all pods are deleted."""
+        for uid in [uid for uid in self._remaining if uid not in state.pods]:
+            del self._remaining[uid]
+        return not self._remaining
 
     def note(self) -> tuple[str, str]:
-        """Nobody has to wait for it."""
+        """Returns no Event."""
         return "", ""
 
     def release(self, state: ClusterState) -> None:
-        """Whoever was told to leave leaves."""
-        self._left.clear()
+        """Forgets the pods: a deletion that was sent stays."""
+        self._remaining.clear()
 
     def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """They come again by themselves."""
+        """Returns nothing: their controllers create them again."""
         return []
 
 
-def _is_leaving(entry: PodEntry) -> bool:
+def _is_deleted(entry: PodEntry) -> bool:
     return entry.is_leaving or entry.pod.metadata.deletion_timestamp is not None

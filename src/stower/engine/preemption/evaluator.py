@@ -1,13 +1,14 @@
-"""Preemption: on which rows would a pod fit if pods of lower priority left, and which of them.
+"""The preemption evaluator: finds the rows where a pod fits once pods of lower priority left, and
+their victims.
 
 Rules as in kube-scheduler's SelectVictimsOnNode: all pods of lower priority leave; if the pod fits
-then, they come back one after another as long as it still does, those whose eviction a disruption
-budget forbids first, the more important before the less. Who may not come back is a victim, and
-with it the rest of a group that is disrupted as a whole, wherever that is (KEP-5710).
+then, they are reprieved one after another as long as it still fits, those that a disruption budget
+protects first, the more important before the less. A pod that is not reprieved is a victim, with
+the rest of a group that is disrupted as a whole, on whatever nodes that is (KEP-5710).
 
-One row at a time the filters' dry runs say so exactly (`_OneRow`). Where all that pods on a row can
-matter to the pod by is amounts (`Room`), all rows are worked out at once, and what was found is
-kept for the next pod of the same shape and priority; only rows that changed are asked about again.
+For one row, dry runs of the filters are exact (`_OneRow`). Where the pods on a row matter to the
+pod by amounts alone (`Room`), all rows are computed at once, and the result is kept for the next
+pod of the same shape and priority; only changed rows are computed again. Must not know writes.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,9 +22,9 @@ from stower.engine.cycle.reference import Verdict, filtered, nominated_on
 from stower.engine.preemption.candidates import (
     PRIORITY_SHIFT,
     ROWS_ONE_BY_ONE_MAX,
+    BestRows,
     Columns,
-    Found,
-    Front,
+    RowVictims,
 )
 from stower.framework.dry_run import DryRun, Room
 from stower.framework.post_filter import Candidates, best
@@ -44,7 +45,7 @@ KEPT_MAX: Final = 64
 
 
 class _Kept:
-    """Columns for one shape and priority, and up to where they know of changes."""
+    """Columns for one shape and priority, and the positions in logs that they are valid for."""
 
     __slots__ = (
         "budgets",
@@ -61,20 +62,20 @@ class _Kept:
 
     def __init__(self, state: ClusterState) -> None:
         self.columns = Columns(state.capacity)
-        self.front = Front(self.columns)
-        self.changed: list[int] | None = None  # not known to the front yet; None for no telling
+        self.front = BestRows(self.columns)
+        self.changed: list[int] | None = None  # rows that `front` has not seen; None: unknown
         self.layout = state.layout
         self.use_cursor = state.use_log.position
         self.node_cursor = state.node_log.position
         self.pod_cursor = state.table.log.position
         self.budgets = state.budgets.generation
         self.groups = state.groups.units_generation
-        # Groups that leave as a whole, by row, as it was when the row was worked out.
+        # Groups that are disrupted as a whole, by row, when the row was computed.
         self.units_on: dict[int, list[GroupKey]] = {}
 
 
-class Preemption:
-    """Searches over one state."""
+class Evaluator:
+    """Searches victims on one ClusterState, with a cache of candidates."""
 
     def __init__(self, state: ClusterState, seed: bytes) -> None:
         self._state = state
@@ -82,18 +83,18 @@ class Preemption:
         self._kept: dict[tuple[str, int, int], _Kept] = {}
 
     def failure(self, profile: Profile, entry: PodEntry, verdict: Verdict) -> "Search":
-        """What can be found out for a pod that was refused everywhere."""
+        """Returns the search for a pod that fits on no node."""
         return Search(self, self._state, profile, entry, verdict)
 
     def hash_of(self, entry: PodEntry) -> np.uint64:
-        """By which ties are broken for this pod."""
+        """Returns the hash that breaks ties for this pod."""
         return pod_hash(self._seed, entry.uid)
 
     def kept(self, search: "Search", rooms: tuple[Room, ...]) -> _Kept:
-        """Candidates by amounts alone, kept up to date from pod to pod."""
+        """Returns candidates by amounts alone, kept up to date from pod to pod."""
         state, kept_all = self._state, self._kept
-        if search.is_promised:
-            # Its own promise does not count for it, but for the others of its shape.
+        if search.is_nominated:
+            # Its own nomination does not count for it, but for other pods of its shape.
             fresh = _Kept(state)
             search.fill(fresh.columns, rooms, None)
             return fresh
@@ -113,7 +114,7 @@ class Preemption:
             kept = _Kept(state)
             search.fill(kept.columns, rooms, None)
             for row in whole_rows(state.groups):
-                kept.units_on[row] = search.wholes_on(row)
+                kept.units_on[row] = search.whole_groups_on(row)
             if len(kept_all) >= KEPT_MAX:
                 del kept_all[next(iter(kept_all))]
         elif kept.use_cursor != use.position or kept.pod_cursor != pods.position:
@@ -133,12 +134,12 @@ class Preemption:
         return kept
 
     def _with_units(self, kept: _Kept, search: "Search", changed: list[int]) -> list[int]:
-        """These rows, and those of pods that leave with some that are or were there."""
+        """Returns these rows, and those of pods that are disrupted with pods there."""
         groups = self._state.groups
         touched: dict[GroupKey, None] = {}
         for row in changed:
             touched.update(dict.fromkeys(kept.units_on.pop(row, ())))
-            if found := search.wholes_on(row):
+            if found := search.whole_groups_on(row):
                 kept.units_on[row] = found
                 touched.update(dict.fromkeys(found))
         elsewhere = {e.row for which in touched for e in members_of(groups, which) if e.row >= 0}
@@ -148,20 +149,20 @@ class Preemption:
 def candidates_of(
     state: ClusterState, victims: Mapping[str, tuple[list[PodEntry], int]]
 ) -> Candidates:
-    """These as candidates: by node, who leaves and how many budgets are broken."""
+    """Returns candidates from victims and the number of violated budgets, by node."""
     columns = Columns(state.capacity)
     for name, (entries, violations) in victims.items():
         ordered = tuple(sorted(entries, key=importance))
-        columns.set(state.row_of(name), Found(ordered, violations))
+        columns.set(state.row_of(name), RowVictims(ordered, violations))
     return columns.candidates(np.ones(state.row_limit, np.bool_))
 
 
 class Search:
-    """For one pod; see framework.post_filter.Failure."""
+    """The search for one pod; see framework.post_filter.Failure."""
 
     def __init__(
         self,
-        preemption: Preemption,
+        preemption: Evaluator,
         state: ClusterState,
         profile: Profile,
         entry: PodEntry,
@@ -172,25 +173,25 @@ class Search:
         self.pod: Pod = entry.pod
         self.shape: Shape = entry.shape
         self.nominated_to = entry.nominated_to or entry.pod.status.nominated_node_name
-        self.is_promised = bool(entry.nominated_to)
+        self.is_nominated = bool(entry.nominated_to)
         self._entry = entry
         self._verdict = verdict
         self._preemption = preemption
         self._runs: list[tuple[int, Callable[[int], DryRun]]] = []
         self._fixed: list[tuple[int, Ints]] = []
         self._rooms: tuple[Room, ...] | None = ()
-        self._found: dict[int, Found] = {}
+        self._found: dict[int, RowVictims] = {}
 
     @cached_property
     def _possible(self) -> Bools:
-        """bool[row_limit]: rows that evictions might help. Asked first, it prepares the rest."""
+        """bool[row_limit]: rows that evictions may help. Prepares the dry runs."""
         possible = self._verdict.resolvable()
         if possible.any():
             self._prepare()
         return possible
 
-    def wholes_on(self, row: int) -> list[GroupKey]:
-        """The groups with pods on a row that leave as a whole."""
+    def whole_groups_on(self, row: int) -> list[GroupKey]:
+        """Returns the groups with pods on a row that are disrupted as a whole."""
         groups = self.state.groups
         if not groups.whole:
             return []
@@ -198,13 +199,13 @@ class Search:
         return [*dict.fromkeys(which for which in found if which is not None)]
 
     def _prepare(self) -> None:
-        """Which filters look at the pods of a row, and what the others say."""
+        """Separates filters to which the pods of a row matter from those to which they do not."""
         state, pod, shape = self.state, self.pod, self.shape
         rooms: list[Room] = []
         for i, plugin in enumerate(self.profile.filters):
             runs = plugin.dry_runs(pod, shape, state) if plugin.concerns(shape) else None
             if runs is None:
-                # Refused as a whole, the pod was shown to no filter.
+                # A pod that PreFilter refused was shown to no filter.
                 codes = (
                     self._verdict.answers[i]
                     if i in self._verdict.answers
@@ -222,10 +223,10 @@ class Search:
         if self._rooms is not None:
             self._rooms = tuple(rooms)
 
-    # What a plugin asks
+    # Questions of PostFilter plugins
 
     def is_unresolvable(self, node_name: str) -> bool:
-        """Whether nothing that leaves the node would let the pod in."""
+        """Returns whether no eviction makes the pod fit on the node."""
         row = self.state.row_of(node_name)
         if row < 0 or self._verdict.pre_filter is not None:
             return row >= 0 and not self._possible[row]
@@ -233,7 +234,7 @@ class Search:
         return refusal is not None and not refusal[1].may_evict
 
     def candidates(self) -> Candidates:
-        """All rows that evictions would make fit."""
+        """Returns all rows that evictions make feasible."""
         state, possible = self.state, self._possible
         if not possible.any():
             return Columns(0).candidates(possible[:0])
@@ -246,12 +247,12 @@ class Search:
         return columns.candidates(possible)
 
     def victims(self, row: int) -> tuple[PodEntry, ...]:
-        """Who would be evicted on a candidate row, most important first."""
+        """Returns the victims on a candidate row, most important first."""
         rooms = self._rooms
         return (self.on_row(row) if rooms is None else self.by_amounts(row, rooms)).victims
 
     def best(self) -> int:
-        """The row where evictions hurt least; -1 where none would help."""
+        """Returns the best candidate row, -1 where there is none."""
         possible = self._possible
         if self._rooms is None or not possible.any():
             rows = best(self.candidates())
@@ -262,7 +263,7 @@ class Search:
         return self._pick(tied) if tied.any() else -1
 
     def pick(self, rows: Ints) -> int:
-        """One of several rows that are equally good."""
+        """Returns one of several equally good rows."""
         tied = np.zeros(self.state.row_limit, np.bool_)
         tied[rows] = True
         return self._pick(tied)
@@ -272,7 +273,7 @@ class Search:
         return pick(tied, hashes, self._preemption.hash_of(self._entry))
 
     def no_candidate(self) -> str:
-        """Why there is no candidate, as a refusal's text."""
+        """Returns why there is no candidate, in upstream's words."""
         state = self.state
         lower = self._has_lower() if self._possible.any() else self._possible
         refusals: dict[Rejection, int] = {}
@@ -292,21 +293,22 @@ class Search:
 
     # One row
 
-    def on_row(self, row: int) -> Found:
-        """Victims of one row, or why there are none."""
+    def on_row(self, row: int) -> RowVictims:
+        """Returns the victims of one row, or why there are none."""
         found = self._found.get(row)
         if found is None:
             found = self._found[row] = self._on_row(row)
         return found
 
-    def by_amounts(self, row: int, rooms: tuple[Room, ...]) -> Found:
-        """Victims of one row, nothing but amounts being in the way; none where it cannot be."""
+    def by_amounts(self, row: int, rooms: tuple[Room, ...]) -> RowVictims:
+        """Returns the victims of one row where only amounts keep the pod off; none where it still
+        does not fit."""
         state, priority = self.state, self.pod.priority
-        if self.promised(row) or self.wholes_on(row):
+        if self.nominated_on_row(row) or self.whole_groups_on(row):
             return self.on_row(row)
         lower = [e for e in state.on_row[row].values() if e.pod.priority < priority]
         if not lower or not rooms or state.nodes[row] is None:
-            return Found()
+            return RowVictims()
         here = slice(row, row + 1)
         spare = [int(room.free(here)[0]) - room.need for room in rooms]
         of_shape: dict[int, list[int]] = {}
@@ -319,7 +321,7 @@ class Search:
             held.append(amounts)
         spare = list(map(sum, zip(spare, *held)))
         if min(spare) < 0:
-            return Found()
+            return RowVictims()
 
         def comes_back(entry: PodEntry) -> bool:
             nonlocal spare
@@ -331,8 +333,10 @@ class Search:
 
         return self._reprieve(lower, comes_back)
 
-    def _reprieve(self, lower: list[PodEntry], comes_back: Callable[[PodEntry], bool]) -> Found:
-        """Who of these stays away once as many as may have come back, one after another."""
+    def _reprieve(
+        self, lower: list[PodEntry], comes_back: Callable[[PodEntry], bool]
+    ) -> RowVictims:
+        """Returns those that cannot be reprieved; `comes_back` tries to reprieve one."""
         lower.sort(key=importance)
         violating, others = self.state.budgets.split(lower)
         kept_away = [entry for entry in violating if not comes_back(entry)]
@@ -340,44 +344,44 @@ class Search:
         kept_away += [entry for entry in others if not comes_back(entry)]
         if violations:
             kept_away.sort(key=importance)
-        return Found(tuple(kept_away), violations)
+        return RowVictims(tuple(kept_away), violations)
 
     def _units(self, lower: list[PodEntry]) -> list[Unit]:
-        """Who of these leaves with whom; nobody with whom somebody of this priority would."""
+        """Returns the disruption units of these pods whose priority is lower than the pod's."""
         found: dict[GroupKey | str, Unit] = {}
         for entry in lower:
             unit = unit_of(self.state.groups, entry)
             found.setdefault(unit.group or entry.uid, unit)
         return [unit for unit in found.values() if unit.priority < self.pod.priority]
 
-    def _reprieve_units(self, units: list[Unit], comes_back: Callable[[Unit], bool]) -> Found:
-        """As _reprieve, of groups that leave as a whole, wherever their pods are."""
+    def _reprieve_units(self, units: list[Unit], comes_back: Callable[[Unit], bool]) -> RowVictims:
+        """As _reprieve, for groups that are disrupted as a whole, on whatever nodes they are."""
         units.sort(key=lambda unit: unit.importance)
         violating, _ = self.state.budgets.split(e for unit in units for e in unit.pods)
         forbidden = {entry.uid for entry in violating}
         units.sort(key=lambda unit: not any(entry.uid in forbidden for entry in unit.pods))
         kept_away = [e for unit in units if not comes_back(unit) for e in unit.pods]
         kept_away.sort(key=importance)
-        return Found(tuple(kept_away), sum(entry.uid in forbidden for entry in kept_away))
+        return RowVictims(tuple(kept_away), sum(entry.uid in forbidden for entry in kept_away))
 
-    def _on_row(self, row: int) -> Found:
+    def _on_row(self, row: int) -> RowVictims:
         state, pod = self.state, self.pod
         if state.nodes[row] is None:
-            return Found(refusal=NOT_HELPFUL)
+            return RowVictims(refusal=NOT_HELPFUL)
         lower = [e for e in state.on_row[row].values() if e.pod.priority < pod.priority]
-        whole = bool(self.wholes_on(row))
+        whole = bool(self.whole_groups_on(row))
         units = self._units(lower) if whole else []
         if whole:
             lower = [e for unit in units for e in unit.pods if e.row == row]
         if not lower:
-            return Found(refusal=NO_VICTIMS)
+            return RowVictims(refusal=NO_VICTIMS)
         one = _OneRow(self, row)
         for entry in lower:
             one.remove(entry)
         refused = one.refused_by()
         if refused is not None:
             i, code = refused
-            return Found(refusal=self.profile.filters[i].rejection(self.shape, code))
+            return RowVictims(refusal=self.profile.filters[i].rejection(self.shape, code))
 
         def comes_back(*entries: PodEntry) -> bool:
             for entry in entries:
@@ -394,11 +398,11 @@ class Search:
             )
         else:
             found = self._reprieve(lower, comes_back)
-        # With nobody to evict, something else than pods keeps it off.
-        return found if found.victims else Found(refusal=NO_VICTIMS)
+        # Without victims, it is not pods that keep the pod off.
+        return found if found.victims else RowVictims(refusal=NO_VICTIMS)
 
     def _has_lower(self) -> Bools:
-        """bool[row_limit]: rows with pods of lower priority."""
+        """Returns bool[row_limit]: rows with pods of lower priority."""
         table = self.state.table
         slots = (table.rows >= 0) & (table.priorities < self.pod.priority)
         lower = np.zeros(self.state.row_limit, np.bool_)
@@ -406,22 +410,22 @@ class Search:
         return lower
 
     def _others_pass(self) -> Bools:
-        """bool[row_limit]: rows that the filters which do not look at pods let through."""
+        """Returns bool[row_limit]: rows that filters to which pods do not matter let pass."""
         ok = np.ones(self.state.row_limit, np.bool_)
         for _, codes in self._fixed:
             ok &= codes == 0
         return ok
 
     def runs_at(self, row: int) -> list[tuple[int, DryRun]]:
-        """The dry runs of one row, in the order of the filters."""
+        """Returns the dry runs of one row, in the order of the filters."""
         return [(i, runs(row)) for i, runs in self._runs]
 
     def fixed_at(self, row: int) -> list[tuple[int, int]]:
-        """Refusals of the row by filters that do not look at pods: (filter's index, code)."""
+        """Returns refusals by filters to which pods do not matter: (filter index, code)."""
         return [(i, int(codes[row])) for i, codes in self._fixed if codes[row]]
 
-    def promised(self, row: int) -> list[PodEntry]:
-        """Pods of this priority or above that were promised room on the row."""
+    def nominated_on_row(self, row: int) -> list[PodEntry]:
+        """Returns the pods of this priority or above that are nominated to the row."""
         if not self.state.nominated:
             return []
         name = self.state.names[row]
@@ -430,13 +434,13 @@ class Search:
     # All rows at once
 
     def fill(self, columns: Columns, rooms: tuple[Room, ...], rows: Ints | None) -> None:
-        """Work out these rows (None: all) by amounts."""
+        """Computes these rows (None: all) by amounts."""
         state, table = self.state, self.state.table
         limit = state.row_limit
         wanted = np.zeros(limit, np.bool_)
         wanted[slice(None) if rows is None else rows] = True
         columns.count[:limit][wanted] = 0
-        # Budgets change the order, and promises are asked about with and without: row by row.
+        # Rows with budgets or nominated pods are computed one by one.
         alone = state.budgets.rows_concerned(limit) & wanted
         for name in state.nominated:
             row = state.row_by_name.get(name, -1)
@@ -449,48 +453,48 @@ class Search:
             (table.priorities[slots] < self.pod.priority) & (wanted & ~alone)[table.rows[slots]]
         ]
         if len(slots):
-            _Together(self, rooms, slots).fill(columns)
+            _ManyRows(self, rooms, slots).fill(columns)
         if alone.any():
             for row in np.flatnonzero(alone & self._has_lower()).tolist():
                 columns.set(row, self.by_amounts(row, rooms))
 
 
 class _OneRow:
-    """The filters' dry runs of one row, with the pods that were promised room there and without."""
+    """The filters' dry runs of one row, with the pods nominated there and without."""
 
     def __init__(self, search: Search, row: int) -> None:
         self._fixed = search.fixed_at(row)
-        self._worlds = [search.runs_at(row)]
-        promised = self._promised = search.promised(row)
+        self._variants = [search.runs_at(row)]
+        nominated = self._nominated = search.nominated_on_row(row)
         self._with: list[tuple[int, DryRun]] = []
-        if promised:
+        if nominated:
             with_them = self._with = search.runs_at(row)
-            for entry in promised:
+            for entry in nominated:
                 for _, run in with_them:
                     run.add(entry)
-            self._worlds.insert(0, with_them)
+            self._variants.insert(0, with_them)
 
     def add(self, entry: PodEntry) -> None:
-        for runs in self._worlds:
+        for runs in self._variants:
             for _, run in runs:
                 run.add(entry)
 
     def remove(self, entry: PodEntry) -> None:
-        # Who was promised room comes after whoever goes: what goes must not free what they hold.
+        # Nominated pods are added after removals: what leaves must not free what they hold.
         for _, run in self._with:
-            for other in self._promised:
+            for other in self._nominated:
                 run.remove(other)
-        for runs in self._worlds:
+        for runs in self._variants:
             for _, run in runs:
                 run.remove(entry)
         for _, run in self._with:
-            for other in self._promised:
+            for other in self._nominated:
                 run.add(other)
 
     def refused_by(self) -> tuple[int, int] | None:
-        """(filter's index, code) of the first filter that refuses; None where the pod fits."""
+        """Returns (filter index, code) of the first filter that refuses; None if the pod fits."""
         fixed = self._fixed[0] if self._fixed else None
-        for runs in self._worlds:
+        for runs in self._variants:
             for i, run in runs:
                 if fixed is not None and fixed[0] < i:
                     return fixed
@@ -500,11 +504,11 @@ class _OneRow:
         return fixed
 
 
-class _Together:
-    """Reprieve on many rows at once, one pod of each row after another."""
+class _ManyRows:
+    """Reprieves pods on many rows at once, one pod of each row after another."""
 
     def __init__(self, search: Search, rooms: tuple[Room, ...], slots: Ints) -> None:
-        """`slots`: in the order of the table."""
+        """`slots`: of the pod table, in its order."""
         table = search.state.table
         serials = table.shapes[slots]
         kinds = distinct(serials)
@@ -521,7 +525,7 @@ class _Together:
         self._table = table
 
     def fill(self, columns: Columns) -> None:
-        """Write what was found."""
+        """Writes the candidates into the columns."""
         rows = self._rows
         starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
         here = rows[starts]

@@ -1,131 +1,178 @@
-"""Evictions: victims leave for a pod that preempted them, in the order in which upstream writes it.
+"""Evicts the victims of a preemption, in the order in which upstream writes it.
 
-Each victim is told (condition DisruptionTarget), then deleted; all at once, but the last, whose
-turn comes when all others are on their way. Until then the preemptor is not tried again.
+Each victim gets the condition DisruptionTarget and is then deleted; all at once, but for the last,
+which follows when all others were deleted. Until then the preemptor is not tried again.
+Must not know how victims are chosen.
 
 Source: kube-scheduler framework/preemption/executor.go prepareCandidateAsync; KEP-4832.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
-from stower.engine.queue.entities import Queued, QueuedTree
-from stower.framework.writes import DeletePod, PatchPodStatus, Write
+from stower.engine.binding.binding_cycle import BindingCycle
+from stower.engine.context import Context
+from stower.engine.outbox import Answer
+from stower.engine.queue.entities import QueuedEntity, QueuedTree
+from stower.engine.queue.scheduling_queue import SchedulingQueue
+from stower.framework.writes import DeletePod, PatchPodStatus
+from stower.groups.units import leaving
 from stower.model.kinds.pod import DISRUPTION_TARGET, PodCondition
 from stower.state.cluster import PodEntry
+from stower.state.groups import GroupKey
 
 BY_SCHEDULER: Final = "PreemptionByScheduler"
 NOT_FOUND: Final = 404
-
-
-# Where pods of a group are told to leave from: anywhere.
+# In place of a node's name where the victims of a tree are on several nodes.
 CLUSTER: Final = "cluster"
 
 
-def told(preemptor: Queued, node_name: str) -> str:
-    """What a victim's Event says."""
-    kind = "podgroup" if isinstance(preemptor, QueuedTree) else "pod"
-    return f"Preempted by {kind} {preemptor.told_as} on node {node_name}"
+class DisruptedGroups(Protocol):
+    """Reports pod groups whose pods are evicted as a whole; attached where groups are used."""
 
-
-def why_told(preemptor: Queued) -> str:
-    """What a victim's condition says."""
-    kind = "podgroup" if isinstance(preemptor, QueuedTree) else "pod"
-    name = preemptor.profile.scheduler_name
-    return f"{name}: preempting to accommodate a higher priority {kind}"
+    def disrupt(self, which: GroupKey, message: str) -> None:
+        """Sets the DisruptionTarget condition of the group."""
 
 
 class _Preemption:
-    """One preemptor and those that leave for it."""
+    """One preemptor and the victims that are not deleted yet."""
 
-    __slots__ = ("failed", "last", "node_name", "pending", "queued")
+    __slots__ = ("failed", "last", "node_name", "preemptor", "unanswered")
 
-    def __init__(self, queued: Queued, node_name: str, last: PodEntry) -> None:
-        self.queued = queued
+    def __init__(self, preemptor: QueuedEntity, node_name: str, last: PodEntry) -> None:
+        self.preemptor = preemptor
         self.node_name = node_name
         self.last: PodEntry | None = last
-        self.pending = 0
+        self.unanswered = 0
         self.failed = False
 
 
-class Evictions:
-    """All that are under way, by the write whose answer they wait for."""
+class PodEviction:
+    """All evictions that are under way."""
 
-    def __init__(
-        self,
-        write: Callable[[Write], None],
-        next_id: Callable[[], int],
-        told: Callable[[PodEntry, str], None],
-        over: Callable[[Queued, bool], None],
-    ) -> None:
-        """`told`: an Event for a victim; `over`: the preemptor waits no longer for answers."""
-        self._write = write
-        self._next_id = next_id
-        self._told = told
-        self._over = over
-        self._waiting: dict[int, tuple[_Preemption, PodEntry, bool]] = {}
+    def __init__(self, context: Context, queue: SchedulingQueue, binding: BindingCycle) -> None:
+        self._context = context
+        self._state = context.state
+        self._reporter = context.reporter
+        self._queue = queue
+        self._binding = binding
+        binding.evictions = self
+        self.groups: DisruptedGroups | None = None
+        # By the id of an unanswered write: the preemption, the victim, whether it is a deletion.
+        self._writes: dict[int, tuple[_Preemption, PodEntry, bool]] = {}
 
-    def __len__(self) -> int:
-        return len(self._waiting)
+    @property
+    def is_open(self) -> bool:
+        """Whether a write is not answered yet."""
+        return bool(self._writes)
 
-    def __contains__(self, entry: PodEntry) -> bool:
-        """Whether the pod is being sent away."""
-        return any(victim is entry for _, victim, _ in self._waiting.values())
+    def is_evicting(self, entry: PodEntry) -> bool:
+        """Returns whether a write that evicts the pod is not answered yet."""
+        return any(victim is entry for _, victim, _ in self._writes.values())
 
-    def begin(self, queued: Queued, node_name: str, victims: Iterable[PodEntry]) -> None:
-        """Send them away; those that leave already are left alone."""
+    def evict(self, preemptor: QueuedEntity, where: str, victims: Sequence[PodEntry]) -> None:
+        """Evicts the victims for a pod or a tree; those in PreBind give up their node instead."""
+        for which in leaving(self._state.groups, victims):
+            if self.groups is not None:
+                self.groups.disrupt(which, _condition_message(preemptor))
+        pre_bind = self._binding.pre_bind
+        bound = [victim for victim in victims if victim.uid not in pre_bind]
+        for victim in victims:
+            if victim.uid in pre_bind:
+                # Not bound yet: there is nothing to delete.
+                pre_bind.cancel(victim.uid, "preempted by DefaultPreemption")
+                note = _event_note(preemptor, where) + " (in kube-scheduler memory)."
+                self._event(victim, note)
+        self._queue.await_victims(preemptor, (victim.uid for victim in bound))
+        self._begin(preemptor, where, bound)
+
+    def withdraw_nominations(self, node_name: str, priority: int) -> None:
+        """Takes back the nominations of pods of lower priority, which may no longer fit once the
+        new preemptor is on the node."""
+        for _, entry in sorted(self._state.nominated.get(node_name, {}).items()):
+            if entry.pod.priority < priority:
+                self._state.nominate(entry, "")
+                self._reporter.nominate(entry, "")
+
+    def _begin(self, preemptor: QueuedEntity, node_name: str, victims: Iterable[PodEntry]) -> None:
+        """Evicts victims, but for those that are being deleted already."""
         alive = [
             v for v in victims if v.pod.metadata.deletion_timestamp is None and not v.is_leaving
         ]
         if not alive:
             return
-        queued.is_preempting = True
-        preemption = _Preemption(queued, node_name, alive[-1])
+        preemptor.is_preempting = True
+        preemption = _Preemption(preemptor, node_name, alive[-1])
         for victim in alive[:-1]:
             self._start(preemption, victim)
-        self._go_on(preemption)
+        self._continue(preemption)
 
-    def answered(self, id: int, code: int) -> bool:
-        """An answer came (code 0: carried out). Whether it was for one of ours."""
-        found = self._waiting.pop(id, None)
-        if found is None:
-            return False
-        preemption, victim, is_deletion = found
-        preemption.pending -= 1
-        if code == 0 and not is_deletion:
+    def answered(self, answer: Answer) -> None:
+        """Takes the answer to a status patch or deletion of a victim."""
+        preemption, victim, is_deletion = self._writes.pop(answer.id)
+        preemption.unanswered -= 1
+        if answer.code == 0 and not is_deletion:
             self._delete(preemption, victim)
-        elif code == 0:
+        elif answer.code == 0:
             victim.is_leaving = True
-            self._told(victim, told(preemption.queued, preemption.node_name))
-        elif code != NOT_FOUND:
+            self._event(victim, _event_note(preemption.preemptor, preemption.node_name))
+        elif answer.code != NOT_FOUND:
             preemption.failed = True
-        self._go_on(preemption)
-        return True
+        self._continue(preemption)
 
-    def _go_on(self, preemption: _Preemption) -> None:
-        if preemption.pending:
+    def _continue(self, preemption: _Preemption) -> None:
+        """Evicts the last victim once all others are deleted, then ends the preemption."""
+        if preemption.unanswered:
             return
         last, preemption.last = preemption.last, None
         if last is not None and not preemption.failed:
             self._start(preemption, last)
         else:
-            self._over(preemption.queued, preemption.failed)
+            self._finish(preemption.preemptor, preemption.failed)
+
+    def _finish(self, preemptor: QueuedEntity, failed: bool) -> None:
+        preemptor.is_preempting = False
+        if failed:  # who is not deleted is not waited for
+            deleted = [uid for uid in preemptor.victims if self._is_deleted(uid)]
+            self._queue.await_victims(preemptor, deleted)
+        self._queue.finish_preemption(preemptor, failed, self._state.now_ns)
+
+    def _is_deleted(self, uid: str) -> bool:
+        entry = self._state.pods.get(uid)
+        is_deleted = entry is not None and entry.pod.metadata.deletion_timestamp is not None
+        return entry is not None and (entry.is_leaving or is_deleted)
 
     def _start(self, preemption: _Preemption, victim: PodEntry) -> None:
-        message = why_told(preemption.queued)
+        message = _condition_message(preemption.preemptor)
         condition = PodCondition(DISRUPTION_TARGET, "True", BY_SCHEDULER, message)
         if victim.pod.condition(DISRUPTION_TARGET) == condition:
             self._delete(preemption, victim)
             return
-        meta, id = victim.pod.metadata, self._next_id()
+        meta, outbox = victim.pod.metadata, self._context.outbox
+        id = outbox.next_id()
         self._expect(id, preemption, victim, False)
-        self._write(PatchPodStatus(id, meta.namespace, meta.name, meta.uid, condition))
+        outbox.send(PatchPodStatus(id, meta.namespace, meta.name, meta.uid, condition), self)
 
     def _delete(self, preemption: _Preemption, victim: PodEntry) -> None:
-        meta, id = victim.pod.metadata, self._next_id()
+        meta, outbox = victim.pod.metadata, self._context.outbox
+        id = outbox.next_id()
         self._expect(id, preemption, victim, True)
-        self._write(DeletePod(id, meta.namespace, meta.name, meta.uid))
+        outbox.send(DeletePod(id, meta.namespace, meta.name, meta.uid), self)
 
     def _expect(self, id: int, preemption: _Preemption, victim: PodEntry, deletion: bool) -> None:
-        preemption.pending += 1
-        self._waiting[id] = (preemption, victim, deletion)
+        preemption.unanswered += 1
+        self._writes[id] = (preemption, victim, deletion)
+
+    def _event(self, victim: PodEntry, note: str) -> None:
+        self._reporter.event(victim.pod, "Normal", "Preempted", "Preempting", note)
+
+
+def _event_note(preemptor: QueuedEntity, node_name: str) -> str:
+    kind = "podgroup" if isinstance(preemptor, QueuedTree) else "pod"
+    return f"Preempted by {kind} {preemptor.preemptor_uid} on node {node_name}"
+
+
+def _condition_message(preemptor: QueuedEntity) -> str:
+    kind = "podgroup" if isinstance(preemptor, QueuedTree) else "pod"
+    name = preemptor.profile.scheduler_name
+    return f"{name}: preempting to accommodate a higher priority {kind}"

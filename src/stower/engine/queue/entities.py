@@ -1,8 +1,13 @@
-"""What the queue holds: pods, and trees of groups of pods, with what their attempts came to."""
+"""Entities of the scheduling queue: pods, and pod group trees, with the results of their attempts.
+
+Must not know which part of the queue holds an entity beyond its Place.
+
+Source: kube-scheduler framework.QueuedPodInfo, QueuedPodGroupInfo.
+"""
 
 from collections.abc import Iterator
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,9 +22,12 @@ from stower.state.devices import claim_keys
 from stower.state.groups import GroupKey
 from stower.state.shapes import uses_storage
 
+# The name of kube-scheduler's plugin, which tree conditions and refusals use.
+GANG_SCHEDULING: Final = "GangScheduling"
+
 
 class Place(Enum):
-    """Where a queued pod or tree is."""
+    """The part of the queue that holds an entity."""
 
     ACTIVE = auto()
     BACKOFF = auto()
@@ -28,12 +36,12 @@ class Place(Enum):
     GATED = auto()
     IN_FLIGHT = auto()
     HELD = auto()
-    """A pod that waits where the tree of its group does."""
+    """A pod that is where the tree of its pod group is."""
     NOWHERE = auto()
 
 
-class Likeness(NamedTuple):
-    """What entities have in common that an event helps all or none of."""
+class HintKey(NamedTuple):
+    """Equal for entities that every cluster event helps alike: hints are asked once per key."""
 
     scheduler_name: str
     shape: int
@@ -44,104 +52,104 @@ class Likeness(NamedTuple):
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Queued:
-    """An entity that waits. `uid` tells it from all others."""
+class QueuedEntity:
+    """A pod or the root of a pod group tree in the queue, identified by `uid`."""
 
     __slots__ = (
-        "added_ns", "attempts", "came_ns", "error_count", "is_preempting", "key", "likeness",
-        "place", "profile", "refused_by", "tried_ns", "turn", "uid", "unschedulable_count",
-        "victims", "woken",
+        "active_key", "added_ns", "attempts", "error_count", "first_added_ns", "hint_key",
+        "is_preempting", "missed_event", "place", "profile", "refused_by", "tried_ns", "turn",
+        "uid", "unschedulable_count", "victims",
     )  # fmt: skip
 
     def __init__(self, uid: str, profile: Profile, now_ns: int) -> None:
         self.uid = uid
         self.profile = profile
         self.place = Place.NOWHERE
-        self.added_ns = now_ns  # when it entered the queue, or was last tried: its rank
+        self.added_ns = now_ns  # when it was added to the queue, or last tried: orders equals
         self.tried_ns = now_ns
-        self.came_ns = now_ns  # into the queue
+        self.first_added_ns = now_ns
         self.attempts = 0
         self.unschedulable_count = 0
         self.error_count = 0
-        self.is_preempting = False  # its victims are being sent away: it is not tried meanwhile
-        self.victims: set[str] = set()  # that it waits for: until the last is gone, none helps
-        self.woken = False  # something has happened meanwhile that might help it
+        self.is_preempting = False  # evictions for it are not answered: it is not tried meanwhile
+        self.victims: set[str] = set()  # uids; only the deletion of the last one wakes it
+        self.missed_event = False  # an event that may help came while it could not be woken
         self.refused_by: frozenset[str] = frozenset()
-        self.likeness: Likeness | None = None  # while it is unschedulable
-        self.turn = 0  # which heap entry is the valid one
-        self.key: tuple[int, ...] = ()  # its rank while it is active
+        self.hint_key: HintKey | None = None  # while it is unschedulable
+        self.turn = 0  # of its valid heap entry
+        self.active_key: tuple[int, ...] = ()  # its QueueSort key while it is active
 
     @property
-    def told_as(self) -> str:
-        """What its victims are told: the uid of a pod, or of a group."""
+    def preemptor_uid(self) -> str:
+        """The uid that Events of its victims name: of a pod, or of the root group."""
         return self.uid
 
     @property
     def pod(self) -> Pod:
-        """The pod, or one that stands for all: QueueSort plugins know of pods only."""
+        """The pod, or for a tree one of its pods: QueueSort plugins compare pods."""
         raise NotImplementedError
 
     @property
     def priority(self) -> int:
-        """Who has a higher one goes first."""
+        """The priority that QueueSort and preemption use."""
         return self.pod.priority
 
     @property
     def claim_keys(self) -> list[str] | None:
-        """The claims of which a change can matter to it; None where that is not known."""
+        """Keys of the claims whose changes can help it; None where any claim's change can."""
         return None
 
-    def rank(self) -> tuple[int, ...]:
-        """The smaller, the earlier it is tried."""
+    def sort_key(self) -> tuple[int, ...]:
+        """Returns the QueueSort key: smaller keys are tried first."""
         return self.profile.queue_sort.sort_key(self.pod, self.added_ns)
 
-    def gate(self) -> tuple[str, str] | None:
-        """The PreEnqueue plugin that holds it back, and how it has failed, or ""."""
+    def closed_gate(self) -> tuple[str, str] | None:
+        """Returns the PreEnqueue plugin that keeps it gated and that plugin's error, or ""."""
         raise NotImplementedError
 
-    def alike(self) -> Likeness:
-        """Equal for entities that nothing tells apart."""
+    def make_hint_key(self) -> HintKey:
+        """Returns the key under which it shares queueing hints with equal entities."""
         raise NotImplementedError
 
     def is_helped_by(self, happened: Happened) -> bool:
-        """Whether one of the plugins that refused it says that the event might let it in."""
+        """Returns whether the hint of a plugin that refused it says that the event may help."""
         raise NotImplementedError
 
 
-class QueuedPod(Queued):
-    """A pod that waits."""
+class QueuedPod(QueuedEntity):
+    """A pod in the queue."""
 
-    __slots__ = ("bind_tries", "condition", "entry", "is_promised", "tree")
+    __slots__ = ("bind_tries", "condition", "entry", "has_open_nomination", "tree")
 
     def __init__(self, entry: PodEntry, profile: Profile, now_ns: int) -> None:
         super().__init__(entry.uid, profile, now_ns)
         self.entry = entry
-        self.bind_tries = 0  # of which nobody knows what became of them
-        self.is_promised = False  # we have written a node for it that is not its own yet
-        self.condition: PodCondition | None = None  # as last written
-        self.tree: QueuedTree | None = None  # with which it waits
+        self.bind_tries = 0  # Bind writes with unknown outcome
+        self.has_open_nomination = False  # nominatedNodeName was written by PreBind (KEP-5278)
+        self.condition: PodCondition | None = None  # the PodScheduled condition last written
+        self.tree: QueuedTree | None = None  # the tree that it is held with
 
     @property
     def pod(self) -> Pod:
-        """See Queued."""
+        """The pod."""
         return self.entry.pod
 
     @property
     def claim_keys(self) -> list[str] | None:
-        """See Queued."""
+        """Keys of the pod's claims."""
         return claim_keys(self.entry.pod)
 
-    def rank(self) -> tuple[int, ...]:
-        """See Queued. Asked once for each attempt: without a detour."""
+    def sort_key(self) -> tuple[int, ...]:
+        """Returns the QueueSort key; repeated here because each attempt calls it."""
         return self.profile.queue_sort.sort_key(self.entry.pod, self.added_ns)
 
     @property
-    def sort(self) -> tuple[int, bytes]:
-        """Equal for pods that no plugin tells apart."""
-        return self.entry.shape.serial, about_others(self.entry.pod)
+    def class_key(self) -> tuple[int, bytes]:
+        """Equal for pods that no plugin can tell apart."""
+        return self.entry.shape.serial, encode_pod_terms(self.entry.pod)
 
-    def gate(self) -> tuple[str, str] | None:
-        """See Queued."""
+    def closed_gate(self) -> tuple[str, str] | None:
+        """Returns the first PreEnqueue plugin that refuses the pod, and its error or ""."""
         for plugin in self.profile.pre_enqueue:
             try:
                 if plugin.pre_enqueue(self.entry.pod) is not None:
@@ -150,82 +158,81 @@ class QueuedPod(Queued):
                 return plugin.name, str(error)
         return None
 
-    def alike(self) -> Likeness:
-        """See Queued."""
+    def make_hint_key(self) -> HintKey:
+        """Returns the key; pod terms count only where a plugin of scope PODS refused the pod."""
         plugins = self.profile.plugins
         about_pods = any(
             name in plugins and plugins[name].scope is Scope.PODS for name in self.refused_by
         )
-        others = about_others(self.entry.pod) if about_pods else b""
+        others = encode_pod_terms(self.entry.pod) if about_pods else b""
         serial = self.entry.shape.serial
-        return Likeness(self.profile.scheduler_name, serial, self.refused_by, others)
+        return HintKey(self.profile.scheduler_name, serial, self.refused_by, others)
 
     def is_helped_by(self, happened: Happened) -> bool:
-        """See Queued."""
-        return helps(self, self.refused_by, happened)
+        """Returns whether the hint of a plugin that refused the pod says that it may help."""
+        return may_help(self, self.refused_by, happened)
 
 
-class QueuedTree(Queued):
-    """All pods of a tree of groups that have no node yet, which are tried together."""
+class QueuedTree(QueuedEntity):
+    """The unscheduled pods of one pod group tree, which are tried together."""
 
     __slots__ = (
-        "again_ns", "gated", "given_up", "half_bound_ns", "members", "missing", "root", "root_uid",
+        "exhausted_count", "gated", "half_bound_ns", "members", "retry_ns", "root", "root_uid",
+        "waits_for",
     )  # fmt: skip
 
     def __init__(self, root: GroupKey, profile: Profile, now_ns: int) -> None:
         kind = "CompositePodGroup" if root.is_composite else "PodGroup"
         super().__init__(f"{kind} {root.key}", profile, now_ns)
         self.root = root
-        self.root_uid = ""  # of its object, once it was tried
+        self.root_uid = ""  # of the root object, set by the first attempt
         self.members: dict[str, QueuedPod] = {}
-        self.gated: dict[str, QueuedPod] = {}  # members that a gate of their own holds back
-        self.missing = ""  # what has to appear before it is tried
-        self.half_bound_ns: int | None = None  # since when it is seen to be
-        self.again_ns = 0  # when it is to be tried again, whatever happens
-        self.given_up = 0  # attempts since the last one that had an answer
+        self.gated: dict[str, QueuedPod] = {}  # members that a PreEnqueue plugin keeps gated
+        self.waits_for = ""  # why it cannot be tried yet: a missing object or pod
+        self.half_bound_ns: int | None = None  # when it was first seen to be half bound
+        self.retry_ns = 0  # when it is tried again without any event
+        self.exhausted_count = 0  # attempts in a row whose search budget ran out
 
     @property
     def pod(self) -> Pod:
-        """See Queued."""
+        """The first member's pod."""
         return next(iter(self.members.values())).entry.pod
 
-    def gate(self) -> tuple[str, str] | None:
-        """See Queued. The one gate of a tree is that it is not complete."""
-        return (GANG_SCHEDULING, "") if self.missing else None
-
-    def alike(self) -> Likeness:
-        """See Queued."""
-        return Likeness(self.profile.scheduler_name, -1, self.refused_by, self.uid.encode())
-
-    def is_helped_by(self, happened: Happened) -> bool:
-        """See Queued."""
-        return any(helps(member, self.refused_by, happened) for member in self.kinds())
-
     @property
-    def told_as(self) -> str:
-        """See Queued."""
+    def preemptor_uid(self) -> str:
+        """The uid of the root group."""
         return self.root_uid
 
-    def open(self) -> list[QueuedPod]:
-        """Members that may be tried."""
+    def closed_gate(self) -> tuple[str, str] | None:
+        """Returns GangScheduling while the tree is not complete."""
+        return (GANG_SCHEDULING, "") if self.waits_for else None
+
+    def make_hint_key(self) -> HintKey:
+        """Returns a key of its own: no two trees share hints."""
+        return HintKey(self.profile.scheduler_name, -1, self.refused_by, self.uid.encode())
+
+    def is_helped_by(self, happened: Happened) -> bool:
+        """Returns whether the event may help one of its distinct members."""
+        return any(may_help(member, self.refused_by, happened) for member in self.distinct())
+
+    def ungated(self) -> list[QueuedPod]:
+        """Returns the members that no PreEnqueue plugin keeps gated."""
         return [member for uid, member in self.members.items() if uid not in self.gated]
 
-    def kinds(self) -> Iterator[QueuedPod]:
-        """One of each sort of pod."""
+    def distinct(self) -> Iterator[QueuedPod]:
+        """Yields one ungated member for each class of equal pods."""
         seen = set()
-        for member in self.open():
-            if member.sort not in seen:
-                seen.add(member.sort)
+        for member in self.ungated():
+            if member.class_key not in seen:
+                seen.add(member.class_key)
                 yield member
 
 
-# As in kube-scheduler's configuration.
-GANG_SCHEDULING = "GangScheduling"
+def encode_pod_terms(pod: Pod, claims: list[object] | None = None) -> bytes:
+    """Encodes everything by which plugins of scope PODS tell pods of one shape apart.
 
-
-def about_others(pod: Pod, claims: list[object] | None = None) -> bytes:
-    """All by which plugins of scope PODS tell pods of one shape apart. `claims`: what stands for
-    the pod's claims, where not their names."""
+    `claims`, where given, replaces the names of the pod's claims.
+    """
     affinity = pod.spec.affinity
     return _encode(
         (
@@ -234,21 +241,21 @@ def about_others(pod: Pod, claims: list[object] | None = None) -> bytes:
             pod.spec.topology_spread_constraints,
             (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else None,
             pod.spec.volumes if uses_storage(pod) else None,
-            # Claims that are made for a pod have its name.
+            # Claims of ephemeral volumes are named after the pod.
             pod.metadata.name if any(v.ephemeral for v in pod.spec.volumes or ()) else None,
             (claims or claim_keys(pod), pod.group_name) if pod.spec.resource_claims else None,
         )
     )
 
 
-def helps(queued: QueuedPod, refused_by: frozenset[str], happened: Happened) -> bool:
-    """Whether one of these plugins says that the event might let the pod in."""
+def may_help(queued: QueuedPod, refused_by: frozenset[str], happened: Happened) -> bool:
+    """Returns whether the hint of one of these plugins says that the event may help the pod."""
     if not refused_by:
         return True
     for name in sorted(refused_by):
         plugin = queued.profile.plugins.get(name)
         if plugin is None:
-            return True  # an extender: nobody knows what may change its mind
+            return True  # an extender: any event may change its answer
         if plugin.wakes_on & happened.change and plugin.hint_pod(
             queued.entry.pod, queued.entry.shape, happened
         ):

@@ -1,58 +1,61 @@
-"""A heap whose entries can be withdrawn: they are skipped, and swept out when they are the most."""
+"""A heap whose entries can be withdrawn: they are skipped, and removed once they are the majority.
+
+Must not know what its members are beyond their `turn`.
+"""
 
 from heapq import heapify, heappop, heappush
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 
 class HasTurn(Protocol):
-    """What lies in a heap: `turn` is that of its valid entry."""
+    """A heap member; `turn` is that of its only valid entry."""
 
     turn: int
 
 
-P = TypeVar("P", bound=HasTurn)
+M = TypeVar("M", bound=HasTurn)
 
-# Below so many entries, sweeping is not worth the look.
-SWEPT_FIRST: Final = 64
+# Below this many entries, removing withdrawn ones is not worth a pass.
+SWEEP_MIN: Final = 64
 
 
-class LazyHeap(Generic[P]):
-    """The smallest (key, turn) first. An entry is valid while its member has the entry's turn."""
+class LazyHeap(list[tuple[Any, int, M]]):
+    """(key, turn, member), smallest (key, turn) first; an entry is valid while its member has the
+    entry's turn. A list, so that its truth value costs no call: withdrawn entries count too."""
 
-    __slots__ = ("_items", "_stale")
+    __slots__ = ("_stale",)
 
     def __init__(self) -> None:
-        self._items: list[tuple[Any, int, P]] = []
+        super().__init__()
         self._stale = 0
 
-    def push(self, key: Any, member: P) -> None:
-        """Add the member under its current turn."""
-        heappush(self._items, (key, member.turn, member))
+    def push(self, key: Any, member: M) -> None:
+        """Adds the member under its current turn."""
+        heappush(self, (key, member.turn, member))
 
     def withdraw(self) -> None:
-        """Say that one entry has become invalid. The caller has changed its member's turn."""
+        """Records that one entry became invalid: the caller has changed its member's turn."""
         self._stale += 1
-        if self._stale * 2 > len(self._items) and len(self._items) > SWEPT_FIRST:
-            self._items = [item for item in self._items if item[2].turn == item[1]]
-            heapify(self._items)
+        if self._stale * 2 > len(self) and len(self) > SWEEP_MIN:
+            self[:] = [item for item in self if item[2].turn == item[1]]
+            heapify(self)
             self._stale = 0
 
     def first_key(self) -> Any | None:
-        """The smallest valid key, or None."""
+        """Returns the smallest valid key, or None."""
         self._skip()
-        return self._items[0][0] if self._items else None
+        return self[0][0] if self else None
 
-    def pop(self) -> P | None:
-        """Take out the first valid member, or None."""
-        self._skip()
-        return heappop(self._items)[2] if self._items else None
-
-    def __len__(self) -> int:
-        """Entries, withdrawn ones included."""
-        return len(self._items)
+    def pop_first(self) -> M | None:
+        """Removes and returns the first valid member, or None."""
+        while self:
+            _, turn, member = heappop(self)
+            if member.turn == turn:
+                return member
+            self._stale -= 1
+        return None
 
     def _skip(self) -> None:
-        items = self._items
-        while items and items[0][2].turn != items[0][1]:
-            heappop(items)
+        while self and self[0][2].turn != self[0][1]:
+            heappop(self)
             self._stale -= 1

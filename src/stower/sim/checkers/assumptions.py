@@ -28,7 +28,7 @@ class Assumptions(Checker):
             if process.engine is None or process.is_frozen:
                 continue
             for uid, entry in process.engine.state.pods.items():
-                team = [other.entry.pod for other in process.engine.together.team(uid)]
+                team = [other.entry.pod for other in process.engine.binding.permit.members(uid)]
                 waits = any(self._awaits_volumes(pod) for pod in team or [entry.pod])
                 if entry.assumed and not waits:
                     key = (process.name, process.lives, uid)

@@ -139,7 +139,7 @@ class Negotiations(Checker):
             queued = engine.queue.get(pod.metadata.uid) if engine is not None else None
             if engine is None or queued is None:
                 continue
-            standing = engine.cycle.standing(queued.profile, queued.entry)
+            standing = engine.cycle.scores_of(queued.profile, queued.entry)
             for row in (standing >= 0).nonzero()[0].tolist():
                 name = engine.state.names[row]
                 wanted: dict[str, int] = {}

@@ -1,0 +1,64 @@
+"""Handles watch events of nodes: updates the state, and wakes waiting pods.
+
+Must not know how pods are scheduled.
+
+Source: kube-scheduler eventhandlers.go.
+"""
+
+from typing import Protocol
+
+from stower.engine.context import Context
+from stower.engine.queue.scheduling_queue import SchedulingQueue
+from stower.framework.cluster_events import Change, Happened, node_change, node_happened
+from stower.model.errors import InvalidObject
+from stower.model.kinds import Node
+
+
+class DomainObserver(Protocol):
+    """Is told of changed topology domains; attached where groups are used."""
+
+    def domains_changed(self) -> None:
+        """A node's labels changed."""
+
+
+class NodeEvents:
+    """Applies nodes that watches show."""
+
+    def __init__(self, context: Context, queue: SchedulingQueue) -> None:
+        self._state = context.state
+        self._queue = queue
+        self.groups: DomainObserver | None = None
+
+    def observed(self, node: Node) -> None:
+        """Applies a node that came or changed. A node with an unreadable quantity counts as gone:
+        nothing can be placed on it."""
+        state = self._state
+        row = state.row_of(node.metadata.name)
+        old = state.nodes[row] if row >= 0 else None
+        try:
+            if not state.set_node(node):
+                return
+        except InvalidObject:
+            self.gone(node.metadata.name)
+            return
+        if old is not None and old.metadata.labels != node.metadata.labels:
+            if self.groups is not None:
+                self.groups.domains_changed()
+        change = node_change(old, node)
+        if change and self._queue.is_waiting:
+            resources = state.devices.resources
+            self._queue.wake(node_happened(change, old, node, resources), state.now_ns)
+
+    def gone(self, name: str) -> None:
+        """Removes a node."""
+        state = self._state
+        row = state.row_of(name)
+        old = state.nodes[row] if row >= 0 else None
+        if state.remove_node(name) and self._queue.is_waiting:
+            self._queue.wake(Happened(Change.NODE_DELETED, old_node=old), state.now_ns)
+
+    def keep_only(self, names: set[str]) -> None:
+        """Removes all nodes but these."""
+        for row in self._state.present_rows():
+            if self._state.names[row] not in names:
+                self.gone(self._state.names[row])

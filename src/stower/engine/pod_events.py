@@ -1,0 +1,222 @@
+"""Handles watch events of pods: updates the state and the queue, and wakes waiting pods.
+
+Must not know how pods are scheduled.
+
+Source: kube-scheduler eventhandlers.go.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from stower.engine.binding.binding_cycle import BindingCycle
+from stower.engine.binding.pending_writes import PendingWrites
+from stower.engine.context import Context
+from stower.engine.outbox import UNTRACKED
+from stower.engine.queue.entities import QueuedPod
+from stower.engine.queue.scheduling_queue import SchedulingQueue
+from stower.engine.status_reporter import POD_SCHEDULED
+from stower.framework.cluster_events import Change, Happened, is_scaled_down, own_change
+from stower.model.errors import InvalidObject
+from stower.model.kinds import Pod
+from stower.state.cluster import PodEntry
+
+
+class MemberObserver(Protocol):
+    """Is told of pods of groups; attached where groups are used."""
+
+    def members_changed(self, pod: Pod) -> None:
+        """A pod with a node joined or left its group."""
+
+    def pod_changed(self, queued: QueuedPod) -> None:
+        """A held pod changed."""
+
+
+class PodEvents:
+    """Applies pods that watches show."""
+
+    def __init__(
+        self,
+        context: Context,
+        queue: SchedulingQueue,
+        binding: BindingCycle,
+        pending: PendingWrites,
+    ) -> None:
+        self._context = context
+        self._state = context.state
+        self._queue = queue
+        self._binding = binding
+        self._pre_bind = binding.pre_bind
+        self._pending = pending
+        self.groups: MemberObserver | None = None
+        # Uids of deleted pods, oldest first: a late event must not bring one back.
+        self._deleted: dict[str, None] = {}
+
+    # Events
+
+    def is_deleted(self, uid: str) -> bool:
+        """Returns whether the pod is deleted: an event about it is late."""
+        return uid in self._deleted
+
+    def observed(self, pod: Pod) -> None:
+        """Applies a pod that came or changed."""
+        state = self._state
+        uid = pod.metadata.uid
+        state.strangers.pop(uid, None)
+        known = state.uid_by_key.get(pod.key, uid)
+        if known != uid:
+            self.deleted(known)  # another pod has its name now
+        if pod.is_terminal:
+            self._remove(uid)
+            return
+        entry = state.pods.get(uid)
+        try:
+            if pod.spec.node_name:
+                self._apply_placed(entry, pod)
+            elif entry is None:
+                self._apply_new(pod)
+            else:
+                self._apply_waiting(entry, pod)
+        except InvalidObject:
+            # The API server would not have stored it: it takes no room and gets none.
+            self._remove(uid)
+        if self._pending.pods:
+            self._pending.observe(pod, False)
+
+    def deleted(self, uid: str) -> None:
+        """Removes a pod, and remembers that it is deleted."""
+        self._remove(uid)
+        self._deleted[uid] = None
+        if len(self._deleted) > self._context.limits.gone_pods_max:
+            del self._deleted[next(iter(self._deleted))]
+
+    def keep_only(self, uids: dict[str, None]) -> None:
+        """Removes all pods but these, which a list shows."""
+        for uid in [uid for uid in self._state.pods if uid not in uids]:
+            self.deleted(uid)
+        for uid in uids:
+            self._deleted.pop(uid, None)
+        self._state.strangers.clear()
+
+    def _apply_new(self, pod: Pod) -> None:
+        profile = self._context.profiles.get(pod.spec.scheduler_name)
+        if profile is None:
+            self._state.strangers[pod.metadata.uid] = None
+            return
+        entry = self._state.add_pending(pod)
+        if pod.status.nominated_node_name:
+            self._state.nominate(entry, pod.status.nominated_node_name)
+        self._queue.enqueue(QueuedPod(entry, profile, self._state.now_ns))
+
+    # Pods with a node
+
+    def _apply_placed(self, entry: PodEntry | None, pod: Pod) -> None:
+        self._post_bind(pod)
+        if entry is None:
+            self._state.add_placed(pod)
+            self._members_changed(pod)
+            if self._queue.is_waiting:
+                self._queue.pod_placed(pod, self._state.now_ns)
+            return
+        old, was_on = entry.pod, entry.row
+        self._state.confirm(entry, pod)
+        self._pre_bind.drop(entry.uid)
+        self._queue.remove(entry.uid)
+        self._state.nominate(entry, "")
+        self._pending.drop(entry.uid)
+        if old.group_name != pod.group_name:
+            self._members_changed(old)
+            self._members_changed(pod)
+        now_ns = self._state.now_ns
+        if was_on >= 0 and was_on != entry.row:
+            self._queue.room_freed(old, now_ns)  # it was assumed elsewhere
+        if not self._queue.is_waiting:
+            return
+        if was_on != entry.row:
+            self._queue.pod_placed(pod, now_ns)
+            return
+        change = Change.NONE
+        if is_scaled_down(old, pod):
+            change |= Change.PLACED_POD_SCALED_DOWN
+        if (old.metadata.labels or {}) != (pod.metadata.labels or {}):
+            change |= Change.PLACED_POD_LABELS
+        if change:
+            self._queue.wake(Happened(change, old_pod=old, pod=pod), now_ns)
+
+    def _post_bind(self, pod: Pod) -> None:
+        """Runs PostBind: deletes what is not needed once the pod has its node."""
+        profile = self._context.profiles.get(pod.spec.scheduler_name)
+        outbox = self._context.outbox
+        for plugin in profile.post_binders if profile is not None else ():
+            for write in plugin.post_bind(pod, self._state):
+                numbered = msgspec.structs.replace(write, id=outbox.next_id())
+                outbox.send(numbered, UNTRACKED)
+
+    # Pods without a node
+
+    def _apply_waiting(self, entry: PodEntry, pod: Pod) -> None:
+        old = entry.pod
+        moves = old.group_name != pod.group_name and not entry.assumed
+        if moves or old.spec.scheduler_name != pod.spec.scheduler_name:
+            self._remove(entry.uid)
+            self._apply_new(pod)
+            return
+        queued = self._queue.get(entry.uid)
+        self._state.update_pending(entry, pod)
+        self._pre_bind.pod_changed(entry.uid)
+        if entry.assumed and pod.metadata.deletion_timestamp is not None:
+            self._forget(entry, old)
+            return
+        nominated, was = pod.status.nominated_node_name, old.status.nominated_node_name
+        if nominated != was and entry.row < 0:
+            self._state.nominate(entry, nominated)
+        now_ns = self._state.now_ns
+        if queued is not None:
+            if pod.condition(POD_SCHEDULED) != old.condition(POD_SCHEDULED):
+                queued.condition = None  # from here on, the object says what was reported
+            happened = Happened(own_change(old, pod), old_pod=old, pod=pod)
+            self._queue.update(queued.tree or queued, happened, now_ns)
+            if self.groups is not None:
+                self.groups.pod_changed(queued)
+        if was and nominated != was:
+            self._queue.room_freed(old, now_ns, priority_max=old.priority)
+
+    def _forget(self, entry: PodEntry, old: Pod) -> None:
+        """Takes back the assumption of a pod in deletion: should its Bind win all the same, the
+        watch will say so."""
+        self._state.forget(entry)
+        self._pre_bind.drop(entry.uid)
+        self._queue.remove(entry.uid)
+        self._queue.room_freed(old, self._state.now_ns)
+        self._left_group(entry)
+
+    # Pods that are gone
+
+    def _remove(self, uid: str) -> None:
+        """Removes a pod that is gone, or has ended and holds no room any more."""
+        self._state.strangers.pop(uid, None)
+        entry = self._state.pods.get(uid)
+        if entry is None:
+            return
+        held_room, nominated = entry.row >= 0, entry.nominated_to
+        self._pre_bind.drop(uid)
+        self._pending.drop(uid)
+        self._state.remove_pod(entry)
+        self._queue.remove(uid)
+        self._left_group(entry)
+        now_ns = self._state.now_ns
+        if held_room:
+            self._queue.room_freed(entry.pod, now_ns)
+        elif nominated:
+            self._queue.room_freed(entry.pod, now_ns, priority_max=entry.pod.priority)
+
+    def _left_group(self, entry: PodEntry) -> None:
+        """Gives up the bindings of the other pods of its group that wait for it."""
+        if self.groups is None or not entry.pod.group_name:
+            return
+        self.groups.members_changed(entry.pod)
+        self._binding.reject_group(entry.uid, f"pod {entry.pod.key} of its group is gone")
+
+    def _members_changed(self, pod: Pod) -> None:
+        if self.groups is not None:
+            self.groups.members_changed(pod)
