@@ -70,7 +70,7 @@ def search(
         else:
             devices.put(obj)
     plans = [plan_of(claim, i, devices.classes, gates) for i, claim in enumerate(wanted)]
-    inventory = devices.part(Inventory)
+    inventory = devices.extension(Inventory)
     inventory.refresh()
     on = node or make_node("n1")
     return allocate(plans, inventory.views(on), on, devices, gates)

@@ -31,7 +31,7 @@ from stower.framework.writes import (
     DeleteObject,
     PatchObject,
     PatchPodStatus,
-    still,
+    no_op_patch,
 )
 from stower.model.kinds import Pod, PodScheduling, ResourceClaim, ResourceClass
 from stower.model.selectors import node_selector_matches
@@ -314,7 +314,7 @@ class Model:
             claim = cache.get(("claim", ref.name or ""))
             missing |= claim is None
             if claim is not None and (driver := driver_of(claim, self.classes)):
-                parties.append(Party(ref.entry, driver, claim))
+                parties.append(Party(ref.entry_name, driver, claim))
         return Talk(pod, tuple(parties), cache.get(("said", pod.metadata.name)), missing)
 
     # The server
@@ -529,7 +529,7 @@ class Model:
             if party.key in op.sure:
                 continue
             if party.claim.is_reserved_for(talk.pod.metadata.uid):
-                write = still(party.claim, "status")
+                write = no_op_patch(party.claim, "status")
                 if not self._has("S7"):
                     new.ops[at] = Binding(op.version, (*op.sure, party.key))
                     yield (*label, "believes"), new
@@ -613,7 +613,7 @@ class Model:
         elif isinstance(action, Take):
             assert action.on is not None
             if self._has("D5get"):
-                new.ops[at] = Doing(still(action.on, "status"), (action,), "verify")
+                new.ops[at] = Doing(no_op_patch(action.on, "status"), (action,), "verify")
                 yield (*label, "verifies"), new
             else:
                 yield from self._takes(new, driver, at, action, label)

@@ -13,15 +13,15 @@ from stower.framework.configuration import (
     PluginConfig,
     PluginRef,
     ProfileConfiguration,
-    expanded,
-    merged_multi_point,
+    expand_multi_point,
+    merge_multi_point,
     plugin_sets,
     read_configuration,
 )
-from stower.framework.plugin import Features, Plugin, Point, implements
-from stower.framework.plugin_guard import guarded
+from stower.framework.plugin import ExtensionPoint, Features, Plugin, implements
+from stower.framework.plugin_guard import guard_plugin
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME, Profile
-from stower.framework.stopwatch import STOPPED, Stopwatch
+from stower.framework.stopwatch import DISABLED_STOPWATCH, Stopwatch
 from stower.model.errors import InvalidObject
 from stower.plugins import PLUGINS
 
@@ -44,7 +44,7 @@ def build_engine(
     features: Features | None = None,
     cycles_per_step_max: int = Limits().cycles_per_step_max,
     plugins: tuple[type[Plugin], ...] = (),
-    stopwatch: Stopwatch = STOPPED,
+    stopwatch: Stopwatch = DISABLED_STOPWATCH,
 ) -> Engine:
     """An engine for a KubeSchedulerConfiguration (decoded; None: all defaults).
 
@@ -63,11 +63,11 @@ def build_engine(
     counts_claims = features.dynamic_resource_allocation and features.devices.node_allocatable
     for profile in profiles.values():
         for plugin in profile.plugins.values():
-            stopwatch.timed(plugin)
+            stopwatch.instrument(plugin)
     engine = Engine(
         profiles, seed, limits, config.extenders, counts_claims, features.groups, stopwatch
     )
-    engine.state.groups.has_parents = features.composite_groups
+    engine.state.groups.has_composite_groups = features.composite_groups
     return engine
 
 
@@ -130,7 +130,7 @@ def _profile(
 ) -> Profile:
     known = {plugin.name: plugin for plugin in (*others, *PLUGINS)}  # ours, where names are equal
     sets = plugin_sets(config.plugins)
-    multi_point = (*merged_multi_point(config.plugins.multi_point), *_also(config, features))
+    multi_point = (*merge_multi_point(config.plugins.multi_point), *_also(config, features))
     named = [(f"{path}.plugins.multiPoint", ref) for ref in multi_point]
     for field, plugin_set in sets.items():
         at = f"{path}.plugins.{field}.enabled"
@@ -140,38 +140,40 @@ def _profile(
             names = ", ".join(sorted((*known, *OF_THE_ENGINE)))
             raise InvalidObject(at, ref.name, f"one of {names}")
     _check_once(config.plugins.multi_point.enabled, f"{path}.plugins.multiPoint.enabled")
-    elsewhere = {"multiPoint", *(point.value for point in Point)}
+    elsewhere = {"multiPoint", *(point.value for point in ExtensionPoint)}
     for field in sorted(set(sets) - elsewhere):
         # None of the plugins takes part there: what does is the engine's.
         _check_point(sets[field].enabled, None, known, f"{path}.plugins.{field}.enabled")
     enabled = {ref.name for _, ref in named}
     alone = _build(config, path, known, enabled, features)
     among = {name: plugin for name, plugin in alone.items() if name in enabled}
-    built = {name: plugin.beside(among) for name, plugin in alone.items()}
-    points: dict[Point, tuple[Plugin, ...]] = {}
+    built = {name: plugin.with_profile_plugins(among) for name, plugin in alone.items()}
+    points: dict[ExtensionPoint, tuple[Plugin, ...]] = {}
     weights: dict[str, int] = {}
-    for point in Point:
+    for point in ExtensionPoint:
         own = sets[point.value]
         here = [
             ref
             for ref in multi_point
             if ref.name not in known or implements(known[ref.name], point)
         ]
-        chosen = expanded(tuple(here), own)
+        chosen = expand_multi_point(tuple(here), own)
         _check_point(own.enabled, point, known, f"{path}.plugins.{point.value}.enabled")
         points[point] = tuple(
             built[ref.name]
             for ref in chosen
             if ref.name in built and implements(known[ref.name], point)
         )
-        if point is Point.SCORE:
+        if point is ExtensionPoint.SCORE:
             # A weight of 0 stands for one that was not given.
             weights = {ref.name: ref.weight or 1 for ref in chosen}
-    if len(points[Point.QUEUE_SORT]) != 1:
+    if len(points[ExtensionPoint.QUEUE_SORT]) != 1:
         raise InvalidObject(
-            f"{path}.plugins.queueSort", len(points[Point.QUEUE_SORT]), "exactly one plugin"
+            f"{path}.plugins.queueSort",
+            len(points[ExtensionPoint.QUEUE_SORT]),
+            "exactly one plugin",
         )
-    if not points[Point.BIND]:
+    if not points[ExtensionPoint.BIND]:
         raise InvalidObject(f"{path}.plugins.bind", "no plugin", "at least one")
     name = config.scheduler_name or DEFAULT_SCHEDULER_NAME
     return Profile(name, points, weights)
@@ -186,8 +188,8 @@ def _also(config: ProfileConfiguration, features: Features) -> list[PluginRef]:
     return [
         PluginRef(plugin.name, plugin.default_weight)
         for plugin in PLUGINS
-        if plugin.enabled_by and plugin.name not in named
-        and (plugin.enabled_by in given or (features.warm_pools and "*" not in off))
+        if plugin.enabling_plugin and plugin.name not in named
+        and (plugin.enabling_plugin in given or (features.warm_pools and "*" not in off))
     ]  # fmt: skip
 
 
@@ -223,7 +225,7 @@ def _made(
     if kind in PLUGINS:
         return kind.from_args(args, path, features)
     try:
-        return guarded(kind.from_args(args, path, features))
+        return guard_plugin(kind.from_args(args, path, features))
     except InvalidObject:
         raise
     except Exception as error:
@@ -232,7 +234,10 @@ def _made(
 
 
 def _check_point(
-    chosen: Iterable[PluginRef], point: Point | None, known: Mapping[str, type[Plugin]], path: str
+    chosen: Iterable[PluginRef],
+    point: ExtensionPoint | None,
+    known: Mapping[str, type[Plugin]],
+    path: str,
 ) -> None:
     """Each plugin once, and only such as take part at the point (None: no built one does)."""
     _check_once(chosen, path)

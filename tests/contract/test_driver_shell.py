@@ -18,7 +18,7 @@ import pytest
 from stower.apiserver.server_process import Options
 from stower.driver import Allocation, Driver, Entry, controller
 from stower.live import driver as module
-from stower.live.calls import Calls
+from stower.live.calls import DriverExecutor
 from stower.live.driver import run_driver
 from stower.live.ledger import FileLedger, LedgerError
 from stower.model.kinds import Pod, ResourceClaim
@@ -64,7 +64,7 @@ class Served:
         self._up = threading.Event()
         self._box: list[Any] = []
 
-        def ready(_: str, port: int | None) -> None:
+        def on_ready(_: str, port: int | None) -> None:
             self.port = port or 0
             self._up.set()
 
@@ -72,7 +72,7 @@ class Served:
             stop = asyncio.Event()
             self._box += [asyncio.get_running_loop(), stop]
             await run_driver(
-                driver, ledger, stop, kubeconfig=kubeconfig, metrics_port=port, ready=ready
+                driver, ledger, stop, kubeconfig=kubeconfig, metrics_port=port, on_ready=on_ready
             )
 
         self.thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
@@ -207,13 +207,13 @@ def test_a_call_that_takes_long_keeps_nobody_waiting(
     served: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And has its time to end when the process is told to."""
-    slow, ledger, stop = Slow(), tmp_path / "ledger", Calls.stop
+    slow, ledger, stop = Slow(), tmp_path / "ledger", DriverExecutor.stop
 
-    def stopped(calls: Calls) -> None:
+    def stopped(calls: DriverExecutor) -> None:
         stop(calls)
         slow.go.set()
 
-    monkeypatch.setattr(Calls, "stop", stopped)
+    monkeypatch.setattr(DriverExecutor, "stop", stopped)
     with serving(slow, ledger, served.kubeconfig, 0) as running:
         add_claims(served, "a", "b")
         assert slow.called.wait(30)

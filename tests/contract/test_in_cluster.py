@@ -7,7 +7,7 @@ import pytest
 from kubernetes_asyncio.config import incluster_config
 
 from stower.apiserver.server_process import Options
-from stower.live.access import FILE_SECONDS, AccessError, read_access
+from stower.live.access import FILE_CHECK_SECONDS, AccessError, read_access
 from stower.live.client import Client
 from stower.pki.certificates import make_certificates
 from tests.contract.servers import in_thread
@@ -32,11 +32,11 @@ def test_a_pod_finds_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         async def story() -> None:
             access = await read_access(clock=lambda: now_s[0])
             async with Client(access, "test") as client:
-                assert 200 == (await client.ask("GET", "/api/v1/nodes")).status
+                assert 200 == (await client.request("GET", "/api/v1/nodes")).status
                 make_certificates(tmp_path / "other", ("127.0.0.1",))
                 authority.write_bytes((tmp_path / "other/ca.crt").read_bytes())
-                now_s[0] = FILE_SECONDS
-                refused = await client.ask("GET", "/api/v1/nodes")
+                now_s[0] = FILE_CHECK_SECONDS
+                refused = await client.request("GET", "/api/v1/nodes")
                 assert (0, True) == (refused.status, "CERTIFICATE_VERIFY" in refused.message)
 
         asyncio.run(story())

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from stower.assembly import build_engine
 from stower.engine.engine import Engine
 from stower.engine.limits import SECOND_NS
-from stower.framework.election import Election, Terms
+from stower.framework.election import LeaderElection, LeaderElectionConfig
 from stower.framework.events import ExtenderAnswered, Listed, Tick
 from stower.framework.writes import CallExtender
-from stower.live.authorization import Delegated, Refused
-from stower.live.client import Answer, WatchRefused
-from stower.live.discovery import look
-from stower.live.reflector import Reflector, Views
+from stower.live.authorization import AuthorizationError, DelegatingAuthorizer
+from stower.live.client import Response, WatchStatusError
+from stower.live.discovery import check_features
+from stower.live.reflector import Reflector, TypedDecoder
 from stower.live.shell import ShellError
 from stower.live.version import check_version
 from stower.model.kinds import Kind, Pod, WarmPool
@@ -54,15 +54,15 @@ class Server:
         self._page = page
         self._is_asked = False
 
-    async def ask(self, *_: Any, **__: Any) -> Answer:
+    async def request(self, *_: Any, **__: Any) -> Response:
         if self._is_asked:
             raise Done
         self._is_asked = True
-        return Answer(200, self._page)
+        return Response(200, self._page)
 
     async def watch(self, _: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
         if "sendInitialEvents" in query and self._page:
-            raise WatchRefused(Answer(422, b"{}"))
+            raise WatchStatusError(Response(422, b"{}"))
         if not self._lines:
             raise Done
         lines, self._lines = self._lines, []
@@ -72,7 +72,7 @@ class Server:
 class Hasty(Reflector):
     """It never waits."""
 
-    async def _pause(self, least_s: float = 0.0) -> None:
+    async def _backoff(self, min_s: float = 0.0) -> None:
         pass
 
 
@@ -80,7 +80,7 @@ def reflected(server: Server) -> dict[str, Any]:
     """What is known when the server has said all, or what cannot be read."""
     client: Any = server
     reflector = Hasty(
-        client, "/api/v1/pods", Views(Pod), random.Random(0),
+        client, "/api/v1/pods", TypedDecoder(Pod), random.Random(0),
         on_list=lambda: None, on_changes=lambda _: None,
     )  # fmt: skip
     with contextlib.suppress(Done):
@@ -144,20 +144,20 @@ class Saying:
     def __init__(self, status: int, changes: list[Change], text: list[Change]) -> None:
         self._status, self._changes, self._text = status, changes, text
 
-    async def ask(self, _: str, path: str, *__: Any, **___: Any) -> Answer:
+    async def request(self, _: str, path: str, *__: Any, **___: Any) -> Response:
         name = max((one for one in SAID if path.startswith(one)), key=len, default="/version")
         data = damaged(text_of(changed(SAID[name], self._changes)), self._text)
-        return Answer(self._status, data)
+        return Response(self._status, data)
 
-    get = ask
+    get_with_retry = request
 
 
 async def _said(client: Any) -> None:
     with contextlib.suppress(ShellError):
         await check_version(Getting(client))
-    await look(client, [WarmPool])
-    with contextlib.suppress(Refused):
-        await Delegated(client).check("Bearer x", "/metrics", "get")
+    await check_features(client, [WarmPool])
+    with contextlib.suppress(AuthorizationError):
+        await DelegatingAuthorizer(client).check("Bearer x", "/metrics", "get")
 
 
 class Getting:
@@ -167,9 +167,9 @@ class Getting:
         self._client = client
         self.access = client.access
 
-    async def get(self, path: str) -> Answer:
+    async def get_with_retry(self, path: str) -> Response:
         """The answer."""
-        found: Answer = await self._client.ask("GET", path)
+        found: Response = await self._client.request("GET", path)
         return found
 
 
@@ -194,12 +194,12 @@ LEASE: Final = {
 
 def leases(one: list[Change], two: list[Change]) -> None:
     """A Lease that somebody else has written."""
-    election = Election("me", Terms())
+    election = LeaderElection("me", LeaderElectionConfig())
     for turn, changes in enumerate((one, two)):
         lease = changed(LEASE, changes)
         if isinstance(lease, dict):
-            election.next(lease, turn * 10 * SECOND_NS, 10**18 + turn)
-            election.released(lease, 10**18)
+            election.try_acquire_or_renew(lease, turn * 10 * SECOND_NS, 10**18 + turn)
+            election.release_lease(lease, 10**18)
 
 
 test_leases, test_leases_long = fuzzed(leases, 5_000, one=CHANGES, two=CHANGES)

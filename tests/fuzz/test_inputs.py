@@ -81,13 +81,13 @@ def recording() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.jsonl"
         recorder = Recorder(path, Built(None, 7, 64, Features()), 2**30)
-        recorder.built("e")
+        recorder.record_engine("e")
         engine = build_engine(None, seed=7, cycles_per_step_max=64)
         pod = make_pod("p")
         steps = (Listed((make_node("n1"), pod)), WriteOk(1), Tick(), WriteOk(99),
                  Observed(WatchType.DELETED, pod))  # fmt: skip
         for at, event in enumerate(steps):
-            recorder.stepped("e", at, event, engine.step(event, at))
+            recorder.record_step("e", at, event, engine.step(event, at))
         recorder.close()
         return path.read_bytes()
 

@@ -85,7 +85,7 @@ def _result(of: Case, share: str | None, capacity: Case | None) -> DeviceResult:
 def answer(case: Case) -> Case:
     """Ours, in the form of the recording."""
     gates, devices = gates_of(case["features"]), _state(case)
-    inventory = devices.part(Inventory)
+    inventory = devices.extension(Inventory)
     inventory.refresh()
     node = msgspec.convert(case["node"], Node)
     classes = {c["metadata"]["name"]: msgspec.convert(c, DeviceClass) for c in case["classes"]}

@@ -251,7 +251,7 @@ class Waiting:
             if isinstance(view, Node):
                 state.set_node(view)
             elif isinstance(view, SELECTING):
-                state.related.put(view)
+                state.pod_selectors.put(view)
         for data in self._objects:
             view = viewed(data)
             if isinstance(view, Pod):
@@ -334,7 +334,7 @@ def _placements(case: Case) -> Iterator[str]:
         if expect["code"] != "Error":
             yield told
         return
-    names = {name: sorted(state.names[row] for row in rows) for name, rows in found.items()}
+    names = {name: sorted(state.node_names[row] for row in rows) for name, rows in found.items()}
     if not tree.groups[0].topology:
         names = {case["parentPlacement"]: names[""]}
     want = {name: sorted(nodes) for name, nodes in expect["placements"].items()}

@@ -24,10 +24,10 @@ from stower.engine.explain.explanation import explain as explained
 from stower.engine.limits import Limits
 from stower.engine.preemption.evaluator import Evaluator
 from stower.engine.queue.scheduling_queue import SchedulingQueue
-from stower.framework.cluster_events import STORE_CHANGES
+from stower.framework.cluster_events import CHANGES_BY_KIND
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
-from stower.framework.post_filter import best
+from stower.framework.post_filter import best_candidates
 from stower.framework.profile import Profile
 from stower.model.kinds import KIND_BY_NAME, KIND_BY_VIEW, SELECTING, Node, Pod, PodDisruptionBudget
 from stower.model.raw import decode
@@ -64,8 +64,8 @@ class World:
                 self.state.set_node(view(data, Node))
             kind = KIND_BY_NAME.get((data["apiVersion"], data["kind"]))
             if kind is not None and kind.view in SELECTING:
-                self.state.related.put(view(data, kind.view))
-            if kind is not None and kind.view in STORE_CHANGES:
+                self.state.pod_selectors.put(view(data, kind.view))
+            if kind is not None and kind.view in CHANGES_BY_KIND:
                 self.state.volumes.put(view(data, kind.view))
             if kind is not None and kind.view is PodDisruptionBudget:
                 self.state.budgets.put(view(data, kind.view))
@@ -112,7 +112,7 @@ class Judged:
         parts = reference.scores(profile, state, shape, pod, feasible)
         total = reference.total(parts, len(feasible))
         for row in state.present_rows():
-            name = state.names[row]
+            name = state.node_names[row]
             if refused is None:
                 self.nodes[name] = node_status(verdict.rejection(row))
             if feasible[row]:
@@ -123,7 +123,7 @@ class Judged:
         self.message = verdict.diagnosis(state.node_count).message()
         self.verdict = verdict
         self.entry = PodEntry(pod, shape)
-        if not state.nominated:
+        if not state.nominated_pods:
             self._check_cache(pod, shape)
 
     def whole_message(self) -> str:
@@ -140,7 +140,7 @@ class Judged:
         best = SchedulingCycle(state, 0).scores_of(self.world.profile, entry)
         highest = best.max(initial=-1)
         rows = [r for r in state.present_rows() if highest >= 0 and best[r] == highest]
-        names = sorted(state.names[row] for row in rows)
+        names = sorted(state.node_names[row] for row in rows)
         if names != self.best:
             raise AssertionError(f"cached best {names} differs from plain best {self.best}")
 
@@ -239,22 +239,26 @@ def preemption(case: Case) -> Iterator[str]:
     found = search.candidates()
     candidates = [
         {
-            "node": state.names[row],
+            "node": state.node_names[row],
             "victims": sorted(v.pod.key for v in search.victims(row)),
             "numPDBViolations": violations,
         }
-        for row, violations in zip(found.rows.tolist(), found.violations.tolist(), strict=True)
+        for row, violations in zip(found.rows.tolist(), found.pdb_violations.tolist(), strict=True)
     ]
     theirs = [{**c, "victims": sorted(c["victims"])} for c in expect["candidates"]]
     for node in sorted({c["node"] for c in (*candidates, *theirs)}):
         mine = next((c for c in candidates if c["node"] == node), None)
         recorded = next((c for c in theirs if c["node"] == node), None)
         yield from differs(f"candidates.{node}", mine, recorded)
-    chosen = (remedy.nominate, sorted(v.pod.key for v in remedy.victims))
+    chosen = (remedy.nominated_node_name, sorted(v.pod.key for v in remedy.victims))
     acceptable = [(c["node"], sorted(c["victims"])) for c in expect["acceptable"]]
     if chosen not in acceptable:
         yield f"chosen: ours {chosen}, theirs one of {acceptable}"
-    tied = sorted(state.names[row] for row in best(found).tolist()) if candidates else []
+    tied = (
+        sorted(state.node_names[row] for row in best_candidates(found).tolist())
+        if candidates
+        else []
+    )
     yield from differs("acceptable", tied, sorted(c["node"] for c in expect["acceptable"]))
 
 

@@ -14,8 +14,8 @@ from stower.assembly import build_engine
 from stower.engine.explain.agreement import Judgement
 from stower.framework.plugin import Features
 from stower.live.scheduler import Options
-from stower.live.shadow import Shadow
-from stower.live.shell_runner import Around, Place, run
+from stower.live.shadow import ShadowComparer
+from stower.live.shell_runner import KubeconfigFlags, RunOptions, run
 from tests.contract.servers import Client, in_thread
 
 Case = dict[str, Any]
@@ -85,8 +85,17 @@ class Shadowing:
             self._loop.call_soon(self._begun.set)
             return engine
 
-        options = Options("shadow", shadow=Shadow(self._told))
-        asyncio.run(run(Place(self._kubeconfig), build, options, Around(), lambda *_: None, stop))
+        options = Options("shadow", shadow=ShadowComparer(self._told))
+        asyncio.run(
+            run(
+                KubeconfigFlags(self._kubeconfig),
+                build,
+                options,
+                RunOptions(),
+                lambda *_: None,
+                stop,
+            )
+        )
 
 
 def shadow(case: Case) -> Iterator[str]:

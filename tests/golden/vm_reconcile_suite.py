@@ -165,7 +165,7 @@ class _World:
     def _result(self, found: Result | Generator[Write, Answer, Result]) -> Case:
         if not isinstance(found, Result):
             found = self._carried(found)
-        answer: Case = {"retryAfterSeconds": found.retry_ns / SECOND_NS}
+        answer: Case = {"retryAfterSeconds": found.requeue_after_ns / SECOND_NS}
         return {**answer, "error": found.error} if found.error else answer
 
     def _carried(self, steps: Generator[Write, Answer, Result]) -> Result:

@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 
 from stower.framework.reconcile_queue import (
-    CannotMerge,
     EventKind,
     Item,
+    MergeError,
     ReconcileQueue,
     Result,
-    merged,
+    merge_events,
 )
 from stower.model.kinds import Pod
 from stower.model.raw import decode
@@ -245,8 +245,8 @@ def vms_queue(case: Case) -> Iterator[str]:
 def _merge(case: Case) -> Iterator[str]:
     expected = case["expect"]
     try:
-        found = {"merged": merged(EventKind(case["older"]), EventKind(case["newer"])).value}
-    except CannotMerge as error:
+        found = {"merged": merge_events(EventKind(case["older"]), EventKind(case["newer"])).value}
+    except MergeError as error:
         found = {"panic": str(error)}
     yield from different(found, expected)
 
@@ -262,28 +262,38 @@ def _backoff(case: Case) -> Iterator[str]:
     queue = ReconcileQueue()
     for i, (outcome, expected) in enumerate(zip(case["outcomes"], case["expect"], strict=True)):
         kind, uid = outcome["kind"], outcome["uid"]
-        counts = [sum(map(len, queue.failing.values())), len(queue.failing.get(kind, ()))]
+        counts = [
+            sum(map(len, queue.backoff_entries.values())),
+            len(queue.backoff_entries.get(kind, ())),
+        ]
         now_ns = i * 1_000_000_000_000
         queue = _alone(queue)
         queue.enqueue(kind, uid, EventKind.MODIFIED, None, now_ns)
-        item = queue.next(now_ns)
+        item = queue.dequeue(now_ns)
         assert item is not None
         result = queue.finish(item, _outcome(outcome), now_ns)
-        after = [sum(map(len, queue.failing.values())), len(queue.failing.get(kind, ()))]
+        after = [
+            sum(map(len, queue.backoff_entries.values())),
+            len(queue.backoff_entries.get(kind, ())),
+        ]
         said = None
         if counts != after:
-            failing = queue.failing[kind].get(uid)
-            times = failing.times if failing is not None else 0
+            failing = queue.backoff_entries[kind].get(uid)
+            times = failing.failure_count if failing is not None else 0
             said = {"global": after[0], "typed": after[1], "kind": kind,
                     "successiveFailures": times}  # fmt: skip
-        found = {"error": result.error, "retryAfterNs": result.retry_ns, "statsCallback": said}
+        found = {
+            "error": result.error,
+            "retryAfterNs": result.requeue_after_ns,
+            "statsCallback": said,
+        }
         yield from different(found, expected, f"outcome {i}: ")
 
 
 def _alone(queue: ReconcileQueue) -> ReconcileQueue:
     """The same failures, and nothing that waits."""
     found = ReconcileQueue()
-    found.failing = queue.failing
+    found.backoff_entries = queue.backoff_entries
     return found
 
 
@@ -303,11 +313,11 @@ class _Sequence:
             key = (op["kind"], op["uid"])
             try:
                 self.queue.enqueue(*key, EventKind(op["event"]), op["rev"], self.now_ns)
-            except CannotMerge as error:
+            except MergeError as error:
                 return {"panic": str(error)}
         else:
             self.now_ns += 7_003
-            item = self.queue.next(self.now_ns)
+            item = self.queue.dequeue(self.now_ns)
             return {"none": True} if item is None else self._handle(item, op)
         return {}
 
@@ -319,13 +329,17 @@ class _Sequence:
             ran["ran"]["enqueuePanics"] = panicked
         try:
             self.queue.finish(item, _outcome(op), self.now_ns)
-        except CannotMerge as error:
+        except MergeError as error:
             return {**ran, "panic": str(error)}
         return ran
 
     def seen(self) -> Case:
         """The queue as it is now."""
-        found = {"nowNs": self.now_ns, "queued": self.queue.queued, "pending": self.queue.held}
+        found = {
+            "nowNs": self.now_ns,
+            "queued": self.queue.queued_count,
+            "pending": self.queue.deferred_count,
+        }
         first = self.queue.first
         if first is not None:
             found |= {"next": _named(first), "nextDueNs": first.due_ns}

@@ -386,7 +386,7 @@ def test_a_list_does_not_part_a_gang_whose_binding_waits_for_a_claim() -> None:
     assert [] == [write for write in writes if isinstance(write, Bind)]
     engine.step(Listed(objects), 5 * SECOND_NS)
     engine.step(Tick(), 90 * SECOND_NS)
-    assert {"g-0", "g-1"} == {entry.pod.metadata.name for entry in engine.state.placed()}
+    assert {"g-0", "g-1"} == {entry.pod.metadata.name for entry in engine.state.placed_pods()}
     # What does not come in time gives all of them up.
     engine.step(Tick(), 3_600 * SECOND_NS)
     assert [] == [write for write in writes if isinstance(write, Bind)]
@@ -444,7 +444,7 @@ class Flaky(Plugin):
     scope = Scope.PODS
     asked: ClassVar[list[str]] = []
 
-    def concerns(self, shape: Shape) -> bool:
+    def is_relevant(self, shape: Shape) -> bool:
         return True
 
     def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> None:
@@ -459,7 +459,7 @@ def test_a_plugin_that_fails_halfway_leaves_nothing_half_done() -> None:
     engine = build_engine({"profiles": [profile]}, plugins=(Flaky,))
     api = Agreeing(engine, make_node("n1"), make_group("g", 2), *members("g", 2))
     assert {} == api.bound
-    assert [] == list(engine.state.placed())
+    assert [] == list(engine.state.placed_pods())
     assert "out of luck" in api.messages["g-1"]
     api.wait(30)
     assert 2 == len(api.bound)

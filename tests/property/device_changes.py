@@ -208,6 +208,6 @@ def fresh(state: ClusterState) -> ClusterState:
     found = ClusterState()
     for row in state.present_rows():
         found.set_node(state.node_at(row))
-    for obj in state.devices.known():
+    for obj in state.devices.api_objects():
         found.devices.put(obj)
     return found

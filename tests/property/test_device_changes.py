@@ -30,33 +30,33 @@ ERROR = -1
 
 def asked(state: ClusterState, claim: ResourceClaim) -> dict[str, int] | int:
     """By node: whether it has devices, as the column says. ERROR where that has one."""
-    fits = state.devices.part(Fits)
+    fits = state.devices.extension(Fits)
     try:
         column = fits.column([claim], state, RULES)
     except AllocationError:
         return ERROR
-    return {state.names[row]: int(column.codes[row]) for row in state.present_rows()}
+    return {state.node_names[row]: int(column.codes[row]) for row in state.present_rows()}
 
 
 def searched(state: ClusterState, claim: ResourceClaim) -> dict[str, int]:
     """The same, each node by itself."""
-    fits = state.devices.part(Fits)
+    fits = state.devices.extension(Fits)
     plans = fits.plans([claim], RULES)
     found = {}
     for row in state.present_rows():
         try:
-            found[state.names[row]] = fits.code(plans, state, row, RULES)
+            found[state.node_names[row]] = fits.code(plans, state, row, RULES)
         except AllocationError:
-            found[state.names[row]] = ERROR
+            found[state.node_names[row]] = ERROR
     return found
 
 
 def reached(state: ClusterState) -> dict[str, Any]:
     """By node: the pools that it reaches, and their devices."""
-    inventory = state.devices.part(Inventory)
+    inventory = state.devices.extension(Inventory)
     inventory.refresh()
     return {
-        state.names[row]: [
+        state.node_names[row]: [
             (
                 view.pool.key, view.pool.generation, view.is_incomplete, view.fault,
                 [(record.name, record.taints) for record in view.records],
@@ -95,9 +95,9 @@ def obvious(node: Node, state: ClusterState) -> list[Any]:
 
 def totals(state: ClusterState) -> dict[str, tuple[int, int]]:
     """By node: devices of the class, and those of them that are in use."""
-    found = state.devices.part(DeviceUse).column(state.column("example.com/gpu"), "gpu", state)
+    found = state.devices.extension(DeviceUse).column(state.column("example.com/gpu"), "gpu", state)
     return {
-        state.names[row]: (int(found.alloc[row]), int(found.used[row]))
+        state.node_names[row]: (int(found.allocatable_cells[row]), int(found.requested_cells[row]))
         for row in state.present_rows()
     }
 
@@ -149,7 +149,7 @@ def test_a_node_reaches_what_each_slice_says() -> None:
         for _ in range(20):
             world.change()
             state = world.state
-            inventory = state.devices.part(Inventory)
+            inventory = state.devices.extension(Inventory)
             inventory.refresh()
             for row in state.present_rows():
                 node = state.node_at(row)

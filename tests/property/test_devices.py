@@ -45,7 +45,7 @@ def gates_of(world: DeviceWorld) -> DeviceGates:
 
 def given_on(world: DeviceWorld, devices: Devices, node: Any, prefer: Any = None) -> Any:
     """What the claims are given on a node: the gifts, None, or the error."""
-    inventory, gates = devices.part(Inventory), gates_of(world)
+    inventory, gates = devices.extension(Inventory), gates_of(world)
     inventory.refresh()
     classes = {name: msgspec.convert(c, DeviceClass) for name, c in world.classes.items()}
     claims = [msgspec.convert(claim, ResourceClaim) for claim in world.claims]
@@ -122,7 +122,7 @@ def test_what_stands_in_the_way_of_a_device_is_said_exactly_where_something_does
     for seed in range(300):
         world = DeviceWorld(seed)
         devices = devices_of(world)
-        devices.part(Inventory).refresh()
+        devices.extension(Inventory).refresh()
         for request in (r for claim in world.claims for r in claim["spec"]["devices"]["requests"]):
             if "exactly" in request:
                 exactly = {**request["exactly"], "allocationMode": "ExactCount", "count": 1}
@@ -140,7 +140,7 @@ def obstacles_told(world: DeviceWorld, devices: Devices, claim: Any, node: Any) 
     gates = gates_of(world)
     plan = plan_of(msgspec.convert(claim, ResourceClaim), 0, classes, gates)
     on = msgspec.convert(node, Node)
-    views = devices.part(Inventory).views(on)
+    views = devices.extension(Inventory).views(on)
     model = model_of(world, node)
     (lack,) = lacking([plan], views, on, devices, gates)
     told = {(*found.record.pool, found.record.name): found.why for found in lack.devices}
@@ -159,7 +159,7 @@ def test_a_search_that_runs_out_of_steps_says_so() -> None:
         if isinstance(given_on(w, devices_of(w), w.nodes[0]), list)
     )
     devices = devices_of(world)
-    inventory = devices.part(Inventory)
+    inventory = devices.extension(Inventory)
     inventory.refresh()
     classes = {name: msgspec.convert(c, DeviceClass) for name, c in world.classes.items()}
     claims = [msgspec.convert(claim, ResourceClaim) for claim in world.claims]

@@ -110,11 +110,11 @@ class Cluster:
             entry = engine.state.pods[uid]
             if pod.spec.node_name:
                 assert queued is None
-                assert pod.spec.node_name == engine.state.names[entry.row]
+                assert pod.spec.node_name == engine.state.node_names[entry.row]
             else:
                 assert queued is not None
                 assert queued.place is not Place.NOWHERE
-                assert (queued.place is Place.IN_FLIGHT) == entry.assumed == (entry.row >= 0)
+                assert (queued.place is Place.IN_FLIGHT) == entry.is_assumed == (entry.row >= 0)
         assert len(engine.queue) == sum(not p.spec.node_name for p in self.pods.values())
         assert sorted(self.pods) == sorted(engine.state.pods)
 
@@ -157,9 +157,11 @@ def test_no_node_is_overcommitted_by_placing(
     for row in state.present_rows():
         for column in state.columns.values():
             # A pod that asks for none of a resource may come even where there is none of it.
-            if column.used[row] and column.name != PODS:
-                assert column.used[row] <= column.alloc[row]
-        assert state.columns[PODS].used[row] <= state.columns[PODS].alloc[row]
+            if column.requested_cells[row] and column.name != PODS:
+                assert column.requested_cells[row] <= column.allocatable_cells[row]
+        assert (
+            state.columns[PODS].requested_cells[row] <= state.columns[PODS].allocatable_cells[row]
+        )
 
 
 @settings(max_examples=100)

@@ -65,7 +65,7 @@ def plain_best(state: ClusterState, profile: Profile, entry: PodEntry) -> dict[s
     totals = reference.total(
         reference.scores(profile, state, entry.shape, entry.pod, feasible), len(feasible)
     )
-    return {state.names[row]: int(totals[row]) for row in np.flatnonzero(feasible)}
+    return {state.node_names[row]: int(totals[row]) for row in np.flatnonzero(feasible)}
 
 
 def cached_best(
@@ -73,7 +73,7 @@ def cached_best(
 ) -> dict[str, int]:
     """The same from the cache, but for scores that are equal on all nodes."""
     best = cycle.scores_of(profile, entry)
-    return {state.names[row]: int(best[row]) for row in np.flatnonzero(best >= 0)}
+    return {state.node_names[row]: int(best[row]) for row in np.flatnonzero(best >= 0)}
 
 
 def gaps(totals: dict[str, int]) -> dict[str, int]:
@@ -149,7 +149,7 @@ def test_scalar_functions_equal_their_vectorised_twins(
     for operation in history:
         apply(state, model, operation)
     shape = state.shapes.intern(candidate)
-    for plugin in (*profile.node_filters, *profile.use_filters):
+    for plugin in (*profile.node_filters, *profile.usage_filters):
         codes = plugin.filter(shape, state, state.all_rows)
         passes = plugin.passes(shape, state, state.all_rows)
         assert (codes is None) == (passes is None)
@@ -157,12 +157,12 @@ def test_scalar_functions_equal_their_vectorised_twins(
             expected = 0 if codes is None else int(codes[row])
             if passes is not None:
                 assert (expected == 0) == bool(passes[row])
-            if plugin.scope is Scope.USE:
+            if plugin.scope is Scope.USAGE:
                 check = plugin.filter_row(shape, state)
                 assert expected == (check(row) if check is not None else 0)
-    for plugin, _ in (*profile.node_scores, *profile.use_scores, *profile.normalized):
+    for plugin, _ in (*profile.node_scores, *profile.usage_scores, *profile.normalized_scores):
         scores = plugin.score(shape, state, state.all_rows)
-        if plugin.scope is Scope.USE:
+        if plugin.scope is Scope.USAGE:
             scalar = plugin.score_row(shape, state)
             assert (scores is None) == (scalar is None)
             if scores is not None and scalar is not None:
@@ -182,7 +182,7 @@ def test_order_of_nodes_changes_nothing(order: list[str], data: Any, candidate: 
             state.set_node(made[name])
         entry = state.add_pending(candidate)
         row = SchedulingCycle(state, seed=7).choose(PROFILES[0], entry)
-        chosen.append(state.names[row] if row >= 0 else "")
+        chosen.append(state.node_names[row] if row >= 0 else "")
         totals.append(plain_best(state, PROFILES[0], entry))
     assert chosen[0] == chosen[1]
     assert totals[0] == totals[1]

@@ -80,7 +80,7 @@ def test_a_cached_cycle_chooses_among_the_same_rows(
             runs = [
                 run(row).code()
                 for plugin in PROFILE.filters
-                if plugin.concerns(entry.shape)
+                if plugin.is_relevant(entry.shape)
                 and (run := plugin.dry_runs(pod, entry.shape, state)) is not None
             ]
             if verdict.pre_filter is None and not any(runs):

@@ -68,14 +68,19 @@ def check(api: Agreeing) -> None:
             claims = [ref.resource_claim_name for ref in pod.spec.resource_claims or ()]
             assert claims == [part.resource_claim_name for part in told]
         row = state.row_of(name)
-        assumed = [entry for entry in state.pods_on(row) if entry.assumed]
+        assumed = [entry for entry in state.pods_on(row) if entry.is_assumed]
         extra = sum(
-            amounts(pod_requests(e.pod, claimed=e.claimed)).get("cpu", 0)
+            amounts(pod_requests(e.pod, claimed=e.claimed_resources)).get("cpu", 0)
             for e in assumed
             if not api.objects[e.uid].spec.node_name
         )
-        assert asked(placed(api, name)).get("cpu", 0) + extra == state.column("cpu").used[row]
-        assert state.column("cpu").used[row] <= state.column("cpu").alloc[row]
+        assert (
+            asked(placed(api, name)).get("cpu", 0) + extra
+            == state.column("cpu").requested_cells[row]
+        )
+        assert (
+            state.column("cpu").requested_cells[row] <= state.column("cpu").allocatable_cells[row]
+        )
 
 
 def is_own(write: Write) -> bool:

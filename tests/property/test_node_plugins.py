@@ -115,12 +115,12 @@ def state_of(nodes: list[Object], placed: list[Object]) -> ClusterState:
 def ours(profile: Profile, state: ClusterState, pod: Pod) -> Answer:
     """The plain cycle's answer; the scalar twins and the cached cycle must agree with it."""
     shape = state.shapes.intern(pod, pod.spec.node_name)
-    rows, names = state.present_rows(), state.names
-    for plugin in profile.use_filters:
+    rows, names = state.present_rows(), state.node_names
+    for plugin in profile.usage_filters:
         codes, code = plugin.filter(shape, state, state.all_rows), plugin.filter_row(shape, state)
         for row in rows:
             assert (code(row) if code else 0) == (0 if codes is None else codes[row])
-    for plugin, _ in profile.use_scores:
+    for plugin, _ in profile.usage_scores:
         parts, part = plugin.score(shape, state, state.all_rows), plugin.score_row(shape, state)
         for row in rows:
             assert (part(row) if part else 0) == (0 if parts is None else parts[row])
@@ -1070,11 +1070,15 @@ def test_pods_take_what_they_ask_for(cluster: Cluster) -> None:
     state = state_of(cluster.nodes, cluster.placed)
     for node in cluster.nodes:
         info, row = NodeInfo(cluster, node), state.row_of(name_of(node))
-        held = {name: c.used[row] for name, c in state.columns.items() if c.used[row]}
+        held = {
+            name: c.requested_cells[row]
+            for name, c in state.columns.items()
+            if c.requested_cells[row]
+        }
         assert held.pop("pods", 0) == len(info.pods)
         assert held == by_name(info.requested)
-        assert state.non_zero_cpu.used[row] == info.non_zero.cpu
-        assert state.non_zero_memory.used[row] == info.non_zero.memory
+        assert state.non_zero_cpu.requested_cells[row] == info.non_zero.cpu
+        assert state.non_zero_memory.requested_cells[row] == info.non_zero.memory
     for pod in cluster.pods:
         asked = {c.name: n for c, n in state.shapes.intern(view(pod, Pod)).requests}
         assert asked == by_name(Resource().add(pod_requests(pod)))

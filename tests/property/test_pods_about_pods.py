@@ -237,7 +237,7 @@ def worlds(draw: Any) -> World:
     """Nodes with many pods on them, some of which came, moved or went after they were counted."""
     state, model = ClusterState(), Model()
     for name, own in NAMESPACES.items():
-        state.related.put(Namespace(metadata=ObjectMeta(name=name, labels=own)))
+        state.pod_selectors.put(Namespace(metadata=ObjectMeta(name=name, labels=own)))
     names = NODE_NAMES[: draw(st.integers(2, len(NODE_NAMES)))]
     for name in names:
         apply(state, model, ("node", draw(nodes(name))))
@@ -275,7 +275,8 @@ def compare(
     expected = filtered(pod, nodes, there)
     codes = plugin.filter_pod(pod, shape, state)
     found = {
-        state.names[row]: 0 if codes is None else int(codes[row]) for row in state.present_rows()
+        state.node_names[row]: 0 if codes is None else int(codes[row])
+        for row in state.present_rows()
     }
     assert expected == found
     good = {name for name, code in expected.items() if not code}
@@ -286,4 +287,4 @@ def compare(
     if scores is None:
         assert not any(wanted.values())
     else:
-        assert wanted == {state.names[row]: int(scores[row]) for row in state.rows_of(good)}
+        assert wanted == {state.node_names[row]: int(scores[row]) for row in state.rows_of(good)}

@@ -26,7 +26,7 @@ from stower.engine.preemption import candidates, evaluator
 from stower.engine.preemption.evaluator import Evaluator, Search
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
-from stower.framework.post_filter import best
+from stower.framework.post_filter import best_candidates
 from stower.model.kinds import Namespace, Node, Pod, PodDisruptionBudget
 from stower.model.kinds.pod import TopologySpreadConstraint
 from stower.model.meta import ObjectMeta
@@ -758,7 +758,7 @@ def build(world: World) -> tuple[ClusterState, PodEntry]:
     """The same in a state, and the preemptor's entry."""
     state = ClusterState()
     for name, own in NAMESPACES.items():
-        state.related.put(Namespace(metadata=ObjectMeta(name=name, labels=own)))
+        state.pod_selectors.put(Namespace(metadata=ObjectMeta(name=name, labels=own)))
     for node in world.nodes:
         state.set_node(node)
     for budget in world.budgets:
@@ -778,9 +778,9 @@ def statuses(state: ClusterState, entry: PodEntry) -> dict[str, Status | None]:
     for row in state.present_rows():
         rejection = verdict.rejection(row)
         if rejection is None:
-            found[state.names[row]] = None
+            found[state.node_names[row]] = None
         elif rejection[0]:
-            found[state.names[row]] = rejection[1].code, tuple(sorted(rejection[1].reasons))
+            found[state.node_names[row]] = rejection[1].code, tuple(sorted(rejection[1].reasons))
     return found
 
 
@@ -835,23 +835,23 @@ def check_candidates(world: World) -> None:
     expected = {n: c for n, c in model.dry_run().items() if isinstance(c, set)}
     search = ask(Evaluator(state, b""), state, entry)
     found = search.candidates()
-    assert set(expected) == {state.names[row] for row in found.rows.tolist()}
+    assert set(expected) == {state.node_names[row] for row in found.rows.tolist()}
     chosen: dict[str, tuple[list[Pod], int]] = {}
-    for row, violations in zip(found.rows.tolist(), found.violations.tolist()):
+    for row, violations in zip(found.rows.tolist(), found.pdb_violations.tolist()):
         victims = [v.pod for v in search.victims(row)]
         assert victims == sorted(victims, key=rank)
-        assert (frozenset(v.key for v in victims), violations) in expected[state.names[row]]
-        chosen[state.names[row]] = victims, violations
+        assert (frozenset(v.key for v in victims), violations) in expected[state.node_names[row]]
+        chosen[state.node_names[row]] = victims, violations
     if not chosen:
         return
     acceptable = pick_nodes(chosen)
-    assert acceptable == {state.names[row] for row in best(found).tolist()}
+    assert acceptable == {state.node_names[row] for row in best_candidates(found).tolist()}
     if model.not_eligible():
         return
     remedy = DefaultPreemption().post_filter(search)
     assert "" == remedy.message
-    assert remedy.nominate in acceptable
-    assert chosen[remedy.nominate][0] == [v.pod for v in remedy.victims]
+    assert remedy.nominated_node_name in acceptable
+    assert chosen[remedy.nominated_node_name][0] == [v.pod for v in remedy.victims]
 
 
 def check_texts(world: World) -> None:
@@ -864,14 +864,17 @@ def check_texts(world: World) -> None:
     why_not = model.not_eligible()
     if why_not:
         expected = f"preemption: {why_not}", None, ()
-        assert expected == (remedy.message, remedy.nominate, remedy.victims)
+        assert expected == (remedy.message, remedy.nominated_node_name, remedy.victims)
     found = model.dry_run()
     if any(isinstance(outcome, set) for outcome in found.values()):
         assert why_not or remedy.victims
         return
-    assert model.no_candidate(found) == search.no_candidate()
+    assert model.no_candidate(found) == search.no_candidate_reason()
     if not why_not:
-        assert (f"preemption: {model.no_candidate(found)}", "") == (remedy.message, remedy.nominate)
+        assert (f"preemption: {model.no_candidate(found)}", "") == (
+            remedy.message,
+            remedy.nominated_node_name,
+        )
 
 
 @settings(max_examples=60, deadline=None)
@@ -1034,9 +1037,15 @@ Action = tuple[Any, ...]
 def answer(search: Search) -> dict[str, tuple[Any, ...]]:
     """All that is known of each candidate, by columns and by name."""
     found = search.candidates()
-    columns = (found.violations, found.highest, found.total, found.count, found.start)
+    columns = (
+        found.pdb_violations,
+        found.highest_priority,
+        found.priority_sum,
+        found.victim_count,
+        found.earliest_start,
+    )
     return {
-        search.state.names[row]: (
+        search.state.node_names[row]: (
             *(int(column[i]) for column in columns),
             [v.uid for v in search.victims(row)],
         )
@@ -1070,7 +1079,7 @@ def row_by_row(search: Search, verdict: reference.Verdict) -> dict[str, tuple[An
         found = search.on_row(row)
         if found.victims:
             top = found.victims[0].pod.priority
-            result[state.names[row]] = (
+            result[state.node_names[row]] = (
                 found.violations,
                 top,
                 sum(v.pod.priority + PRIORITY_SHIFT for v in found.victims),
@@ -1182,9 +1191,9 @@ def check_kept(history: list[list[Action]], big: str, one_by_one: int, kept_max:
                 fresh = answer(search)
                 assert row_by_row(search, verdict) == fresh
                 again = kept.failure(PROFILE, entry, verdict)
-                assert search.best() == again.best()
+                assert search.select_candidate() == again.select_candidate()
                 assert fresh == answer(again)
-                if not state.nominated:
+                if not state.nominated_pods:
                     stood = verdicts.get(PROFILE, entry.shape, entry.pod)
                     assert said(verdict, state) == said(stood, state)
                     assert fresh == answer(Evaluator(state, b"").failure(PROFILE, entry, stood))

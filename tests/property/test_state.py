@@ -76,7 +76,7 @@ def test_a_kept_trial_is_as_if_there_had_been_none(
 def test_a_tally_registered_late_counts_what_is_there(history: list[tuple[Any, ...]]) -> None:
     """Registering a tally after the pods came gives the same counts as before."""
     early, _ = started(history)
-    late, model = ClusterState(counts_claims=True), Model()
+    late, model = ClusterState(is_counting_claims=True), Model()
     for operation in history:
         apply(late, model, operation)
     for namespaces, selector in TALLIES:

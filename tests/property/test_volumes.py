@@ -816,7 +816,7 @@ def ours(profile: Profile, state: ClusterState, owner: Raw) -> Status | dict[str
     result: dict[str, Answer] = {}
     for row in state.present_rows():
         said = verdict.rejection(row)
-        result[state.names[row]] = said and Status(said[0], said[1].code, said[1].reasons)
+        result[state.node_names[row]] = said and Status(said[0], said[1].code, said[1].reasons)
     return result
 
 
@@ -927,7 +927,7 @@ def test_limits_in_a_dry_run_are_those_of_a_trial(cluster: Cluster, data: Any) -
         for row in state.present_rows():
             trial, run = slow(row), None if runs is None else runs(row)
             assert trial.code() == (0 if run is None else run.code())
-            for other in data.draw(st.permutations(list(state.on_row[row].values()))):
+            for other in data.draw(st.permutations(list(state.pods_by_row[row].values()))):
                 trial.remove(other)
                 if run is not None:
                     run.remove(other)
@@ -999,7 +999,7 @@ def check_reserved(world: World, state: ClusterState, owner: Raw, others: list[R
         for pvc in found.provisions:
             then.select(key_for(pvc, pvc["metadata"]["name"]), name)
         with state.trial():
-            made.hold(state)
+            made.assume(state)
             for other in others:
                 compare(alone, state, then, other, "VolumeBinding")
 
@@ -1018,7 +1018,7 @@ def reserved(world: World, owner: Raw, name: str) -> tuple[Raw, Raw]:
         candidate, state.shapes.intern(candidate), state, state.row_of(name)
     )
     assert made is not None
-    made.hold(state)
+    made.assume(state)
     volumes = [pv for n in world.volumes if (pv := state.volumes.volume(n)) is not None]
     claims = [pvc for key in world.claims if (pvc := state.volumes.claim(key)) is not None]
     return (

@@ -786,18 +786,20 @@ def _apply_pod(state: ClusterState, world: World, kind: str, *args: Any) -> None
 
 def by_name(state: ClusterState) -> Raw:
     """Everything that is known of volumes, by names instead of rows."""
-    volumes, names = state.volumes, state.names
+    volumes, names = state.volumes, state.node_names
     return {
         "objects": {
-            (type(o).__name__, o.metadata.namespace, o.metadata.name): o for o in volumes.known()
+            (type(o).__name__, o.metadata.namespace, o.metadata.name): o
+            for o in volumes.api_objects()
         },
         "claims": {k: volumes.claim(k) for k in volumes._claims},
         "volumes": {n: volumes.volume(n) for n in volumes._volumes},
         "free": {
-            name: sorted(v.metadata.name for v in volumes.free(name)) for name in volumes.classes
+            name: sorted(v.metadata.name for v in volumes.available_volumes(name))
+            for name in volumes.classes
         },
         "meant": {
-            k: sorted(v.metadata.name for v in volumes.meant(one))
+            k: sorted(v.metadata.name for v in volumes.prebound_volumes(one))
             for k in volumes._claims
             if (one := volumes.claim(k))
         },
@@ -807,7 +809,8 @@ def by_name(state: ClusterState) -> Raw:
             for disk, rows in volumes._disks.items()
         },
         "counted": {
-            uid: (names[row], sorted(found)) for uid, (row, found) in volumes._counted.items()
+            uid: (names[row], sorted(found))
+            for uid, (row, found) in volumes._attached_by_pod.items()
         },
         "rows": {
             name: {names[row]: number for row, number in rows.items()}

@@ -35,7 +35,7 @@ class Model:
 
     def rebuilt(self) -> ClusterState:
         """A fresh state of the same objects."""
-        state = ClusterState(counts_claims=True)
+        state = ClusterState(is_counting_claims=True)
         for namespaces, selector in TALLIES:
             state.tally((namespaces, selector)).domain_counts("zone")
         for node in self.nodes.values():
@@ -44,7 +44,7 @@ class Model:
             entry = state.add_pending(pod)
             if node_name:
                 state.assume(entry, state._row_for(node_name))
-                state.claim_room(entry, self.claimed.get(pod.metadata.uid, ()))
+                state.assume_claimed_resources(entry, self.claimed.get(pod.metadata.uid, ()))
         return state
 
 
@@ -96,7 +96,7 @@ def apply(state: ClusterState, model: Model, operation: tuple[Any, ...]) -> None
     elif kind == "claim room":
         uid, claimed = args
         if uid in model.assumed:
-            state.claim_room(state.pods[uid], claimed)
+            state.assume_claimed_resources(state.pods[uid], claimed)
             model.claimed[uid] = claimed
 
 
@@ -174,7 +174,9 @@ def by_node(state: ClusterState) -> dict[str, Any]:
     """Everything that the state knows, by names instead of rows and codes."""
     rows = dict(state.row_by_name)
     ports = {
-        port: {ip: {state.names[r]: n for r, n in users.items()} for ip, users in by_ip.items()}
+        port: {
+            ip: {state.node_names[r]: n for r, n in users.items()} for ip, users in by_ip.items()
+        }
         for port, by_ip in state.ports.view().items()
     }
     tallies = {}
@@ -193,16 +195,16 @@ def by_node(state: ClusterState) -> dict[str, Any]:
                 bool(state.unschedulable[row]),
                 state.taints.values[int(state.taints.codes[row])],
                 {
-                    c.name: (c.alloc[row], c.used[row])
+                    c.name: (c.allocatable_cells[row], c.requested_cells[row])
                     for c in columns
-                    if c.alloc[row] or c.used[row]
+                    if c.allocatable_cells[row] or c.requested_cells[row]
                 },
                 {
                     k: c.values[int(c.codes[row])]
                     for k, c in state.labels.columns.items()
                     if c.codes[row]
                 },
-                sorted(state.on_row[row]),
+                sorted(state.pods_by_row[row]),
                 state.nodes[row],
                 int(state.name_hashes[row]),
             )
@@ -210,16 +212,20 @@ def by_node(state: ClusterState) -> dict[str, Any]:
         },
         "node count": state.node_count,
         "images": {
-            image: sorted(state.names[row] for row in holders)
+            image: sorted(state.node_names[row] for row in holders)
             for image, holders in state.images.view().items()
         },
         "ports": ports,
         "tallies": tallies,
         "pods": {
-            uid: (entry.pod, entry.claimed, state.names[entry.row] if entry.row >= 0 else "")
+            uid: (
+                entry.pod,
+                entry.claimed_resources,
+                state.node_names[entry.row] if entry.row >= 0 else "",
+            )
             for uid, entry in state.pods.items()
         },
-        "nominated": {name: sorted(pods) for name, pods in state.nominated.items()},
+        "nominated": {name: sorted(pods) for name, pods in state.nominated_pods.items()},
     }
 
 
@@ -230,7 +236,7 @@ def arrays(state: ClusterState) -> dict[str, Any]:
     """
     limit = state.capacity
     result: dict[str, Any] = {
-        "names": list(state.names),
+        "names": list(state.node_names),
         "free": list(state._free_rows),
         "rows": dict(state.row_by_name),
         "present": state.present.tobytes(),
@@ -239,8 +245,8 @@ def arrays(state: ClusterState) -> dict[str, Any]:
         "taints": [state.taints.values[int(code)] for code in state.taints.codes],
         "node count": state.node_count,
         "capacity": limit,
-        "on row": [dict(sorted(row.items())) for row in state.on_row],
-        "assumed": sorted(uid for uid, entry in state.pods.items() if entry.assumed),
+        "on row": [dict(sorted(row.items())) for row in state.pods_by_row],
+        "assumed": sorted(uid for uid, entry in state.pods.items() if entry.is_assumed),
     }
     for column in (*state.columns.values(), state.non_zero_cpu, state.non_zero_memory):
         if column.allocatable.any() or column.requested.any():

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 
 from stower.controllers import vm_migrations
-from stower.controllers.vm_migrations import VmMigrations
+from stower.controllers.vm_migrations import VmMigrationController
 from stower.devices.negotiation import scheduling
 from stower.driver import Refused
 from stower.engine import engine
@@ -26,7 +26,7 @@ from stower.engine.queue.entities import HintKey, QueuedPod
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.status_reporter import StatusReporter
 from stower.framework.events import Observed, WatchType
-from stower.framework.post_filter import Remedy
+from stower.framework.post_filter import PostFilterResult
 from stower.framework.writes import Bind
 from stower.groups.tree import TreeGroup
 from stower.model.kinds import Pod
@@ -55,12 +55,12 @@ def nothing(*_: Any, **__: Any) -> None:
 
 def wanted_less() -> AbstractContextManager[Any]:
     """The fit filter looks at memory alone."""
-    whole = NodeResourcesFit._wanted
+    whole = NodeResourcesFit._checked_requests
 
     def wanted(self: Any, shape: Any) -> Any:
         return tuple(pair for pair in whole(self, shape) if pair[0].name == "memory")
 
-    return patch.object(NodeResourcesFit, "_wanted", wanted)
+    return patch.object(NodeResourcesFit, "_checked_requests", wanted)
 
 
 def ports_shared() -> AbstractContextManager[Any]:
@@ -141,9 +141,9 @@ def never_confirmed() -> AbstractContextManager[Any]:
     whole = ClusterState.confirm
 
     def confirm(self: Any, entry: Any, pod: Any) -> None:
-        assumed = entry.assumed and entry.uid.endswith("3")
+        assumed = entry.is_assumed and entry.uid.endswith("3")
         whole(self, entry, pod)
-        entry.assumed = assumed or entry.assumed
+        entry.is_assumed = assumed or entry.is_assumed
 
     return patch.object(ClusterState, "confirm", confirm)
 
@@ -222,7 +222,7 @@ def deletions_missed() -> AbstractContextManager[Any]:
 
 def devices_free() -> AbstractContextManager[Any]:
     """No device is in use."""
-    return patch.object(Devices, "used", lambda *_: {})
+    return patch.object(Devices, "usage", lambda *_: {})
 
 
 def decisions_forgotten() -> AbstractContextManager[Any]:
@@ -296,7 +296,7 @@ def asked_once() -> AbstractContextManager[Any]:
 
 def target_left() -> AbstractContextManager[Any]:
     """A migration that has failed leaves its target."""
-    return patch.object(VmMigrations, "_is_undone", lambda *_: True)
+    return patch.object(VmMigrationController, "_is_undone", lambda *_: True)
 
 
 def all_at_once() -> AbstractContextManager[Any]:
@@ -317,8 +317,10 @@ def images_before_they_are() -> AbstractContextManager[Any]:
 def in_the_way() -> AbstractContextManager[Any]:
     """Placeholders give way to nobody, and nobody is preempted."""
     both = ExitStack()
-    both.enter_context(patch.object(WarmCapacity, "give_way", lambda *_: ()))
-    both.enter_context(patch.object(DefaultPreemption, "post_filter", lambda *_: Remedy()))
+    both.enter_context(patch.object(WarmCapacity, "displaceable_pods", lambda *_: ()))
+    both.enter_context(
+        patch.object(DefaultPreemption, "post_filter", lambda *_: PostFilterResult())
+    )
     return both
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from stower.framework.post_filter import Remedy
+from stower.framework.post_filter import PostFilterResult
 from stower.plugins.default_preemption import DefaultPreemption
 from stower.plugins.image_readiness import ImageReadiness
 from stower.plugins.node_resources_fit import NodeResourcesFit
@@ -104,8 +104,8 @@ BUGS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
     "placeholders give no way": (
         "nobody waits for placeholders",
         [
-            (WarmCapacity, "give_way", lambda *_: ()),
-            (DefaultPreemption, "post_filter", lambda *_: Remedy()),
+            (WarmCapacity, "displaceable_pods", lambda *_: ()),
+            (DefaultPreemption, "post_filter", lambda *_: PostFilterResult()),
         ],
     ),
     "images are there before they are": (

@@ -14,7 +14,7 @@ from stower.framework.plugin import Features
 from stower.framework.writes import AgentAnswer, CallExtender, CreateEvent, Write
 from stower.model.kinds import Node, Pod, WarmPool
 from stower.model.times import SECOND_NS, time_text
-from stower.plugins.warm_capacity import warm_of
+from stower.plugins.warm_capacity import find_warm_controller
 from stower.sim.hub_policies import Z2JH_FIT, Z2JH_SCORE
 from stower.sim.server import OK, Change, Server
 from stower.warm.controller import WarmCapacity
@@ -192,7 +192,7 @@ class Hub:
     @property
     def warm(self) -> WarmCapacity:
         """What the engine knows of pools."""
-        found = warm_of(self.engine.state)
+        found = find_warm_controller(self.engine.state)
         assert found is not None
         return found
 

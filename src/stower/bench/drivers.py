@@ -105,7 +105,7 @@ class _Drift:
             rows = self._draw.choice(self._state.row_limit, self._count, replace=False)
             column = self._state.columns["cpu"]
             column.requested[rows] = np.maximum(column.requested[rows] + 10 * self._sign, 0)
-            self._state.use_log.add_many(rows)
+            self._state.usage_log.add_many(rows)
             self._sign = -self._sign
 
 

@@ -27,7 +27,7 @@ from stower.driver.executor import carry_out
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import ApiWrite, Bind, CreateObject, DeleteObject, PatchObject
 from stower.live.client import collection_path
-from stower.live.requests import request_of
+from stower.live.requests import build_request
 from stower.model.errors import InvariantError
 from stower.model.kinds import KIND_BY_VIEW, Node, Pod, PodScheduling, ResourceClaim, ResourceClass
 from stower.model.raw import decode
@@ -204,7 +204,7 @@ class Negotiation:
     def _carry_out(self, write: ApiWrite) -> WriteOk | WriteFailed:
         entry = self.engine.state.pods.get(write.uid)
         known = entry.pod if entry is not None else None
-        method, path, body, kind = request_of(write, known, NOW_NS, "bench")
+        method, path, body, kind = build_request(write, known, NOW_NS, "bench")
         answer = self._ask(method, path, body, kind)
         if 200 <= answer.status < 300:
             return WriteOk(write.id, _written(answer.body).metadata.resource_version)

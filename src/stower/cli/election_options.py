@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stower.framework.election import Terms, read_terms
+from stower.framework.election import LeaderElectionConfig, read_leader_election
 
 LeaderElect = Annotated[
     bool | None,
@@ -43,7 +43,7 @@ def terms_of(
     retry_period: str,
     resource_name: str,
     resource_namespace: str,
-) -> Terms | None:
+) -> LeaderElectionConfig | None:
     """What options and the configuration's `leaderElection` say together; None: no election.
 
     Raises InvalidObject.
@@ -57,4 +57,4 @@ def terms_of(
         "resourceNamespace": resource_namespace or None,
     }
     own = {key: value for key, value in given.items() if value is not None}
-    return read_terms({**(configured or {}), **own})
+    return read_leader_election({**(configured or {}), **own})

@@ -11,7 +11,7 @@ import msgspec
 
 from stower.cli.supervisor import CLUSTER, STATE, is_held
 from stower.live.access import AccessError, NoKubeconfig, read_access
-from stower.live.client import Answer, Client, collection_path
+from stower.live.client import Client, Response, collection_path
 from stower.model.kinds import KINDS, Node, Pod
 
 AGENT = "stower"
@@ -84,10 +84,10 @@ class Kube:
 
     async def ask(
         self, method: str, path: str, body: bytes | None = None, kind: str = "application/json"
-    ) -> Answer:
+    ) -> Response:
         """One request, whatever the answer. Raises KubeError where there is none."""
         try:
-            answer = await self._client.ask(method, path, body, kind)
+            answer = await self._client.request(method, path, body, kind)
         except AccessError as error:
             raise KubeError(str(error)) from None
         if not answer.status:

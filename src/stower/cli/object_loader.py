@@ -10,7 +10,7 @@ import msgspec
 
 from stower.cli.inputs import RawObject, seconds_of
 from stower.cli.kube import Kube, KubeError
-from stower.live.client import Answer
+from stower.live.client import Response
 from stower.model.raw import TypeMeta, edit
 from stower.sim.workload import RUN
 
@@ -180,7 +180,7 @@ class Loader:
             self.result.messages.append(message)
 
 
-def _passes(answer: Answer) -> bool:
+def _passes(answer: Response) -> bool:
     """Whether it may be taken a moment later; a new namespace has no service account at first."""
     no_account = answer.status == 403 and "serviceaccount" in answer.message
     return no_account or answer.status == 429 or answer.status >= 500

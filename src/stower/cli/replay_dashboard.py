@@ -11,9 +11,9 @@ from stower.cli.serving_options import token_of
 from stower.cli.shutdown import stop_event
 from stower.dashboard.app import Dashboard
 from stower.dashboard.player import Player, bounds
-from stower.live.authorization import OneToken
-from stower.live.endpoint import LOOPBACK, listening
-from stower.live.shell import why_not
+from stower.live.authorization import StaticTokenAuthorizer
+from stower.live.endpoint import LOOPBACK, serve_routes
+from stower.live.shell import os_error_text
 from stower.model.errors import InvalidObject
 
 
@@ -34,13 +34,15 @@ async def _serve(recording: Path, ends: tuple[int, int], port: int, token: str) 
     stop = asyncio.create_task(stop_event().wait())
     dashboard = Dashboard(built_again)
     player = Player(recording, built_again, dashboard.watching, ends)
-    routes = dashboard.routes(player, OneToken(token))
+    routes = dashboard.routes(player, StaticTokenAuthorizer(token))
     async with contextlib.AsyncExitStack() as stack:
         health = {"recording": lambda: player.is_ready}
         try:
-            taken = await stack.enter_async_context(listening(routes, health, port))
+            taken = await stack.enter_async_context(serve_routes(routes, health, port))
         except OSError as error:
-            text = f"cannot listen on {LOOPBACK}:{port}: {why_not(error)}; give another --port"
+            text = (
+                f"cannot listen on {LOOPBACK}:{port}: {os_error_text(error)}; give another --port"
+            )
             raise failed(text) from None
         player.go_to((ends[1] - ends[0]) / 1e9)
         playing = asyncio.create_task(player.run())

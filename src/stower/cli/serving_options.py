@@ -9,7 +9,7 @@ import typer
 from stower.cli.output import bad_input
 from stower.cli.recordings import built_again
 from stower.cli.scheduler_client import read_token
-from stower.live.shell_runner import LOOPBACK, Telling
+from stower.live.shell_runner import LOOPBACK, ServingOptions
 from stower.record.lines import Engine as Built
 
 __all__ = ["LOOPBACK", "BindAddress", "Port", "TlsCertFile", "TlsKeyFile", "TokenFile",
@@ -47,7 +47,7 @@ def telling_of(
     certificate: Path | None,
     key: Path | None,
     built: Built,
-) -> Telling | None:
+) -> ServingOptions | None:
     """What the options say; None: nothing is served; `built`: how the engine is. Ends the program
     where they make no sense."""
     if port is None:
@@ -66,7 +66,7 @@ def telling_of(
 
     token = token_of(token_file) if token_file is not None else ""
     dashboard = Dashboard(built_again, built)
-    return Telling(
+    return ServingOptions(
         Metrics(), port, token, bind_address, certificate, key, dashboard, [dashboard.watching]
     )
 

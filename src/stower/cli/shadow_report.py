@@ -9,7 +9,7 @@ import msgspec
 
 from stower.cli.output import Output, console, emit, table
 from stower.engine.explain.agreement import Judgement
-from stower.live.shadow import Shadow
+from stower.live.shadow import ShadowComparer
 from stower.model.errors import printable
 
 ORDER: Final = {
@@ -57,7 +57,7 @@ class Telling:
             self._out.print(printable(told(found)), soft_wrap=True)
 
 
-def report(shadow: Shadow, pending: list[Judgement], output: Output) -> bool:
+def report(shadow: ShadowComparer, pending: list[Judgement], output: Output) -> bool:
     """Say how far both agree; whether they do in all decisions."""
     counts = shadow.verdicts
     total = sum(counts[name] for name in ORDER if name != "missed")
@@ -97,7 +97,7 @@ def _why(found: Judgement) -> tuple[str, str]:
     return found.verdict, ""
 
 
-def _as_data(shadow: Shadow, pending: list[Judgement], total: int) -> dict[str, Any]:
+def _as_data(shadow: ShadowComparer, pending: list[Judgement], total: int) -> dict[str, Any]:
     return {
         "decisions": total,
         "verdicts": {name: shadow.verdicts[name] for name in ORDER},

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.controllers.objects import Objects, uid_of
-from stower.controllers.runtime import NOT_FOUND, Todo
+from stower.controllers.objects import ObjectStore, uid_of
+from stower.controllers.runtime import NOT_FOUND, ReconcileResult
 from stower.model.times import SECOND_NS
 
 # To learn of an object that exists takes a watch less than this, unless it is down.
@@ -27,7 +27,7 @@ class _Answer(msgspec.Struct):
     metadata: _Meta
 
 
-class Absence:
+class AbsenceCache:
     """What a controller has asked for."""
 
     def __init__(self) -> None:
@@ -36,7 +36,14 @@ class Absence:
         self._gone: dict[str, None] = {}
 
     def is_gone(
-        self, seen: Objects, kind: str, namespace: str, name: str, uid: str, key: str, todo: Todo
+        self,
+        seen: ObjectStore,
+        kind: str,
+        namespace: str,
+        name: str,
+        uid: str,
+        key: str,
+        todo: ReconcileResult,
     ) -> bool:
         """Whether the object of that uid is gone for sure. Where nobody knows, the server is asked
         for `key` of the controller, which is then looked at again."""

@@ -5,7 +5,7 @@ Source: pkg/controller/controller_ref_manager.go.
 
 from stower.controllers.objects import (
     Object,
-    Objects,
+    ObjectStore,
     is_ending,
     key_of,
     namespace_of,
@@ -13,10 +13,10 @@ from stower.controllers.objects import (
     uid_of,
 )
 from stower.controllers.pods import is_finished, reference_to, selects
-from stower.controllers.runtime import Todo
+from stower.controllers.runtime import ReconcileResult
 
 
-class Adoption:
+class ControllerRefManager:
     """What objects of one kind do about those of another. Both are given as plurals."""
 
     def __init__(self, owners: str, kind: str) -> None:
@@ -24,7 +24,9 @@ class Adoption:
         self._kind = kind
         self._wanted: dict[str, None] = {}  # owners that there may be something for
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> tuple[str, ...]:
+    def keys(
+        self, seen: ObjectStore, kind: str, old: Object | None, obj: Object
+    ) -> tuple[str, ...]:
         """Keys of the owners whose selector takes an object that nobody owns."""
         if kind == self._owners and old is None:
             self._wanted[key_of(obj)] = None
@@ -38,7 +40,9 @@ class Adoption:
         self._wanted.update(dict.fromkeys(found))
         return found
 
-    def settle(self, seen: Objects, owner: Object, owned: list[Object], todo: Todo) -> bool:
+    def settle(
+        self, seen: ObjectStore, owner: Object, owned: list[Object], todo: ReconcileResult
+    ) -> bool:
         """Take and let go; whether there was anything to do."""
         key, selector = key_of(owner), owner["spec"].get("selector")
         lost = [obj for obj in owned if not is_ending(obj) and not selects(selector, obj)]

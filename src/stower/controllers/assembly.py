@@ -3,75 +3,77 @@
 from collections.abc import Sequence
 
 from stower.controllers.cluster import Cluster
-from stower.controllers.cron_job import CronJobs
-from stower.controllers.daemon_set import DaemonSets
-from stower.controllers.deployment import Deployments
-from stower.controllers.device_taints import DeviceTaints
-from stower.controllers.disruption import Disruptions
+from stower.controllers.cron_job import CronJobController
+from stower.controllers.daemon_set import DaemonSetController
+from stower.controllers.deployment import DeploymentController
+from stower.controllers.device_taints import DeviceTaintEvictionController
+from stower.controllers.disruption import DisruptionController
 from stower.controllers.garbage import GarbageCollector
-from stower.controllers.group_makers import GroupMakers
-from stower.controllers.job import Jobs
+from stower.controllers.group_makers import PodGroupMaker
+from stower.controllers.job import JobController
 from stower.controllers.kubelet import Kubelets
-from stower.controllers.namespaces import Namespaces, collections_of
-from stower.controllers.node_lifecycle import NodeLifecycle
+from stower.controllers.namespaces import NamespaceController, collections_of
+from stower.controllers.node_lifecycle import NodeLifecycleController
 from stower.controllers.objects import versions_of
-from stower.controllers.pod_groups import PodGroups
-from stower.controllers.preset_nodes import PresetNodes
-from stower.controllers.replica_set import ReplicaSets
-from stower.controllers.resource_claims import ResourceClaims
-from stower.controllers.runtime import Actors
-from stower.controllers.service_accounts import ServiceAccounts
-from stower.controllers.stateful_set import StatefulSets
-from stower.controllers.virtual_machines import VirtualMachines
-from stower.controllers.vm_agents import VmAgents
-from stower.controllers.vm_migrations import VmMigrations
-from stower.controllers.volumes import Volumes
+from stower.controllers.pod_groups import PodGroupProtectionController
+from stower.controllers.preset_nodes import PresetNodeController
+from stower.controllers.replica_set import ReplicaSetController
+from stower.controllers.resource_claims import ResourceClaimController
+from stower.controllers.runtime import ControllerManager
+from stower.controllers.service_accounts import ServiceAccountController
+from stower.controllers.stateful_set import StatefulSetController
+from stower.controllers.virtual_machines import VirtualMachineController
+from stower.controllers.vm_agents import VmAgentController
+from stower.controllers.vm_migrations import VmMigrationController
+from stower.controllers.volumes import PersistentVolumeController
 
 
-def build_group_makers(served: Sequence[tuple[str, str]]) -> Actors:
+def build_group_makers(served: Sequence[tuple[str, str]]) -> ControllerManager:
     """What makes groups for pods that ask for it, for clusters that have controllers."""
-    return Actors((GroupMakers(),), versions_of(served))
+    return ControllerManager((PodGroupMaker(),), versions_of(served))
 
 
-def build_vm_controllers() -> Actors:
+def build_vm_controllers() -> ControllerManager:
     """VMs and their migrations, and what clears up after them."""
     kinds = ("pods", "virtualmachines", "virtualmachinemigrations")
-    return Actors((VirtualMachines(), VmMigrations(), GarbageCollector(kinds)))
+    return ControllerManager(
+        (VirtualMachineController(), VmMigrationController(), GarbageCollector(kinds))
+    )
 
 
-def build_vm_agents() -> Actors:
+def build_vm_agents() -> ControllerManager:
     """What scales VMs."""
-    return Actors((VmAgents(),))
+    return ControllerManager((VmAgentController(),))
 
 
-def build_actors(cluster: Cluster, served: Sequence[tuple[str, str]]) -> Actors:
+def build_actors(cluster: Cluster, served: Sequence[tuple[str, str]]) -> ControllerManager:
     """Kubelets for the cluster's nodes, and every controller.
 
     `served`: apiVersion and plural of all kinds in namespaces.
     """
-    return Actors(
+    return ControllerManager(
         (
             Kubelets(cluster),
-            NodeLifecycle(),
-            Deployments(),
-            ReplicaSets(),
-            StatefulSets(),
-            DaemonSets(),
-            Jobs(),
-            CronJobs(),
-            Volumes(),
-            ResourceClaims(),
-            GroupMakers(),
-            PodGroups(),
-            PresetNodes(),
-            DeviceTaints(),
-            VirtualMachines(),
-            VmMigrations(),
-            VmAgents(),
-            Disruptions(),
+            NodeLifecycleController(),
+            DeploymentController(),
+            ReplicaSetController(),
+            StatefulSetController(),
+            DaemonSetController(),
+            JobController(),
+            CronJobController(),
+            PersistentVolumeController(),
+            ResourceClaimController(),
+            PodGroupMaker(),
+            PodGroupProtectionController(),
+            PresetNodeController(),
+            DeviceTaintEvictionController(),
+            VirtualMachineController(),
+            VmMigrationController(),
+            VmAgentController(),
+            DisruptionController(),
             GarbageCollector(),
-            Namespaces(collections_of(served)),
-            ServiceAccounts(),
+            NamespaceController(collections_of(served)),
+            ServiceAccountController(),
         ),
         versions_of(served),
     )

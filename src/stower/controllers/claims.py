@@ -9,7 +9,7 @@ import msgspec
 
 from stower.controllers.objects import (
     Object,
-    Objects,
+    ObjectStore,
     key_of,
     name_of,
     namespace_of,
@@ -47,7 +47,7 @@ def extended_of(pod: Object) -> str:
     return str(status.get("resourceClaimName") or "")
 
 
-def users_of(seen: Objects, claim: Object) -> list[Object]:
+def users_of(seen: ObjectStore, claim: Object) -> list[Object]:
     """The pods that use a claim. A claim that no pod owns is looked for in all of its namespace."""
     namespace, key = namespace_of(claim), key_of(claim)
     owner = owner_of(claim)
@@ -102,7 +102,7 @@ def reaches(claim: Object, node: Object | None) -> bool:
 # Negotiated claims
 
 
-def is_negotiated(seen: Objects, claim: Object) -> bool:
+def is_negotiated(seen: ObjectStore, claim: Object) -> bool:
     """Whether a driver allocates it: there is a ResourceClass for one of its device classes."""
     for request in ((claim["spec"].get("devices") or {}).get("requests")) or ():
         for asked in (request.get("exactly"), *(request.get("firstAvailable") or ())):
@@ -124,7 +124,7 @@ def is_flagged(claim: Object) -> bool:
 # What a kubelet asks
 
 
-def hindrance(seen: Objects, pod: Object) -> str:
+def hindrance(seen: ObjectStore, pod: Object) -> str:
     """Why a kubelet cannot prepare what the pod claims, in its words; empty where it can."""
     made = _made(pod)
     for entry in pod["spec"].get("resourceClaims") or ():
@@ -137,7 +137,7 @@ def hindrance(seen: Objects, pod: Object) -> str:
     return _unprepared(seen, pod, extended_of(pod), is_own=True)
 
 
-def _unprepared(seen: Objects, pod: Object, name: str | None, is_own: bool) -> str:
+def _unprepared(seen: ObjectStore, pod: Object, name: str | None, is_own: bool) -> str:
     if not name:
         return ""  # it was found that no claim is needed
     claim = seen.get("resourceclaims", f"{namespace_of(pod)}/{name}")

@@ -45,7 +45,7 @@ class Image(Args, frozen=True):
     size: str = "100Mi"
 
 
-class Pool(Args, frozen=True, rename="camel"):
+class NodePool(Args, frozen=True, rename="camel"):
     """Nodes that are alike. Zones are dealt out in turn."""
 
     name: str
@@ -64,7 +64,7 @@ class Cluster(Args, frozen=True, rename="camel"):
 
     api_version: str = API_VERSION
     kind: str = "Cluster"
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[NodePool, ...] = ()
     images: tuple[Image, ...] = ()
     # What an image that is not listed weighs, and how fast a node pulls.
     image_size: str = "20Mi"
@@ -84,14 +84,14 @@ class Cluster(Args, frozen=True, rename="camel"):
                 return _bytes(image.size)
         return _bytes(self.image_size)
 
-    def nodes(self) -> Iterator[tuple[str, Pool, Object]]:
+    def nodes(self) -> Iterator[tuple[str, NodePool, Object]]:
         """Name, pool and Node of each node."""
         for pool in self.pools:
             for number in range(pool.count):
                 name = f"{pool.name}-{number + 1}"
                 yield name, pool, self._node(name, number, pool)
 
-    def _node(self, name: str, number: int, pool: Pool) -> Object:
+    def _node(self, name: str, number: int, pool: NodePool) -> Object:
         labels = {
             "kubernetes.io/hostname": name,
             "kubernetes.io/os": "linux",
@@ -176,7 +176,7 @@ def read_cluster(document: Mapping[str, Any]) -> Cluster:
     return cluster
 
 
-def _check_pool(path: str, pool: Pool) -> None:
+def _check_pool(path: str, pool: NodePool) -> None:
     if pool.count < 0:
         raise InvalidObject(f"{path}.count", pool.count, "0 or more")
     # The names of its nodes begin with it, and a label holds it.

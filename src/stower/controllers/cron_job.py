@@ -7,23 +7,23 @@ from collections.abc import Iterable
 from typing import Final
 
 from stower.controllers.job import is_over
-from stower.controllers.objects import Object, Objects, is_ending, name_of, namespace_of, uid_of
+from stower.controllers.objects import Object, ObjectStore, is_ending, name_of, namespace_of, uid_of
 from stower.controllers.pods import changed, condition, reference_to
-from stower.controllers.runtime import Owners, Todo
+from stower.controllers.runtime import OwnerController, ReconcileResult
 from stower.model.cron import Schedule
 from stower.model.times import SECOND_NS, time_ns, time_text
 
 MINUTE_NS: Final = 60 * SECOND_NS
 
 
-class CronJobs(Owners):
+class CronJobController(OwnerController):
     """One CronJob is one key."""
 
     name = "cronjob-controller"
     kinds = ("cronjobs", "jobs")
     own = "cronjobs"
 
-    def look(self, seen: Objects, obj: Object, todo: Todo) -> None:
+    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """Start the job that is due, clean up old ones, say what runs."""
         if is_ending(obj):
             return
@@ -40,7 +40,7 @@ class CronJobs(Owners):
         if changed(obj.get("status"), status):
             todo.patch("cronjobs", obj, {"status": status}, "status")
 
-    def _start(self, obj: Object, running: list[Object], todo: Todo) -> str | None:
+    def _start(self, obj: Object, running: list[Object], todo: ReconcileResult) -> str | None:
         spec, status = obj["spec"], obj.get("status") or {}
         try:
             schedule = Schedule(spec["schedule"])
@@ -70,7 +70,7 @@ class CronJobs(Owners):
         self._create(obj, due_ns, todo)
         return time_text(due_ns)
 
-    def _create(self, obj: Object, due_ns: int, todo: Todo) -> None:
+    def _create(self, obj: Object, due_ns: int, todo: ReconcileResult) -> None:
         template = obj["spec"]["jobTemplate"]
         meta = template.get("metadata") or {}
         todo.create(
@@ -90,7 +90,7 @@ class CronJobs(Owners):
             },
         )
 
-    def _history(self, obj: Object, jobs: Iterable[Object], todo: Todo) -> None:
+    def _history(self, obj: Object, jobs: Iterable[Object], todo: ReconcileResult) -> None:
         for type, field, default in (
             ("Complete", "successfulJobsHistoryLimit", 3), ("Failed", "failedJobsHistoryLimit", 1),
         ):  # fmt: skip

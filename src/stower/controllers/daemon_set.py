@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from stower.controllers.objects import Object, Objects, is_ending, key_of, name_of, uid_of
+from stower.controllers.objects import Object, ObjectStore, is_ending, key_of, name_of, uid_of
 from stower.controllers.pods import (
     REVISION_HASH,
     absolute,
@@ -16,7 +16,7 @@ from stower.controllers.pods import (
     is_ready,
     pod_of,
 )
-from stower.controllers.runtime import Owners, Todo
+from stower.controllers.runtime import OwnerController, ReconcileResult
 from stower.model.selectors import NodeSelector, node_selector_matches
 from stower.model.taints import Taint, Toleration, tolerated
 
@@ -50,14 +50,16 @@ def node_of(pod: Object) -> str:
     return ""
 
 
-class DaemonSets(Owners):
+class DaemonSetController(OwnerController):
     """One DaemonSet is one key."""
 
     name = "daemonset-controller"
     kinds = ("daemonsets", "pods", "nodes")
     own = "daemonsets"
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> tuple[str, ...]:
+    def keys(
+        self, seen: ObjectStore, kind: str, old: Object | None, obj: Object
+    ) -> tuple[str, ...]:
         """A node concerns all, but only with what a pod may ask of it."""
         if kind != "nodes":
             return tuple(super().keys(seen, kind, old, obj))
@@ -65,7 +67,7 @@ class DaemonSets(Owners):
             return ()
         return tuple(key_of(one) for one in seen.all("daemonsets"))
 
-    def look(self, seen: Objects, obj: Object, todo: Todo) -> None:
+    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """A pod for each node, none elsewhere, and the status."""
         if is_ending(obj):
             return
@@ -93,7 +95,7 @@ class DaemonSets(Owners):
         misplaced = sum(len(pods) for name, pods in on.items() if name not in wanted)
         self._status(obj, mine, len(wanted), misplaced, revision, todo)
 
-    def _create(self, obj: Object, node: str, revision: str, todo: Todo) -> None:
+    def _create(self, obj: Object, node: str, revision: str, todo: ReconcileResult) -> None:
         pod = pod_of(obj["spec"]["template"], obj, "daemonsets", "", {REVISION_HASH: revision})
         spec = dict(pod["spec"])
         field = {"key": "metadata.name", "operator": "In", "values": [node]}
@@ -106,7 +108,7 @@ class DaemonSets(Owners):
         todo.create("pods", {**pod, "spec": spec})
 
     def _update(
-        self, obj: Object, pods: list[Object], wanted: int, revision: str, todo: Todo
+        self, obj: Object, pods: list[Object], wanted: int, revision: str, todo: ReconcileResult
     ) -> None:
         strategy = obj["spec"].get("updateStrategy") or {}
         if strategy.get("type") == "OnDelete":
@@ -129,7 +131,7 @@ class DaemonSets(Owners):
         wanted: int,
         misplaced: int,
         revision: str,
-        todo: Todo,
+        todo: ReconcileResult,
     ) -> None:
         ready_s = obj["spec"].get("minReadySeconds") or 0
         available = 0

@@ -5,10 +5,10 @@ Source: pkg/controller/deployment.
 
 from typing import Any, Final
 
-from stower.controllers.adoption import Adoption
+from stower.controllers.adoption import ControllerRefManager
 from stower.controllers.objects import (
     Object,
-    Objects,
+    ObjectStore,
     is_ending,
     name_of,
     namespace_of,
@@ -24,7 +24,7 @@ from stower.controllers.pods import (
     is_finished,
     reference_to,
 )
-from stower.controllers.runtime import Owners, Todo
+from stower.controllers.runtime import OwnerController, ReconcileResult
 from stower.model.times import SECOND_NS, time_ns, time_text
 
 REVISION: Final = "deployment.kubernetes.io/revision"
@@ -49,7 +49,7 @@ def revision(obj: Object) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-class Deployments(Owners):
+class DeploymentController(OwnerController):
     """One Deployment is one key."""
 
     name = "deployment-controller"
@@ -57,9 +57,11 @@ class Deployments(Owners):
     own = "deployments"
 
     def __init__(self) -> None:
-        self._adoption = Adoption(self.own, "replicasets")
+        self._adoption = ControllerRefManager(self.own, "replicasets")
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> tuple[str, ...]:
+    def keys(
+        self, seen: ObjectStore, kind: str, old: Object | None, obj: Object
+    ) -> tuple[str, ...]:
         """A pod that is gone or has ended may be what Recreate waits for."""
         if kind != "pods":
             more = self._adoption.keys(seen, kind, old, obj)
@@ -70,7 +72,7 @@ class Deployments(Owners):
         one = seen.get("replicasets", f"{namespace_of(obj)}/{owner['name']}")
         return self._owners(seen, one)
 
-    def look(self, seen: Objects, obj: Object, todo: Todo) -> None:
+    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """One step of the rollout, and the status."""
         if is_ending(obj):
             return
@@ -93,7 +95,7 @@ class Deployments(Owners):
             self._clean_up(obj, new, old, todo)
         self._status(obj, new, sets, todo)
 
-    def _create(self, obj: Object, old: list[Object], todo: Todo) -> None:
+    def _create(self, obj: Object, old: list[Object], todo: ReconcileResult) -> None:
         spec = obj["spec"]
         hashed = hash_of([uid_of(obj), spec["template"], obj["status"].get("collisionCount")])
         meta = spec["template"].get("metadata") or {}
@@ -125,7 +127,9 @@ class Deployments(Owners):
             },
         )
 
-    def _name_revision(self, obj: Object, new: Object, old: list[Object], todo: Todo) -> None:
+    def _name_revision(
+        self, obj: Object, new: Object, old: list[Object], todo: ReconcileResult
+    ) -> None:
         number = max(revision(new), max([0, *map(revision, old)]) + bool(old))
         if old and revision(new) > max(map(revision, old)):
             number = revision(new)
@@ -144,7 +148,7 @@ class Deployments(Owners):
             todo.patch("deployments", obj, {"metadata": {"annotations": {REVISION: str(number)}}})
 
     def _recreate(
-        self, seen: Objects, obj: Object, new: Object, old: list[Object], todo: Todo
+        self, seen: ObjectStore, obj: Object, new: Object, old: list[Object], todo: ReconcileResult
     ) -> None:
         for one in old:
             self._scale(one, 0, todo)
@@ -152,7 +156,7 @@ class Deployments(Owners):
         if not any(map(replicas, old)) and not any(running):
             self._scale(new, replicas(obj), todo)
 
-    def _roll(self, obj: Object, new: Object, old: list[Object], todo: Todo) -> None:
+    def _roll(self, obj: Object, new: Object, old: list[Object], todo: ReconcileResult) -> None:
         wanted = replicas(obj)
         surge, unavailable = _surge(obj)
         if not old or not any(map(replicas, old)):
@@ -181,25 +185,27 @@ class Deployments(Owners):
                 self._scale(one, replicas(one) - less, todo)
                 spare -= less
 
-    def _scale_paused(self, obj: Object, sets: list[Object], todo: Todo) -> None:
+    def _scale_paused(self, obj: Object, sets: list[Object], todo: ReconcileResult) -> None:
         """Paused is the rollout, not the scale: what is more or less is so of the newest."""
         active = [s for s in sets if replicas(s)] or sets[-1:]
         if active:
             others = sum(map(replicas, active[:-1]))
             self._scale(active[-1], max(0, replicas(obj) - others), todo)
 
-    def _scale(self, one: Object, count: int, todo: Todo) -> None:
+    def _scale(self, one: Object, count: int, todo: ReconcileResult) -> None:
         if replicas(one) != count:
             todo.patch("replicasets", one, {"spec": {"replicas": count}})
 
-    def _clean_up(self, obj: Object, new: Object, old: list[Object], todo: Todo) -> None:
+    def _clean_up(self, obj: Object, new: Object, old: list[Object], todo: ReconcileResult) -> None:
         limit = obj["spec"].get("revisionHistoryLimit", 10)
         empty = [s for s in old if not replicas(s) and not counted(s, "replicas")]
         for one in empty[: max(0, len(old) - limit)]:
             if not is_ending(one):
                 todo.delete("replicasets", one)
 
-    def _status(self, obj: Object, new: Object | None, sets: list[Object], todo: Todo) -> None:
+    def _status(
+        self, obj: Object, new: Object | None, sets: list[Object], todo: ReconcileResult
+    ) -> None:
         known = obj.get("status") or {}
         available = sum(counted(s, "availableReplicas") for s in sets)
         status: Object = {
@@ -234,7 +240,7 @@ class Deployments(Owners):
                        "status")  # fmt: skip
 
     def _progress(
-        self, obj: Object, new: Object | None, done: bool, status: Object, todo: Todo
+        self, obj: Object, new: Object | None, done: bool, status: Object, todo: ReconcileResult
     ) -> Object:
         name = f"{name_of(new)}" if new else name_of(obj)
         if done:

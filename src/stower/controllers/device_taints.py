@@ -13,7 +13,7 @@ import msgspec
 from stower.controllers.claims import used_by
 from stower.controllers.objects import (
     Object,
-    Objects,
+    ObjectStore,
     is_ending,
     key_of,
     name_of,
@@ -21,7 +21,7 @@ from stower.controllers.objects import (
     uid_of,
 )
 from stower.controllers.pods import condition, evict
-from stower.controllers.runtime import Base, Todo
+from stower.controllers.runtime import BaseController, ReconcileResult
 from stower.model.taints import Taint, Toleration, tolerates
 from stower.model.times import SECOND_NS, time_ns, time_text
 
@@ -34,7 +34,7 @@ Taints = dict[str, list[Object]]  # of a slice that evict, by device
 Hit = tuple[int, str]  # when, and the rule that does it, "" for a taint of the slice
 
 
-class DeviceTaints(Base):
+class DeviceTaintEvictionController(BaseController):
     """Keys: pod/NAMESPACE/NAME and rule/NAME."""
 
     name = "device-taint-eviction-controller"
@@ -44,7 +44,7 @@ class DeviceTaints(Base):
         self._pools: dict[PoolID, dict[str, tuple[int, Taints]]] = {}  # by slice name
         self._evicted: dict[str, dict[str, None]] = {}  # uids of pods by rule, since this started
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """A pod that runs on devices; the pods of claims whose devices have other taints now."""
         if kind == "pods":
             uses = obj["spec"].get("nodeName") and used_by(obj)
@@ -66,7 +66,7 @@ class DeviceTaints(Base):
         )
         return tuple(key for claim in using for key in _pods(claim))
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Evict what is due; tell what a rule does."""
         what, _, of = key.partition("/")
         if what == "pod":
@@ -111,7 +111,7 @@ class DeviceTaints(Base):
 
     # Evictions
 
-    def _evict(self, seen: Objects, pod: Object, todo: Todo) -> None:
+    def _evict(self, seen: ObjectStore, pod: Object, todo: ReconcileResult) -> None:
         hits = [*self._hits(seen, pod, _evicting(seen))]
         if not hits:
             return
@@ -127,7 +127,7 @@ class DeviceTaints(Base):
                     # By uid: what fails is tried again, and is not to be counted twice.
                     self._evicted.setdefault(rule, {})[uid_of(pod)] = None
 
-    def _hits(self, seen: Objects, pod: Object, rules: list[Object]) -> Iterator[Hit]:
+    def _hits(self, seen: ObjectStore, pod: Object, rules: list[Object]) -> Iterator[Hit]:
         """What ends the pod, and when."""
         if not pod["spec"].get("nodeName"):
             return
@@ -146,7 +146,7 @@ class DeviceTaints(Base):
 
     # Rules
 
-    def _tell(self, seen: Objects, rule: Object, todo: Todo) -> None:
+    def _tell(self, seen: ObjectStore, rule: Object, todo: ReconcileResult) -> None:
         known = condition(rule, IN_PROGRESS)
         generation = rule["metadata"].get("generation", 0)
         if known is not None and known.get("observedGeneration") == generation:
@@ -161,7 +161,7 @@ class DeviceTaints(Base):
                  "observedGeneration": generation}  # fmt: skip
         todo.patch("devicetaintrules", rule, {"status": {"conditions": [told]}}, "status")
 
-    def _told(self, seen: Objects, rule: Object) -> Object:
+    def _told(self, seen: ObjectStore, rule: Object) -> Object:
         effect = rule["spec"]["taint"]["effect"]
         evicted = len(self._evicted.get(name_of(rule), ()))
         since = f"{_count(evicted, 'pod')} evicted since starting the controller." * bool(evicted)
@@ -177,7 +177,7 @@ class DeviceTaints(Base):
             return _condition("True", "PodsPendingEviction", text, since)
         return _condition("False", "Completed" if evicted else "NotStarted", "", since)
 
-    def _pending(self, seen: Objects, rule: Object) -> list[Object]:
+    def _pending(self, seen: ObjectStore, rule: Object) -> list[Object]:
         """The pods that the rule evicts, or would."""
         acting = {**rule, "spec": {**rule["spec"], "taint": {**rule["spec"]["taint"],
                                                              "effect": NO_EXECUTE}}}  # fmt: skip
@@ -188,7 +188,7 @@ class DeviceTaints(Base):
             and any(name == name_of(rule) for _, name in self._hits(seen, pod, [acting]))
         ]
 
-    def _preview(self, seen: Objects, rule: Object) -> str:
+    def _preview(self, seen: ObjectStore, rule: Object) -> str:
         published = sum(
             _chooses(rule, {"driver": s["spec"]["driver"], "pool": s["spec"]["pool"]["name"],
                             "device": device["name"]})
@@ -211,7 +211,7 @@ class DeviceTaints(Base):
         return max((generation for generation, _ in self._pools.get(pool, {}).values()), default=0)
 
 
-def _evicting(seen: Objects) -> list[Object]:
+def _evicting(seen: ObjectStore) -> list[Object]:
     rules = seen.all("devicetaintrules")
     found = [rule for rule in rules if rule["spec"]["taint"]["effect"] == NO_EXECUTE]
     return sorted(found, key=name_of)

@@ -6,7 +6,7 @@ from typing import Any, Final
 from stower.controllers.objects import (
     PLURAL_OF,
     Object,
-    Objects,
+    ObjectStore,
     key_of,
     namespace_of,
     owner_of,
@@ -21,21 +21,21 @@ from stower.controllers.pods import (
     is_ready,
     selects,
 )
-from stower.controllers.runtime import Base, Todo
+from stower.controllers.runtime import BaseController, ReconcileResult
 from stower.model.times import SECOND_NS, time_ns, time_text
 
 DELETION_NS: Final = 120 * SECOND_NS  # DeletionTimeout
 SCALED: Final = ("replicasets", "deployments", "statefulsets", "jobs")
 
 
-class Disruptions(Base):
+class DisruptionController(BaseController):
     """One budget is one key."""
 
     name = "disruption-controller"
     kinds = ("poddisruptionbudgets", "pods", "replicasets", "deployments", "statefulsets",
              "jobs")  # fmt: skip
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The budgets that may count a pod."""
         if kind == "poddisruptionbudgets":
             return (key_of(obj),)
@@ -52,7 +52,7 @@ class Disruptions(Base):
             )
         )
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Count, and say so."""
         budget = seen.get("poddisruptionbudgets", key)
         if budget is None:
@@ -104,14 +104,14 @@ class Disruptions(Base):
         meta = {"resourceVersion": budget["metadata"]["resourceVersion"]}
         todo.patch("poddisruptionbudgets", budget, {"metadata": meta, "status": status}, "status")
 
-    def _is_fresh(self, at: Any, todo: Todo) -> bool:
+    def _is_fresh(self, at: Any, todo: ReconcileResult) -> bool:
         """Whether it may yet be seen to end; after two minutes it was not deleted after all."""
         until_ns = (time_ns(at if isinstance(at, str) else None) or 0) + DELETION_NS
         if until_ns > todo.now_ns:
             todo.at(until_ns)
         return until_ns > todo.now_ns
 
-    def _wanted(self, seen: Objects, spec: Object, pods: list[Object]) -> tuple[int, int]:
+    def _wanted(self, seen: ObjectStore, spec: Object, pods: list[Object]) -> tuple[int, int]:
         """Pods that there should be, and how many of them must stay healthy."""
         least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
         if most is None and isinstance(least, int):
@@ -121,7 +121,7 @@ class Disruptions(Base):
             return expected, max(0, expected - absolute(most, expected, True))
         return expected, absolute(least if least is not None else 1, expected, True)
 
-    def _expected(self, seen: Objects, pods: list[Object]) -> int:
+    def _expected(self, seen: ObjectStore, pods: list[Object]) -> int:
         """The scale of their controllers; pods without one do not count."""
         scales: dict[str, int] = {}
         for pod in pods:
@@ -134,7 +134,7 @@ class Disruptions(Base):
         return sum(scales.values())
 
 
-def _controller(seen: Objects, obj: Object) -> tuple[str, Object] | None:
+def _controller(seen: ObjectStore, obj: Object) -> tuple[str, Object] | None:
     """What owns it, where that can be scaled."""
     owner = owner_of(obj) or {}
     kind = PLURAL_OF.get((owner.get("apiVersion", ""), owner.get("kind", "")), "")

@@ -8,18 +8,18 @@ Source: pkg/controller/garbagecollector.
 from collections.abc import Iterable
 from typing import Final
 
-from stower.controllers.absence import Absence
+from stower.controllers.absence import AbsenceCache
 from stower.controllers.objects import (
     PLURAL_OF,
     RESOURCES,
     Object,
-    Objects,
+    ObjectStore,
     is_ending,
     key_of,
     namespace_of,
     uid_of,
 )
-from stower.controllers.runtime import Base, Todo
+from stower.controllers.runtime import BaseController, ReconcileResult
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
@@ -27,7 +27,7 @@ PARTS: Final = ("podschedulings",)  # nothing without their owner, which cannot 
 SKIPPED: Final = ("customresourcedefinitions", "storageclasses")  # nobody owns them
 
 
-class GarbageCollector(Base):
+class GarbageCollector(BaseController):
     """A key is kind/key of an object."""
 
     name = "generic-garbage-collector"
@@ -36,9 +36,9 @@ class GarbageCollector(Base):
     def __init__(self, kinds: tuple[str, ...] = kinds) -> None:
         self.kinds = kinds
         self._dependents: dict[str, dict[str, None]] = {}  # by uid of the owner
-        self._absence = Absence()
+        self._absence = AbsenceCache()
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The object, and with one that ends or is gone, its dependents and owners."""
         own = f"{kind}/{key_of(obj)}"
         references = obj["metadata"].get("ownerReferences") or ()
@@ -66,7 +66,7 @@ class GarbageCollector(Base):
             keys[own] = None
         return tuple(keys)
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Delete it where all its owners are gone; let it go where its dependents are."""
         kind, _, name = key.partition("/")
         obj = seen.get(kind, name)
@@ -95,13 +95,15 @@ class GarbageCollector(Base):
         """Whether an owner is there."""
         self._absence.answered(key, path, status, body)
 
-    def _is_gone(self, seen: Objects, obj: Object, reference: Object, key: str, todo: Todo) -> bool:
+    def _is_gone(
+        self, seen: ObjectStore, obj: Object, reference: Object, key: str, todo: ReconcileResult
+    ) -> bool:
         kind = PLURAL_OF[reference["apiVersion"], reference["kind"]]
         namespace = namespace_of(obj) if RESOURCES[kind].namespaced else ""
         name, uid = reference["name"], reference["uid"]
         return self._absence.is_gone(seen, kind, namespace, name, uid, key, todo)
 
-    def _let_go(self, seen: Objects, kind: str, obj: Object, todo: Todo) -> None:
+    def _let_go(self, seen: ObjectStore, kind: str, obj: Object, todo: ReconcileResult) -> None:
         finalizers = obj["metadata"].get("finalizers") or ()
         dependents = [
             found
@@ -131,18 +133,18 @@ class GarbageCollector(Base):
             if not blocking:
                 self._remove(kind, obj, FOREGROUND, todo)
 
-    def _remove(self, kind: str, obj: Object, finalizer: str, todo: Todo) -> None:
+    def _remove(self, kind: str, obj: Object, finalizer: str, todo: ReconcileResult) -> None:
         others = [other for other in obj["metadata"]["finalizers"] if other != finalizer]
         todo.replace_metadata(kind, obj, finalizers=others)
 
 
-def _find(seen: Objects, key: str) -> tuple[str, Object] | None:
+def _find(seen: ObjectStore, key: str) -> tuple[str, Object] | None:
     kind, _, name = key.partition("/")
     obj = seen.get(kind, name)
     return None if obj is None else (kind, obj)
 
 
-def _owner(seen: Objects, obj: Object, reference: Object) -> tuple[str, Object] | None:
+def _owner(seen: ObjectStore, obj: Object, reference: Object) -> tuple[str, Object] | None:
     kind = PLURAL_OF.get((reference["apiVersion"], reference["kind"]))
     if kind is None:
         return None

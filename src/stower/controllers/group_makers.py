@@ -8,10 +8,10 @@ group goes with whatever it was made for; one that was made for labels alone, wi
 from collections.abc import Iterable
 from typing import Final
 
-from stower.controllers.group_plans import NoPlan, Plan, count_of, plan_of
+from stower.controllers.group_plans import GroupPlan, GroupPlanError, count_of, plan_of
 from stower.controllers.objects import (
     Object,
-    Objects,
+    ObjectStore,
     is_ending,
     key_of,
     name_of,
@@ -20,7 +20,7 @@ from stower.controllers.objects import (
     uid_of,
 )
 from stower.controllers.pods import is_finished
-from stower.controllers.runtime import MERGE, Base, Todo
+from stower.controllers.runtime import MERGE, BaseController, ReconcileResult
 from stower.model.kinds.pod import POD_GROUP
 from stower.model.times import SECOND_NS, time_ns
 
@@ -30,7 +30,7 @@ MADE: Final = "stower.dev/made-for-pods"
 EMPTY_NS: Final = 30 * SECOND_NS
 
 
-class GroupMakers(Base):
+class PodGroupMaker(BaseController):
     """A pod that asks, or a group that was made, is a key: its kind and namespace/name."""
 
     name = "pod-group-maker"
@@ -39,7 +39,7 @@ class GroupMakers(Base):
     def __init__(self) -> None:
         self._told: dict[str, str] = {}  # by pod: why it gets no group
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """Whoever asks; whoever waits for what is there now; groups that may be empty."""
         namespace = namespace_of(obj)
         if kind == "pods":
@@ -50,7 +50,7 @@ class GroupMakers(Base):
         found = [f"pods {key_of(pod)}" for pod in seen.within("pods", namespace) if _asks(pod)]
         return [*found, f"podgroups {key_of(obj)}"] if kind != "compositepodgroups" else found
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Link a pod, or let a group go."""
         kind, _, key = key.partition(" ")
         obj = seen.get(kind, key)
@@ -63,7 +63,7 @@ class GroupMakers(Base):
         elif MADE in (obj["metadata"].get("labels") or {}):
             self._look_at_made(seen, obj, todo)
 
-    def _link(self, seen: Objects, pod: Object, todo: Todo) -> None:
+    def _link(self, seen: ObjectStore, pod: Object, todo: ReconcileResult) -> None:
         if not _asks(pod) or is_finished(pod):
             return
         owner = owner_of(pod)
@@ -75,7 +75,7 @@ class GroupMakers(Base):
             return  # it comes
         try:
             plan = plan_of(pod, job if is_of_job else None)
-        except NoPlan as error:
+        except GroupPlanError as error:
             why = f"no group is made for it: {error}"
             if self._told.get(key_of(pod)) != why:
                 self._told[key_of(pod)] = why
@@ -87,7 +87,7 @@ class GroupMakers(Base):
         spec = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
         todo.patch("pods", pod, {"metadata": {"labels": labels}, "spec": spec})
 
-    def _look_at_made(self, seen: Objects, group: Object, todo: Todo) -> None:
+    def _look_at_made(self, seen: ObjectStore, group: Object, todo: ReconcileResult) -> None:
         """One of a Job needs as many pods as that runs; one that nobody owns goes with its pods."""
         if group["metadata"].get("ownerReferences"):
             self._follow(seen, group, todo)
@@ -101,7 +101,7 @@ class GroupMakers(Base):
         else:
             todo.delete("podgroups", group)
 
-    def _follow(self, seen: Objects, group: Object, todo: Todo) -> None:
+    def _follow(self, seen: ObjectStore, group: Object, todo: ReconcileResult) -> None:
         """Where the Job needs fewer pods or more; v1alpha2 cannot be changed."""
         job = seen.get("jobs", key_of(group))
         references = group["metadata"].get("ownerReferences") or ()
@@ -115,7 +115,7 @@ class GroupMakers(Base):
             todo.patch("podgroups", group, patch, form=MERGE)
 
 
-def _make(seen: Objects, plan: Plan, todo: Todo) -> bool:
+def _make(seen: ObjectStore, plan: GroupPlan, todo: ReconcileResult) -> bool:
     """Make the first group that is not there: the next comes when it is seen. Whether one was."""
     for kind, obj in plan.groups:
         if seen.get(kind, key_of(obj)) is None:

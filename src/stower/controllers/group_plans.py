@@ -39,7 +39,7 @@ class Group(NamedTuple):
     obj: Object
 
 
-class Plan(NamedTuple):
+class GroupPlan(NamedTuple):
     """Groups, parents first; the last is the pod's own."""
 
     groups: tuple[Group, ...]
@@ -50,11 +50,11 @@ class Plan(NamedTuple):
         return name_of(self.groups[-1].obj)
 
 
-class NoPlan(Exception):
+class GroupPlanError(Exception):
     """The pod does not say in which group it is, or how many there are in it."""
 
 
-def plan_of(pod: Object, job: Object | None) -> Plan:
+def plan_of(pod: Object, job: Object | None) -> GroupPlan:
     """The groups of a pod. `job`: the Job that made it, where one did. Raises NoPlan."""
     meta = pod["metadata"]
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
@@ -67,7 +67,7 @@ def plan_of(pod: Object, job: Object | None) -> Plan:
         name = f"{labels[LWS]}-{labels.get(LWS_INDEX, '0')}"
         return _alone(pod, name, _count(notes, LWS_SIZE, notes))
     if job is None:
-        raise NoPlan(
+        raise GroupPlanError(
             f"it was not made by a Job, and has none of the labels {KUEUE}, {BY_LABEL[0]}, {LWS}"
         )
     count = _number(notes, MIN_COUNT) or _of_job(job)
@@ -76,13 +76,15 @@ def plan_of(pod: Object, job: Object | None) -> Plan:
     root = str(labels[JOB_SET])
     jobs = _number(notes, MIN_GROUP_COUNT) or _number({**notes, **labels}, JOB_SET_JOBS)
     if not jobs:
-        raise NoPlan(f"how many jobs its JobSet has is in no {JOB_SET_JOBS}: set {MIN_GROUP_COUNT}")
+        raise GroupPlanError(
+            f"how many jobs its JobSet has is in no {JOB_SET_JOBS}: set {MIN_GROUP_COUNT}"
+        )
     whole = _composite(pod, root, jobs, owner_of(job))
-    return Plan((whole, _pods(pod, name_of(job), count, owner_of(pod), root)))
+    return GroupPlan((whole, _pods(pod, name_of(job), count, owner_of(pod), root)))
 
 
-def _alone(pod: Object, name: str, count: int, job: Object | None = None) -> Plan:
-    return Plan((_pods(pod, str(name), count, owner_of(pod) if job is not None else None),))
+def _alone(pod: Object, name: str, count: int, job: Object | None = None) -> GroupPlan:
+    return GroupPlan((_pods(pod, str(name), count, owner_of(pod) if job is not None else None),))
 
 
 def _of_job(job: Object) -> int:
@@ -104,7 +106,9 @@ def count_of(job: Object) -> int | None:
 def _count(where: Object, key: str, notes: Object) -> int:
     found = _number(notes, MIN_COUNT) or _number(where, key)
     if not found:
-        raise NoPlan(f"how many pods its group has is in no {key}: set the annotation {MIN_COUNT}")
+        raise GroupPlanError(
+            f"how many pods its group has is in no {key}: set the annotation {MIN_COUNT}"
+        )
     return found
 
 
@@ -115,7 +119,7 @@ def _number(where: Object, key: str) -> int:
         return 0
     number = int(text) if text.isdecimal() and text.isascii() and len(text) < 11 else 0
     if not 0 < number <= COUNT_MAX:
-        raise NoPlan(f'{key}: got "{text}", want a number of at least 1')
+        raise GroupPlanError(f'{key}: got "{text}", want a number of at least 1')
     return number
 
 
@@ -124,7 +128,7 @@ def _pods(pod: Object, name: str, count: int, owner: Object | None, parent: str 
     notes = pod["metadata"].get("annotations") or {}
     for key in (REQUIRED, WISHED):
         for fault in names.qualified_name_faults(notes.get(key, "x")):
-            raise NoPlan(f'{key}: got "{notes[key]}": {fault}')
+            raise GroupPlanError(f'{key}: got "{notes[key]}": {fault}')
     if REQUIRED in notes:
         spec["schedulingConstraints"] = {"topology": [{"key": notes[REQUIRED]}]}
     if parent:
@@ -143,7 +147,7 @@ def _composite(pod: Object, name: str, count: int, owner: Object | None) -> Grou
 
 def _object(pod: Object, name: str, spec: Object, owner: Object | None) -> Object:
     for fault in names.long_name_faults(name):
-        raise NoPlan(f'its group would be called "{name}": {fault}')
+        raise GroupPlanError(f'its group would be called "{name}": {fault}')
     notes = pod["metadata"].get("annotations") or {}
     made: dict[str, Any] = {"name": name, "namespace": namespace_of(pod)}
     if WISHED in notes and "parentCompositePodGroupName" not in spec:

@@ -6,9 +6,9 @@ status, then the finalizer goes (KEP-2307).
 
 from typing import Any, Final
 
-from stower.controllers.objects import Object, Objects, is_ending, name_of, owner_of, uid_of
+from stower.controllers.objects import Object, ObjectStore, is_ending, name_of, owner_of, uid_of
 from stower.controllers.pods import condition, is_active, is_ready, phase, pod_of
-from stower.controllers.runtime import Owners, Todo
+from stower.controllers.runtime import OwnerController, ReconcileResult
 from stower.model.times import SECOND_NS, time_ns, time_text
 
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -34,14 +34,14 @@ def is_over(job: Object) -> bool:
     )
 
 
-class Jobs(Owners):
+class JobController(OwnerController):
     """One Job is one key."""
 
     name = "job-controller"
     kinds = ("jobs", "pods")
     own = "jobs"
 
-    def look(self, seen: Objects, obj: Object, todo: Todo) -> None:
+    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """Make the pods that are still needed, and say how far it is."""
         spec, known = obj["spec"], obj.get("status") or {}
         pods = seen.owned(uid_of(obj), "pods")
@@ -90,7 +90,7 @@ class Jobs(Owners):
         resumed = [] if condition(obj, "Suspended") is None else _suspended(obj, False, todo.now_ns)
         self._say(obj, status, resumed, todo)
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Also of a job that is gone: nothing keeps its pods."""
         super().reconcile(seen, key, todo)
         if seen.get("jobs", key) is None:
@@ -113,7 +113,13 @@ class Jobs(Owners):
         return len(indexed), indexed
 
     def _verdict(
-        self, obj: Object, pods: list[Object], done: int, failed: int, status: Object, todo: Todo
+        self,
+        obj: Object,
+        pods: list[Object],
+        done: int,
+        failed: int,
+        status: Object,
+        todo: ReconcileResult,
     ) -> tuple[str, str, str] | None:
         spec = obj["spec"]
         limit = spec.get("activeDeadlineSeconds")
@@ -148,7 +154,7 @@ class Jobs(Owners):
         done: int,
         indexed: set[int] | None,
         failed: int,
-        todo: Todo,
+        todo: ReconcileResult,
     ) -> int:
         spec = obj["spec"]
         at_once = spec.get("parallelism", 1)
@@ -175,7 +181,9 @@ class Jobs(Owners):
             todo.create("pods", _pod(obj, free[turn] if indexed is not None else None))
         return missing
 
-    def _say(self, obj: Object, status: Object, conditions: list[Object], todo: Todo) -> None:
+    def _say(
+        self, obj: Object, status: Object, conditions: list[Object], todo: ReconcileResult
+    ) -> None:
         known = obj.get("status") or {}
         news = any(_bare(known.get(k)) != _bare(v) for k, v in status.items())
         wanted: Any = dict(status)
@@ -184,7 +192,7 @@ class Jobs(Owners):
         if news or conditions:
             todo.patch("jobs", obj, {"status": wanted}, "status")
 
-    def _after(self, obj: Object, todo: Todo) -> None:
+    def _after(self, obj: Object, todo: ReconcileResult) -> None:
         """A job that is over goes when its time has come."""
         lives_s = obj["spec"].get("ttlSecondsAfterFinished")
         if lives_s is None or is_ending(obj):
@@ -201,7 +209,7 @@ def _finalizers(pod: Object) -> list[str]:
     return pod["metadata"].get("finalizers") or []
 
 
-def _let_go(pods: list[Object], todo: Todo) -> None:
+def _let_go(pods: list[Object], todo: ReconcileResult) -> None:
     for pod in pods:
         if TRACKING in _finalizers(pod):
             gone = {"metadata": {"$deleteFromPrimitiveList/finalizers": [TRACKING]}}

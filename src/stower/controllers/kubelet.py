@@ -26,10 +26,10 @@ from stower.controllers.claims import (
     is_allocated,
     is_group,
 )
-from stower.controllers.cluster import Cluster, Pool
+from stower.controllers.cluster import Cluster, NodePool
 from stower.controllers.objects import (
     Object,
-    Objects,
+    ObjectStore,
     is_ending,
     key_of,
     name_of,
@@ -50,7 +50,7 @@ from stower.controllers.pod_status import (
     waiting,
 )
 from stower.controllers.pods import claims_of, condition, is_finished, phase
-from stower.controllers.runtime import Base, Todo
+from stower.controllers.runtime import BaseController, ReconcileResult
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
 from stower.model.resources import PODS, Amounts, amounts, node_room, pod_requests
@@ -102,7 +102,7 @@ def seconds_of(pod: Object, name: str) -> float | None:
     return value if 0 <= value < 1e9 else None
 
 
-class Kubelets(Base):
+class Kubelets(BaseController):
     """Keys: `register`, node/NAME and pod/NAMESPACE/NAME."""
 
     name = "kubelet"
@@ -110,7 +110,7 @@ class Kubelets(Base):
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._pools: dict[str, Pool] = {pool.name: pool for pool in cluster.pools}
+        self._pools: dict[str, NodePool] = {pool.name: pool for pool in cluster.pools}
         self._registered = False
         self._pulled: dict[str, dict[str, int]] = {}  # node: image: when it is there
         self._asked: dict[str, Amounts] = {}  # by uid of the pod
@@ -118,7 +118,7 @@ class Kubelets(Base):
         self._seen_since: dict[str, int] = {}  # uid of the pod: when nothing was in its way
         self._unprepared: dict[str, tuple[int, str]] = {}  # uid: since when, and what was told
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """What a node, a pod or a lease concerns."""
         if kind == "leases":
             if namespace_of(obj) != LEASES:
@@ -137,7 +137,7 @@ class Kubelets(Base):
             return ()
         return (f"pod/{key_of(obj)}",)
 
-    def _of_node(self, seen: Objects, old: Object | None, obj: Object) -> Iterable[str]:
+    def _of_node(self, seen: ObjectStore, old: Object | None, obj: Object) -> Iterable[str]:
         name = name_of(obj)
         keys = [f"node/{name}"]
         if old is None or is_dead(old) != is_dead(obj):
@@ -155,7 +155,7 @@ class Kubelets(Base):
         """What is to be looked at once, at the start."""
         return (REGISTER,)
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Say what is to be done for the key, as things are."""
         what, _, name = key.partition("/")
         if what == REGISTER:
@@ -172,7 +172,7 @@ class Kubelets(Base):
 
     # Nodes
 
-    def _register(self, seen: Objects, todo: Todo) -> None:
+    def _register(self, seen: ObjectStore, todo: ReconcileResult) -> None:
         if self._registered:
             return
         self._registered = True
@@ -182,7 +182,7 @@ class Kubelets(Base):
                 status = {**node["status"], "conditions": _conditions(first, todo.now_ns)}
                 todo.create("nodes", {**node, "status": status})
 
-    def _node(self, seen: Objects, node: Object, todo: Todo) -> None:
+    def _node(self, seen: ObjectStore, node: Object, todo: ReconcileResult) -> None:
         self._stay_alive(seen, node, todo)
         ready = condition(node, "Ready") or {}
         status: Object = {}
@@ -216,7 +216,7 @@ class Kubelets(Base):
         if status:
             todo.patch("nodes", node, {"status": status}, "status")
 
-    def _stay_alive(self, seen: Objects, node: Object, todo: Todo) -> None:
+    def _stay_alive(self, seen: ObjectStore, node: Object, todo: ReconcileResult) -> None:
         name = name_of(node)
         lease = seen.get("leases", f"{LEASES}/{name}")
         spec = {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS,
@@ -233,7 +233,7 @@ class Kubelets(Base):
             due_ns = todo.now_ns + RENEW_NS
         todo.at(due_ns)
 
-    def _images(self, node: Object, todo: Todo) -> list[Object] | None:
+    def _images(self, node: Object, todo: ReconcileResult) -> list[Object] | None:
         """The node's images with those that were pulled since; None where that is no news."""
         listed = list((node.get("status") or {}).get("images") or ())
         known = {name for image in listed for name in image.get("names") or ()}
@@ -252,7 +252,7 @@ class Kubelets(Base):
 
     # Pods
 
-    def _pod(self, seen: Objects, node: Object, pod: Object, todo: Todo) -> None:
+    def _pod(self, seen: ObjectStore, node: Object, pod: Object, todo: ReconcileResult) -> None:
         if is_finished(pod):
             if is_ending(pod):
                 _let_go(pod, todo)
@@ -265,7 +265,7 @@ class Kubelets(Base):
             self._admitted.setdefault(name_of(node), {})[uid_of(pod)] = None
             self._run(seen, node, pod, todo)
 
-    def _stop(self, pod: Object, todo: Todo) -> None:
+    def _stop(self, pod: Object, todo: ReconcileResult) -> None:
         """After the time that it takes, but not after its deletionTimestamp."""
         due_ns = time_ns(pod["metadata"]["deletionTimestamp"]) or 0
         grace_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0
@@ -276,7 +276,7 @@ class Kubelets(Base):
         else:
             todo.at(stops_ns)
 
-    def _start(self, seen: Objects, node: Object, pod: Object, todo: Todo) -> None:
+    def _start(self, seen: ObjectStore, node: Object, pod: Object, todo: ReconcileResult) -> None:
         uid = uid_of(pod)
         admitted = self._admitted.setdefault(name_of(node), {})
         if uid not in admitted:
@@ -305,7 +305,7 @@ class Kubelets(Base):
         if due_ns - todo.now_ns > SHOW_WAITING_NS and "startTime" not in pod["status"]:
             todo.patch("pods", pod, {"status": waiting(pod, node, todo.now_ns)}, "status")
 
-    def _prepare(self, seen: Objects, node: Object, pod: Object, todo: Todo) -> bool:
+    def _prepare(self, seen: ObjectStore, node: Object, pod: Object, todo: ReconcileResult) -> bool:
         """Whether all that it claims is allocated, and reserved for it."""
         if not pod["spec"].get("resourceClaims") and not extended_of(pod):
             return True
@@ -326,7 +326,7 @@ class Kubelets(Base):
             todo.patch("pods", pod, {"status": waiting(pod, node, todo.now_ns)}, "status")
         return False
 
-    def _pull(self, node: Object, pod: Object, todo: Todo) -> int:
+    def _pull(self, node: Object, pod: Object, todo: ReconcileResult) -> int:
         """When its last image is on the node; pulls go one after the other."""
         listed = (node.get("status") or {}).get("images") or ()
         known = {name for image in listed for name in image.get("names") or ()}
@@ -346,7 +346,7 @@ class Kubelets(Base):
             todo.look_at(f"node/{name_of(node)}", done_ns)
         return done_ns
 
-    def _no_room(self, seen: Objects, node: Object, pod: Object) -> str:
+    def _no_room(self, seen: ObjectStore, node: Object, pod: Object) -> str:
         """The resource that the node lacks for it, or empty."""
         try:
             room = node_room((node.get("status") or {}).get("allocatable"))
@@ -368,7 +368,7 @@ class Kubelets(Base):
             known = self._asked[uid] = requests_of(pod)
         return known
 
-    def _run(self, seen: Objects, node: Object, pod: Object, todo: Todo) -> None:
+    def _run(self, seen: ObjectStore, node: Object, pod: Object, todo: ReconcileResult) -> None:
         limit_s = pod["spec"].get("activeDeadlineSeconds")
         if limit_s is not None:
             due_ns = (time_ns(pod["status"].get("startTime")) or 0) + limit_s * SECOND_NS
@@ -396,7 +396,7 @@ class Kubelets(Base):
             return
         self._resize(seen, node, pod, todo)
 
-    def _end(self, pod: Object, todo: Todo, late: bool = False) -> None:
+    def _end(self, pod: Object, todo: ReconcileResult, late: bool = False) -> None:
         """The containers end; the restart policy says whether they begin again."""
         code = 137 if late else int(seconds_of(pod, EXIT) or 0)
         policy = pod["spec"].get("restartPolicy") or "Always"
@@ -433,7 +433,7 @@ class Kubelets(Base):
 
     # In-place resize (KEP-1287)
 
-    def _resize(self, seen: Objects, node: Object, pod: Object, todo: Todo) -> None:
+    def _resize(self, seen: ObjectStore, node: Object, pod: Object, todo: ReconcileResult) -> None:
         statuses = {c["name"]: c for c in pod["status"].get("containerStatuses") or ()}
         differ = [
             c
@@ -471,7 +471,9 @@ class Kubelets(Base):
             status["conditions"] = [{"$patch": "delete", "type": "PodResizePending"}]
         todo.patch("pods", pod, {"status": status}, "status")
 
-    def _cannot_resize(self, seen: Objects, node: Object, pod: Object) -> tuple[str, str] | None:
+    def _cannot_resize(
+        self, seen: ObjectStore, node: Object, pod: Object
+    ) -> tuple[str, str] | None:
         wants = requests_of(pod)
         room = node_room((node.get("status") or {}).get("allocatable"))
         if any(amount > room.get(name, 0) for name, amount in wants.items()):
@@ -497,13 +499,13 @@ def requests_of(pod: Object) -> Amounts:
     return {**{name: amount for name, amount in asked.items() if name not in met}, PODS: 1}
 
 
-def _let_go(pod: Object, todo: Todo) -> None:
+def _let_go(pod: Object, todo: ReconcileResult) -> None:
     """Nothing of it runs any more. Said once: finalizers may keep it for long."""
     if pod["metadata"].get("deletionGracePeriodSeconds") != 0:
         todo.delete("pods", pod, grace_s=0)
 
 
-def _newly_allowed(seen: Objects, old: Object | None, claim: Object) -> tuple[str, ...]:
+def _newly_allowed(seen: ObjectStore, old: Object | None, claim: Object) -> tuple[str, ...]:
     """Keys of the pods that may use the claim since it has changed."""
     if not is_allocated(claim):
         return ()

@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from stower.controllers.objects import Object, Objects, is_ending, name_of, namespace_of
-from stower.controllers.runtime import Base, Todo
+from stower.controllers.objects import Object, ObjectStore, is_ending, name_of, namespace_of
+from stower.controllers.runtime import BaseController, ReconcileResult
 from stower.model.times import SECOND_NS
 
 LEASES: Final = "kube-node-lease"
@@ -19,7 +19,7 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] = []
 
 
-class Namespaces(Base):
+class NamespaceController(BaseController):
     """One namespace is one key. Collections are emptied, then looked into until nothing is left."""
 
     name = "namespace-controller"
@@ -32,7 +32,7 @@ class Namespaces(Base):
         self._emptied: dict[str, dict[str, None]] = {}
         self._due_ns: dict[str, int] = {}  # when to look again
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The namespace itself, or that of a pod that is gone."""
         if kind == "namespaces":
             return (name_of(obj),)
@@ -40,7 +40,7 @@ class Namespaces(Base):
             return (namespace_of(obj),)
         return ()
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """One round of emptying."""
         obj = seen.get("namespaces", key)
         if obj is None or not is_ending(obj):
@@ -75,7 +75,7 @@ class Namespaces(Base):
             due_ns = self._due_ns[key] = todo.now_ns + AGAIN_NS
         todo.at(due_ns)
 
-    def _paths(self, seen: Objects, namespace: str) -> Iterable[str]:
+    def _paths(self, seen: ObjectStore, namespace: str) -> Iterable[str]:
         for collection in self._collections:
             yield collection.format(namespace)
         for definition in seen.all("customresourcedefinitions"):

@@ -12,7 +12,7 @@ import msgspec
 from stower.controllers.kubelet import LEASES
 from stower.controllers.objects import (
     Object,
-    Objects,
+    ObjectStore,
     is_ending,
     key_of,
     name_of,
@@ -20,7 +20,7 @@ from stower.controllers.objects import (
     uid_of,
 )
 from stower.controllers.pods import condition, evict, is_finished
-from stower.controllers.runtime import Base, Todo
+from stower.controllers.runtime import BaseController, ReconcileResult
 from stower.model.taints import Taint, Toleration, tolerates
 from stower.model.times import SECOND_NS, time_ns, time_text
 
@@ -35,7 +35,7 @@ UNKNOWN: Final = {"status": "Unknown", "reason": "NodeStatusUnknown",
 GONE_NS: Final = 20 * SECOND_NS
 
 
-class NodeLifecycle(Base):
+class NodeLifecycleController(BaseController):
     """Keys: node/NAME and pod/NAMESPACE/NAME."""
 
     name = "node-lifecycle-controller"
@@ -46,7 +46,7 @@ class NodeLifecycle(Base):
         self._tainted: dict[tuple[str, str, str], int] = {}  # seen since, of those without a time
         self._missing: dict[str, int] = {}  # nodes that pods name and nobody knows, and since when
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The node, or the pod; all pods of a node whose taints have changed."""
         if kind == "leases":
             return (f"node/{name_of(obj)}",) if namespace_of(obj) == LEASES else ()
@@ -59,7 +59,7 @@ class NodeLifecycle(Base):
             keys += [f"pod/{key_of(pod)}" for pod in seen.pods_on(name_of(obj))]
         return keys
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Say what is to be done for the key, as things are."""
         what, _, name = key.partition("/")
         if what == "pod":
@@ -75,7 +75,7 @@ class NodeLifecycle(Base):
                 del self._tainted[known]
             self._node(seen, node, todo)
 
-    def _node(self, seen: Objects, node: Object, todo: Todo) -> None:
+    def _node(self, seen: ObjectStore, node: Object, todo: ReconcileResult) -> None:
         name = name_of(node)
         lease = seen.get("leases", f"{LEASES}/{name}")
         ready = condition(node, "Ready")
@@ -92,13 +92,13 @@ class NodeLifecycle(Base):
                 ready = {**ready, "status": "Unknown"}
         self._taint(node, (ready or {}).get("status"), todo)
 
-    def _lost(self, node: Object, todo: Todo) -> None:
+    def _lost(self, node: Object, todo: ReconcileResult) -> None:
         now = time_text(todo.now_ns)
         types = [c["type"] for c in node["status"].get("conditions") or ()]
         conditions = [{"type": type, **UNKNOWN, "lastTransitionTime": now} for type in types]
         todo.patch("nodes", node, {"status": {"conditions": conditions}}, "status")
 
-    def _taint(self, node: Object, ready: str | None, todo: Todo) -> None:
+    def _taint(self, node: Object, ready: str | None, todo: ReconcileResult) -> None:
         """The taints that the node's state calls for, beside those of others."""
         wanted: list[tuple[str, str]] = []
         if ready is not None and ready != "True":
@@ -123,7 +123,7 @@ class NodeLifecycle(Base):
         meta = {"resourceVersion": node["metadata"]["resourceVersion"]}
         todo.patch("nodes", node, {"metadata": meta, "spec": {"taints": kept or None}})
 
-    def _pod(self, seen: Objects, pod: Object, todo: Todo) -> None:
+    def _pod(self, seen: ObjectStore, pod: Object, todo: ReconcileResult) -> None:
         node = seen.get("nodes", pod["spec"]["nodeName"])
         if node is None:
             name = pod["spec"]["nodeName"]

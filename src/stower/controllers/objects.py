@@ -134,7 +134,7 @@ def is_ending(obj: Object) -> bool:
     return "deletionTimestamp" in obj["metadata"]
 
 
-class Objects:
+class ObjectStore:
     """All objects by kind (its plural)."""
 
     def __init__(self) -> None:

@@ -8,9 +8,9 @@ admission.
 from collections.abc import Iterable
 from typing import Final
 
-from stower.controllers.objects import Object, Objects, is_ending, key_of, name_of, namespace_of
+from stower.controllers.objects import Object, ObjectStore, is_ending, key_of, name_of, namespace_of
 from stower.controllers.pods import is_finished
-from stower.controllers.runtime import Base, Todo
+from stower.controllers.runtime import BaseController, ReconcileResult
 from stower.model.kinds.pod import POD_GROUP
 from stower.model.kinds.pod_group import PARENT_GROUP
 
@@ -20,20 +20,20 @@ PROTECTION: Final = {
 }
 
 
-class PodGroups(Base):
+class PodGroupProtectionController(BaseController):
     """One group is one key: its kind and namespace/name."""
 
     name = "podgroup-protection"
     kinds = ("podgroups", "compositepodgroups", "pods")
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The group, and the one around it; or that of a pod that has ended."""
         around = "podgroups" if kind == "pods" else "compositepodgroups"
         names = dict.fromkeys(_around(kind, one) for one in (old, obj) if one is not None)
         found = [f"{around} {namespace_of(obj)}/{name}" for name in names if name]
         return found if kind == "pods" else [f"{kind} {key_of(obj)}", *found]
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Let it go."""
         kind, _, key = key.partition(" ")
         group = seen.get(kind, key)
@@ -50,7 +50,7 @@ class PodGroups(Base):
         todo.unprotect(kind, group, PROTECTION[kind])
 
 
-def _lineage(seen: Objects, kind: str, group: Object) -> dict[str, None]:
+def _lineage(seen: ObjectStore, kind: str, group: Object) -> dict[str, None]:
     """Names of the groups that it is in, and of itself: in a cycle they do not hold each other."""
     found: dict[str, None] = {}
     while kind == "compositepodgroups" and name_of(group) not in found:

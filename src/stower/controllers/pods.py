@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.controllers.objects import RESOURCES, Object, is_ending, name_of, namespace_of, uid_of
-from stower.controllers.runtime import Todo
+from stower.controllers.runtime import ReconcileResult
 from stower.model.selectors import LabelSelector
 from stower.model.times import time_ns, time_text
 
@@ -35,7 +35,7 @@ def condition(obj: Object, type: str) -> Object | None:
     return None
 
 
-def evict(pod: Object, reason: str, manager: str, todo: Todo) -> bool:
+def evict(pod: Object, reason: str, manager: str, todo: ReconcileResult) -> bool:
     """Tell whom a NoExecute taint disrupts, then delete the pod; whether it has come to that."""
     is_told = condition(pod, "DisruptionTarget") is not None
     if is_told:

@@ -23,7 +23,7 @@ from stower.controllers.claims import (
 )
 from stower.controllers.objects import (
     Object,
-    Objects,
+    ObjectStore,
     is_ending,
     key_of,
     name_of,
@@ -32,14 +32,14 @@ from stower.controllers.objects import (
     uid_of,
 )
 from stower.controllers.pods import is_active, reference_to
-from stower.controllers.runtime import Base, Todo
+from stower.controllers.runtime import BaseController, ReconcileResult
 from stower.model.times import SECOND_NS
 
 # The claims of a pod that the scheduler has just bound are allocated, but may be seen after it.
 PAUSE_NS: Final = SECOND_NS
 
 
-class PresetNodes(Base):
+class PresetNodeController(BaseController):
     """One pod is one key, and so is its PodScheduling, which has its name."""
 
     name = "preset-node-controller"
@@ -48,7 +48,7 @@ class PresetNodes(Base):
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[str, int]] = {}  # by key: uid and since when
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The pod, or those that use a claim; a class says that claims are negotiated."""
         if kind == "podschedulings":
             return (key_of(obj),)
@@ -62,7 +62,7 @@ class PresetNodes(Base):
             return ()  # it has the same name: its claims are the same
         return tuple(key_of(pod) for pod in seen.all("pods") if _is_placed(pod))
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Select the node for drivers that are still to allocate; take that back after."""
         uid, since_ns = self._waiting.pop(key, ("", 0))
         pod = seen.get("pods", key)
@@ -86,7 +86,7 @@ class PresetNodes(Base):
                 _select(pod, todo)
 
 
-def _select(pod: Object, todo: Todo) -> None:
+def _select(pod: Object, todo: ReconcileResult) -> None:
     meta = {
         "name": name_of(pod),
         "namespace": namespace_of(pod),

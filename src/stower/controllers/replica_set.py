@@ -1,7 +1,7 @@
 """ReplicaSets: as many pods as wanted. Source: pkg/controller/replicaset."""
 
-from stower.controllers.adoption import Adoption
-from stower.controllers.objects import Object, Objects, is_ending, uid_of
+from stower.controllers.adoption import ControllerRefManager
+from stower.controllers.objects import Object, ObjectStore, is_ending, uid_of
 from stower.controllers.pods import (
     changed,
     is_active,
@@ -10,12 +10,12 @@ from stower.controllers.pods import (
     pod_of,
     to_delete_first,
 )
-from stower.controllers.runtime import Owners, Todo
+from stower.controllers.runtime import OwnerController, ReconcileResult
 
 BURST = 500
 
 
-class ReplicaSets(Owners):
+class ReplicaSetController(OwnerController):
     """One ReplicaSet is one key."""
 
     name = "replicaset-controller"
@@ -23,14 +23,16 @@ class ReplicaSets(Owners):
     own = "replicasets"
 
     def __init__(self) -> None:
-        self._adoption = Adoption(self.own, "pods")
+        self._adoption = ControllerRefManager(self.own, "pods")
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> tuple[str, ...]:
+    def keys(
+        self, seen: ObjectStore, kind: str, old: Object | None, obj: Object
+    ) -> tuple[str, ...]:
         """Those that would take a pod that nobody owns, too."""
         more = self._adoption.keys(seen, kind, old, obj)
         return (*super().keys(seen, kind, old, obj), *more)
 
-    def look(self, seen: Objects, obj: Object, todo: Todo) -> None:
+    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """Make what is missing, delete what is too many, say how many there are."""
         spec = obj["spec"]
         pods = [pod for pod in seen.owned(uid_of(obj), "pods") if is_active(pod)]
@@ -46,7 +48,7 @@ class ReplicaSets(Owners):
                     todo.delete("pods", pod)
         self._status(obj, pods, todo)
 
-    def _status(self, obj: Object, pods: list[Object], todo: Todo) -> None:
+    def _status(self, obj: Object, pods: list[Object], todo: ReconcileResult) -> None:
         spec = obj["spec"]
         available = 0
         for pod in pods:

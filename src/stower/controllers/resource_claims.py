@@ -13,7 +13,7 @@ with what came of the last.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from stower.controllers.absence import Absence
+from stower.controllers.absence import AbsenceCache
 from stower.controllers.claims import (
     consumers_of,
     extended_of,
@@ -26,7 +26,7 @@ from stower.controllers.claims import (
 )
 from stower.controllers.objects import (
     Object,
-    Objects,
+    ObjectStore,
     is_ending,
     key_of,
     name_of,
@@ -35,22 +35,22 @@ from stower.controllers.objects import (
     uid_of,
 )
 from stower.controllers.pods import is_finished
-from stower.controllers.runtime import Base, Todo
+from stower.controllers.runtime import BaseController, ReconcileResult
 from stower.model.kinds.resource_claim import FINALIZER, POD_CLAIM_NAME, RESERVED_FOR_MAX
 
 GENERATED_MAX: Final = 57  # of the pod's and the claim's name, with both hyphens
 
 
-class ResourceClaims(Base):
+class ResourceClaimController(BaseController):
     """`pod:NAMESPACE/NAME` for claims to make, `claim:NAMESPACE/NAME` for claims to give back."""
 
     name = "resourceclaim-controller"
     kinds = ("pods", "resourceclaims", "resourceclaimtemplates", "nodes")
 
     def __init__(self) -> None:
-        self._absence = Absence()
+        self._absence = AbsenceCache()
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The pod and its claims; whoever waits for a template or a node, or uses a claim."""
         if kind == "pods":
             if not _has_claims(obj):
@@ -73,7 +73,7 @@ class ResourceClaims(Base):
         )
         return tuple(f"pod:{key_of(pod)}" for pod in waiting)
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Make what is missing, or give back what is used no more."""
         what, _, of = key.partition(":")
         if what == "pod":
@@ -91,7 +91,7 @@ class ResourceClaims(Base):
 
     # Claims from templates
 
-    def _make(self, seen: Objects, pod: Object, todo: Todo) -> None:
+    def _make(self, seen: ObjectStore, pod: Object, todo: ReconcileResult) -> None:
         statuses: list[Object] = []
         is_whole = True
         for entry in pod["spec"].get("resourceClaims") or ():
@@ -112,7 +112,7 @@ class ResourceClaims(Base):
         elif pod["spec"].get("nodeName"):
             self._reserve(seen, pod, todo)
 
-    def _create(self, seen: Objects, pod: Object, entry: Object, todo: Todo) -> None:
+    def _create(self, seen: ObjectStore, pod: Object, entry: Object, todo: ReconcileResult) -> None:
         name = entry["resourceClaimTemplateName"]
         template = seen.get("resourceclaimtemplates", f"{namespace_of(pod)}/{name}")
         if template is None:
@@ -131,7 +131,7 @@ class ResourceClaims(Base):
             meta["labels"] = own["labels"]
         todo.create("resourceclaims", {"metadata": meta, "spec": template["spec"]["spec"]})
 
-    def _reserve(self, seen: Objects, pod: Object, todo: Todo) -> None:
+    def _reserve(self, seen: ObjectStore, pod: Object, todo: ReconcileResult) -> None:
         """A pod that was given its node by somebody else uses claims that are allocated."""
         node = seen.get("nodes", pod["spec"]["nodeName"])
         for key in used_by(pod):
@@ -146,7 +146,7 @@ class ResourceClaims(Base):
 
     # Claims given back
 
-    def _give_back(self, seen: Objects, claim: Object, todo: Todo) -> None:
+    def _give_back(self, seen: ObjectStore, claim: Object, todo: ReconcileResult) -> None:
         status = claim.get("status") or {}
         reserved = status.get("reservedFor") or []
         left = [consumer for consumer in reserved if self._uses(seen, claim, consumer, todo)]
@@ -179,7 +179,9 @@ class ResourceClaims(Base):
         if pod is not None and uid_of(pod) == owner["uid"] and _done(pod):
             todo.delete("resourceclaims", claim)
 
-    def _uses(self, seen: Objects, claim: Object, consumer: Object, todo: Todo) -> bool:
+    def _uses(
+        self, seen: ObjectStore, claim: Object, consumer: Object, todo: ReconcileResult
+    ) -> bool:
         """Whether a consumer may still be there; others than pods are left alone."""
         if consumer.get("apiGroup") or consumer.get("resource") != "pods":
             return True
@@ -220,12 +222,12 @@ def _done(pod: Object) -> bool:
     return is_finished(pod) or (is_ending(pod) and not pod["spec"].get("nodeName"))
 
 
-def _is_wanted(seen: Objects, claim: Object) -> bool:
+def _is_wanted(seen: ObjectStore, claim: Object) -> bool:
     """Whether some pod that has not ended names the claim."""
     return any(not _done(pod) for pod in users_of(seen, claim))
 
 
-def _made(seen: Objects, pod: Object, entry: str) -> Object | None:
+def _made(seen: ObjectStore, pod: Object, entry: str) -> Object | None:
     """The claim that was made for an entry of the pod."""
     for claim in seen.owned(uid_of(pod), "resourceclaims"):
         if (claim["metadata"].get("annotations") or {}).get(POD_CLAIM_NAME) == entry:

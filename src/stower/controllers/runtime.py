@@ -15,7 +15,7 @@ import msgspec
 from stower.controllers.objects import (
     RESOURCES,
     Object,
-    Objects,
+    ObjectStore,
     key_of,
     name_of,
     namespace_of,
@@ -57,7 +57,7 @@ class _Wanted(msgspec.Struct, gc=False):
     query: tuple[tuple[str, str], ...] = ()
 
 
-class Todo:
+class ReconcileResult:
     """What a controller wants done for one key."""
 
     def __init__(self, now_ns: int, versions: Mapping[str, str] = {}) -> None:
@@ -193,10 +193,10 @@ class Controller(Protocol):
     def first_keys(self) -> Iterable[str]:
         """What to look at once everything was listed, whatever there is."""
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """Which keys an object concerns that came, changed from `old`, or went (is `old`)."""
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Say what is to be done for the key, as things are."""
 
     def answered(self, key: str, method: str, path: str, status: int, body: bytes) -> None:
@@ -216,14 +216,14 @@ class _Busy(msgspec.Struct, gc=False):
     failed: bool = False
 
 
-class Actors:
+class ControllerManager:
     """All controllers of a cluster over one view of it."""
 
     def __init__(self, controllers: Sequence[Controller], versions: Mapping[str, str] = {}) -> None:
         """`versions`: the apiVersion of kinds that are served in another than their first."""
         self.controllers = tuple(controllers)
         self.versions = versions
-        self.seen = Objects()
+        self.seen = ObjectStore()
         self.now_ns = 0
         kinds = dict.fromkeys(k for c in controllers for k in c.kinds)
         self.kinds = tuple(kinds)
@@ -367,7 +367,7 @@ class Actors:
             del self._due[work]
             if work in self._busy:
                 continue  # it comes back when its answers are here
-            todo = Todo(self.now_ns, self.versions)
+            todo = ReconcileResult(self.now_ns, self.versions)
             try:
                 self.controllers[work[0]].reconcile(self.seen, work[1], todo)
             except Exception as error:
@@ -399,7 +399,7 @@ class Actors:
             heappush(self._timers, (when_ns, work))
 
 
-class Base:
+class BaseController:
     """What controllers have in common."""
 
     name = ""
@@ -413,18 +413,18 @@ class Base:
         """Nothing was asked."""
 
 
-class Owners(Base):
+class OwnerController(BaseController):
     """Controllers whose key is the key of an object of their own kind."""
 
     own = ""
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The object itself, or those that it belongs to."""
         if kind == self.own:
             return (key_of(obj),)
         return tuple(dict.fromkeys(self._owners(seen, old) + self._owners(seen, obj)))
 
-    def _owners(self, seen: Objects, obj: Object | None) -> tuple[str, ...]:
+    def _owners(self, seen: ObjectStore, obj: Object | None) -> tuple[str, ...]:
         kind = RESOURCES[self.own].kind
         found: list[str] = []
         for reference in (obj or {}).get("metadata", {}).get("ownerReferences") or ():
@@ -432,12 +432,12 @@ class Owners(Base):
                 found.append(f"{namespace_of(obj or {})}/{reference['name']}")
         return tuple(found)
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Say what is to be done for the key, as things are."""
         obj = seen.get(self.own, key)
         if obj is not None:
             self.look(seen, obj, todo)
 
-    def look(self, seen: Objects, obj: Any, todo: Todo) -> None:
+    def look(self, seen: ObjectStore, obj: Any, todo: ReconcileResult) -> None:
         """Say what is to be done for an object."""
         raise NotImplementedError

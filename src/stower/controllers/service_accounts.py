@@ -3,25 +3,25 @@
 from collections.abc import Iterable
 from typing import Final
 
-from stower.controllers.objects import Object, Objects, is_ending, name_of, namespace_of
-from stower.controllers.runtime import Base, Todo
+from stower.controllers.objects import Object, ObjectStore, is_ending, name_of, namespace_of
+from stower.controllers.runtime import BaseController, ReconcileResult
 
 DEFAULT: Final = "default"
 
 
-class ServiceAccounts(Base):
+class ServiceAccountController(BaseController):
     """One namespace is one key."""
 
     name = "serviceaccount-controller"
     kinds = ("serviceaccounts", "namespaces")
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The namespace, or that of its account when it goes."""
         if kind == "namespaces":
             return (name_of(obj),)
         return (namespace_of(obj),) if old is obj and name_of(obj) == DEFAULT else ()
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Make what is missing."""
         namespace = seen.get("namespaces", key)
         if namespace is None or is_ending(namespace):

@@ -3,7 +3,7 @@
 Source: pkg/controller/statefulset.
 """
 
-from stower.controllers.objects import Object, Objects, is_ending, name_of, namespace_of, uid_of
+from stower.controllers.objects import Object, ObjectStore, is_ending, name_of, namespace_of, uid_of
 from stower.controllers.pods import (
     REVISION_HASH,
     changed,
@@ -14,7 +14,7 @@ from stower.controllers.pods import (
     is_ready,
     pod_of,
 )
-from stower.controllers.runtime import Owners, Todo
+from stower.controllers.runtime import OwnerController, ReconcileResult
 
 
 def ordinal(pod: Object) -> int:
@@ -27,14 +27,14 @@ def _revision(pod: Object) -> str:
     return str((pod["metadata"].get("labels") or {}).get(REVISION_HASH) or "")
 
 
-class StatefulSets(Owners):
+class StatefulSetController(OwnerController):
     """One StatefulSet is one key."""
 
     name = "statefulset-controller"
     kinds = ("statefulsets", "pods", "persistentvolumeclaims")
     own = "statefulsets"
 
-    def look(self, seen: Objects, obj: Object, todo: Todo) -> None:
+    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """One step: make the next pod, end the last, replace one that is old."""
         spec = obj["spec"]
         wanted = 1 if spec.get("replicas") is None else int(spec["replicas"])
@@ -47,12 +47,12 @@ class StatefulSets(Owners):
 
     def _place(
         self,
-        seen: Objects,
+        seen: ObjectStore,
         obj: Object,
         pods: dict[int, Object],
         numbers: range,
         revision: str,
-        todo: Todo,
+        todo: ReconcileResult,
     ) -> None:
         parallel = obj["spec"].get("podManagementPolicy") == "Parallel"
         for number in numbers:
@@ -73,7 +73,9 @@ class StatefulSets(Owners):
                 return
         self._update(obj, pods, numbers, revision, todo)
 
-    def _create(self, seen: Objects, obj: Object, number: int, revision: str, todo: Todo) -> None:
+    def _create(
+        self, seen: ObjectStore, obj: Object, number: int, revision: str, todo: ReconcileResult
+    ) -> None:
         spec, name = obj["spec"], f"{name_of(obj)}-{number}"
         labels = {
             REVISION_HASH: revision,
@@ -99,7 +101,12 @@ class StatefulSets(Owners):
         todo.create("pods", {**pod, "spec": {**pod["spec"], **more}})
 
     def _update(
-        self, obj: Object, pods: dict[int, Object], numbers: range, revision: str, todo: Todo
+        self,
+        obj: Object,
+        pods: dict[int, Object],
+        numbers: range,
+        revision: str,
+        todo: ReconcileResult,
     ) -> None:
         strategy = obj["spec"].get("updateStrategy") or {}
         if strategy.get("type") == "OnDelete":
@@ -116,7 +123,7 @@ class StatefulSets(Owners):
                 return
 
     def _status(
-        self, obj: Object, pods: list[Object], wanted: int, revision: str, todo: Todo
+        self, obj: Object, pods: list[Object], wanted: int, revision: str, todo: ReconcileResult
     ) -> None:
         known = obj.get("status") or {}
         active = [pod for pod in pods if is_active(pod)]

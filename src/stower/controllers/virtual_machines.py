@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from stower.controllers import vm_pods
-from stower.controllers.objects import Object, Objects, is_ending, key_of, name_of, namespace_of
+from stower.controllers.objects import Object, ObjectStore, is_ending, key_of, name_of, namespace_of
 from stower.controllers.pods import condition
-from stower.controllers.runtime import Owners, Todo
+from stower.controllers.runtime import OwnerController, ReconcileResult
 from stower.model.times import SECOND_NS, time_text
 from stower.vms.amounts import cpu_value, memory_value
 
@@ -23,7 +23,7 @@ SCALES_NS: Final = SECOND_NS
 CLEARED: Final[Object] = dict.fromkeys(("podName", "podIP", "node", "cpus", "memorySize"))
 
 
-class VirtualMachines(Owners):
+class VirtualMachineController(OwnerController):
     """One VM is one key."""
 
     name = "neonvm-controller"
@@ -33,7 +33,7 @@ class VirtualMachines(Owners):
     def __init__(self) -> None:
         self._since: dict[str, tuple[Any, int]] = {}  # by key: to what size, and since when
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The VM, or that of a pod: by its label, as the target of a migration has another
         controller."""
         if kind == self.own:
@@ -41,7 +41,7 @@ class VirtualMachines(Owners):
         name = (obj["metadata"].get("labels") or {}).get(vm_pods.NAME)
         return (f"{namespace_of(obj)}/{name}",) if name else ()
 
-    def look(self, seen: Objects, obj: Object, todo: Todo) -> None:
+    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """One step at a time: each write is seen before the next."""
         finalizers = obj["metadata"].get("finalizers") or []
         if is_ending(obj):
@@ -69,7 +69,7 @@ class VirtualMachines(Owners):
             case _:
                 self._run(seen, obj, status, todo)
 
-    def _run(self, seen: Objects, vm: Object, status: Object, todo: Todo) -> None:
+    def _run(self, seen: ObjectStore, vm: Object, status: Object, todo: ReconcileResult) -> None:
         name, phase = status.get("podName") or "", status["phase"]
         pod = seen.get("pods", vm_pods.key_in(vm, name))
         if pod is None and phase == "Pending":
@@ -97,7 +97,7 @@ class VirtualMachines(Owners):
         elif runs == vm_pods.RUNNING and phase not in MOVING:
             self._resize(vm, pod, status, todo)
 
-    def _resize(self, vm: Object, pod: Object, status: Object, todo: Todo) -> None:
+    def _resize(self, vm: Object, pod: Object, status: Object, todo: ReconcileResult) -> None:
         """What is plugged becomes what the spec says, which takes a while."""
         want = vm_pods.size_of(vm["spec"]["guest"])
         has: Object = {
@@ -115,7 +115,7 @@ class VirtualMachines(Owners):
         elif self._scaled(vm, want, todo):
             self._say(vm, {**place, **has, "phase": "Running"}, todo)
 
-    def _scaled(self, vm: Object, want: Any, todo: Todo) -> bool:
+    def _scaled(self, vm: Object, want: Any, todo: ReconcileResult) -> bool:
         """Whether it has had the time. After a restart it takes it again."""
         key = key_of(vm)
         known, since_ns = self._since.setdefault(key, (want, todo.now_ns))
@@ -128,7 +128,9 @@ class VirtualMachines(Owners):
         del self._since[key]
         return True
 
-    def _begin_again(self, seen: Objects, vm: Object, status: Object, todo: Todo) -> None:
+    def _begin_again(
+        self, seen: ObjectStore, vm: Object, status: Object, todo: ReconcileResult
+    ) -> None:
         """The pod goes, and lets go of the VM; then there is another, if one is wanted."""
         pod = seen.get("pods", vm_pods.key_in(vm, status.get("podName") or "-"))
         if pod is not None and not is_ending(pod):
@@ -148,7 +150,7 @@ class VirtualMachines(Owners):
         self,
         vm: Object,
         status: Object,
-        todo: Todo,
+        todo: ReconcileResult,
         type: str = "",
         message: str = "",
         truth: str = "True",
@@ -160,7 +162,7 @@ class VirtualMachines(Owners):
         say(self.own, vm, made, todo)
 
 
-def say(kind: str, obj: Object, status: Object, todo: Todo) -> None:
+def say(kind: str, obj: Object, status: Object, todo: ReconcileResult) -> None:
     """Write fields of the status of an object, which must be as it was seen: migrations and VMs
     are told of by more than one."""
     meta = {"resourceVersion": obj["metadata"]["resourceVersion"]}

@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from stower.controllers import vm_pods
-from stower.controllers.objects import Object, Objects, is_ending, key_of, uid_of
-from stower.controllers.runtime import MERGE, Owners, Todo
+from stower.controllers.objects import Object, ObjectStore, is_ending, key_of, uid_of
+from stower.controllers.runtime import MERGE, OwnerController, ReconcileResult
 from stower.model.numbers import Int64
 from stower.model.quantity import parse_quantity
 from stower.model.times import SECOND_NS
@@ -48,18 +48,18 @@ class Load(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
 _read = msgspec.json.Decoder(Load)
 
 
-class VmAgents(Owners):
+class VmAgentController(OwnerController):
     """One VM is one key."""
 
     name = "autoscaler-agent"
     kinds = ("virtualmachines",)
     own = "virtualmachines"
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """VMs that have a load."""
         return (key_of(obj),) if LOAD in (obj["metadata"].get("annotations") or {}) else ()
 
-    def look(self, seen: Objects, obj: Object, todo: Todo) -> None:
+    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """Look now and then what is needed, and do the next step towards it."""
         own = obj["metadata"].get("annotations") or {}
         is_scaled = (obj["metadata"].get("labels") or {}).get(AUTOSCALING) == "true"
@@ -102,7 +102,7 @@ class VmAgents(Owners):
             if more != use:
                 self._use(obj, more, slot, todo)
 
-    def _use(self, vm: Object, size: Resources, slot: int, todo: Todo) -> None:
+    def _use(self, vm: Object, size: Resources, slot: int, todo: ReconcileResult) -> None:
         """The VM must be as it was seen: one that has begun to move stays as it is."""
         guest = {
             "cpus": {"use": cpu_value(size.cpu)},

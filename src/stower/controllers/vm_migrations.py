@@ -15,7 +15,7 @@ from typing import Final
 from stower.controllers import vm_pods
 from stower.controllers.objects import (
     Object,
-    Objects,
+    ObjectStore,
     is_ending,
     key_of,
     name_of,
@@ -23,7 +23,7 @@ from stower.controllers.objects import (
     uid_of,
 )
 from stower.controllers.pods import condition, hash_of
-from stower.controllers.runtime import Owners, Todo
+from stower.controllers.runtime import OwnerController, ReconcileResult
 from stower.controllers.virtual_machines import MOVING, conditions, say
 from stower.model.quantity import parse_quantity
 from stower.model.times import SECOND_NS, time_ns
@@ -39,14 +39,14 @@ ENDED: Final = ("Succeeded", "Failed")
 AGAIN_NS: Final = SECOND_NS
 
 
-class VmMigrations(Owners):
+class VmMigrationController(OwnerController):
     """One migration is one key."""
 
     name = "neonvm-migration-controller"
     kinds = ("virtualmachinemigrations", "virtualmachines", "pods")
     own = "virtualmachinemigrations"
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The migration, or those of a VM, or of a pod's VM."""
         if kind == self.own:
             return (key_of(obj),)
@@ -58,7 +58,7 @@ class VmMigrations(Owners):
         found = seen.within(self.own, namespace_of(obj))
         return tuple(key_of(one) for one in found if vm_name(one) == name)
 
-    def look(self, seen: Objects, obj: Object, todo: Todo) -> None:
+    def look(self, seen: ObjectStore, obj: Object, todo: ReconcileResult) -> None:
         """One step at a time: each write is seen before the next."""
         if not vm_name(obj):
             return  # of a server that takes it: it is of no VM
@@ -97,7 +97,9 @@ class VmMigrations(Owners):
             case "Failed":
                 self._is_undone(seen, obj, vm, todo)
 
-    def _prepare(self, seen: Objects, migration: Object, vm: Object, todo: Todo) -> None:
+    def _prepare(
+        self, seen: ObjectStore, migration: Object, vm: Object, todo: ReconcileResult
+    ) -> None:
         """A VM that moves does not change its size meanwhile. It says whose turn it is, as two that
         are asked for at a time may not see each other."""
         phase = (vm.get("status") or {}).get("phase")
@@ -109,7 +111,9 @@ class VmMigrations(Owners):
             turn = conditions(vm, TURN, "True", _begins(migration), todo.now_ns)
             say("virtualmachines", vm, {"phase": "PreMigrating", "conditions": turn}, todo)
 
-    def _await_target(self, seen: Objects, migration: Object, vm: Object, todo: Todo) -> None:
+    def _await_target(
+        self, seen: ObjectStore, migration: Object, vm: Object, todo: ReconcileResult
+    ) -> None:
         status, of_vm = migration["status"], vm.get("status") or {}
         source = seen.get("pods", vm_pods.key_in(vm, of_vm.get("podName") or "-"))
         if source is None or of_vm.get("phase") not in MOVING:
@@ -164,7 +168,9 @@ class VmMigrations(Owners):
             }
             say(self.own, migration, begun, todo)
 
-    def _transfer(self, seen: Objects, migration: Object, vm: Object, todo: Todo) -> None:
+    def _transfer(
+        self, seen: ObjectStore, migration: Object, vm: Object, todo: ReconcileResult
+    ) -> None:
         status, of_vm = migration["status"], vm.get("status") or {}
         name, source_name = status["targetPodName"], status.get("sourcePodName") or "-"
         target = seen.get("pods", vm_pods.key_in(migration, name))
@@ -196,7 +202,7 @@ class VmMigrations(Owners):
 
     def _hand_over(
         self, migration: Object, vm: Object, target: Object | None, source: Object | None,
-        todo: Todo,
+        todo: ReconcileResult,
     ) -> None:  # fmt: skip
         """The VM runs in the target: it controls that pod now, and nobody the source."""
         of_vm = vm_pods.reference("VirtualMachine", vm, controls=True)
@@ -212,7 +218,9 @@ class VmMigrations(Owners):
                 return
         say(self.own, migration, {"phase": "Succeeded", "info": {"status": "completed"}}, todo)
 
-    def _clear_source(self, seen: Objects, migration: Object, vm: Object, todo: Todo) -> None:
+    def _clear_source(
+        self, seen: ObjectStore, migration: Object, vm: Object, todo: ReconcileResult
+    ) -> None:
         name = migration["status"].get("sourcePodName")
         if not name:
             return
@@ -222,7 +230,9 @@ class VmMigrations(Owners):
             return
         say(self.own, migration, {"sourcePodName": None, "sourcePodIP": None}, todo)
 
-    def _is_undone(self, seen: Objects, migration: Object, vm: Object | None, todo: Todo) -> bool:
+    def _is_undone(
+        self, seen: ObjectStore, migration: Object, vm: Object | None, todo: ReconcileResult
+    ) -> bool:
         """Of one that has not succeeded: the target goes and the VM runs on. Whether that is so."""
         status = migration.get("status") or {}
         if status.get("phase") == "Succeeded":
@@ -249,7 +259,7 @@ class VmMigrations(Owners):
                 return False
         return True
 
-    def _fail(self, migration: Object, why: str, todo: Todo) -> None:
+    def _fail(self, migration: Object, why: str, todo: ReconcileResult) -> None:
         made = conditions(migration, "Degraded", "True", why, todo.now_ns)
         status = {"phase": "Failed", "conditions": made, "info": {"status": "failed"}}
         say(self.own, migration, status, todo)
@@ -280,12 +290,12 @@ def _controls(migration: Object, pod: Object) -> bool:
     return any(r["uid"] == uid_of(migration) and r.get("controller") for r in owners)
 
 
-def _others(seen: Objects, migration: Object, vm: Object) -> Iterable[Object]:
+def _others(seen: ObjectStore, migration: Object, vm: Object) -> Iterable[Object]:
     """Other migrations of the VM that have not ended, nor been deleted before they began.
 
     One that is deleted on its way goes on being one of them until all of it is undone.
     """
-    for one in seen.within(VmMigrations.own, namespace_of(migration)):
+    for one in seen.within(VmMigrationController.own, namespace_of(migration)):
         is_of_vm = vm_name(one) == name_of(vm) and uid_of(one) != uid_of(migration)
         if is_of_vm and _phase(one) not in ENDED and (_phase(one) or not is_ending(one)):
             yield one
@@ -299,7 +309,7 @@ def _turn(migration: Object) -> tuple[str, str]:
     return migration["metadata"].get("creationTimestamp") or "", name_of(migration)
 
 
-def _waits_for_another(seen: Objects, migration: Object, vm: Object) -> bool:
+def _waits_for_another(seen: ObjectStore, migration: Object, vm: Object) -> bool:
     """A VM moves once at a time, in the order in which that was asked for."""
     others = _others(seen, migration, vm)
     return any(_phase(one) or _has_turn(one, vm) or _turn(one) < _turn(migration) for one in others)

@@ -8,7 +8,7 @@ from typing import Final
 
 from stower.controllers.objects import (
     Object,
-    Objects,
+    ObjectStore,
     is_ending,
     key_of,
     name_of,
@@ -16,7 +16,7 @@ from stower.controllers.objects import (
     uid_of,
 )
 from stower.controllers.pods import claims_of, is_finished, selects
-from stower.controllers.runtime import Base, Todo
+from stower.controllers.runtime import BaseController, ReconcileResult
 from stower.model.quantity import QuantityError, parse_quantity
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
@@ -28,13 +28,13 @@ PROVISIONER: Final = "stower.dev/volumes"
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-class Volumes(Base):
+class PersistentVolumeController(BaseController):
     """One claim is one key; `pv/NAME` is a volume that is free, or whose claim is gone."""
 
     name = "persistentvolume-binder"
     kinds = ("persistentvolumeclaims", "persistentvolumes", "storageclasses", "pods")
 
-    def keys(self, seen: Objects, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
+    def keys(self, seen: ObjectStore, kind: str, old: Object | None, obj: Object) -> Iterable[str]:
         """The claim, or that of a volume; a class may be what claims wait for."""
         if kind == "persistentvolumeclaims":
             volume = obj["spec"].get("volumeName")
@@ -51,7 +51,7 @@ class Volumes(Base):
             return (f"{claim.get('namespace') or 'default'}/{claim.get('name')}",)
         return tuple(map(key_of, seen.all("persistentvolumeclaims")))
 
-    def reconcile(self, seen: Objects, key: str, todo: Todo) -> None:
+    def reconcile(self, seen: ObjectStore, key: str, todo: ReconcileResult) -> None:
         """Make a volume, or bind to it; let it go after its claim."""
         if key.startswith("pv/"):
             self._release(seen, key.removeprefix("pv/"), todo)
@@ -90,7 +90,9 @@ class Volumes(Base):
         if (volume.get("status") or {}).get("phase") != "Bound":
             todo.patch("persistentvolumes", volume, {"status": {"phase": "Bound"}}, "status")
 
-    def _provision(self, seen: Objects, claim: Object, name: str, todo: Todo) -> None:
+    def _provision(
+        self, seen: ObjectStore, claim: Object, name: str, todo: ReconcileResult
+    ) -> None:
         class_name = claim["spec"].get("storageClassName")
         storage_class = seen.get("storageclasses", class_name) if class_name else None
         if storage_class is None or storage_class.get("provisioner") != PROVISIONER:
@@ -114,7 +116,7 @@ class Volumes(Base):
             spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
         todo.create("persistentvolumes", {"metadata": {"name": name}, "spec": spec})
 
-    def _release(self, seen: Objects, name: str, todo: Todo) -> None:
+    def _release(self, seen: ObjectStore, name: str, todo: ReconcileResult) -> None:
         volume = seen.get("persistentvolumes", name)
         if volume is None:
             return
@@ -150,7 +152,7 @@ def _waits(claim: Object) -> bool:
     return not claim["spec"].get("volumeName") and not is_ending(claim)
 
 
-def _fitting(seen: Objects, claim: Object) -> Object | None:
+def _fitting(seen: ObjectStore, claim: Object) -> Object | None:
     """The smallest volume that is free and large enough, one that names the claim before all.
 
     Source: pkg/controller/volume/persistentvolume/index.go. Where the class waits for a pod, only

@@ -21,8 +21,8 @@ from stower.dashboard.forked_queries import Unanswered
 from stower.dashboard.player import Player
 from stower.dashboard.source import Rebuild, Running, Source
 from stower.dashboard.views import VIEWS, View
-from stower.live.authorization import Doorkeeper
-from stower.live.endpoint import Answering, guarded, told_no
+from stower.live.authorization import Authorizer
+from stower.live.endpoint import Handler, error_response, with_authorization
 from stower.live.scheduler import Scheduler
 from stower.record.lines import Engine as Built
 
@@ -91,13 +91,13 @@ class Dashboard:
         self._looking: asyncio.Task[None] | None = None
         self._sampling: asyncio.Task[None] | None = None
 
-    def __call__(self, scheduler: Scheduler, door: Doorkeeper) -> Sequence[web.RouteDef]:
+    def __call__(self, scheduler: Scheduler, door: Authorizer) -> Sequence[web.RouteDef]:
         """The routes for a scheduler."""
         assert self._built is not None
         self._sampling = asyncio.create_task(self._sample(scheduler))
         return self.routes(Running(scheduler, self._built), door)
 
-    def routes(self, source: Source, door: Doorkeeper) -> Sequence[web.RouteDef]:
+    def routes(self, source: Source, door: Authorizer) -> Sequence[web.RouteDef]:
         """The routes."""
 
         async def stream(request: web.Request) -> web.StreamResponse:
@@ -114,19 +114,19 @@ class Dashboard:
             web.get(ROOT.rstrip("/"), home),
             web.get(ROOT, _file("index.html")),
             *(web.get(ROOT + file.name, _file(file.name)) for file in STATIC.iterdir()),
-            web.get(STREAM, guarded(door, stream)),
-            web.get(VIEW, guarded(door, view)),
+            web.get(STREAM, with_authorization(door, stream)),
+            web.get(VIEW, with_authorization(door, view)),
         ]
         if isinstance(source, Player):
-            found.append(web.post(MOMENT, guarded(door, self._moments(source))))
+            found.append(web.post(MOMENT, with_authorization(door, self._moments(source))))
         return found
 
-    def _moments(self, player: Player) -> Answering:
+    def _moments(self, player: Player) -> Handler:
         async def moment(request: web.Request) -> web.StreamResponse:
             """Go to a time, in seconds since the recording's beginning."""
             text = request.query.get("seconds", "")
             if SECONDS.fullmatch(text) is None:
-                return told_no(400, f"seconds: got {text!r}, want a number")
+                return error_response(400, f"seconds: got {text!r}, want a number")
             player.go_to(float(text))
             self._answers.forget()
             return web.Response(status=204)
@@ -137,10 +137,10 @@ class Dashboard:
         """What one page shows, worked out beside the scheduler."""
         name, query = request.match_info["name"], dict(request.query)
         if name not in VIEWS:
-            return told_no(404, f"want one of {', '.join(VIEWS)}")
+            return error_response(404, f"want one of {', '.join(VIEWS)}")
         question = f"{name}?{sorted(query.items())}"
         if len(question) > QUESTION_CHARACTERS_MAX:
-            return told_no(414, "the question is too long")
+            return error_response(414, "the question is too long")
 
         async def prepared() -> Callable[[], bytes]:
             await source.arrived()
@@ -155,13 +155,13 @@ class Dashboard:
         try:
             body = await self._answers.of(question, prepared)
         except Unanswered as error:
-            return told_no(422, str(error))
+            return error_response(422, str(error))
         return web.Response(body=body, content_type="application/json", headers=HEADERS)
 
     async def _stream(self, request: web.Request, source: Source) -> web.StreamResponse:
         """Everything, then what changes, for as long as the page is open."""
         if len(self._pages) >= PAGES_MAX:
-            return told_no(503, f"{PAGES_MAX} pages are open already")
+            return error_response(503, f"{PAGES_MAX} pages are open already")
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
         page = _Page(request)
@@ -208,7 +208,7 @@ class Dashboard:
             self.watching.sample(time.time(), scheduler.engine)
 
 
-def _file(name: str) -> Answering:
+def _file(name: str) -> Handler:
     text = (STATIC / name).read_bytes()
     kind = TYPES["." + name.rpartition(".")[2]]
 

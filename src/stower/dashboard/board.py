@@ -19,7 +19,7 @@ from stower.framework.decisions import Decision
 from stower.framework.events import Event
 from stower.framework.observer import Observer
 from stower.model.kinds import Pod
-from stower.plugins.warm_capacity import warm_of
+from stower.plugins.warm_capacity import find_warm_controller
 from stower.state.cluster import ClusterState, PodEntry
 from stower.vms.amounts import BadAmount
 from stower.vms.pods import BadPod, in_use, vm_owner
@@ -62,18 +62,18 @@ class Board(Observer):
 
     # What it is told
 
-    def decided(self, decision: Decision) -> None:
+    def on_decision(self, decision: Decision) -> None:
         """See Observer."""
         self._counts[decision.outcome.value] += 1
         self._number += 1
         self._decided.append(decision)
 
-    def bound(self, decision: Decision, after_s: float) -> None:
+    def on_bind(self, decision: Decision, latency_s: float) -> None:
         """See Observer."""
         self._counts["bound"] += 1
-        self._waits_s.append(decision.waited_ns / 1e9 + after_s)
+        self._waits_s.append(decision.waited_ns / 1e9 + latency_s)
 
-    def stepped(self, event: Event, took_s: float) -> None:
+    def on_step(self, event: Event, duration_s: float) -> None:
         """See Observer."""
         self._counts["events"] += 1
 
@@ -129,11 +129,13 @@ class Board(Observer):
         use, node = self._positions
         known = self._rows
         is_new = state is not self._state
-        if is_new or state.use_log.overrun(use) or state.node_log.overrun(node):
+        if is_new or state.usage_log.is_overrun(use) or state.node_log.is_overrun(node):
             changed = dict.fromkeys([*known, *state.present_rows()])
         else:
-            changed = dict.fromkeys([*state.use_log.cells(use), *state.node_log.cells(node)])
-        positions = state.use_log.position, state.node_log.position
+            changed = dict.fromkeys(
+                [*state.usage_log.row_list(use), *state.node_log.row_list(node)]
+            )
+        positions = state.usage_log.position, state.node_log.position
         rows = list(changed)
         for at in range(0, len(rows), ROWS_AT_ONCE):
             some = []
@@ -159,7 +161,7 @@ class Board(Observer):
         self._sampled_told = self._samples[-1]["at"] if self._samples else 0.0
         return _line(
             standing={
-                "leads": source.leads, "ready": source.is_ready,
+                "leads": source.is_leader, "ready": source.is_ready,
                 "profiles": sorted(engine.profiles), "plugins": _scoring(engine),
                 "nowNs": source.now_ns, **source.standing(),
             },
@@ -216,13 +218,16 @@ def _row(state: ClusterState, row: int) -> bytes:
     amounts = {}
     for name, resource, by in AMOUNTS:
         if (column := columns.get(resource)) is not None:
-            amounts[name] = [int(column.used[row]) // by, int(column.alloc[row]) // by]
+            amounts[name] = [
+                int(column.requested_cells[row]) // by,
+                int(column.allocatable_cells[row]) // by,
+            ]
     users = _users(state)
-    amounts.setdefault("pods", [len(state.on_row[row]), 0])
+    amounts.setdefault("pods", [len(state.pods_by_row[row]), 0])
     devices = {
-        column.name: [int(column.used[row]), int(column.alloc[row])]
+        column.name: [int(column.requested_cells[row]), int(column.allocatable_cells[row])]
         for column in columns.values()
-        if "/" in column.name and column.alloc[row]
+        if "/" in column.name and column.allocatable_cells[row]
     }
     return _encode(
         {
@@ -233,8 +238,8 @@ def _row(state: ClusterState, row: int) -> bytes:
             or any(taint.effect == "NoExecute" for taint in node.spec.taints or ()),
             "amounts": amounts | devices,
             "pods": sorted(
-                [entry.pod.key, kind_of(entry.pod, users), *_asked(entry), entry.assumed]
-                for entry in state.on_row[row].values()
+                [entry.pod.key, kind_of(entry.pod, users), *_asked(entry), entry.is_assumed]
+                for entry in state.pods_by_row[row].values()
             ),
         }
     )  # fmt: skip
@@ -252,7 +257,7 @@ def _asked(entry: PodEntry) -> tuple[int, int]:
 
 def _users(state: ClusterState) -> list[Container[str]]:
     """Of warm pools, by uid."""
-    warm = warm_of(state)
+    warm = find_warm_controller(state)
     return [pool.users for pool in warm.pools.values()] if warm is not None else []
 
 

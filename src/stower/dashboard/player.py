@@ -17,7 +17,7 @@ from stower.dashboard.source import Rebuild
 from stower.engine.engine import Engine
 from stower.framework.decisions import Decision
 from stower.framework.events import Listed, Observed, WatchType
-from stower.live.scheduler import DECISIONS_KEPT
+from stower.live.scheduler import DECISIONS_MAX
 from stower.model.errors import InvalidObject
 from stower.model.kinds import ApiObject, Pod
 from stower.model.times import SECOND_NS
@@ -43,7 +43,7 @@ def bounds(path: Path) -> tuple[int, int]:
 class Player:
     """See Source."""
 
-    leads = True
+    is_leader = True
     in_flight = 0
 
     def __init__(self, path: Path, rebuild: Rebuild, board: Board, ends: tuple[int, int]) -> None:
@@ -60,7 +60,7 @@ class Player:
 
     def _begin(self) -> None:
         self.engine: Engine | None = None
-        self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
+        self.decisions: deque[Decision] = deque(maxlen=DECISIONS_MAX)
         self.now_ns = self.first_ns
         self._lines: Iterator[Built | Told] = read(self._path)
         self._next: Built | Told | None = next(self._lines, None)
@@ -126,12 +126,12 @@ class Player:
         self.now_ns = max(self.now_ns, line.at_ns)
         self._take(line)
         self.engine.step(line.event, line.at_ns)
-        self._board.stepped(line.event, 0.0)
+        self._board.on_step(line.event, 0.0)
         for decision in self.engine.drain():
             self.decisions.append(decision)
-            self._board.decided(decision)
+            self._board.on_decision(decision)
             if decision.node_name:
-                self._board.bound(decision, 0.0)
+                self._board.on_bind(decision, 0.0)
         self._board.sample(self.now_ns / SECOND_NS, self.engine)
 
     def _take(self, line: Told) -> None:

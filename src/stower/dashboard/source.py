@@ -8,13 +8,13 @@ from urllib.parse import quote
 import msgspec
 
 from stower.engine.engine import Engine
-from stower.live.debug import Deciding
+from stower.live.debug import DebugTarget
 from stower.live.scheduler import Scheduler
 from stower.model.kinds import ApiObject
 from stower.record.lines import Engine as Built
 
 
-class Source(Deciding, Protocol):
+class Source(DebugTarget, Protocol):
     """Either of them."""
 
     @property
@@ -63,9 +63,9 @@ class Running:
         return self._scheduler.engine
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """See Source."""
-        return self._scheduler.leads
+        return self._scheduler.is_leader
 
     @property
     def is_ready(self) -> bool:
@@ -101,7 +101,7 @@ class Running:
         """See Source."""
         namespace, _, name = key.partition("/")
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
-        answer = await self._scheduler.client.ask("GET", path)
+        answer = await self._scheduler.client.request("GET", path)
         if answer.status != 200:
             return {}
         try:

@@ -30,7 +30,7 @@ from stower.model.kinds import (
     VirtualMachine,
     VirtualMachineMigration,
 )
-from stower.plugins.warm_capacity import warm_of
+from stower.plugins.warm_capacity import find_warm_controller
 from stower.sim.weights import check_scores, weighted
 from stower.sim.what_if import Edit, compare, edited
 from stower.sim.workload import Arrival, Workload
@@ -83,7 +83,7 @@ class View:
     def warm(self, query: Query) -> dict[str, Any]:
         """Pools as the seed draws them."""
         engine = self.source.engine
-        warm = warm_of(engine.state) if engine is not None else None
+        warm = find_warm_controller(engine.state) if engine is not None else None
         if engine is None or warm is None:
             return _cut(())
         return _cut(warm_overview.overview(warm, lambda pod: would_go(engine, pod)))
@@ -92,7 +92,7 @@ class View:
         """A pod: why it is where it is, or nowhere; what would help; how it came there."""
         key, engine = query.get("pod", ""), self.source.engine
         pod = next((pod for pod in self.all(Pod) if pod.key == key), None)
-        known = debug.pod(self.source, query)
+        known = debug.dump_pod(self.source, query)
         found = {**known, "timeline": timeline(self.details, known["decisions"])}
         if engine is None or pod is None:
             return found

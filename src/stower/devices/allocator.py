@@ -22,7 +22,7 @@ from stower.framework.device_gates import DeviceGates
 from stower.model.kinds import Node
 from stower.model.kinds.resource_claim import RESULTS_MAX
 from stower.model.kinds.resource_slice import DeviceTaint
-from stower.state.devices import UNUSED, Devices, Use
+from stower.state.devices import UNUSED, Devices, DeviceUsage
 
 STEPS_MAX: Final = 1_000_000
 # Choices after which a search asks whether there are enough devices at all.
@@ -55,22 +55,22 @@ class Candidate:
         "taken", "view",
     )  # fmt: skip
 
-    def __init__(self, place: int, view: int, record: Record, use: Use) -> None:
+    def __init__(self, place: int, view: int, record: Record, use: DeviceUsage) -> None:
         self.place = place
         self.view = view
         self.record = record
         self.content = record.content
         self.taints = record.taints
-        self.in_use = use.alone > 0
-        self.shares = use.shares  # how many claims share it, those of this search included
-        self.taken = dict(use.taken)
+        self.in_use = use.exclusive_count > 0
+        self.shares = use.share_count  # how many claims share it, those of this search included
+        self.taken = dict(use.consumed_capacity)
         self.claims: tuple[int, ...] = ()  # of this search, which have it alone
         self.nodes = record.nodes
         # Devices of one kind are alike in everything that a search looks at.
         pool = view if record.content.counters else -1
         self.kind = (
             record.content.serial, record.taints, record.nodes, pool,
-            use.alone > 0, use.shares, use.taken,
+            use.exclusive_count > 0, use.share_count, use.consumed_capacity,
         )  # fmt: skip
         self._texts: tuple[str, str] | None = None
 
@@ -96,7 +96,7 @@ def allocate(
     Raises AllocationError where something is wrong with a claim or a pool, GaveUp after
     `steps_max` choices.
     """
-    effort, most = devices.part(Inventory).effort, min(steps_max, STEPS_ON_NODE_MAX)
+    effort, most = devices.extension(Inventory).effort, min(steps_max, STEPS_ON_NODE_MAX)
     search = _Search(plans, views, node, devices, gates, most, prefer)
     try:
         return search.run()
@@ -156,7 +156,7 @@ class _Search:
 
     def _take_stock(self) -> None:
         """How each device is used as the search begins."""
-        used = [self.devices.used(view.pool.id) for view in self.views]
+        used = [self.devices.usage(view.pool.id) for view in self.views]
         for place, candidate in enumerate(self.candidates):
             use = used[candidate.view].get(candidate.record.name, UNUSED)
             self.candidates[place] = Candidate(place, candidate.view, candidate.record, use)

@@ -17,7 +17,7 @@ class ChangedRows:
         """`own`: of pools, those alone count that nodes are named to reach."""
         self._own = own
         self._devices = devices
-        self._inventory = devices.part(Inventory)
+        self._inventory = devices.extension(Inventory)
         self._seen = (-1, -1)
         self._log_position = 0
         self._reach_position = 0
@@ -27,18 +27,18 @@ class ChangedRows:
         """The rows, each once, also those that have no node any more; None for all there are."""
         devices, inventory, nodes = self._devices, self._inventory, state.node_log
         inventory.refresh()
-        seen = (inventory.wide_version, state.layout)
-        pools = devices.log.since(self._log_position)
-        names = inventory.log.since(self._reach_position)
+        seen = (inventory.wide_version, state.layout_generation)
+        pools = devices.pool_log.entries_since(self._log_position)
+        names = inventory.log.entries_since(self._reach_position)
         start = self._node_position
-        self._log_position, self._reach_position = devices.log.position, inventory.log.position
+        self._log_position, self._reach_position = devices.pool_log.position, inventory.log.position
         self._node_position = nodes.position
-        if seen != self._seen or pools is None or names is None or nodes.overrun(start):
+        if seen != self._seen or pools is None or names is None or nodes.is_overrun(start):
             self._seen = seen
             return None
         if not (pools or names) and start == nodes.position:
             return []
-        found = dict.fromkeys(nodes.cells(start))
+        found = dict.fromkeys(nodes.row_list(start))
         found |= dict.fromkeys(map(state.row_of, names))
         for pool in dict.fromkeys(pools):
             users = inventory.nodes_of(pool)

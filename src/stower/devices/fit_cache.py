@@ -19,7 +19,7 @@ from stower.devices.requests import AllocationError, ClaimPlan, plan_of
 from stower.devices.row_classes import OWN, Alike
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds.resource_claim import ResourceClaim
-from stower.state.arrays import Ints, grown
+from stower.state.arrays import Ints, grow_array
 from stower.state.cluster import ClusterState
 from stower.state.devices import Devices
 
@@ -90,7 +90,7 @@ class Fits:
             if len(self._columns) >= COLUMNS_MAX:
                 del self._columns[next(iter(self._columns))]  # the least recently used
         self._columns[key] = column
-        with self._devices.part(Inventory).effort.at(state.now_ns):
+        with self._devices.extension(Inventory).effort.at(state.now_ns):
             self._refresh(column, state, rules)
         if column.errors:
             fits = (column.codes == FITS).any()
@@ -106,7 +106,7 @@ class Fits:
             todo.clear()
             column.errors.clear()
             rows = state.present_rows()
-            column.codes = grown(column.codes, state.capacity)
+            column.codes = grow_array(column.codes, state.capacity)
             column.codes[:] = NO_DEVICES
         else:
             rows = [row for row in (*todo, *changed) if state.present[row]]
@@ -115,7 +115,7 @@ class Fits:
                 column.codes[row] = NO_DEVICES  # also where there is no node any more
         alike = self._alike[rules.gates.partitionable].numbers(state)
         answers = column.answers
-        effort = self._devices.part(Inventory).effort
+        effort = self._devices.extension(Inventory).effort
         column.todo = dict.fromkeys(rows)
         for row in list(column.todo):
             number = alike[row]
@@ -150,7 +150,7 @@ class Fits:
         self, plans: tuple[ClaimPlan, ...], state: ClusterState, row: int, rules: Rules
     ) -> int:
         """Whether the row has devices. Raises AllocationError where something is wrong."""
-        effort = self._devices.part(Inventory).effort
+        effort = self._devices.extension(Inventory).effort
         try:
             with effort.at(state.now_ns):
                 effort.check()

@@ -233,7 +233,7 @@ class Pool:
         free = dict(self.counters)
         if not free:
             return free
-        for name in devices.used(self.id):
+        for name in devices.usage(self.id):
             record = self.records.get(name)
             for counter, nano in record.content.counters.items() if record is not None else ():
                 if counter in free:
@@ -395,7 +395,7 @@ class Inventory:
         seen = (devices.slice_generation, devices.rule_generation)
         if seen == self._seen:
             return
-        names = devices.slice_log.since(self._position)
+        names = devices.slice_log.entries_since(self._position)
         is_all = names is None or seen[1] != self._seen[1]
         self._position = devices.slice_log.position
         pools: dict[PoolID, None] = {}

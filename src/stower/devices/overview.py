@@ -76,7 +76,7 @@ class Overview(msgspec.Struct, frozen=True, rename="camel"):
 def overview(devices: Devices, nodes: Iterable[Node], only: str = "") -> Overview | None:
     """What there is. `only`: what a node reaches, or a pool, with its driver or without; None where
     there is neither of that name."""
-    inventory = devices.part(Inventory)
+    inventory = devices.extension(Inventory)
     inventory.refresh()
     node = next((node for node in nodes if node.metadata.name == only), None)
     held = holders(devices)

@@ -23,7 +23,7 @@ class Alike:
 
     def __init__(self, devices: Devices, partitionable: bool) -> None:
         self._devices = devices
-        self._inventory = devices.part(Inventory)
+        self._inventory = devices.extension(Inventory)
         self._partitionable = partitionable
         self._changed = ChangedRows(devices)
         self._views: dict[int, tuple[tuple[int, int], Node, Views]] = {}
@@ -69,7 +69,7 @@ class Alike:
             if view.chooses_nodes:
                 return OWN
             begun, version, number = view.likeness
-            now = self._devices.use_version(view.pool.id)
+            now = self._devices.usage_version(view.pool.id)
             if begun != self._begun or version != now:
                 number = self._number(self._all_of(view))
                 view.likeness = (self._begun, now, number)
@@ -83,7 +83,7 @@ class Alike:
             return (pool.id, view.is_incomplete, view.fault)
         devices = tuple((record.content.serial, record.taints) for record in view.records)
         what = self._number((devices, tuple(pool.counters.items())))
-        used = self._devices.used(pool.id)
+        used = self._devices.usage(pool.id)
         if not used:
             return what
         places = view.places

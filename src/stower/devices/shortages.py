@@ -87,7 +87,7 @@ class _Look:
     ) -> None:
         self.pool = view.pool
         self.fault = "not all slices of its pool are there" if view.is_incomplete else view.fault
-        self.used = devices.used(view.pool.id)
+        self.used = devices.usage(view.pool.id)
         self.free = view.pool.free_counters(devices)
         self.gates = gates
         self.alternative = alternative
@@ -107,7 +107,7 @@ class _Look:
             return Obstacle(record, fault)
         use = self.used.get(record.name, UNUSED)
         users = tuple(h for h in self.held.get(record.name, ()) if not h.admin)
-        is_taken = use.alone or (use.shares and not self._is_shared(record))
+        is_taken = use.exclusive_count or (use.share_count and not self._is_shared(record))
         if is_taken and not self.alternative.admin:
             return Obstacle(record, f"held by {_names(users)}", users)
         fault = self._tainted(record) or self._not_allowed(record)
@@ -163,7 +163,7 @@ class _Look:
         """The capacity of which too little is left."""
         if not self._is_shared(record):
             return ""
-        in_use = dict(self.used.get(record.name, UNUSED).taken)
+        in_use = dict(self.used.get(record.name, UNUSED).consumed_capacity)
         for name, capacity in record.content.capacity.items():
             part = taken(capacity, self.alternative.amounts.get(name))
             left = capacity.whole.nano - in_use.get(name, 0)

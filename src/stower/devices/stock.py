@@ -15,10 +15,10 @@ from stower.devices.effort import OutOfEffort
 from stower.devices.fit_cache import Fits, Rules
 from stower.devices.inventory import Inventory, PoolView, Record
 from stower.devices.requests import AllocationError, Alternative, ClaimPlan
-from stower.framework.dry_run import Room
+from stower.framework.dry_run import CapacityConstraint
 from stower.model.kinds import ResourceClaim
 from stower.model.taints import Toleration, tolerated
-from stower.state.arrays import Ints, grown
+from stower.state.arrays import Ints, grow_array
 from stower.state.cluster import ClusterState
 from stower.state.devices import UNUSED, Devices
 from stower.state.shapes import Shape
@@ -56,16 +56,16 @@ class Stock:
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
-        self._inventory = devices.part(Inventory)
+        self._inventory = devices.extension(Inventory)
         self._columns: dict[tuple[Want, Rules], Column] = {}
 
     def rooms(
         self, claims: Sequence[ResourceClaim], state: ClusterState, rules: Rules
-    ) -> tuple[Room, ...]:
+    ) -> tuple[CapacityConstraint, ...]:
         """What a pod with these claims needs some of."""
         try:
             with self._inventory.effort.at(state.now_ns):
-                return self._rooms(self._devices.part(Fits).plans(claims, rules), state, rules)
+                return self._rooms(self._devices.extension(Fits).plans(claims, rules), state, rules)
         except AllocationError:
             return ()  # it will have no devices at all
         except OutOfEffort:
@@ -74,7 +74,7 @@ class Stock:
 
     def _rooms(
         self, plans: Sequence[ClaimPlan], state: ClusterState, rules: Rules
-    ) -> tuple[Room, ...]:
+    ) -> tuple[CapacityConstraint, ...]:
         needs: dict[str, int] = {}
         counts: dict[str, Ints] = {}
 
@@ -99,7 +99,9 @@ class Stock:
             if every is None or (every != column.counts).any():
                 need(_name_of(asked), column.counts, asked.number)
         return tuple(
-            Room(name, partial(_free, counts[name]), number, _none, 0, is_choice=True)
+            CapacityConstraint(
+                name, partial(_free, counts[name]), number, _none, 0, is_discrete=True
+            )
             for name, number in needs.items()
         )
 
@@ -113,7 +115,7 @@ class Stock:
         self._columns[key] = column
         changed = column.changed.since_last(state)
         if changed is None:
-            column.counts = grown(column.counts, state.capacity)
+            column.counts = grow_array(column.counts, state.capacity)
             column.counts[:] = 0
             column.drivers.clear()
             changed = state.present_rows()
@@ -127,10 +129,10 @@ class Stock:
         self, want: Want, column: Column, state: ClusterState, row: int, rules: Rules
     ) -> int:
         count = 0
-        for view in self._devices.part(Fits).views(state, row, rules):
+        for view in self._devices.extension(Fits).views(state, row, rules):
             if view.fault:
                 continue
-            used = self._devices.used(view.pool.id)
+            used = self._devices.usage(view.pool.id)
             for record in view.records:
                 if not _chooses(want, record, rules):
                     continue

@@ -43,10 +43,10 @@ from stower.driver.rules import (
 )
 from stower.framework.events import Listed, Observed, WatchType, WriteFailed, WriteOk
 from stower.framework.retries import CONFLICT
-from stower.framework.writes import CreateEvent, PatchObject, still
+from stower.framework.writes import CreateEvent, PatchObject, no_op_patch
 from stower.model.kinds import ApiObject, Pod, PodScheduling, ResourceClaim, ResourceClass
 from stower.model.times import SECOND_NS
-from stower.state.devices import claim_keys, is_as_new
+from stower.state.devices import claim_keys, is_same_or_newer
 
 VIEWS: Final = (Pod, ResourceClaim, ResourceClass, PodScheduling)
 REFRESH_NS: Final = 30 * SECOND_NS  # between looks at what could be allocated where
@@ -220,7 +220,7 @@ class Controller:
         else:
             self._objects.put(obj)
             version, _ = self._awaited.get(key, ("", 0))
-            if version and is_as_new(obj.metadata.resource_version, version):
+            if version and is_same_or_newer(obj.metadata.resource_version, version):
                 del self._awaited[key]
         if isinstance(obj, ResourceClaim):
             self._due[key] = None
@@ -332,7 +332,7 @@ class Controller:
             else:
                 work.take = action
                 if action.on is not None:
-                    self._write(work, still(action.on, "status"))
+                    self._write(work, no_op_patch(action.on, "status"))
                 else:
                     self._take(work, action)
 
@@ -399,7 +399,7 @@ class Controller:
     def _await(self, key: Key, version: str, for_ns: int) -> None:
         """This version is to be seen before anything else is done about the object."""
         known = self._objects.by_key.get(key)
-        if known is None or is_as_new(known.metadata.resource_version, version):
+        if known is None or is_same_or_newer(known.metadata.resource_version, version):
             return
         self._awaited[key] = (version, self._now_ns + for_ns)
         self._again(key, for_ns)

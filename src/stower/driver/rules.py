@@ -29,7 +29,7 @@ from stower.model.kinds.resource_claim import (
     RESERVED_FOR_MAX,
     ConsumerReference,
 )
-from stower.state.devices import claims_once
+from stower.state.devices import distinct_claim_refs
 
 NOTHING: Final[frozenset[str]] = frozenset()
 
@@ -90,10 +90,10 @@ class Rules(NamedTuple):
 def talk_of(seen: Seen, driver: str, pod: Pod) -> Talk:
     """The pod's negotiation, as far as it is about this driver's claims."""
     parties = []
-    for ref in claims_once(pod):
+    for ref in distinct_claim_refs(pod):
         claim = seen.claim(f"{pod.metadata.namespace}/{ref.name}")
         if claim is not None and driver_of(claim, seen.classes) == driver:
-            parties.append(Party(ref.entry, driver, claim))
+            parties.append(Party(ref.entry_name, driver, claim))
     return Talk(pod, tuple(parties), seen.scheduling(pod.key))
 
 

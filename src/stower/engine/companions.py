@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from stower.engine.context import Context
 from stower.engine.outbox import Answer
 from stower.engine.queue.scheduling_queue import SchedulingQueue
-from stower.framework.companion import Companion, Placing
+from stower.framework.companion import Companion, TrialScheduler
 from stower.framework.events import AgentAsked
 from stower.framework.writes import AgentAnswer
 from stower.model.kinds import ApiObject
@@ -29,14 +29,14 @@ class _Owner:
     def answered(self, answer: Answer) -> None:
         """Takes the answer to one of the companion's writes."""
         now_ns = self._state.now_ns
-        self._companion.answered(answer.id, answer.code, answer.reason, now_ns)
+        self._companion.on_answer(answer.id, answer.code, answer.reason, now_ns)
 
 
 class Companions:
     """All companions; none where no plugin has one."""
 
     def __init__(
-        self, context: Context, queue: SchedulingQueue, placing: Placing, seed: int
+        self, context: Context, queue: SchedulingQueue, placing: TrialScheduler, seed: int
     ) -> None:
         """Creates the companions and registers them in the state, where their plugins find them.
         Profiles that configure one plugin with a companion configure it alike."""
@@ -53,7 +53,7 @@ class Companions:
             (companion, _Owner(companion, state)) for companion in state.companions.values()
         ]
         for companion, _ in self._owners:
-            companion.join(placing)
+            companion.attach(placing)
 
     @property
     def count(self) -> int:
@@ -63,12 +63,12 @@ class Companions:
     def observed(self, obj: ApiObject, gone: bool) -> None:
         """Hands an object that came, changed or went to all companions."""
         for companion, _ in self._owners:
-            companion.observed(obj, gone, self._state.now_ns)
+            companion.on_object(obj, gone, self._state.now_ns)
 
     def listed(self, objects: Iterable[ApiObject]) -> None:
         """Hands the list of all objects to all companions."""
         for companion, _ in self._owners:
-            companion.listed(objects, self._state.now_ns)
+            companion.on_list(objects, self._state.now_ns)
 
     def run(self, is_held: bool) -> None:
         """Sends what is due, and wakes the pods that companions name. `is_held`: nothing new
@@ -80,9 +80,9 @@ class Companions:
                     self._outbox.reply(write)
                 else:
                     self._outbox.send(write, owner)
-            for happened in companion.happened():
-                self._queue.wake(happened, now_ns)
-            for uid in companion.in_turn():
+            for cluster_event in companion.take_cluster_events():
+                self._queue.wake(cluster_event, now_ns)
+            for uid in companion.take_pods_to_activate():
                 queued = self._queue.get(uid)
                 if queued is not None:
                     self._queue.activate_from_backoff(queued, now_ns)
@@ -90,7 +90,7 @@ class Companions:
     def ask(self, event: AgentAsked) -> None:
         """Has a companion answer an agent's request; refuses one that no companion takes."""
         for companion, _ in self._owners:
-            if companion.asked(event.id, event.method, event.body, self._state.now_ns):
+            if companion.on_request(event.id, event.method, event.body, self._state.now_ns):
                 return
         self._outbox.reply(AgentAnswer(event.id, 404, NO_COMPANION, "text/plain"))
 
@@ -103,8 +103,8 @@ class Companions:
     @property
     def is_settled(self) -> bool:
         """Whether no companion has anything under way."""
-        return all(companion.is_settled for companion, _ in self._owners)
+        return all(companion.is_idle for companion, _ in self._owners)
 
     def notes(self) -> list[tuple[str, str, str]]:
         """Returns log lines since the last call: level, text, object."""
-        return [note for companion, _ in self._owners for note in companion.notes()]
+        return [note for companion, _ in self._owners for note in companion.take_log_lines()]

@@ -41,7 +41,7 @@ from stower.framework.events import (
 )
 from stower.framework.extenders import Extender
 from stower.framework.profile import Profile
-from stower.framework.stopwatch import STOPPED, Stopwatch
+from stower.framework.stopwatch import DISABLED_STOPWATCH, Stopwatch
 from stower.framework.writes import Write
 from stower.model.errors import InvariantError
 from stower.model.kinds import Node, Pod
@@ -57,16 +57,16 @@ class Engine:
         seed: int = 0,
         limits: Limits | None = None,
         extenders: tuple[Extender, ...] = (),
-        counts_claims: bool = False,
+        is_counting_claims: bool = False,
         groups: bool = True,
-        stopwatch: Stopwatch = STOPPED,
+        stopwatch: Stopwatch = DISABLED_STOPWATCH,
     ) -> None:
         """`profiles` by scheduler name; pods of other schedulers are only counted. `counts_claims`:
         see ClusterState; `groups`: whether pods of a group are placed together."""
         self.stopwatch = stopwatch
         self.profiles = dict(profiles)
         self.limits = limits or Limits()
-        self.state = ClusterState(counts_claims)
+        self.state = ClusterState(is_counting_claims)
         context = self._context = Context(self.state, profiles, self.limits, stopwatch)
         self._outbox = context.outbox
         self._reporter = context.reporter
@@ -115,7 +115,7 @@ class Engine:
         state, binding = self.state, self.binding
         if now_ns < state.now_ns:
             raise InvariantError(f"clock went back: {now_ns=} < {state.now_ns=}")
-        state.step_begins(now_ns)
+        state.begin_step(now_ns)
         writes = self._outbox.begin_step()
         HANDLERS[type(event)](self, event)
         if binding.retries or binding.doubts or binding.pre_bind.waiting:
@@ -135,7 +135,7 @@ class Engine:
             self.tree_attempts.trees.update(now_ns)
         tallies, visits = state.tallies, 0  # pods counted for new selectors
         for _ in range(self.limits.cycles_per_step_max):
-            if state.devices.given_back:
+            if state.devices.released_claims:
                 self._objects.wake_for_freed_devices()
             # While an extender is asked, no other pod is tried.
             if self._is_held or (self.extenders is not None and self.extenders.is_busy):
@@ -182,7 +182,7 @@ class Engine:
         if self.state.devices.has_assumptions or not self._companions.is_settled:
             return False
         pods, pre_bind = self.state.pods.values(), self.binding.pre_bind
-        return not any(e.assumed and e.uid not in pre_bind for e in pods)
+        return not any(e.is_assumed and e.uid not in pre_bind for e in pods)
 
     def drain(self) -> list[Decision]:
         """Returns the decisions since the last call, oldest first."""
@@ -230,7 +230,7 @@ class Engine:
         # A list that shows an assumed pod without its node may be older than its Bind.
         awaited = self.binding.awaited()
         for entry in self.state.pods.values():
-            if entry.assumed and entry.uid not in awaited:
+            if entry.is_assumed and entry.uid not in awaited:
                 self.binding.doubt(entry)
 
     def _on_hold(self, event: Hold) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from stower.engine.context import Context
 from stower.engine.queue.scheduling_queue import SchedulingQueue
-from stower.framework.cluster_events import Change, Happened, node_change, node_happened
+from stower.framework.cluster_events import Change, ClusterEvent, node_change, node_event
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Node
 
@@ -46,8 +46,8 @@ class NodeEvents:
                 self.groups.domains_changed()
         change = node_change(old, node)
         if change and self._queue.is_waiting:
-            resources = state.devices.resources
-            self._queue.wake(node_happened(change, old, node, resources), state.now_ns)
+            resources = state.devices.class_by_resource
+            self._queue.wake(node_event(change, old, node, resources), state.now_ns)
 
     def gone(self, name: str) -> None:
         """Removes a node."""
@@ -55,10 +55,10 @@ class NodeEvents:
         row = state.row_of(name)
         old = state.nodes[row] if row >= 0 else None
         if state.remove_node(name) and self._queue.is_waiting:
-            self._queue.wake(Happened(Change.NODE_DELETED, old_node=old), state.now_ns)
+            self._queue.wake(ClusterEvent(Change.NODE_DELETED, old_node=old), state.now_ns)
 
     def keep_only(self, names: set[str]) -> None:
         """Removes all nodes but these."""
         for row in self._state.present_rows():
-            if self._state.names[row] not in names:
-                self.gone(self._state.names[row])
+            if self._state.node_names[row] not in names:
+                self.gone(self._state.node_names[row])

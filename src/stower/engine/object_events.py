@@ -12,7 +12,7 @@ from stower.engine.binding.pending_writes import PendingWrites
 from stower.engine.binding.pre_bind import PreBind
 from stower.engine.context import Context
 from stower.engine.queue.scheduling_queue import SchedulingQueue
-from stower.framework.cluster_events import STORE_CHANGES, Change, Happened
+from stower.framework.cluster_events import CHANGES_BY_KIND, Change, ClusterEvent
 from stower.model.kinds import (
     DEVICES,
     GROUPS,
@@ -25,7 +25,7 @@ from stower.model.kinds import (
     PodScheduling,
     ResourceClaim,
 )
-from stower.state.devices import extended_owner
+from stower.state.devices import extended_claim_owner
 
 STORED: Final = (*STORAGE, *DEVICES, *GROUPS, *NEGOTIATING)
 
@@ -59,9 +59,9 @@ class ObjectEvents:
         # Upstream wakes no pod for these two kinds either.
         if isinstance(obj, SELECTING):
             if gone:
-                state.related.drop(obj)
+                state.pod_selectors.drop(obj)
             else:
-                state.related.put(obj)
+                state.pod_selectors.put(obj)
         elif isinstance(obj, PodDisruptionBudget):
             if gone:
                 state.budgets.drop(obj)
@@ -74,7 +74,7 @@ class ObjectEvents:
         store = self._store(obj)
         if store is None:
             return
-        old = store.seen(obj)
+        old = store.api_object(obj)
         if gone:
             store.drop(obj)
         else:
@@ -83,39 +83,39 @@ class ObjectEvents:
         self._pending.observe(obj, gone)
         if isinstance(obj, GROUPS) and self.groups is not None:
             self.groups.group_observed(obj, gone, gone or old is None or _differs(old, obj))
-        added, updated, deleted = STORE_CHANGES[type(obj)]
+        added, updated, deleted = CHANGES_BY_KIND[type(obj)]
         change = deleted if gone else added if old is None else updated
         if change and self._queue.is_waiting:
             self._wake(change, old, None if gone else obj, obj)
 
     def _wake(self, change: Change, old: Any, new: Any, obj: ApiObject) -> None:
-        happened = Happened(change, old_object=old, object=new)
+        cluster_event = ClusterEvent(change, old_object=old, object=new)
         now_ns = self._state.now_ns
         if isinstance(obj, PodScheduling):
             queued = self._queue.get(self._state.uid_by_key.get(obj.metadata.key, ""))
             if queued is not None:
-                self._queue.update(queued, happened, now_ns)
+                self._queue.update(queued, cluster_event, now_ns)
             return
         is_own = isinstance(obj, ResourceClaim) and not _frees_devices(old, new)
-        self._queue.wake(happened, now_ns, obj.metadata.key if is_own else "")
+        self._queue.wake(cluster_event, now_ns, obj.metadata.key if is_own else "")
 
     def wake_for_freed_devices(self) -> None:
         """Wakes pods for devices that the API never knew to be taken: no event says so."""
         devices = self._state.devices
-        given_back, devices.given_back = devices.given_back, []
-        for old in given_back if self._queue.is_waiting else ():
-            seen = devices.seen_claim(old.metadata.key)
+        released_claims, devices.released_claims = devices.released_claims, []
+        for old in released_claims if self._queue.is_waiting else ():
+            seen = devices.api_claim(old.metadata.key)
             change = Change.RESOURCE_CLAIM_UPDATED
-            self._queue.wake(Happened(change, old_object=old, object=seen), self._state.now_ns)
+            self._queue.wake(ClusterEvent(change, old_object=old, object=seen), self._state.now_ns)
 
     def listed(self, objects: Iterable[ApiObject]) -> None:
         """Applies a list of all objects: what it does not show is gone."""
         state = self._state
-        state.related.clear()
+        state.pod_selectors.clear()
         state.budgets.clear()
         for obj in objects:
             if isinstance(obj, SELECTING):
-                state.related.put(obj)
+                state.pod_selectors.put(obj)
         for obj in objects:
             if isinstance(obj, PodDisruptionBudget):
                 state.budgets.put(obj)
@@ -124,12 +124,12 @@ class ObjectEvents:
         stores: tuple[Any, ...] = (
             state.volumes, state.devices, state.groups, state.negotiations,
         )  # fmt: skip
-        for known in [obj for store in stores for obj in store.known()]:
+        for known in [obj for store in stores for obj in store.api_objects()]:
             if (type(known), known.metadata.namespace, known.metadata.name) not in names:
                 self._stored(known, True)
         for obj in found:
             store = self._store(obj)
-            if store is not None and store.seen(obj) != obj:
+            if store is not None and store.api_object(obj) != obj:
                 self._stored(obj, False)
 
     def _store(self, obj: ApiObject) -> Any:
@@ -145,7 +145,7 @@ class ObjectEvents:
 
 def _frees_devices(old: Any, new: Any) -> bool:
     """Returns whether devices that a claim had are free for other claims."""
-    if old is None or extended_owner(old):
+    if old is None or extended_claim_owner(old):
         return old is not None
     had, has = old.status.allocation, new.status.allocation if new is not None else None
     return had is not None and has is None

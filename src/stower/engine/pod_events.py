@@ -16,7 +16,7 @@ from stower.engine.outbox import UNTRACKED
 from stower.engine.queue.entities import QueuedPod
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.engine.status_reporter import POD_SCHEDULED
-from stower.framework.cluster_events import Change, Happened, is_scaled_down, own_change
+from stower.framework.cluster_events import Change, ClusterEvent, is_scaled_down, pending_pod_change
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
 from stower.state.cluster import PodEntry
@@ -62,7 +62,7 @@ class PodEvents:
         """Applies a pod that came or changed."""
         state = self._state
         uid = pod.metadata.uid
-        state.strangers.pop(uid, None)
+        state.other_scheduler_pods.pop(uid, None)
         known = state.uid_by_key.get(pod.key, uid)
         if known != uid:
             self.deleted(known)  # another pod has its name now
@@ -96,12 +96,12 @@ class PodEvents:
             self.deleted(uid)
         for uid in uids:
             self._deleted.pop(uid, None)
-        self._state.strangers.clear()
+        self._state.other_scheduler_pods.clear()
 
     def _apply_new(self, pod: Pod) -> None:
         profile = self._context.profiles.get(pod.spec.scheduler_name)
         if profile is None:
-            self._state.strangers[pod.metadata.uid] = None
+            self._state.other_scheduler_pods[pod.metadata.uid] = None
             return
         entry = self._state.add_pending(pod)
         if pod.status.nominated_node_name:
@@ -141,7 +141,7 @@ class PodEvents:
         if (old.metadata.labels or {}) != (pod.metadata.labels or {}):
             change |= Change.PLACED_POD_LABELS
         if change:
-            self._queue.wake(Happened(change, old_pod=old, pod=pod), now_ns)
+            self._queue.wake(ClusterEvent(change, old_pod=old, pod=pod), now_ns)
 
     def _post_bind(self, pod: Pod) -> None:
         """Runs PostBind: deletes what is not needed once the pod has its node."""
@@ -156,7 +156,7 @@ class PodEvents:
 
     def _apply_waiting(self, entry: PodEntry, pod: Pod) -> None:
         old = entry.pod
-        moves = old.group_name != pod.group_name and not entry.assumed
+        moves = old.group_name != pod.group_name and not entry.is_assumed
         if moves or old.spec.scheduler_name != pod.spec.scheduler_name:
             self._remove(entry.uid)
             self._apply_new(pod)
@@ -164,7 +164,7 @@ class PodEvents:
         queued = self._queue.get(entry.uid)
         self._state.update_pending(entry, pod)
         self._pre_bind.pod_changed(entry.uid)
-        if entry.assumed and pod.metadata.deletion_timestamp is not None:
+        if entry.is_assumed and pod.metadata.deletion_timestamp is not None:
             self._forget(entry, old)
             return
         nominated, was = pod.status.nominated_node_name, old.status.nominated_node_name
@@ -174,8 +174,8 @@ class PodEvents:
         if queued is not None:
             if pod.condition(POD_SCHEDULED) != old.condition(POD_SCHEDULED):
                 queued.condition = None  # from here on, the object says what was reported
-            happened = Happened(own_change(old, pod), old_pod=old, pod=pod)
-            self._queue.update(queued.tree or queued, happened, now_ns)
+            cluster_event = ClusterEvent(pending_pod_change(old, pod), old_pod=old, pod=pod)
+            self._queue.update(queued.tree or queued, cluster_event, now_ns)
             if self.groups is not None:
                 self.groups.pod_changed(queued)
         if was and nominated != was:
@@ -194,11 +194,11 @@ class PodEvents:
 
     def _remove(self, uid: str) -> None:
         """Removes a pod that is gone, or has ended and holds no room any more."""
-        self._state.strangers.pop(uid, None)
+        self._state.other_scheduler_pods.pop(uid, None)
         entry = self._state.pods.get(uid)
         if entry is None:
             return
-        held_room, nominated = entry.row >= 0, entry.nominated_to
+        held_room, nominated = entry.row >= 0, entry.nominated_node_name
         self._pre_bind.drop(uid)
         self._pending.drop(uid)
         self._state.remove_pod(entry)

@@ -10,7 +10,7 @@ from stower.engine.limits import Limits
 from stower.engine.outbox import UNTRACKED, Answer, Outbox
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.decisions import Decision, Outcome
-from stower.framework.post_filter import Remedy
+from stower.framework.post_filter import PostFilterResult
 from stower.framework.reasons import Diagnosis
 from stower.framework.stopwatch import Stopwatch
 from stower.framework.writes import CreateEvent, PatchPodStatus
@@ -57,9 +57,9 @@ class StatusReporter:
     def answered(self, answer: Answer) -> None:
         """Takes the answer to a status patch; the next attempt repeats one that failed."""
         entry, reported = self._patches.pop(answer.id)
-        entry.writes -= 1
+        entry.pending_write_count -= 1
         if answer.version:
-            entry.version = answer.version
+            entry.written_version = answer.version
         if reported is not None and answer.code:
             reported.condition = None
         if self.pod_writes is not None:
@@ -75,12 +75,17 @@ class StatusReporter:
         entry, pod = queued.entry, queued.entry.pod
         nominated = None
         shown = pod.status.nominated_node_name
-        if nominate is None and shown and not entry.nominated_to and not entry.writes:
+        if (
+            nominate is None
+            and shown
+            and not entry.nominated_node_name
+            and not entry.pending_write_count
+        ):
             nominate = ""  # taken back before, in a write that was lost
         if nominate is not None:
-            known = {entry.nominated_to, shown}
+            known = {entry.nominated_node_name, shown}
             # Written already, and not shown yet.
-            is_written = queued.condition is not None and entry.nominated_to == nominate
+            is_written = queued.condition is not None and entry.nominated_node_name == nominate
             is_written &= queued.condition == PodCondition(POD_SCHEDULED, "False", reason, message)
             if (known != {nominate} and not is_written) or queued.has_open_nomination:
                 nominated = nominate
@@ -106,7 +111,7 @@ class StatusReporter:
         queued: QueuedPod | None = None,
     ) -> None:
         meta, id = entry.pod.metadata, self._outbox.next_id()
-        entry.writes += 1
+        entry.pending_write_count += 1
         self._patches[id] = (entry, queued)
         write = PatchPodStatus(id, meta.namespace, meta.name, entry.uid, condition, nominated)
         self._outbox.send(write, self)
@@ -142,16 +147,16 @@ class StatusReporter:
         message: str = "",
         diagnosis: Diagnosis | None = None,
         scores: tuple[tuple[str, int], ...] = (),
-        remedy: Remedy | None = None,
+        remedy: PostFilterResult | None = None,
     ) -> None:
         """Records the decision that ended an attempt."""
         victims: tuple[str, ...] = ()
         nominated = ""
         if remedy is not None:
             victims = tuple(victim.pod.key for victim in remedy.victims)
-            nominated = remedy.nominate or ""
+            nominated = remedy.nominated_node_name or ""
         meta, now_ns = queued.entry.pod.metadata, self._state.now_ns
-        took_ns = self._stopwatch.split_ns() if self._stopwatch.is_running else 0
+        took_ns = self._stopwatch.elapsed_ns() if self._stopwatch.is_running else 0
         self._decisions.append(
             Decision(
                 meta.namespace, meta.name, meta.uid, outcome, now_ns, queued.attempts, node_name,

@@ -24,7 +24,7 @@ class ResourceSpec(Args, frozen=True):
     weight: int = 0
 
 
-class Faults(InvalidObject):
+class AggregateError(InvalidObject):
     """Several at once, as upstream puts them together."""
 
     def __init__(self, faults: Sequence[InvalidObject]) -> None:
@@ -38,14 +38,14 @@ def raise_faults(faults: Iterable[InvalidObject]) -> None:
     """Raise InvalidObject for all of them, if there are any."""
     found = [one for fault in faults for one in faults_of(fault)]
     if len(found) > 1:
-        raise Faults(found)
+        raise AggregateError(found)
     if found:
         raise found[0]
 
 
 def faults_of(error: InvalidObject) -> tuple[InvalidObject, ...]:
     """Them one by one."""
-    return error.faults if isinstance(error, Faults) else (error,)
+    return error.faults if isinstance(error, AggregateError) else (error,)
 
 
 class FieldFault(InvalidObject):
@@ -58,7 +58,7 @@ class FieldFault(InvalidObject):
 
 def invalid(path: str, value: object, detail: str) -> FieldFault:
     """A value that will not do."""
-    return FieldFault(path, value, f"Invalid value: {_shown(value)}: {detail}")
+    return FieldFault(path, value, f"Invalid value: {_format_value(value)}: {detail}")
 
 
 def required(path: str, detail: str = "") -> FieldFault:
@@ -68,13 +68,13 @@ def required(path: str, detail: str = "") -> FieldFault:
 
 def duplicate(path: str, value: object) -> FieldFault:
     """A value that is there already."""
-    return FieldFault(path, value, f"Duplicate value: {_shown(value)}")
+    return FieldFault(path, value, f"Duplicate value: {_format_value(value)}")
 
 
 def unsupported(path: str, value: object, supported: Iterable[str]) -> FieldFault:
     """A value that is none of some."""
     known = ", ".join(f'"{name}"' for name in supported)
-    text = f"Unsupported value: {_shown(value)}: supported values: {known}"
+    text = f"Unsupported value: {_format_value(value)}: supported values: {known}"
     return FieldFault(path, value, text)
 
 
@@ -89,7 +89,7 @@ def label_name_faults(name: str, path: str) -> Iterator[FieldFault]:
         yield invalid(path, name, text)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 200 else text[:197] + "..."
 

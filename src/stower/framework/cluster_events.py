@@ -76,19 +76,19 @@ class Change(Flag):
 
 
 # What only the waiting pod's own update can be.
-OWN: Final = (
+PENDING_POD_CHANGES: Final = (
     Change.OWN_TOLERATIONS | Change.OWN_LABELS | Change.OWN_ANNOTATIONS | Change.OWN_SCALED_DOWN
     | Change.OWN_GATES_REMOVED | Change.OWN_CLAIMS_MADE
 )  # fmt: skip
 
 
 # About one ResourceClaim.
-OF_CLAIMS: Final = (
+RESOURCE_CLAIM_CHANGES: Final = (
     Change.RESOURCE_CLAIM_ADDED | Change.RESOURCE_CLAIM_UPDATED | Change.RESOURCE_CLAIM_DELETED
 )
 
 
-class Happened(msgspec.Struct, frozen=True, gc=False):
+class ClusterEvent(msgspec.Struct, frozen=True, gc=False):
     """One change with the objects before and after; `own` ones concern the waiting pod."""
 
     change: Change
@@ -100,10 +100,10 @@ class Happened(msgspec.Struct, frozen=True, gc=False):
     old_object: ApiObject | None = None
     object: ApiObject | None = None
     # What the node has to give, before and after: read once for all who ask.
-    old_room: dict[str, int] | None = None
-    room: dict[str, int] | None = None
+    old_allocatable: dict[str, int] | None = None
+    allocatable: dict[str, int] | None = None
     # Device classes by the extended resources that they stand for, where a node has changed.
-    by_devices: Mapping[str, str] = {}
+    class_by_resource: Mapping[str, str] = {}
     # Only pods of at most this priority may be helped: the room was promised, not taken.
     priority_max: int | None = None
 
@@ -111,7 +111,7 @@ class Happened(msgspec.Struct, frozen=True, gc=False):
     def label(self) -> str:
         """The event's name in metrics; of several changes the first."""
         first = self.change.value & -self.change.value
-        return LABELS.get(first, "")
+        return EVENT_LABELS.get(first, "")
 
 
 def _labels() -> dict[int, str]:
@@ -125,7 +125,7 @@ def _labels() -> dict[int, str]:
     return found
 
 
-LABELS: Final = _labels()
+EVENT_LABELS: Final = _labels()
 
 
 def node_change(old: Node | None, new: Node) -> Change:
@@ -146,7 +146,7 @@ def node_change(old: Node | None, new: Node) -> Change:
 
 
 # Added, updated, deleted.
-STORE_CHANGES: Final[Mapping[type, tuple[Change, Change, Change]]] = {
+CHANGES_BY_KIND: Final[Mapping[type, tuple[Change, Change, Change]]] = {
     PersistentVolumeClaim: (Change.CLAIM_ADDED, Change.CLAIM_UPDATED, Change.NONE),
     PersistentVolume: (Change.VOLUME_ADDED, Change.VOLUME_UPDATED, Change.NONE),
     StorageClass: (Change.CLASS_ADDED, Change.CLASS_UPDATED, Change.NONE),
@@ -170,22 +170,22 @@ STORE_CHANGES: Final[Mapping[type, tuple[Change, Change, Change]]] = {
 }
 
 
-def node_happened(
-    change: Change, old: Node | None, new: Node, by_devices: Mapping[str, str]
-) -> Happened:
+def node_event(
+    change: Change, old: Node | None, new: Node, class_by_resource: Mapping[str, str]
+) -> ClusterEvent:
     """A change of a node, with its room read."""
-    old_room = node_room(old.status.allocatable) if old is not None else None
-    return Happened(
+    old_allocatable = node_room(old.status.allocatable) if old is not None else None
+    return ClusterEvent(
         change,
         old_node=old,
         node=new,
-        old_room=old_room,
-        room=node_room(new.status.allocatable),
-        by_devices=by_devices,
+        old_allocatable=old_allocatable,
+        allocatable=node_room(new.status.allocatable),
+        class_by_resource=class_by_resource,
     )
 
 
-def own_change(old: Pod, new: Pod) -> Change:
+def pending_pod_change(old: Pod, new: Pod) -> Change:
     """Which properties of a waiting pod have changed in a way that could make it fit."""
     change = Change.NONE
     if len(old.spec.tolerations or ()) != len(new.spec.tolerations or ()):

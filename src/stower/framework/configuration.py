@@ -30,7 +30,7 @@ INT32_MAX: Final = 2**31 - 1
 # Removed from this version of the configuration (validation.go).
 REMOVED_PLUGINS: Final = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 
-WAS_REMOVED: Final = (
+REMOVED_PLUGIN_MESSAGE: Final = (
     f'was invalid in version "{API_VERSION}" '
     f'(KubeSchedulerConfiguration is version "{API_VERSION}")'
 )
@@ -206,7 +206,7 @@ def _profile_faults(profile: ProfileConfiguration, path: str) -> Iterator[Invali
         for j, plugin in enumerate(plugin_set.enabled):
             at = f"{path}.plugins.{field}.enabled[{j}]"
             if plugin.name in REMOVED_PLUGINS:
-                yield invalid(at, plugin.name, WAS_REMOVED)
+                yield invalid(at, plugin.name, REMOVED_PLUGIN_MESSAGE)
             if not 0 <= plugin.weight <= INT32_MAX:
                 yield InvalidObject(f"{at}.weight", plugin.weight, f"a value in 0 to {INT32_MAX}")
     names = [c.name for c in profile.plugin_config]
@@ -215,7 +215,7 @@ def _profile_faults(profile: ProfileConfiguration, path: str) -> Iterator[Invali
         if name in names[:j]:
             yield duplicate(at, name)
         if name in REMOVED_PLUGINS:
-            yield invalid(at, name, WAS_REMOVED)
+            yield invalid(at, name, REMOVED_PLUGIN_MESSAGE)
         yield from _type_faults(plugin_config, f"{at}.args")
 
 
@@ -242,7 +242,7 @@ def plugin_sets(plugins: Plugins) -> dict[str, PluginSet]:
     return {field.encode_name: getattr(plugins, field.name) for field in fields}
 
 
-def expanded_sets(plugins: Plugins) -> dict[str, Any]:
+def own_plugin_sets(plugins: Plugins) -> dict[str, Any]:
     """The profile's own sets but multiPoint, as a document has them; empty ones left out."""
     result = {}
     for name, plugin_set in plugin_sets(plugins).items():
@@ -260,7 +260,7 @@ def expanded_sets(plugins: Plugins) -> dict[str, Any]:
     return result
 
 
-def merged_multi_point(custom: PluginSet) -> tuple[PluginRef, ...]:
+def merge_multi_point(custom: PluginSet) -> tuple[PluginRef, ...]:
     """The default plugins with the profile's own multiPoint set merged in, in order.
 
     A default that is configured again keeps its place; new ones come last (mergePluginSet).
@@ -281,7 +281,7 @@ def merged_multi_point(custom: PluginSet) -> tuple[PluginRef, ...]:
     return tuple(result)
 
 
-def expanded(multi_point: tuple[PluginRef, ...], own: PluginSet) -> tuple[PluginRef, ...]:
+def expand_multi_point(multi_point: tuple[PluginRef, ...], own: PluginSet) -> tuple[PluginRef, ...]:
     """The plugins of one extension point: configured overrides, multiPoint, then the rest.
 
     `multi_point` must hold only plugins that implement the point (expandMultiPointPlugins).

@@ -26,7 +26,7 @@ OLD_PLUGINS: Final = (
 )  # fmt: skip
 
 
-def converted(document: Mapping[str, Any]) -> tuple[Object, list[str]]:
+def convert_configuration(document: Mapping[str, Any]) -> tuple[Object, list[str]]:
     """An older document as today's version, and what it loses. Raises InvalidObject."""
     group, _, version = str(document.get("apiVersion", "")).partition("/")
     if group != API_VERSION.partition("/")[0] or version not in (*OLD_VERSIONS, "v1"):
@@ -44,18 +44,18 @@ def converted(document: Mapping[str, Any]) -> tuple[Object, list[str]]:
     profiles = result.get("profiles")
     if isinstance(profiles, list):
         result["profiles"] = [
-            _converted_profile(p, f"profiles[{i}]", changes) if isinstance(p, dict) else p
+            _convert_profile(p, f"profiles[{i}]", changes) if isinstance(p, dict) else p
             for i, p in enumerate(profiles)
         ]
     return result, changes
 
 
-def _converted_profile(profile: Object, path: str, changes: list[str]) -> Object:
-    result = _with_strategy({**profile}, path, changes)
+def _convert_profile(profile: Object, path: str, changes: list[str]) -> Object:
+    result = _convert_scoring_plugin({**profile}, path, changes)
     profile = result
     if isinstance(profile.get("plugins"), dict):
         result["plugins"] = {
-            point: _converted_set(plugin_set, f"{path}.plugins.{point}", changes)
+            point: _convert_plugin_set(plugin_set, f"{path}.plugins.{point}", changes)
             if isinstance(plugin_set, dict)
             else plugin_set
             for point, plugin_set in profile["plugins"].items()
@@ -77,7 +77,7 @@ def _converted_profile(profile: Object, path: str, changes: list[str]) -> Object
     return result
 
 
-def _converted_set(plugin_set: Object, path: str, changes: list[str]) -> Object:
+def _convert_plugin_set(plugin_set: Object, path: str, changes: list[str]) -> Object:
     result = {**plugin_set}
     for what in ("enabled", "disabled"):
         entries = plugin_set.get(what)
@@ -94,7 +94,7 @@ def _converted_set(plugin_set: Object, path: str, changes: list[str]) -> Object:
     return result
 
 
-def _with_strategy(profile: Object, path: str, changes: list[str]) -> Object:
+def _convert_scoring_plugin(profile: Object, path: str, changes: list[str]) -> Object:
     """A plugin that scored by resources as the strategy of NodeResourcesFit that it became."""
     plugins = profile.get("plugins")
     score = plugins.get("score") if isinstance(plugins, dict) else None

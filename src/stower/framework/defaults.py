@@ -11,8 +11,8 @@ from stower.framework.configuration import (
     KIND,
     Configuration,
     ProfileConfiguration,
-    expanded_sets,
-    merged_multi_point,
+    merge_multi_point,
+    own_plugin_sets,
 )
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 
@@ -87,11 +87,11 @@ def _profile(profile: ProfileConfiguration) -> Object:
     names = [*DEFAULT_ARGS, *(name for name in own if name not in DEFAULT_ARGS)]
     multi_point = [
         {"name": ref.name, "weight": ref.weight} if ref.weight else {"name": ref.name}
-        for ref in merged_multi_point(profile.plugins.multi_point)
+        for ref in merge_multi_point(profile.plugins.multi_point)
     ]
     # Only these: read again, the defaults do not come on top.
     plugins: Object = {"multiPoint": {"disabled": [{"name": "*"}], "enabled": multi_point}}
-    plugins |= expanded_sets(profile.plugins)
+    plugins |= own_plugin_sets(profile.plugins)
     result: Object = {
         "schedulerName": profile.scheduler_name or DEFAULT_SCHEDULER_NAME,
         "plugins": plugins,

@@ -24,7 +24,7 @@ class DryRun(Protocol):
         """As the filter's: 0 where the pod may go there."""
 
 
-class Room(NamedTuple):
+class CapacityConstraint(NamedTuple):
     """A filter as an amount: the pod needs so much of what rows have free, and other pods hold so
     much of it each. `code` is the filter's where that is too much; `name`: what it is, equal for
     pods that compete for it; `is_choice`: single things, of which others may want the same ones."""
@@ -32,18 +32,18 @@ class Room(NamedTuple):
     name: str
     free: Callable[[slice], Ints]
     need: int
-    held: Callable[[Shape], int]
+    usage: Callable[[Shape], int]
     code: int
-    is_choice: bool = False
+    is_discrete: bool = False
 
 
 class TrialRun:
     """The adapter: what was told is done to the state, the filter asked, and all of it undone."""
 
-    def __init__(self, state: ClusterState, row: int, ask: Callable[[int], int]) -> None:
+    def __init__(self, state: ClusterState, row: int, filter_row: Callable[[int], int]) -> None:
         self._state = state
         self._row = row
-        self._ask = ask
+        self._filter_row = filter_row
         self._added: list[PodEntry] = []
         self._removed: list[PodEntry] = []
 
@@ -69,4 +69,4 @@ class TrialRun:
                 state.displace(entry)
             for entry in self._added:
                 state.assume(entry, self._row)
-            return self._ask(self._row)
+            return self._filter_row(self._row)

@@ -17,7 +17,7 @@ JITTER_FACTOR: Final = 1.2
 
 
 @dataclass(frozen=True)
-class Terms:
+class LeaderElectionConfig:
     """How leadership is held. Defaults are kube-scheduler's."""
 
     name: str = "kube-scheduler"
@@ -36,7 +36,7 @@ class Terms:
                                 f"more than {JITTER_FACTOR} times retryPeriod")  # fmt: skip
 
 
-def read_terms(document: Mapping[str, Any] | None) -> Terms | None:
+def read_leader_election(document: Mapping[str, Any] | None) -> LeaderElectionConfig | None:
     """The `leaderElection` of a KubeSchedulerConfiguration; None where it is switched off.
 
     Raises InvalidObject.
@@ -67,7 +67,7 @@ def read_terms(document: Mapping[str, Any] | None) -> Terms | None:
             found[field] = lasts_ns
     for key in given:
         raise InvalidObject("leaderElection", key, "a known field")
-    terms = Terms(**found)
+    terms = LeaderElectionConfig(**found)
     terms.check()
     return terms if elect else None
 
@@ -87,19 +87,21 @@ def _count(spec: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) and 0 <= value < 1 << 31 else 0
 
 
-class Election:
+class LeaderElection:
     """One candidate."""
 
-    def __init__(self, identity: str, terms: Terms) -> None:
+    def __init__(self, identity: str, config: LeaderElectionConfig) -> None:
         self.identity = identity
-        self.terms = terms
-        self.leads = False
-        self._seen: tuple[Any, ...] | None = None
-        self._seen_at_ns = 0
+        self.config = config
+        self.is_leader = False
+        self._observed_record: tuple[Any, ...] | None = None
+        self._observed_at_ns = 0
         self._renewed_at_ns = 0
-        self.runs_out_ns = 0  # when another's Lease does, if it is not renewed
+        self.lease_expires_at_ns = 0  # when another's Lease does, if it is not renewed
 
-    def next(self, lease: Mapping[str, Any] | None, now_ns: int, wall_ns: int) -> Object | None:
+    def try_acquire_or_renew(
+        self, lease: Mapping[str, Any] | None, now_ns: int, wall_ns: int
+    ) -> Object | None:
         """The Lease to write now, None where another holds it. `lease` is as it was read.
 
         now_ns: a clock that only goes forward; wall_ns: what the Lease says.
@@ -107,12 +109,12 @@ class Election:
         spec = _spec_of(lease)
         holder = str(spec.get("holderIdentity") or "")
         seen = (holder, spec.get("renewTime"), spec.get("leaseTransitions"))
-        if seen != self._seen:
-            self._seen, self._seen_at_ns = seen, now_ns
+        if seen != self._observed_record:
+            self._observed_record, self._observed_at_ns = seen, now_ns
         # The holder's own duration counts, as it may be configured otherwise than we are.
-        lasts_ns = _count(spec, "leaseDurationSeconds") * SECOND_NS or self.terms.lease_ns
-        self.runs_out_ns = self._seen_at_ns + lasts_ns if holder != self.identity else 0
-        if holder and holder != self.identity and now_ns < self.runs_out_ns:
+        lasts_ns = _count(spec, "leaseDurationSeconds") * SECOND_NS or self.config.lease_ns
+        self.lease_expires_at_ns = self._observed_at_ns + lasts_ns if holder != self.identity else 0
+        if holder and holder != self.identity and now_ns < self.lease_expires_at_ns:
             return None
         return self._lease(lease, spec, holder, wall_ns)
 
@@ -122,38 +124,38 @@ class Election:
         now = micro_time_text(wall_ns)
         kept = holder == self.identity
         transitions = _count(spec, "leaseTransitions")
-        meta = {"name": self.terms.name, "namespace": self.terms.namespace}
+        meta = {"name": self.config.name, "namespace": self.config.namespace}
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": (lease or {}).get("metadata") or meta,
             "spec": {
                 "holderIdentity": self.identity,
-                "leaseDurationSeconds": max(1, self.terms.lease_ns // SECOND_NS),
+                "leaseDurationSeconds": max(1, self.config.lease_ns // SECOND_NS),
                 "acquireTime": spec.get("acquireTime") or now if kept else now,
                 "renewTime": now,
                 "leaseTransitions": transitions + (lease is not None and not kept),
             },
         }
 
-    def wrote(self, asked_at_ns: int) -> None:
+    def confirm_renewal(self, requested_at_ns: int) -> None:
         """The server took it; it was asked then."""
-        self.leads = True
-        self._renewed_at_ns = asked_at_ns
+        self.is_leader = True
+        self._renewed_at_ns = requested_at_ns
 
-    def check(self, now_ns: int, other_holds: bool = False) -> bool:
+    def check_leadership(self, now_ns: int, is_held_by_other: bool = False) -> bool:
         """Whether we lead still: not after another took over, or too long without a renewal."""
-        if self.leads and (
-            other_holds or now_ns >= self._renewed_at_ns + self.terms.renew_deadline_ns
+        if self.is_leader and (
+            is_held_by_other or now_ns >= self._renewed_at_ns + self.config.renew_deadline_ns
         ):
-            self.leads = False
-        return self.leads
+            self.is_leader = False
+        return self.is_leader
 
-    def left_ns(self, now_ns: int) -> int:
+    def remaining_ns(self, now_ns: int) -> int:
         """How long we lead without another renewal."""
-        return max(0, self._renewed_at_ns + self.terms.renew_deadline_ns - now_ns)
+        return max(0, self._renewed_at_ns + self.config.renew_deadline_ns - now_ns)
 
-    def released(self, lease: Mapping[str, Any], wall_ns: int) -> Object | None:
+    def release_lease(self, lease: Mapping[str, Any], wall_ns: int) -> Object | None:
         """The Lease given up, so that another need not wait; None where it is not ours."""
         spec = _spec_of(lease)
         if spec.get("holderIdentity") != self.identity:

@@ -11,7 +11,7 @@ from stower.model.kinds import Node, Pod, Storage
 from stower.model.selectors import Requirement
 from stower.state.cluster import PodEntry
 
-NODE: Final = "{node}"  # in a text: where the name of the node goes
+NODE_FIELD: Final = "{node}"  # in a text: where the name of the node goes
 
 
 class Fix(msgspec.Struct, frozen=True):
@@ -26,17 +26,17 @@ class Fix(msgspec.Struct, frozen=True):
     cost: float = 1.0
     pod: Pod | None = None
     node: Node | None = None
-    put: tuple[Storage, ...] = ()
-    gone: tuple[PodEntry, ...] = ()
+    objects: tuple[Storage, ...] = ()
+    removed_pods: tuple[PodEntry, ...] = ()
 
 
-def names(entries: tuple[PodEntry, ...]) -> str:
+def format_pods(entries: tuple[PodEntry, ...]) -> str:
     """Pods in words: one by name, or one and how many more."""
     first, more = entries[0].pod.key, len(entries) - 1
     return f"{first} and {more} more" if more else first
 
 
-def said(requirement: Requirement) -> str:
+def format_requirement(requirement: Requirement) -> str:
     """A condition in words."""
     key, values = requirement.key, requirement.values or ()
     match requirement.operator:

@@ -9,18 +9,18 @@ from stower.framework.writes import CreateObject, PatchObject, PatchPodStatus
 from stower.state.arrays import Ints
 
 
-class Found(Protocol):
+class FeasibleNodes(Protocol):
     """What an attempt has found."""
 
     @property
-    def any(self) -> bool:
+    def has_rows(self) -> bool:
         """Whether there is a row that would do."""
 
     @property
     def count(self) -> int:
         """How many there are."""
 
-    def ranked(self, among: Ints | None = None) -> Sequence[int]:
+    def ranked_rows(self, among: Ints | None = None) -> Sequence[int]:
         """The rows (of these) that would do, the best first; none where there is none."""
 
 
@@ -32,7 +32,7 @@ class Wait(msgspec.Struct, frozen=True):
 
     message: str
     writes: Sequence[CreateObject | PatchObject | PatchPodStatus] = ()
-    nominate: str | None = None
-    again_ns: int | None = None
-    goes_on: bool = False
-    behind: tuple[type, str] | None = None
+    nominated_node_name: str | None = None
+    retry_at_ns: int | None = None
+    is_retried_at_once: bool = False
+    awaited_object: tuple[type, str] | None = None

@@ -10,25 +10,25 @@ from stower.framework.writes import ApiWrite
 class Observer:
     """One of them. A method that is not overridden looks at nothing; none may take long."""
 
-    def decided(self, decision: Decision) -> None:
+    def on_decision(self, decision: Decision) -> None:
         """An attempt for a pod has ended."""
 
-    def bound(self, decision: Decision, after_s: float) -> None:
+    def on_bind(self, decision: Decision, latency_s: float) -> None:
         """A pod is on its node, so long after that was decided."""
 
-    def unbound(self, decision: Decision, after_s: float) -> None:
+    def on_bind_failure(self, decision: Decision, latency_s: float) -> None:
         """It cannot be bound there."""
 
-    def wrote(self, write: ApiWrite, answer: WriteOk | WriteFailed, took_s: float) -> None:
+    def on_write(self, write: ApiWrite, answer: WriteOk | WriteFailed, duration_s: float) -> None:
         """A write was answered, with all that was tried again."""
 
-    def asked(self, method: str, status: int, took_s: float) -> None:
+    def on_request(self, method: str, status: int, duration_s: float) -> None:
         """One request was answered; status 0: it was not."""
 
-    def stepped(self, event: Event, took_s: float) -> None:
+    def on_step(self, event: Event, duration_s: float) -> None:
         """The engine has taken in an event, and decided what it allows."""
 
-    def lapped(self, laps: Sequence[tuple[str, str, int]]) -> None:
+    def on_plugin_timings(self, timings: Sequence[tuple[str, str, int]]) -> None:
         """Plugins took so long at extension points: plugin, point, ns."""
 
 
@@ -41,37 +41,37 @@ class Observers(Observer):
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def decided(self, decision: Decision) -> None:
+    def on_decision(self, decision: Decision) -> None:
         """See Observer."""
         for one in self._all:
-            one.decided(decision)
+            one.on_decision(decision)
 
-    def bound(self, decision: Decision, after_s: float) -> None:
+    def on_bind(self, decision: Decision, latency_s: float) -> None:
         """See Observer."""
         for one in self._all:
-            one.bound(decision, after_s)
+            one.on_bind(decision, latency_s)
 
-    def unbound(self, decision: Decision, after_s: float) -> None:
+    def on_bind_failure(self, decision: Decision, latency_s: float) -> None:
         """See Observer."""
         for one in self._all:
-            one.unbound(decision, after_s)
+            one.on_bind_failure(decision, latency_s)
 
-    def wrote(self, write: ApiWrite, answer: WriteOk | WriteFailed, took_s: float) -> None:
+    def on_write(self, write: ApiWrite, answer: WriteOk | WriteFailed, duration_s: float) -> None:
         """See Observer."""
         for one in self._all:
-            one.wrote(write, answer, took_s)
+            one.on_write(write, answer, duration_s)
 
-    def asked(self, method: str, status: int, took_s: float) -> None:
+    def on_request(self, method: str, status: int, duration_s: float) -> None:
         """See Observer."""
         for one in self._all:
-            one.asked(method, status, took_s)
+            one.on_request(method, status, duration_s)
 
-    def stepped(self, event: Event, took_s: float) -> None:
+    def on_step(self, event: Event, duration_s: float) -> None:
         """See Observer."""
         for one in self._all:
-            one.stepped(event, took_s)
+            one.on_step(event, duration_s)
 
-    def lapped(self, laps: Sequence[tuple[str, str, int]]) -> None:
+    def on_plugin_timings(self, timings: Sequence[tuple[str, str, int]]) -> None:
         """See Observer."""
         for one in self._all:
-            one.lapped(laps)
+            one.on_plugin_timings(timings)

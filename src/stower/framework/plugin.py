@@ -19,13 +19,13 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from stower.framework.cluster_events import Change, Happened
+from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.companion import Companion
 from stower.framework.device_gates import DeviceGates
-from stower.framework.dry_run import DryRun, Room, TrialRun
+from stower.framework.dry_run import CapacityConstraint, DryRun, TrialRun
 from stower.framework.fixes import Fix
-from stower.framework.negotiation import Found, Wait
-from stower.framework.post_filter import Failure, Remedy
+from stower.framework.negotiation import FeasibleNodes, Wait
+from stower.framework.post_filter import PostFilterResult, PreemptionEvaluator
 from stower.framework.reasons import Rejection
 from stower.framework.reservation import Reservation
 from stower.framework.writes import DeleteObject
@@ -79,9 +79,9 @@ def read_features(text: str, features: Features | None = None) -> tuple[Features
     given: dict[str, bool | None] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, value = part.partition("=")
-        if not name.isalnum() or value not in _TRUTHS:
+        if not name.isalnum() or value not in _BOOL_BY_TEXT:
             raise ValueError(f"got {part!r}, want NAME=true or NAME=false")
-        given[name] = _TRUTHS[value]
+        given[name] = _BOOL_BY_TEXT[value]
     every = given.pop("AllAlpha", None)
     features = features or Features()
     devices = features.devices
@@ -97,7 +97,7 @@ def read_features(text: str, features: Features | None = None) -> tuple[Features
 
 
 # As Go's strconv.ParseBool reads them.
-_TRUTHS: Final = {
+_BOOL_BY_TEXT: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
@@ -107,7 +107,7 @@ class Scope(Enum):
     """What a plugin's answers depend on."""
 
     NODE = auto()
-    USE = auto()
+    USAGE = auto()
     PODS = auto()
 
 
@@ -131,12 +131,12 @@ class Plugin:
     # Texts by code, for plugins whose codes are 1, 2, ... and whose refusals share `resolvable`.
     reasons: ClassVar[tuple[str, ...]] = ()
     resolvable: ClassVar[bool] = False
-    evicts: ClassVar[bool] = False  # whether its remedy is that others leave
-    wakes_on: Change = Change.NONE  # of the class, or of the instance where gates decide
+    is_preemption: ClassVar[bool] = False  # whether its remedy is that others leave
+    events_to_register: Change = Change.NONE  # of the class, or of the instance where gates decide
     # Whether a claim's change can help only pods that name it, unless it gives devices back.
-    only_own_claims: ClassVar[bool] = False
+    is_own_claims_only: ClassVar[bool] = False
     # The plugin whose arguments enable this one, where a profile says nothing of it.
-    enabled_by: ClassVar[str] = ""
+    enabling_plugin: ClassVar[str] = ""
     default_weight: ClassVar[int] = 0
 
     @classmethod
@@ -145,7 +145,7 @@ class Plugin:
         lies below `path`; a plugin that does not override this takes no arguments."""
         return cls()
 
-    def beside(self, others: Mapping[str, "Plugin"]) -> "Plugin":
+    def with_profile_plugins(self, plugins: Mapping[str, "Plugin"]) -> "Plugin":
         """The plugin among those that its profile enables, by name; itself where they make no
         difference to it."""
         return self
@@ -162,7 +162,7 @@ class Plugin:
         """PreFilter: refuse the pod at once, or leave only the nodes of these names."""
         raise NotImplementedError
 
-    def concerns(self, shape: Shape) -> bool:
+    def is_relevant(self, shape: Shape) -> bool:
         """For scope PODS: whether any pod of this shape can matter to it."""
         return True
 
@@ -219,11 +219,11 @@ class Plugin:
         """Filter, for scope PODS: int64[row_limit] as `filter`; None where it may go anywhere."""
         raise NotImplementedError
 
-    def learn(self, state: ClusterState) -> None:
+    def observe_new_pods(self, state: ClusterState) -> None:
         """Take note of the pods that have come, where scores depend on that. Attempts do it by
         themselves; in a trial nothing is learned: who asks what would be must not change it."""
 
-    def speaks(self, pod: Pod, state: ClusterState) -> bool:
+    def has_scores(self, pod: Pod, state: ClusterState) -> bool:
         """Whether `score_pod` may have something to say; worth overriding where that is cheap."""
         return True
 
@@ -245,28 +245,30 @@ class Plugin:
         if self.scope is Scope.NODE:
             return None
 
-        def ask(row: int) -> int:
+        def row_code(row: int) -> int:
             if self.scope is Scope.PODS:
                 codes = self.filter_pod(pod, shape, state)
                 return 0 if codes is None else int(codes[row])
             codes = self.filter(shape, state, slice(row, row + 1))
             return 0 if codes is None else int(codes[0])
 
-        return lambda row: TrialRun(state, row, ask)
+        return lambda row: TrialRun(state, row, row_code)
 
-    def rooms(self, shape: Shape, state: ClusterState) -> tuple[Room, ...] | None:
+    def capacity_constraints(
+        self, shape: Shape, state: ClusterState
+    ) -> tuple[CapacityConstraint, ...] | None:
         """The filter as amounts, for one that has `dry_runs`; None where it is not of that kind."""
         return None
 
-    def amounts(
+    def group_constraints(
         self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
-    ) -> tuple[Room, ...]:
+    ) -> tuple[CapacityConstraint, ...]:
         """Amounts that the filter compares, for a whole group of pods at once: no more may be
         placed than there is of each. What else it refuses is no matter here. `shared`: keys of
         claims that others use too, which are nobody's own."""
-        return self.rooms(shape, state) or ()
+        return self.capacity_constraints(shape, state) or ()
 
-    def lasts(self, codes: Ints) -> Bools:
+    def is_permanent(self, codes: Ints) -> Bools:
         """bool[codes]: which refusals nothing ends that is placed anywhere."""
         lasting: Bools = codes != 0
         return lasting
@@ -280,7 +282,7 @@ class Plugin:
         would rather do comes first. Where a fix leads to another refusal, it is asked again."""
         return ()
 
-    def post_filter(self, failure: Failure) -> Remedy:
+    def post_filter(self, evaluator: PreemptionEvaluator) -> PostFilterResult:
         """PostFilter: what to do for a pod that fits nowhere."""
         raise NotImplementedError
 
@@ -289,12 +291,14 @@ class Plugin:
         row; None where nothing is."""
         raise NotImplementedError
 
-    def settle(self, pod: Pod, shape: Shape, state: ClusterState, found: Found) -> Wait | None:
+    def negotiate(
+        self, pod: Pod, shape: Shape, state: ClusterState, feasible_nodes: FeasibleNodes
+    ) -> Wait | None:
         """After each attempt: what others have to agree with before the pod is bound. None where
         nothing is in the way of that, as far as this plugin knows."""
         raise NotImplementedError
 
-    def give_way(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:
+    def displaceable_pods(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:
         """Pods that are in the way of this one nowhere: a node is chosen as if they were gone, and
         those that hold the room are deleted at once, in this order. What it says may not depend on
         anything that a trial changes."""
@@ -312,16 +316,16 @@ class Plugin:
         """Bind: whether this plugin binds the pod."""
         raise NotImplementedError
 
-    def hint(self, shape: Shape, happened: Happened) -> bool:
+    def hint(self, shape: Shape, event: ClusterEvent) -> bool:
         """Queueing hint: might this change, one of `wakes_on`, let a refused pod in?"""
         return True
 
-    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+    def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
         """The same, for plugins to which the pod's labels and terms about others matter."""
-        return self.hint(shape, happened)
+        return self.hint(shape, event)
 
 
-class Point(Enum):
+class ExtensionPoint(Enum):
     """Extension points by their configuration name, and the method that implements each."""
 
     QUEUE_SORT = "queueSort"
@@ -336,24 +340,24 @@ class Point(Enum):
 
 
 _METHODS: Final = {
-    Point.QUEUE_SORT: "sort_key",
-    Point.PRE_ENQUEUE: "pre_enqueue",
-    Point.PRE_FILTER: "pre_filter",
-    Point.FILTER: "filter",
-    Point.POST_FILTER: "post_filter",
-    Point.SCORE: "score",
-    Point.RESERVE: "reserve",
-    Point.BIND: "bind",
-    Point.POST_BIND: "post_bind",
+    ExtensionPoint.QUEUE_SORT: "sort_key",
+    ExtensionPoint.PRE_ENQUEUE: "pre_enqueue",
+    ExtensionPoint.PRE_FILTER: "pre_filter",
+    ExtensionPoint.FILTER: "filter",
+    ExtensionPoint.POST_FILTER: "post_filter",
+    ExtensionPoint.SCORE: "score",
+    ExtensionPoint.RESERVE: "reserve",
+    ExtensionPoint.BIND: "bind",
+    ExtensionPoint.POST_BIND: "post_bind",
 }
 _POD_METHODS: Final = {
-    Point.PRE_FILTER: "pre_filter_pod",
-    Point.FILTER: "filter_pod",
-    Point.SCORE: "score_pod",
+    ExtensionPoint.PRE_FILTER: "pre_filter_pod",
+    ExtensionPoint.FILTER: "filter_pod",
+    ExtensionPoint.SCORE: "score_pod",
 }
 
 
-def implements(plugin: type[Plugin], point: Point) -> bool:
+def implements(plugin: type[Plugin], point: ExtensionPoint) -> bool:
     """Whether the plugin takes part at this extension point."""
     method = _METHODS[point]
     if plugin.scope is Scope.PODS:

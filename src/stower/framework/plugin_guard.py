@@ -11,7 +11,7 @@ import numpy as np
 
 from stower.framework.dry_run import DryRun
 from stower.framework.plugin import MAX_NODE_SCORE, Normalize, Plugin
-from stower.framework.post_filter import Remedy
+from stower.framework.post_filter import PostFilterResult
 from stower.framework.reasons import Rejection
 from stower.framework.reservation import Reservation
 from stower.framework.writes import Write
@@ -28,15 +28,16 @@ class PluginError(Exception):
 # Methods and the extension points of which an error speaks.
 _POINTS: Final = {
     "pre_enqueue": "PreEnqueue",
-    "pre_filter": "PreFilter", "pre_filter_pod": "PreFilter", "concerns": "PreFilter",
+    "pre_filter": "PreFilter", "pre_filter_pod": "PreFilter", "is_relevant": "PreFilter",
     "generation": "PreFilter", "filter": "Filter", "passes": "Filter", "filter_row": "Filter",
-    "filter_pod": "Filter", "dry_runs": "Filter", "rooms": "Filter", "rejection": "Filter",
-    "post_filter": "PostFilter", "speaks": "PreScore", "score": "Score", "score_row": "Score",
+    "filter_pod": "Filter", "dry_runs": "Filter", "capacity_constraints": "Filter",
+    "rejection": "Filter",
+    "post_filter": "PostFilter", "has_scores": "PreScore", "score": "Score", "score_row": "Score",
     "score_pod": "Score", "reserve": "Reserve", "bind": "Bind",
 }  # fmt: skip
-_OF_ROWS: Final = ("filter", "passes", "score")
-_OF_PODS: Final = ("filter_pod", "score_pod")
-_OF_ROW: Final = ("filter_row", "score_row")
+_ROW_ARRAY_METHODS: Final = ("filter", "passes", "score")
+_POD_ARRAY_METHODS: Final = ("filter_pod", "score_pod")
+_ROW_FUNCTION_METHODS: Final = ("filter_row", "score_row")
 
 
 def _is_rejection(answer: object) -> bool:
@@ -44,9 +45,11 @@ def _is_rejection(answer: object) -> bool:
 
 
 def _is_remedy(answer: Any) -> bool:
-    if not isinstance(answer, Remedy):
+    if not isinstance(answer, PostFilterResult):
         return False
-    message, nominate, victims = (getattr(answer, f) for f in ("message", "nominate", "victims"))
+    message, nominate, victims = (
+        getattr(answer, f) for f in ("message", "nominated_node_name", "victims")
+    )
     return (
         isinstance(message, str)
         and isinstance(nominate, str | None)
@@ -62,35 +65,35 @@ def _is_pre_filtered(answer: object) -> bool:
 
 
 # What the other methods may answer, where it matters, and in words.
-_FORMS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+_ANSWER_CHECKS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "pre_enqueue": (lambda a: a is None or _is_rejection(a), "a Rejection or None"),
     "pre_filter": (_is_pre_filtered, "a Rejection, a frozenset of names or None"),
     "pre_filter_pod": (lambda a: a is None or _is_rejection(a), "a Rejection or None"),
     "rejection": (_is_rejection, "a Rejection with texts"),
     "generation": (lambda a: isinstance(a, int), "a whole number"),
-    "concerns": (lambda a: isinstance(a, bool), "True or False"),
-    "speaks": (lambda a: isinstance(a, bool), "True or False"),
-    "rooms": (lambda a: a is None, "None: amounts are for the built-in plugins"),
+    "is_relevant": (lambda a: isinstance(a, bool), "True or False"),
+    "has_scores": (lambda a: isinstance(a, bool), "True or False"),
+    "capacity_constraints": (lambda a: a is None, "None: amounts are for the built-in plugins"),
     "post_filter": (lambda a: _is_remedy(a), "a Remedy with texts and pods that are placed"),
     "dry_runs": (lambda a: a is None or callable(a), "a function or None"),
     "bind": (lambda a: isinstance(a, bool), "True or False"),
 }
 
 
-def guarded(plugin: Plugin) -> Plugin:
+def guard_plugin(plugin: Plugin) -> Plugin:
     """The same plugin, with every method guarded."""
     guards = {method: _guard(plugin, method, point) for method, point in _POINTS.items()}
     guards["sort_key"] = _guard_key(plugin)
     for method, guard in guards.items():
         setattr(plugin, method, guard)
-    plugin.hint = _or_true(plugin.hint)  # type: ignore[method-assign]
-    plugin.hint_pod = _or_true(plugin.hint_pod)  # type: ignore[method-assign]
+    plugin.hint = _guard_hint(plugin.hint)  # type: ignore[method-assign]
+    plugin.hint_pod = _guard_hint(plugin.hint_pod)  # type: ignore[method-assign]
     return plugin
 
 
 def _guard(plugin: Plugin, method: str, point: str) -> Callable[..., Any]:
     call = getattr(plugin, method)
-    fits, want = _FORMS.get(method, (None, ""))
+    fits, want = _ANSWER_CHECKS.get(method, (None, ""))
 
     def guard(*args: Any, **options: Any) -> Any:
         try:
@@ -98,24 +101,24 @@ def _guard(plugin: Plugin, method: str, point: str) -> Callable[..., Any]:
         except PluginError:
             raise
         except Exception as error:
-            raise PluginError(_told(plugin, point, error)) from error
+            raise PluginError(_error_text(plugin, point, error)) from error
         if fits is not None and not fits(answer):
-            raise PluginError(_told(plugin, point, _unlike(method, answer, want)))
+            raise PluginError(_error_text(plugin, point, _wrong_type_text(method, answer, want)))
         if answer is None:
             return None
-        if method in _OF_ROWS:
+        if method in _ROW_ARRAY_METHODS:
             state, rows = args[1], args[2]
             return _array(plugin, point, method, answer, state.present[rows])
-        if method in _OF_PODS:
+        if method in _POD_ARRAY_METHODS:
             among = args[3] if method == "score_pod" else np.ones(args[2].row_limit, np.bool_)
             return _array(plugin, point, method, answer, among)
-        if method in _OF_ROW:
+        if method in _ROW_FUNCTION_METHODS:
             return _guard_row(plugin, point, method, answer)
         if method == "dry_runs":
             make = _guard_call(plugin, point, answer)
-            return lambda row: _GuardedRun(plugin, make(row))
+            return lambda row: _DryRunGuard(plugin, make(row))
         if method == "reserve":
-            return _GuardedReservation(plugin, answer)
+            return _ReservationGuard(plugin, answer)
         return answer
 
     return guard
@@ -128,14 +131,16 @@ def _guard_call(plugin: Plugin, point: str, call: Callable[..., Any]) -> Callabl
         except PluginError:
             raise
         except Exception as error:
-            raise PluginError(_told(plugin, point, error)) from error
+            raise PluginError(_error_text(plugin, point, error)) from error
 
     return guard
 
 
 def _guard_row(plugin: Plugin, point: str, method: str, call: Any) -> Callable[[int], int]:
     if not callable(call):
-        raise PluginError(_told(plugin, point, _unlike(method, call, "a function or None")))
+        raise PluginError(
+            _error_text(plugin, point, _wrong_type_text(method, call, "a function or None"))
+        )
     low, high = _range(plugin, method)
     answers = _guard_call(plugin, point, call)
 
@@ -143,10 +148,12 @@ def _guard_row(plugin: Plugin, point: str, method: str, call: Any) -> Callable[[
         answer = answers(row)
         # Whole numbers of NumPy have an index; floating-point numbers have none.
         if not hasattr(answer, "__index__"):
-            raise PluginError(_told(plugin, point, _unlike(method, answer, "a whole number")))
+            raise PluginError(
+                _error_text(plugin, point, _wrong_type_text(method, answer, "a whole number"))
+            )
         number = int(answer)
         if not low <= number <= high:
-            raise PluginError(_told(plugin, point, f"got {number}, want {low} to {high}"))
+            raise PluginError(_error_text(plugin, point, f"got {number}, want {low} to {high}"))
         return number
 
     return guard
@@ -158,7 +165,9 @@ def _array(plugin: Plugin, point: str, method: str, answer: Any, among: Any) -> 
     array = np.asarray(answer)
     if array.shape != among.shape or array.dtype.kind not in kinds:
         want = f"want {len(among)} {words}"
-        raise PluginError(_told(plugin, point, f"got {array.dtype}{list(array.shape)}, {want}"))
+        raise PluginError(
+            _error_text(plugin, point, f"got {array.dtype}{list(array.shape)}, {want}")
+        )
     if method == "passes":
         return array
     low, high = _range(plugin, method)
@@ -166,7 +175,7 @@ def _array(plugin: Plugin, point: str, method: str, answer: Any, among: Any) -> 
     if len(there) and not (there.min() >= low and there.max() <= high):
         what = "scores" if "score" in method else "codes"
         wrong = f"got {what} of {there.min()} to {there.max()}, want {low} to {high}"
-        raise PluginError(_told(plugin, point, wrong))
+        raise PluginError(_error_text(plugin, point, wrong))
     return array.astype(np.int64)
 
 
@@ -178,7 +187,7 @@ def _range(plugin: Plugin, method: str) -> tuple[int, int]:
     return 0, MAX_NODE_SCORE
 
 
-class _GuardedRun:
+class _DryRunGuard:
     """A dry run that fails in words, and answers with a code."""
 
     def __init__(self, plugin: Plugin, inner: DryRun) -> None:
@@ -187,29 +196,31 @@ class _GuardedRun:
 
     def add(self, entry: PodEntry) -> None:
         """See DryRun."""
-        self._ask("add", entry)
+        self._call("add", entry)
 
     def remove(self, entry: PodEntry) -> None:
         """See DryRun."""
-        self._ask("remove", entry)
+        self._call("remove", entry)
 
     def code(self) -> int:
         """See DryRun."""
-        code = self._ask("code")
+        code = self._call("code")
         if not isinstance(code, int | np.integer) or not 0 <= code <= RAW_MAX:
-            raise PluginError(_told(self._plugin, "Filter", _unlike("code", code, "a code")))
+            raise PluginError(
+                _error_text(self._plugin, "Filter", _wrong_type_text("code", code, "a code"))
+            )
         return int(code)
 
-    def _ask(self, method: str, *args: PodEntry) -> Any:
+    def _call(self, method: str, *args: PodEntry) -> Any:
         try:
             return getattr(self._inner, method)(*args)
         except PluginError:
             raise
         except Exception as error:
-            raise PluginError(_told(self._plugin, "Filter", error)) from error
+            raise PluginError(_error_text(self._plugin, "Filter", error)) from error
 
 
-class _GuardedReservation:
+class _ReservationGuard:
     """A reservation of which an error is its fault."""
 
     def __init__(self, plugin: Plugin, inner: Reservation) -> None:
@@ -217,63 +228,66 @@ class _GuardedReservation:
         self._inner = inner
         self._error = ""
         try:
-            self.expired = str(inner.expired)
+            self.timeout_message = str(inner.timeout_message)
             self.timeout_ns = int(inner.timeout_ns)
-            self.awaits = tuple(inner.awaits)
+            self.awaited_objects = tuple(inner.awaited_objects)
             whole = [
-                inner.hold, inner.writes, inner.answered, inner.fault, inner.is_done, inner.note,
-                inner.release, inner.undo,
+                inner.assume, inner.writes, inner.on_answer, inner.failure_reason, inner.is_done,
+                inner.waiting_event,
+                inner.forget, inner.unreserve,
             ]  # fmt: skip
         except Exception as error:
-            raise PluginError(_told(plugin, "Reserve", error)) from error
+            raise PluginError(_error_text(plugin, "Reserve", error)) from error
         if not all(map(callable, whole)):
-            raise PluginError(_told(plugin, "Reserve", "want a Reservation or None"))
+            raise PluginError(_error_text(plugin, "Reserve", "want a Reservation or None"))
 
     @property
-    def again_ns(self) -> int | None:
+    def retry_at_ns(self) -> int | None:
         """See Reservation; what has none never asks for it."""
-        again_ns = self._ask("PreBind", getattr, self._inner, "again_ns", None)
+        again_ns = self._call("PreBind", getattr, self._inner, "retry_at_ns", None)
         return again_ns if isinstance(again_ns, int) else None
 
-    def hold(self, state: ClusterState) -> None:
+    def assume(self, state: ClusterState) -> None:
         """See Reservation."""
-        self._ask("Reserve", self._inner.hold, state)
+        self._call("Reserve", self._inner.assume, state)
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """See Reservation."""
-        return list(self._ask("PreBind", self._inner.writes, state, next_id) or ())
+        return list(self._call("PreBind", self._inner.writes, state, next_id) or ())
 
-    def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
+    def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
         """See Reservation."""
-        answered = self._inner.answered
-        return bool(self._ask("PreBind", answered, state, id, code, version)) and not self._error
+        answered = self._inner.on_answer
+        return bool(self._call("PreBind", answered, state, id, code, version)) and not self._error
 
-    def note(self) -> tuple[str, str]:
+    def waiting_event(self) -> tuple[str, str]:
         """See Reservation."""
-        reason, text = self._ask("PreBind", self._inner.note) or ("", "")
+        reason, text = self._call("PreBind", self._inner.waiting_event) or ("", "")
         return str(reason), str(text)
 
-    def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+    def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """See Reservation."""
-        return list(self._ask("Unreserve", self._inner.undo, state, next_id) or ())
+        return list(self._call("Unreserve", self._inner.unreserve, state, next_id) or ())
 
-    def fault(self, state: ClusterState) -> str:
+    def failure_reason(self, state: ClusterState) -> str:
         """See Reservation."""
-        return self._error or str(self._ask("PreBind", self._inner.fault, state) or self._error)
+        return self._error or str(
+            self._call("PreBind", self._inner.failure_reason, state) or self._error
+        )
 
     def is_done(self, state: ClusterState) -> bool:
         """See Reservation."""
-        return not self._error and bool(self._ask("PreBind", self._inner.is_done, state))
+        return not self._error and bool(self._call("PreBind", self._inner.is_done, state))
 
-    def release(self, state: ClusterState) -> None:
+    def forget(self, state: ClusterState) -> None:
         """See Reservation."""
-        self._ask("Unreserve", self._inner.release, state)
+        self._call("Unreserve", self._inner.forget, state)
 
-    def _ask(self, point: str, call: Callable[..., Any], *args: Any) -> Any:
+    def _call(self, point: str, call: Callable[..., Any], *args: Any) -> Any:
         try:
             return call(*args)
         except Exception as error:
-            self._error = _told(self._plugin, point, error)
+            self._error = _error_text(self._plugin, point, error)
             return None
 
 
@@ -293,7 +307,7 @@ def _guard_key(plugin: Plugin) -> Callable[[Any, int], tuple[int, ...]]:
     return guard
 
 
-def _or_true(call: Callable[..., Any]) -> Callable[..., bool]:
+def _guard_hint(call: Callable[..., Any]) -> Callable[..., bool]:
     def guard(*args: Any) -> bool:
         try:
             return bool(call(*args))
@@ -303,10 +317,10 @@ def _or_true(call: Callable[..., Any]) -> Callable[..., bool]:
     return guard
 
 
-def _unlike(method: str, answer: object, want: str) -> str:
+def _wrong_type_text(method: str, answer: object, want: str) -> str:
     return f"{method} gave {type(answer).__name__}, want {want}"
 
 
-def _told(plugin: Plugin, point: str, why: object) -> str:
+def _error_text(plugin: Plugin, point: str, why: object) -> str:
     text = f"{type(why).__name__}: {why}" if isinstance(why, Exception) else str(why)
     return f'running {point} plugin "{plugin.name}": {text}'

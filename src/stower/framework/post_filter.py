@@ -21,20 +21,20 @@ class Candidates(msgspec.Struct, frozen=True):
     """
 
     rows: Ints
-    violations: Ints
-    highest: Ints
-    total: Ints
-    count: Ints
-    start: Ints
+    pdb_violations: Ints
+    highest_priority: Ints
+    priority_sum: Ints
+    victim_count: Ints
+    earliest_start: Ints
 
 
-class Failure(Protocol):
+class PreemptionEvaluator(Protocol):
     """A pod that no node would take, and what can be found out about it."""
 
     pod: Pod
     shape: Shape
     state: ClusterState
-    nominated_to: str  # the node that it was promised, "" for none
+    nominated_node_name: str  # the node that it was promised, "" for none
 
     def is_unresolvable(self, node_name: str) -> bool:
         """Whether nothing that leaves the node would let the pod in."""
@@ -45,14 +45,14 @@ class Failure(Protocol):
     def victims(self, row: int) -> tuple[PodEntry, ...]:
         """Who would be evicted on a candidate row, most important first."""
 
-    def no_candidate(self) -> str:
+    def no_candidate_reason(self) -> str:
         """Why there is no candidate: as the text of a refusal, node by node."""
 
-    def best(self) -> int:
+    def select_candidate(self) -> int:
         """The candidate where evictions hurt least; -1 where there is none."""
 
 
-class Remedy(msgspec.Struct, frozen=True):
+class PostFilterResult(msgspec.Struct, frozen=True):
     """What a PostFilter plugin came to.
 
     nominate: the node that is promised to the pod; "" takes a promise back, None leaves it.
@@ -61,22 +61,22 @@ class Remedy(msgspec.Struct, frozen=True):
     """
 
     message: str = ""
-    nominate: str | None = None
+    nominated_node_name: str | None = None
     victims: tuple[PodEntry, ...] = ()
     patches: tuple[PatchObject | DeleteObject, ...] = ()
 
 
-def best(found: Candidates) -> Ints:
+def best_candidates(candidates: Candidates) -> Ints:
     """The rows that no other beats: int64[rows]. Criteria as in pickOneNodeForPreemption."""
     rows: Ints | None = None
-    if not len(found.rows):
-        return found.rows
+    if not len(candidates.rows):
+        return candidates.rows
     for column, sign in (
-        (found.violations, 1),
-        (found.highest, 1),
-        (found.total, 1),
-        (found.count, 1),
-        (found.start, -1),
+        (candidates.pdb_violations, 1),
+        (candidates.highest_priority, 1),
+        (candidates.priority_sum, 1),
+        (candidates.victim_count, 1),
+        (candidates.earliest_start, -1),
     ):
         among = column if rows is None else column[rows]
         hit = among == (among.min() if sign > 0 else among.max())
@@ -84,9 +84,17 @@ def best(found: Candidates) -> Ints:
             rows = np.flatnonzero(hit) if rows is None else rows[hit]
             if len(rows) == 1:
                 break
-    return found.rows if rows is None else found.rows[rows]
+    return candidates.rows if rows is None else candidates.rows[rows]
 
 
-def ranked(found: Candidates) -> Ints:
+def rank_candidates(candidates: Candidates) -> Ints:
     """Indices of the candidates, the best first, by the same criteria."""
-    return np.lexsort((-found.start, found.count, found.total, found.highest, found.violations))
+    return np.lexsort(
+        (
+            -candidates.earliest_start,
+            candidates.victim_count,
+            candidates.priority_sum,
+            candidates.highest_priority,
+            candidates.pdb_violations,
+        )
+    )

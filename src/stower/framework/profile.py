@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from stower.framework.plugin import Normalize, Plugin, Point, Scope
+from stower.framework.plugin import ExtensionPoint, Normalize, Plugin, Scope
 from stower.model.errors import InvariantError
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -17,45 +17,53 @@ class Profile:
     def __init__(
         self,
         scheduler_name: str,
-        points: Mapping[Point, tuple[Plugin, ...]],
+        points: Mapping[ExtensionPoint, tuple[Plugin, ...]],
         weights: Mapping[str, int],
     ) -> None:
         self.scheduler_name = scheduler_name
         self.weights = dict(weights)
-        self.queue_sort = points[Point.QUEUE_SORT][0]
-        self.pre_enqueue = points[Point.PRE_ENQUEUE]
-        self.pre_filters = points[Point.PRE_FILTER]
+        self.queue_sort = points[ExtensionPoint.QUEUE_SORT][0]
+        self.pre_enqueue = points[ExtensionPoint.PRE_ENQUEUE]
+        self.pre_filters = points[ExtensionPoint.PRE_FILTER]
         self.shape_pre_filters = tuple(p for p in self.pre_filters if p.scope is not Scope.PODS)
         self.pod_pre_filters = tuple(p for p in self.pre_filters if p.scope is Scope.PODS)
-        self.reservers = points[Point.RESERVE]
-        self.filters = points[Point.FILTER]
-        self.post_filters = points[Point.POST_FILTER]
-        self.scores = tuple((p, self.weights[p.name]) for p in points[Point.SCORE])
-        self.settlers = tuple(p for p in self.reservers if type(p).settle is not Plugin.settle)
-        self.binders = points[Point.BIND]
-        self.post_binders = points[Point.POST_BIND]
+        self.reserve_plugins = points[ExtensionPoint.RESERVE]
+        self.filters = points[ExtensionPoint.FILTER]
+        self.post_filters = points[ExtensionPoint.POST_FILTER]
+        self.scores = tuple((p, self.weights[p.name]) for p in points[ExtensionPoint.SCORE])
+        self.negotiating_plugins = tuple(
+            p for p in self.reserve_plugins if type(p).negotiate is not Plugin.negotiate
+        )
+        self.binders = points[ExtensionPoint.BIND]
+        self.post_binders = points[ExtensionPoint.POST_BIND]
         self.plugins = {p.name: p for plugins in points.values() for p in plugins}
-        makers = (p for p in self.plugins.values() if type(p).give_way is not Plugin.give_way)
-        self.way_makers = tuple(makers)
+        makers = (
+            p
+            for p in self.plugins.values()
+            if type(p).displaceable_pods is not Plugin.displaceable_pods
+        )
+        self.displacing_plugins = tuple(makers)
         self.node_filters = tuple(p for p in self.filters if p.scope is Scope.NODE)
-        self.use_filters = tuple(p for p in self.filters if p.scope is Scope.USE)
+        self.usage_filters = tuple(p for p in self.filters if p.scope is Scope.USAGE)
         self.pod_filters = tuple(p for p in self.filters if p.scope is Scope.PODS)
         self.pod_scores = tuple((p, w) for p, w in self.scores if p.scope is Scope.PODS)
         own = [(p, w) for p, w in self.scores if p.scope is not Scope.PODS]
         plain = [(p, w) for p, w in own if p.normalize is Normalize.NONE]
         self.node_scores = tuple((p, w) for p, w in plain if p.scope is Scope.NODE)
-        self.use_scores = tuple((p, w) for p, w in plain if p.scope is Scope.USE)
-        scores = (p for p, _ in (*self.node_scores, *self.use_scores))
-        static = dict.fromkeys((*self.node_filters, *self.use_filters, *scores))
-        self.generational = tuple(p for p in static if type(p).generation is not Plugin.generation)
-        self.normalized = tuple((p, w) for p, w in own if p.normalize is not Normalize.NONE)
-        for plugin, _ in self.normalized:
+        self.usage_scores = tuple((p, w) for p, w in plain if p.scope is Scope.USAGE)
+        scores = (p for p, _ in (*self.node_scores, *self.usage_scores))
+        static = dict.fromkeys((*self.node_filters, *self.usage_filters, *scores))
+        self.generation_plugins = tuple(
+            p for p in static if type(p).generation is not Plugin.generation
+        )
+        self.normalized_scores = tuple((p, w) for p, w in own if p.normalize is not Normalize.NONE)
+        for plugin, _ in self.normalized_scores:
             if plugin.scope is not Scope.NODE:
                 raise InvariantError(f"{plugin.name}: a normalised score must be of scope NODE")
 
     def generation(self, shape: Shape, state: ClusterState) -> int:
         """Changes where a node's change may alter what plugins say of other rows."""
         result = 0
-        for plugin in self.generational:
+        for plugin in self.generation_plugins:
             result = result * 31 + plugin.generation(shape, state)
         return result

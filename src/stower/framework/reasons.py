@@ -39,7 +39,7 @@ class Rejection(msgspec.Struct, frozen=True, gc=False):
         return ", ".join(self.reasons)
 
 
-class Refused(msgspec.Struct, frozen=True, gc=False):
+class RejectionCount(msgspec.Struct, frozen=True, gc=False):
     """So many nodes were refused by this plugin with this rejection. No plugin: outside the
     nodes that PreFilter left."""
 
@@ -53,8 +53,8 @@ class Diagnosis(msgspec.Struct, frozen=True, gc=False):
     (where they were asked for): some nodes for each of `refused`."""
 
     node_count: int
-    refused: tuple[Refused, ...] = ()
-    pre_filter: Refused | None = None
+    refused: tuple[RejectionCount, ...] = ()
+    pre_filter: RejectionCount | None = None
     plugins: frozenset[str] = frozenset()
     examples: tuple[tuple[str, ...], ...] = ()
 
@@ -72,7 +72,7 @@ class Diagnosis(msgspec.Struct, frozen=True, gc=False):
         return f"{text} {post_filter}" if post_filter else text
 
 
-def count_reasons(refused: Iterable[Refused]) -> dict[str, int]:
+def count_reasons(refused: Iterable[RejectionCount]) -> dict[str, int]:
     """Nodes per reason. A node with several reasons counts for each."""
     counts: dict[str, int] = {}
     for entry in refused:

@@ -14,10 +14,10 @@ class Recording(Protocol):
     def is_full(self) -> bool:
         """Whether the next engine had better begin, so that older parts can be dropped."""
 
-    def built(self, engine: str) -> None:
+    def record_engine(self, engine: str) -> None:
         """An engine was built; its first event is a list of everything."""
 
-    def stepped(self, engine: str, now_ns: int, event: Event, writes: Sequence[Write]) -> None:
+    def record_step(self, engine: str, now_ns: int, event: Event, writes: Sequence[Write]) -> None:
         """It was told this at that time, and wrote that."""
 
     def flush(self) -> None:

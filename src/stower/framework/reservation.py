@@ -13,15 +13,15 @@ class Reservation(Protocol):
     What `hold` has done to the state is seen by all decisions that follow.
     """
 
-    expired: str  # why it has failed when it was waited for too long
+    timeout_message: str  # why it has failed when it was waited for too long
     timeout_ns: int
-    awaits: tuple[tuple[type, str, str], ...]  # objects, by view, namespace and name
+    awaited_objects: tuple[tuple[type, str, str], ...]  # objects, by view, namespace and name
 
     @property
-    def again_ns(self) -> int | None:
+    def retry_at_ns(self) -> int | None:
         """When to ask for writes again though nothing has changed; None where that is no use."""
 
-    def hold(self, state: ClusterState) -> None:
+    def assume(self, state: ClusterState) -> None:
         """Count on it from now on."""
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
@@ -29,87 +29,89 @@ class Reservation(Protocol):
         or one of its writes was answered. Once it is released: what tells whether a write of which
         no answer came was carried out, and nothing else."""
 
-    def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
+    def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
         """A write was answered: `code` 0 is done (the object has that version since), else the HTTP
         status. Whether to go on: False where that is the end of it."""
 
-    def fault(self, state: ClusterState) -> str:
+    def failure_reason(self, state: ClusterState) -> str:
         """Why it can no longer come true, or ""."""
 
     def is_done(self, state: ClusterState) -> bool:
         """Whether it has come true."""
 
-    def note(self) -> tuple[str, str]:
+    def waiting_event(self) -> tuple[str, str]:
         """Reason and text of an Event that says what the pod waits for, ("", "") for none."""
 
-    def release(self, state: ClusterState) -> None:
+    def forget(self, state: ClusterState) -> None:
         """Count on it no more, as far as it has not come true and is not being written."""
 
-    def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+    def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """The pod is not bound after all: what to write to take back what was written for it."""
 
 
 @runtime_checkable
-class Pinned(Protocol):
+class VersionedReservation(Protocol):
     """A reservation that holds only for the pod as it was."""
 
-    relies_on: str  # the pod's resourceVersion, with which it is to be bound
+    pod_resource_version: str  # the pod's resourceVersion, with which it is to be bound
 
-    def renew(self, state: ClusterState) -> bool:
+    def restart(self, state: ClusterState) -> bool:
         """The pod was no longer so: begin anew. False where that has been too often."""
 
 
-class Several:
+class CompositeReservation:
     """Parts of one plugin's decision, all of which must come true."""
 
     def __init__(self, parts: Sequence[Reservation]) -> None:
         first = min(parts, key=lambda part: part.timeout_ns)
-        self.expired = first.expired
+        self.timeout_message = first.timeout_message
         self.timeout_ns = first.timeout_ns
-        self.awaits = tuple(key for part in parts for key in part.awaits)
+        self.awaited_objects = tuple(key for part in parts for key in part.awaited_objects)
         self._parts = tuple(parts)
-        self._asked: dict[int, Reservation] = {}
+        self._part_by_write: dict[int, Reservation] = {}
 
     @property
-    def again_ns(self) -> int | None:
+    def retry_at_ns(self) -> int | None:
         """See Reservation."""
-        return min((ns for part in self._parts if (ns := part.again_ns) is not None), default=None)
+        return min(
+            (ns for part in self._parts if (ns := part.retry_at_ns) is not None), default=None
+        )
 
-    def hold(self, state: ClusterState) -> None:
+    def assume(self, state: ClusterState) -> None:
         """See Reservation."""
         for part in self._parts:
-            part.hold(state)
+            part.assume(state)
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """See Reservation."""
         found = []
         for part in self._parts:
             for write in part.writes(state, next_id):
-                self._asked[write.id] = part
+                self._part_by_write[write.id] = part
                 found.append(write)
         return found
 
-    def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
+    def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
         """See Reservation."""
-        return self._asked.pop(id).answered(state, id, code, version)
+        return self._part_by_write.pop(id).on_answer(state, id, code, version)
 
-    def fault(self, state: ClusterState) -> str:
+    def failure_reason(self, state: ClusterState) -> str:
         """See Reservation."""
-        return next((fault for part in self._parts if (fault := part.fault(state))), "")
+        return next((fault for part in self._parts if (fault := part.failure_reason(state))), "")
 
     def is_done(self, state: ClusterState) -> bool:
         """See Reservation."""
         return all(part.is_done(state) for part in self._parts)
 
-    def note(self) -> tuple[str, str]:
+    def waiting_event(self) -> tuple[str, str]:
         """See Reservation."""
-        return next((note for part in self._parts if (note := part.note())[0]), ("", ""))
+        return next((note for part in self._parts if (note := part.waiting_event())[0]), ("", ""))
 
-    def release(self, state: ClusterState) -> None:
+    def forget(self, state: ClusterState) -> None:
         """See Reservation."""
         for part in self._parts:
-            part.release(state)
+            part.forget(state)
 
-    def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+    def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """See Reservation."""
-        return [write for part in self._parts for write in part.undo(state, next_id)]
+        return [write for part in self._parts for write in part.unreserve(state, next_id)]

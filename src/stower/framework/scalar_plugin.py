@@ -19,7 +19,7 @@ from stower.state.shapes import Shape
 
 # Texts of refusals that are told apart; a plugin that makes up more is cut short.
 TEXTS_MAX: Final = 1_000
-MORE_TEXTS: Final = "node(s) were refused for other reasons"
+OTHER_REASONS: Final = "node(s) were refused for other reasons"
 
 
 class ScalarPlugin(Plugin):
@@ -50,7 +50,7 @@ class ScalarPlugin(Plugin):
                 codes[row] = self._code_of(text)
         return codes
 
-    def speaks(self, pod: Pod, state: ClusterState) -> bool:
+    def has_scores(self, pod: Pod, state: ClusterState) -> bool:
         """Where it scores at all."""
         return type(self).score_node is not ScalarPlugin.score_node
 
@@ -58,7 +58,7 @@ class ScalarPlugin(Plugin):
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
         """Of the feasible nodes."""
-        if not self.speaks(pod, state):
+        if not self.has_scores(pod, state):
             return None
         scores = np.zeros(state.row_limit, np.int64)
         for row in np.flatnonzero(feasible).tolist():
@@ -78,7 +78,7 @@ class ScalarPlugin(Plugin):
     def _code_of(self, text: str) -> int:
         texts = self._texts()
         if len(texts) >= TEXTS_MAX and text not in texts:
-            text = MORE_TEXTS
+            text = OTHER_REASONS
         if text not in texts:
             texts.append(text)
         return texts.index(text) + 1

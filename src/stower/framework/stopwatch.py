@@ -10,8 +10,8 @@ from typing import Any, Final
 from stower.framework.plugin import Plugin
 
 # Of so many attempts one is timed plugin by plugin.
-SAMPLED: Final = 10
-LAPS_MAX: Final = 10_000  # nobody takes them: the oldest are of no use
+SAMPLE_INTERVAL: Final = 10
+TIMINGS_MAX: Final = 10_000  # nobody takes them: the oldest are of no use
 
 # Methods that do an extension point's work for many rows, or for a pod. What looks at one changed
 # row takes a microsecond, and timing it as much.
@@ -36,36 +36,38 @@ class Stopwatch:
     def __init__(self, clock_ns: Callable[[], int] | None = None) -> None:
         self.is_running = clock_ns is not None
         self.is_sampling = False
-        self.laps: list[tuple[str, str, int]] = []  # plugin, extension point, ns
+        self.timings: list[tuple[str, str, int]] = []  # plugin, extension point, ns
         self._clock_ns = clock_ns
-        self._began_ns = 0
+        self._started_ns = 0
         self._count = 0
 
     def start(self) -> None:
         """An attempt begins."""
         if self._clock_ns is not None:
-            self._began_ns = self._clock_ns()
+            self._started_ns = self._clock_ns()
             self._count += 1
-            self.is_sampling = self._count % SAMPLED == 0 and len(self.laps) < LAPS_MAX
+            self.is_sampling = (
+                self._count % SAMPLE_INTERVAL == 0 and len(self.timings) < TIMINGS_MAX
+            )
 
-    def split_ns(self) -> int:
+    def elapsed_ns(self) -> int:
         """Since the attempt began."""
-        return self._clock_ns() - self._began_ns if self._clock_ns is not None else 0
+        return self._clock_ns() - self._started_ns if self._clock_ns is not None else 0
 
-    def taken(self) -> list[tuple[str, str, int]]:
+    def take_timings(self) -> list[tuple[str, str, int]]:
         """The laps since the last call."""
-        found, self.laps = self.laps, []
+        found, self.timings = self.timings, []
         return found
 
-    def timed(self, plugin: Plugin) -> None:
+    def instrument(self, plugin: Plugin) -> None:
         """Time the plugin's methods while an attempt is sampled; without a clock never."""
         if self._clock_ns is not None:
             for method, point in POINTS.items():
                 is_own = getattr(type(plugin), method) is not getattr(Plugin, method)
                 if is_own or method in vars(plugin):
-                    setattr(plugin, method, self._lap(plugin, method, point))
+                    setattr(plugin, method, self._timed_call(plugin, method, point))
 
-    def _lap(self, plugin: Plugin, method: str, point: str) -> Callable[..., Any]:
+    def _timed_call(self, plugin: Plugin, method: str, point: str) -> Callable[..., Any]:
         call, clock_ns, name = getattr(plugin, method), self._clock_ns, plugin.name
         assert clock_ns is not None
 
@@ -76,9 +78,9 @@ class Stopwatch:
             try:
                 return call(*args)
             finally:
-                self.laps.append((name, point, clock_ns() - began_ns))
+                self.timings.append((name, point, clock_ns() - began_ns))
 
         return lap
 
 
-STOPPED: Final = Stopwatch()
+DISABLED_STOPWATCH: Final = Stopwatch()

@@ -89,7 +89,7 @@ def patch_of(
     )  # fmt: skip
 
 
-def still(obj: ApiObject, subresource: str = "", id: int = 0) -> PatchObject:
+def no_op_patch(obj: ApiObject, subresource: str = "", id: int = 0) -> PatchObject:
     """Changes nothing: where it is carried out, the object is still as it was seen."""
     return patch_of(obj, {}, subresource, id)
 
@@ -158,7 +158,7 @@ _CALLS: dict[type, str] = {
 }
 
 
-def call_of(write: "ApiWrite") -> str:
+def call_name(write: "ApiWrite") -> str:
     """What the write is called where it is counted, as upstream calls its own."""
     if isinstance(write, ObjectWrite):
         return f"{write.view.__name__.lower()}_write"

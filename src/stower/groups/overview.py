@@ -52,7 +52,7 @@ def overview(
                 continue
     known = [GroupKey(False, key) for key in state.groups.members]
     known += [GroupKey(False, key) for key in state.groups.pod_groups]
-    known += [GroupKey(True, key) for key in state.groups.composites]
+    known += [GroupKey(True, key) for key in state.groups.composite_groups]
     if which:
         known = [k for k in known if which in (k.key, k.key.partition("/")[2])]
         if not known:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stower.framework.dry_run import Room
+from stower.framework.dry_run import CapacityConstraint
 from stower.groups.problem import (
     NO_CAP,
     Group,
@@ -49,7 +49,7 @@ class Builder:
         state: ClusterState,
         tree: Tree,
         sort: Sorted,
-        amounts: Callable[[PodEntry], list[Room]],
+        amounts: Callable[[PodEntry], list[CapacityConstraint]],
         prefers: bool = False,
     ) -> None:
         """`sort`: see Sorted; `amounts`: of what the pod needs some on each node; `prefers`: as if
@@ -104,11 +104,11 @@ class Builder:
             self._samples.append(entry)
         return known
 
-    def _demands(self) -> tuple[list[Room], list[Ints]]:
+    def _demands(self) -> tuple[list[CapacityConstraint], list[Ints]]:
         """What some pod needs, and how much of each one of each kind needs."""
         names: dict[str, int] = {}
-        rooms: list[Room] = []
-        asked: list[list[Room]] = [self._amounts(entry) for entry in self._samples]
+        rooms: list[CapacityConstraint] = []
+        asked: list[list[CapacityConstraint]] = [self._amounts(entry) for entry in self._samples]
         for room in (room for own in asked for room in own):
             if room.name not in names:
                 names[room.name] = len(rooms)
@@ -122,10 +122,10 @@ class Builder:
         return rooms, demands
 
     def _keep(
-        self, rooms: list[Room], free: Ints, rows: Ints, own: set[str], priority: int
+        self, rooms: list[CapacityConstraint], free: Ints, rows: Ints, own: set[str], priority: int
     ) -> None:
         """Leave to others what was promised to them."""
-        for name, promised in self._state.nominated.items():
+        for name, promised in self._state.nominated_pods.items():
             row = self._state.row_of(name)
             node = int(np.searchsorted(rows, row))
             if row < 0 or node >= len(rows) or rows[node] != row:
@@ -133,7 +133,7 @@ class Builder:
             for uid, entry in promised.items():
                 if uid not in own and entry.row < 0 and entry.pod.priority >= priority:
                     for r, room in enumerate(rooms):
-                        free[r, node] -= room.held(entry.shape)
+                        free[r, node] -= room.usage(entry.shape)
 
     def _groups(self, rows: Ints, parts: list[list[Part]]) -> tuple[list[Scope], list[Group]]:
         state, tree = self._state, self._tree
@@ -205,7 +205,7 @@ def bound_to(state: ClusterState, tree: Tree, g: int, key: str) -> int:
     column = state.labels.codes(key, state.all_rows)
     for entry in held:
         if not state.present[entry.row]:
-            name = state.names[entry.row]
+            name = state.node_names[entry.row]
             raise Straddling(
                 f'getting node for pod {entry.pod.key}: nodeinfo not found for node name "{name}"'
             )

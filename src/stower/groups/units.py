@@ -77,10 +77,15 @@ def leaving(groups: Groups, victims: Iterable[PodEntry]) -> list[GroupKey]:
 
 def whole_rows(groups: Groups) -> list[int]:
     """Rows with pods that leave with others or not at all, in their order."""
-    if not groups.whole:
+    if not groups.disruption_units:
         return []
     return sorted(
-        {e.row for which in groups.whole for e in members_of(groups, which) if e.row >= 0}
+        {
+            e.row
+            for which in groups.disruption_units
+            for e in members_of(groups, which)
+            if e.row >= 0
+        }
     )
 
 

@@ -18,19 +18,26 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from stower.live.kubeconfig import FILES, AccessError, NoKubeconfig, Way, document_of, way_of
+from stower.live.kubeconfig import (
+    FILE_FIELDS,
+    AccessError,
+    KubeContext,
+    NoKubeconfig,
+    load_kubeconfig,
+    resolve_context,
+)
 
 __all__ = ["Access", "AccessError", "NoKubeconfig", "read_access"]
 
 log = logging.getLogger(__name__)
 
 # How long a token is shown before its file is read again, which costs little.
-TOKEN_SECONDS: Final = 10.0
-FILE_SECONDS: Final = 60.0  # between two looks at files; as client-go, for a tokenFile
-RENEW_SECONDS: Final = 1.0  # between two questions to a plugin, whatever the server says
-PLUGIN_SECONDS: Final = 60.0
+TOKEN_REFRESH_SECONDS: Final = 10.0
+FILE_CHECK_SECONDS: Final = 60.0  # between two looks at files; as client-go, for a tokenFile
+RENEW_INTERVAL_SECONDS: Final = 1.0  # between two questions to a plugin, whatever the server says
+EXEC_PLUGIN_TIMEOUT_SECONDS: Final = 60.0
 
-Shown = tuple[ssl.SSLContext | None, Any]  # TLS, and kubernetes_asyncio's configuration
+Credentials = tuple[ssl.SSLContext | None, Any]  # TLS, and kubernetes_asyncio's configuration
 
 
 class Access:
@@ -39,8 +46,8 @@ class Access:
     def __init__(
         self,
         server: str,
-        shown: Shown,
-        again: Callable[[], Awaitable[Shown]] | None = None,
+        credentials: Credentials,
+        reload: Callable[[], Awaitable[Credentials]] | None = None,
         *,
         server_name: str = "",
         files: Iterable[str] = (),
@@ -49,28 +56,28 @@ class Access:
         """`again` asks for everything anew: `files`, plugins. `server_name`: of its certificate."""
         self.server = server
         self.server_name = server_name
-        self.tls, self._configuration = shown
-        self._again = again
+        self.tls, self._configuration = credentials
+        self._reload = reload
         self._clock = clock
         self._read_at_s = clock()
         self._files = tuple(map(Path, files))
-        self._looked_at_s = self._read_at_s
-        self._seen = self._look()
+        self._files_checked_at_s = self._read_at_s
+        self._file_stats = self._stat_files()
         self._headers: dict[str, str] = {}
-        self._good_until_s = 0.0
-        self._renewing = asyncio.Lock()
+        self._headers_expire_at_s = 0.0
+        self._renew_lock = asyncio.Lock()
 
     async def headers(self) -> dict[str, str]:
         """The headers that say who we are. Raises AccessError."""
         now_s = self._clock()
-        if self._files and now_s >= self._looked_at_s + FILE_SECONDS:
-            self._looked_at_s = now_s
-            await self._read_changed()
-        if now_s >= self._good_until_s:
-            headers = await self._ask_headers()
+        if self._files and now_s >= self._files_checked_at_s + FILE_CHECK_SECONDS:
+            self._files_checked_at_s = now_s
+            await self._reload_if_changed()
+        if now_s >= self._headers_expire_at_s:
+            headers = await self._build_auth_headers()
             if headers != self._headers:
                 self._headers = headers
-            self._good_until_s = now_s + TOKEN_SECONDS
+            self._headers_expire_at_s = now_s + TOKEN_REFRESH_SECONDS
         return self._headers
 
     async def renew(self) -> bool:
@@ -78,20 +85,20 @@ class Access:
 
         False where that cannot help.
         """
-        self._good_until_s = 0.0
-        if self._again is None:
+        self._headers_expire_at_s = 0.0
+        if self._reload is None:
             return False
-        async with self._renewing:  # who waited for another finds it done
-            if self._clock() >= self._read_at_s + RENEW_SECONDS:
-                seen = self._look()
-                self.tls, self._configuration = await self._again()
-                self._seen = seen
+        async with self._renew_lock:  # who waited for another finds it done
+            if self._clock() >= self._read_at_s + RENEW_INTERVAL_SECONDS:
+                seen = self._stat_files()
+                self.tls, self._configuration = await self._reload()
+                self._file_stats = seen
                 self._read_at_s = self._clock()
         return True
 
-    async def _read_changed(self) -> None:
+    async def _reload_if_changed(self) -> None:
         """Files that are half written are read next time; what was shown until now still holds."""
-        if self._look() == self._seen:
+        if self._stat_files() == self._file_stats:
             return
         try:
             await self.renew()
@@ -100,7 +107,7 @@ class Access:
         else:
             log.info("credentials have changed and were read again")
 
-    def _look(self) -> list[tuple[int, int, int]]:
+    def _stat_files(self) -> list[tuple[int, int, int]]:
         found = []
         for path in self._files:
             with contextlib.suppress(OSError):
@@ -108,11 +115,11 @@ class Access:
                 found.append((stat.st_ino, stat.st_mtime_ns, stat.st_size))
         return found
 
-    async def _ask_headers(self) -> dict[str, str]:
+    async def _build_auth_headers(self) -> dict[str, str]:
         try:
             token = await self._configuration.get_api_key_with_prefix("BearerToken")
         except Exception as error:  # whatever a file or its content makes of it
-            raise AccessError(f"no token: {_line(error)}") from None
+            raise AccessError(f"no token: {_one_line(error)}") from None
         if token:
             return {"Authorization": token}
         if self._configuration.username and self._configuration.password:
@@ -130,35 +137,44 @@ async def read_access(
 
     Raises AccessError.
     """
-    document = document_of(kubeconfig)
+    document = load_kubeconfig(kubeconfig)
     if document is None:
         if context:
             raise NoKubeconfig(f"--context {context}: there is no kubeconfig")
-        return _in_cluster(clock)
-    way = way_of(document, context)
-    check_server(way.server, way.where)
+        return _in_cluster_access(clock)
+    kube_context = resolve_context(document, context)
+    check_server(kube_context.server, kube_context.source)
 
-    async def again() -> Shown:
-        return await _through_library(way)
+    async def reload() -> Credentials:
+        return await _load_credentials(kube_context)
 
-    entries = {**way.cluster, **way.user}
-    files = [str(entries[name]) for name in FILES if entries.get(name)]
-    shown = _self_contained(way) or await again()
-    return Access(way.server, shown, again, server_name=way.server_name, files=files, clock=clock)
+    entries = {**kube_context.cluster, **kube_context.user}
+    files = [str(entries[name]) for name in FILE_FIELDS if entries.get(name)]
+    shown = _inline_credentials(kube_context) or await reload()
+    return Access(
+        kube_context.server,
+        shown,
+        reload,
+        server_name=kube_context.server_name,
+        files=files,
+        clock=clock,
+    )
 
 
-def _in_cluster(clock: Callable[[], float]) -> Access:
+def _in_cluster_access(clock: Callable[[], float]) -> Access:
     from kubernetes_asyncio.config import incluster_config
 
-    async def again() -> Shown:
-        return _pods_own()[1]
+    async def reload() -> Credentials:
+        return _load_in_cluster()[1]
 
-    server, shown = _pods_own()
+    server, shown = _load_in_cluster()
     # The library reads the token anew by itself.
-    return Access(server, shown, again, files=[incluster_config.SERVICE_CERT_FILENAME], clock=clock)
+    return Access(
+        server, shown, reload, files=[incluster_config.SERVICE_CERT_FILENAME], clock=clock
+    )
 
 
-def _pods_own() -> tuple[str, Shown]:
+def _load_in_cluster() -> tuple[str, Credentials]:
     from kubernetes_asyncio import config
     from kubernetes_asyncio.client import Configuration
 
@@ -175,7 +191,7 @@ def _pods_own() -> tuple[str, Shown]:
     return server, (_tls(configuration, server), configuration)
 
 
-async def _through_library(way: Way) -> Shown:
+async def _load_credentials(kube_context: KubeContext) -> Credentials:
     """What kubernetes_asyncio makes of it. Raises AccessError."""
     from kubernetes_asyncio import config
     from kubernetes_asyncio.client import Configuration
@@ -186,17 +202,19 @@ async def _through_library(way: Way) -> Shown:
     load: Any = config.load_kube_config_from_dict
     try:
         await asyncio.wait_for(
-            load(config_dict=way.document(), client_configuration=configuration), PLUGIN_SECONDS
+            load(config_dict=kube_context.to_kubeconfig(), client_configuration=configuration),
+            EXEC_PLUGIN_TIMEOUT_SECONDS,
         )
     except TimeoutError:
-        text = f"{way.where}: its plugin did not answer within {PLUGIN_SECONDS:.0f} s"
+        limit_s = f"{EXEC_PLUGIN_TIMEOUT_SECONDS:.0f} s"
+        text = f"{kube_context.source}: its plugin did not answer within {limit_s}"
         raise AccessError(text) from None
     except Exception as error:
-        raise AccessError(f"{way.where}: {_line(error)}") from None
-    return _tls(configuration, way.server), configuration
+        raise AccessError(f"{kube_context.source}: {_one_line(error)}") from None
+    return _tls(configuration, kube_context.server), configuration
 
 
-def check_server(server: str, where: str) -> None:
+def check_server(server: str, source: str) -> None:
     """Raises AccessError where that is no address."""
     try:
         parts = urlsplit(server)
@@ -206,10 +224,10 @@ def check_server(server: str, where: str) -> None:
         if parts.scheme not in ("http", "https") or not host:
             raise ValueError("want http:// or https:// and a host")
     except ValueError as error:
-        raise AccessError(f"{where}: server {server!r}: {_line(error)}") from None
+        raise AccessError(f"{source}: server {server!r}: {_one_line(error)}") from None
 
 
-class _Static:
+class _StaticToken:
     """What Access asks for, of a token that never changes."""
 
     username = password = None
@@ -221,22 +239,28 @@ class _Static:
         return f"Bearer {self._token}"
 
 
-def _self_contained(way: Way) -> Shown | None:
+def _inline_credentials(kube_context: KubeContext) -> Credentials | None:
     """TLS and token, where they stand in the file; None where more must be asked."""
-    cluster, user = dict(way.cluster), dict(way.user)
+    cluster, user = dict(kube_context.cluster), dict(kube_context.user)
     authority, token = cluster.pop("certificate-authority-data", ""), user.pop("token", "")
     for name in ("server", "tls-server-name"):
         cluster.pop(name, None)
     # The token is enough, or else the library is asked for the certificate too.
     user.pop("client-certificate-data", None)
     user.pop("client-key-data", None)
-    if cluster or user or not authority or not token or not way.server.startswith("https://"):
+    if (
+        cluster
+        or user
+        or not authority
+        or not token
+        or not kube_context.server.startswith("https://")
+    ):
         return None
     try:
         tls = ssl.create_default_context(cadata=base64.b64decode(authority).decode("ascii"))
     except (OSError, ValueError, TypeError):
         return None  # whatever is wrong with it, the library says so
-    return tls, _Static(str(token))
+    return tls, _StaticToken(str(token))
 
 
 def _tls(configuration: Any, server: str) -> ssl.SSLContext | None:
@@ -251,9 +275,9 @@ def _tls(configuration: Any, server: str) -> ssl.SSLContext | None:
         if configuration.cert_file:
             context.load_cert_chain(configuration.cert_file, configuration.key_file)
     except (OSError, ValueError) as error:
-        raise AccessError(f"certificates of {server}: {_line(error)}") from None
+        raise AccessError(f"certificates of {server}: {_one_line(error)}") from None
     return context
 
 
-def _line(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__

@@ -15,29 +15,29 @@ from stower.framework.events import AgentAsked
 from stower.framework.writes import AgentAnswer
 from stower.vms.agent import BODY_BYTES_MAX
 
-WAITING_MAX: Final = 10_000
+PENDING_MAX: Final = 10_000
 # The engine answers within a second; a process that stood still may take longer.
 TIMEOUT_SECONDS: Final = 10
 LOOPBACK: Final = "127.0.0.1"
 
 
-class Agents:
+class AgentRequestHandler:
     """Requests that wait for an answer."""
 
-    def __init__(self, ask: Callable[[AgentAsked], None]) -> None:
-        self._ask = ask
-        self._waiting: dict[int, asyncio.Future[AgentAnswer]] = {}
+    def __init__(self, submit: Callable[[AgentAsked], None]) -> None:
+        self._submit = submit
+        self._pending: dict[int, asyncio.Future[AgentAnswer]] = {}
         self._next_id = 1
 
-    def answered(self, answer: AgentAnswer) -> None:
+    def complete(self, answer: AgentAnswer) -> None:
         """The engine has answered."""
-        future = self._waiting.pop(answer.id, None)
+        future = self._pending.pop(answer.id, None)
         if future is not None and not future.done():
             future.set_result(answer)
 
     async def handle(self, request: web.Request) -> web.Response:
         """One request. Of its body no more is read than a request can have."""
-        if len(self._waiting) >= WAITING_MAX:
+        if len(self._pending) >= PENDING_MAX:
             return web.Response(status=503, text="too many requests wait")
         body = b""
         while len(body) < BODY_BYTES_MAX:
@@ -46,20 +46,20 @@ class Agents:
                 break
             body += chunk
         id, self._next_id = self._next_id, self._next_id + 1
-        future = self._waiting[id] = asyncio.get_running_loop().create_future()
-        self._ask(AgentAsked(id, request.method, body))
+        future = self._pending[id] = asyncio.get_running_loop().create_future()
+        self._submit(AgentAsked(id, request.method, body))
         try:
             answer = await asyncio.wait_for(future, TIMEOUT_SECONDS)
         except TimeoutError:
             return web.Response(status=503, text="no answer in time")
         finally:
-            self._waiting.pop(id, None)
+            self._pending.pop(id, None)
         headers = {"Content-Type": answer.type} if answer.type else {}
         return web.Response(status=answer.status, body=answer.body.encode(), headers=headers)
 
 
 @asynccontextmanager
-async def serving(agents: Agents, host: str, port: int) -> AsyncIterator[int]:
+async def serve_agents(agents: AgentRequestHandler, host: str, port: int) -> AsyncIterator[int]:
     """Serve for as long as the block lasts; yields the port. Raises OSError."""
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     app.router.add_route("*", "/{path:.*}", agents.handle)

@@ -15,7 +15,7 @@ from stower.model.kinds import Node, ResourceClass
 
 log = logging.getLogger(__name__)
 
-NAMES: Final = {
+METHOD_NAMES: Final = {
     Examination: "unsuitable_nodes",
     Taking: "allocate",
     Freeing: "deallocate",
@@ -23,14 +23,14 @@ NAMES: Final = {
 }
 
 
-class Around(NamedTuple):
+class DriverSnapshot(NamedTuple):
     """What a driver may look at while it is called."""
 
     nodes: Mapping[str, Node]
     classes: Mapping[str, ResourceClass]
 
 
-class Called(NamedTuple):
+class CallResult(NamedTuple):
     """What came of a call: the answer, and how the ledger's entries of its claims are by now."""
 
     name: str
@@ -39,18 +39,20 @@ class Called(NamedTuple):
     took_s: float
 
 
-class Calls:
+class DriverExecutor:
     """One driver with its ledger."""
 
-    def __init__(self, driver: Driver, ledger: Ledger, told: Callable[[Called], None]) -> None:
+    def __init__(
+        self, driver: Driver, ledger: Ledger, on_result: Callable[[CallResult], None]
+    ) -> None:
         """`told` is called in the loop in which this is started."""
-        self.waiting = 0  # calls that are not answered
+        self.pending_count = 0  # calls that are not answered
         self._driver = driver
         self._ledger = ledger
-        self._told = told
-        self._queue: queue.SimpleQueue[tuple[Call, Around] | None] = queue.SimpleQueue()
+        self._on_result = on_result
+        self._queue: queue.SimpleQueue[tuple[Call, DriverSnapshot] | None] = queue.SimpleQueue()
         self._is_closing = False
-        self._ended = asyncio.Event()
+        self._exit_event = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
@@ -58,12 +60,12 @@ class Calls:
         ledger, whenever the process ends."""
         self._loop = asyncio.get_running_loop()
         self._driver.taken = self._ledger.entries
-        threading.Thread(target=self._work, name=self._driver.name, daemon=True).start()
+        threading.Thread(target=self._run_thread, name=self._driver.name, daemon=True).start()
 
-    def send(self, output: Call, around: Around) -> None:
+    def submit(self, output: Call, snapshot: DriverSnapshot) -> None:
         """Have this call made after those before."""
-        self.waiting += 1
-        self._queue.put((output, around))
+        self.pending_count += 1
+        self._queue.put((output, snapshot))
 
     def stop(self) -> None:
         """Begin no more calls."""
@@ -76,45 +78,45 @@ class Calls:
             return True
         self._queue.put(None)
         try:
-            await asyncio.wait_for(self._ended.wait(), timeout_s)
+            await asyncio.wait_for(self._exit_event.wait(), timeout_s)
         except TimeoutError:
             return False
         return True
 
     # In the thread
 
-    def _work(self) -> None:
+    def _run_thread(self) -> None:
         while (piece := self._queue.get()) is not None and not self._is_closing:
-            self._tell(self._do(*piece))
-        self._tell(None)
+            self._post_result(self._call_driver(*piece))
+        self._post_result(None)
 
-    def _tell(self, called: Called | None) -> None:
+    def _post_result(self, result: CallResult | None) -> None:
         assert self._loop is not None
         try:
-            if called is None:
-                self._loop.call_soon_threadsafe(self._ended.set)
+            if result is None:
+                self._loop.call_soon_threadsafe(self._exit_event.set)
             else:
-                self._loop.call_soon_threadsafe(self._answered, called)
+                self._loop.call_soon_threadsafe(self._handle_result, result)
         except RuntimeError:
             pass  # the loop is closed: nobody waits for it any more
 
-    def _do(self, output: Call, around: Around) -> Called:
-        name, driver = NAMES[type(output)], self._driver
-        driver.nodes, driver.classes = around
+    def _call_driver(self, output: Call, snapshot: DriverSnapshot) -> CallResult:
+        name, driver = METHOD_NAMES[type(output)], self._driver
+        driver.nodes, driver.classes = snapshot
         began_s = time.perf_counter()
 
-        def tell(error: BaseException) -> None:
+        def log_error(error: BaseException) -> None:
             log.error("%s.%s failed", type(driver).__name__, name, exc_info=error)
 
         try:
-            answer = call(output, driver, self._ledger, tell)
+            answer = call(output, driver, self._ledger, log_error)
         except BaseException as error:  # sys.exit() in a method ends the call, and nothing else
-            tell(error)
+            log_error(error)
             answer = failure(output, error)
         took_s = time.perf_counter() - began_s
-        return Called(name, answer, self._entries(output), took_s)
+        return CallResult(name, answer, self._ledger_entries(output), took_s)
 
-    def _entries(self, output: Call) -> dict[str, Entry | None]:
+    def _ledger_entries(self, output: Call) -> dict[str, Entry | None]:
         if isinstance(output, Taking | Adopting):
             return {entry.uid: self._ledger.entries.get(entry.uid) for entry in output.entries}
         if isinstance(output, Freeing):
@@ -123,6 +125,6 @@ class Calls:
 
     # In the loop
 
-    def _answered(self, called: Called) -> None:
-        self.waiting -= 1
-        self._told(called)
+    def _handle_result(self, result: CallResult) -> None:
+        self.pending_count -= 1
+        self._on_result(result)

@@ -11,19 +11,25 @@ import aiohttp
 import msgspec
 
 from stower.live.access import Access, AccessError
-from stower.live.connection import CONNECT_SECONDS, REQUEST_SECONDS, Lost, Pool, Withheld
+from stower.live.connection import (
+    CONNECT_SECONDS,
+    REQUEST_SECONDS,
+    ConnectionLost,
+    ConnectionPool,
+    RequestNotSent,
+)
 from stower.model.kinds import Kind
 
 JSON: Final = "application/json"
 TRIES: Final = 5
-TRY_AGAIN_SECONDS: Final = 0.1
+RETRY_SECONDS: Final = 0.1
 UNAUTHORIZED: Final = 401
-WITHHELD: Final = -1
+NOT_SENT: Final = -1
 # A server sends bookmarks every minute: a stream that is silent for longer is dead.
-SILENCE_SECONDS: Final = 90.0
+WATCH_IDLE_SECONDS: Final = 90.0
 READ_BYTES: Final = 1 << 20
 LINE_BYTES_MAX: Final = 16 << 20  # of a watch: an object has 3 MiB at most
-ERRORS: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError, Lost)
+TRANSPORT_ERRORS: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError, ConnectionLost)
 
 
 def collection_path(kind: Kind, namespace: str = "", version: str = "") -> str:
@@ -35,7 +41,7 @@ def collection_path(kind: Kind, namespace: str = "", version: str = "") -> str:
     return f"{group}{version}{within}/{kind.plural}"
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """What came back; status 0: nothing did, and `body` says why."""
 
     status: int
@@ -52,21 +58,21 @@ class Answer(NamedTuple):
         return " ".join(str(text).split())
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """What the network has against it, in words; what asyncio says of errors is for programmers."""
     number = getattr(error, "errno", None)
     text = os.strerror(number) if isinstance(number, int) and number > 0 else str(error)
     return text or type(error).__name__
 
 
-class WatchCut(Exception):
+class WatchInterrupted(Exception):
     """A stream ended before its time; it can be resumed."""
 
 
-class WatchRefused(Exception):
+class WatchStatusError(Exception):
     """The server does not serve this watch; `status` says why."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Response) -> None:
         super().__init__(answer.message)
         self.status = answer.status
         self.retry_after_s = answer.retry_after_s
@@ -77,11 +83,11 @@ class Client:
 
     def __init__(self, access: Access, user_agent: str) -> None:
         self.access = access
-        self._agent = user_agent
+        self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
-        self._pool = Pool(access.server, access.tls, access.server_name)
-        self._shown: dict[str, str] | None = None
-        self._known_head = ""
+        self._pool = ConnectionPool(access.server, access.tls, access.server_name)
+        self._cached_headers: dict[str, str] | None = None
+        self._cached_header_block = ""
         # Told of each request: method, status, and how many seconds it took.
         self.asked: Callable[[str, int, float], None] | None = None
 
@@ -90,7 +96,7 @@ class Client:
         self._session = aiohttp.ClientSession(
             connector=connector,
             auto_decompress=True,
-            headers={"User-Agent": self._agent},
+            headers={"User-Agent": self._user_agent},
             read_bufsize=READ_BYTES,
         )
         return self
@@ -106,7 +112,7 @@ class Client:
         await self._session.close()
         await asyncio.sleep(0)  # transports close with the loop's next turn
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -114,7 +120,7 @@ class Client:
         content_type: str = JSON,
         accept: str = "",
         may_send: Callable[[], bool] = lambda: True,
-    ) -> Answer:
+    ) -> Response:
         """One request. Never raises for what the network or the server does. `may_send` is asked
         just before it is sent, as credentials and connections take time; status WITHHELD: it says
         no.
@@ -124,14 +130,14 @@ class Client:
         """
         clock = asyncio.get_running_loop().time
         began_s = clock()
-        answer = await self._ask(method, path, body, content_type, accept, may_send)
+        answer = await self._request_once(method, path, body, content_type, accept, may_send)
         if self.asked is not None:
             self.asked(method, answer.status, clock() - began_s)
         if answer.status == UNAUTHORIZED and await self.access.renew():
-            answer = await self._ask(method, path, body, content_type, accept, may_send)
+            answer = await self._request_once(method, path, body, content_type, accept, may_send)
         return answer
 
-    async def _ask(
+    async def _request_once(
         self,
         method: str,
         path: str,
@@ -139,48 +145,57 @@ class Client:
         content_type: str,
         accept: str,
         may_send: Callable[[], bool],
-    ) -> Answer:
-        head = await self._head()
+    ) -> Response:
+        head = await self._build_header_block()
         if accept:
             head = head.replace(f"Accept: {JSON}\r\n", f"Accept: {accept}\r\n")
         if self._pool.tls is not self.access.tls:
             self._pool.close()
-            self._pool = Pool(self.access.server, self.access.tls, self.access.server_name)
+            self._pool = ConnectionPool(
+                self.access.server, self.access.tls, self.access.server_name
+            )
         sized = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if body else ""
         request = f"{method} {self._pool.prefix}{path} HTTP/1.1\r\n{head}{sized}\r\n".encode()
         try:
-            reply = await self._pool.ask(request + body if body else request, may_send)
-        except Withheld:
-            return Answer(WITHHELD, b"")
-        except ERRORS as error:
-            return Answer(0, _said(error).encode())
+            reply = await self._pool.send(request + body if body else request, may_send)
+        except RequestNotSent:
+            return Response(NOT_SENT, b"")
+        except TRANSPORT_ERRORS as error:
+            return Response(0, _error_text(error).encode())
         after = reply.headers.get(b"retry-after", b"")
         data = reply.body[0] if len(reply.body) == 1 else b"".join(reply.body)
-        return Answer(reply.status, data, float(after) if after.isdigit() else 0.0)
+        return Response(reply.status, data, float(after) if after.isdigit() else 0.0)
 
-    async def get(self, path: str) -> Answer:
+    async def get_with_retry(self, path: str) -> Response:
         """A first look: a connection that breaks is tried again a few times."""
         clock = asyncio.get_running_loop().time
         end = clock() + REQUEST_SECONDS
-        answer = await self.ask("GET", path)
+        answer = await self.request("GET", path)
         for _ in range(TRIES - 1):
             if answer.status or clock() >= end:
                 break
-            await asyncio.sleep(TRY_AGAIN_SECONDS)
-            answer = await self.ask("GET", path)
+            await asyncio.sleep(RETRY_SECONDS)
+            answer = await self.request("GET", path)
         return answer
 
-    async def _head(self) -> str:
+    async def _build_header_block(self) -> str:
         """The header fields of every request."""
         headers = await self.access.headers()
-        if headers is not self._shown:
-            self._shown = headers
-            own = {"Host": self._pool.host, "User-Agent": self._agent, "Accept": JSON, **headers}
+        if headers is not self._cached_headers:
+            self._cached_headers = headers
+            own = {
+                "Host": self._pool.host,
+                "User-Agent": self._user_agent,
+                "Accept": JSON,
+                **headers,
+            }
             for name, value in own.items():
                 if "\r" in value or "\n" in value:
                     raise AccessError(f"{name}: a header cannot have line breaks")
-            self._known_head = "".join(f"{name}: {value}\r\n" for name, value in own.items())
-        return self._known_head
+            self._cached_header_block = "".join(
+                f"{name}: {value}\r\n" for name, value in own.items()
+            )
+        return self._cached_header_block
 
     async def watch(self, path: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
         """Lines of a watch as they come, as many at once as there are; none when it has begun.
@@ -191,7 +206,7 @@ class Client:
         headers = {**await self.access.headers(), "Accept": JSON}
         url = f"{self.access.server}{path}?{urlencode({**query, 'watch': '1'})}"
         timeout = aiohttp.ClientTimeout(
-            total=None, connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
+            total=None, connect=CONNECT_SECONDS, sock_read=WATCH_IDLE_SECONDS
         )
         try:
             async with self._session.get(
@@ -206,20 +221,22 @@ class Client:
                         await self.access.renew()
                     after = response.headers.get("Retry-After", "")
                     after_s = float(after) if after.isdecimal() else 0.0
-                    raise WatchRefused(Answer(response.status, await response.read(), after_s))
+                    raise WatchStatusError(
+                        Response(response.status, await response.read(), after_s)
+                    )
                 try:
                     yield []  # it stands
                     rest = b""
                     async for data in response.content.iter_any():
                         *lines, rest = (rest + data).split(b"\n")
                         if len(rest) > LINE_BYTES_MAX:
-                            raise WatchCut(f"a line has more than {LINE_BYTES_MAX} bytes")
+                            raise WatchInterrupted(f"a line has more than {LINE_BYTES_MAX} bytes")
                         if lines:
                             yield [line for line in lines if line]
                 finally:
                     _abort(response)
-        except ERRORS as error:
-            raise WatchCut(str(error) or type(error).__name__) from None
+        except TRANSPORT_ERRORS as error:
+            raise WatchInterrupted(str(error) or type(error).__name__) from None
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:

@@ -21,11 +21,11 @@ REQUEST_SECONDS: Final = 30.0
 BODY_BYTES_MAX: Final = 256 << 20
 
 
-class Withheld(Exception):
+class RequestNotSent(Exception):
     """It was not sent: whoever asked may ask no more."""
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """There is no answer, and nobody knows whether the request was carried out."""
 
 
@@ -51,28 +51,28 @@ class Connection(asyncio.Protocol):
         self._parser: Any = None
         self._reply = Reply()
         self._has_head = False
-        self._answer: asyncio.Future[Reply] | None = None
+        self._response_future: asyncio.Future[Reply] | None = None
 
-    def ask(self, request: bytes) -> "asyncio.Future[Reply]":
+    def send(self, request: bytes) -> "asyncio.Future[Reply]":
         """Send a request; its answer, or Lost. Raises Lost at once where it is closed: a server
         may end between the handshake and the first request."""
         if not self.is_open:
-            raise Lost("the connection was closed")
+            raise ConnectionLost("the connection was closed")
         self._reply = Reply()
         self._has_head = False
         self._parser = httptools.HttpResponseParser(self)
-        self._answer = asyncio.get_running_loop().create_future()
+        self._response_future = asyncio.get_running_loop().create_future()
         self._transport.write(request)
-        return self._answer
+        return self._response_future
 
     def close(self, why: str = "closed") -> None:
         """Close it at once; whoever waits for an answer has lost it."""
         self.is_open = False
-        answer, self._answer = self._answer, None
+        answer, self._response_future = self._response_future, None
         if self._transport is not None:
             self._transport.abort()
         if answer is not None and not answer.done():
-            answer.set_exception(Lost(why))
+            answer.set_exception(ConnectionLost(why))
 
     # The transport calls
 
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None:
+        if self._response_future is None:
             self.close()  # nothing was asked
             return
         try:
@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         headers = self._reply.headers
         sized = b"content-length" in headers or b"transfer-encoding" in headers
-        if exc is None and self._has_head and not sized and self._answer is not None:
+        if exc is None and self._has_head and not sized and self._response_future is not None:
             self.on_message_complete()  # its end is the end of the connection
         self.close(str(exc) if exc else "the server closed the connection")
 
@@ -116,12 +116,12 @@ class Connection(asyncio.Protocol):
         self._reply.status = status
         if not self._parser.should_keep_alive():
             self.is_open = False
-        answer, self._answer = self._answer, None
+        answer, self._response_future = self._response_future, None
         if answer is not None and not answer.done():
             answer.set_result(self._reply)
 
 
-class Pool:
+class ConnectionPool:
     """Connections to one server."""
 
     def __init__(
@@ -137,36 +137,36 @@ class Pool:
         self._server_name = server_name
         self.prefix = parts.path.rstrip("/")
         self.host = parts.netloc
-        self._name = parts.hostname or ""
+        self._hostname = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._timeout_s = timeout_s
         self._idle: deque[Connection] = deque()
         # Until when each may wait for its answer, the first first; one timer looks after all.
-        self._due_s: dict[Connection, float] = {}
+        self._deadlines_s: dict[Connection, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def ask(self, request: bytes, may_send: Callable[[], bool] = lambda: True) -> Reply:
+    async def send(self, request: bytes, may_send: Callable[[], bool] = lambda: True) -> Reply:
         """The answer to a request. `may_send` is asked when there is a connection, just before.
 
         Raises Lost, OSError, TimeoutError and Withheld.
         """
         loop = asyncio.get_running_loop()
-        connection = self._kept(loop.time()) or await self._connect(loop)
+        connection = self._pop_idle(loop.time()) or await self._connect(loop)
         if not may_send():
             connection.idle_since_s = loop.time()
             self._idle.append(connection)
-            raise Withheld
-        self._due_s[connection] = due_s = loop.time() + self._timeout_s
+            raise RequestNotSent
+        self._deadlines_s[connection] = due_s = loop.time() + self._timeout_s
         if self._timer is None:
-            self._timer = loop.call_at(due_s, self._look, loop)
+            self._timer = loop.call_at(due_s, self._close_overdue, loop)
         try:
-            reply = await connection.ask(request)
+            reply = await connection.send(request)
         except BaseException:
             connection.close()
             raise
         finally:
-            self._due_s.pop(connection, None)
+            self._deadlines_s.pop(connection, None)
         if connection.is_open:
             connection.idle_since_s = loop.time()
             self._idle.append(connection)
@@ -174,25 +174,25 @@ class Pool:
             connection.close()
         return reply
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _close_overdue(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close those that were due, and look again when the next one is."""
         self._timer, now_s = None, loop.time()
-        for connection, due_s in list(self._due_s.items()):
+        for connection, due_s in list(self._deadlines_s.items()):
             if due_s > now_s:
-                self._timer = loop.call_at(due_s, self._look, loop)
+                self._timer = loop.call_at(due_s, self._close_overdue, loop)
                 return
-            del self._due_s[connection]
+            del self._deadlines_s[connection]
             connection.close("no answer in time")
 
     def close(self) -> None:
         """Close what is idle."""
-        if self._timer is not None and not self._due_s:
+        if self._timer is not None and not self._deadlines_s:
             self._timer.cancel()
             self._timer = None
         while self._idle:
             self._idle.pop().close()
 
-    def _kept(self, now_s: float) -> Connection | None:
+    def _pop_idle(self, now_s: float) -> Connection | None:
         """The one that was used last; those that were not used for long are closed."""
         while self._idle and (
             not self._idle[0].is_open or self._idle[0].idle_since_s < now_s - IDLE_SECONDS
@@ -209,10 +209,10 @@ class Pool:
             _, connection = await create_connection(
                 loop,
                 Connection,
-                self._name,
+                self._hostname,
                 self._port,
                 ssl=self._tls,
-                server_hostname=(self._server_name or self._name) if self._tls else None,
+                server_hostname=(self._server_name or self._hostname) if self._tls else None,
             )
         made: Connection = connection
         return made

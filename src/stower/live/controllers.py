@@ -13,21 +13,21 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from stower.controllers.objects import RESOURCES
-from stower.controllers.runtime import Actors, Call, path_to
+from stower.controllers.runtime import Call, ControllerManager, path_to
 from stower.live.access import AccessError, read_access
 from stower.live.client import JSON, Client
-from stower.live.reflector import Changes, Documents, Reflector
+from stower.live.reflector import Changes, Reflector, UnstructuredDecoder
 from stower.live.shell import (
     Clock,
     ShellError,
-    Stopped,
-    ask_within,
-    run_until,
+    StopRequested,
+    request_in_window,
+    run_unless_stopped,
+    run_until_stopped,
     sleep_until,
-    unless,
 )
 from stower.live.window import Window
-from stower.live.workers import Workers
+from stower.live.workers import WorkerPool
 
 log = logging.getLogger(__name__)
 
@@ -36,41 +36,41 @@ KEYS_PER_STEP: Final = 64
 SLICE_SECONDS: Final = 0.004
 CLOSE_SECONDS: Final = 2.0
 USER_AGENT: Final = "stower-actors"
-DELETABLE: Final = "deletecollection"
+DELETE_COLLECTION: Final = "deletecollection"
 
 
-class ActorShell:
+class ControllerShell:
     """Actors and their API server."""
 
-    def __init__(self, client: Client, actors: Actors, seed: int = 0) -> None:
-        self.actors = actors
+    def __init__(self, client: Client, manager: ControllerManager, seed: int = 0) -> None:
+        self.manager = manager
         self.window = Window(IN_FLIGHT)
         self._client = client
         self._clock = Clock()
-        self._awake = asyncio.Event()
+        self._wake_event = asyncio.Event()
         self._calls: deque[Call] = deque()
-        self._workers = Workers[Call](self._take, self._do, lambda: self.window.size)
+        self._workers = WorkerPool[Call](self._next_call, self._send_call, lambda: self.window.size)
         chance = random.Random(seed)
-        self.reflectors = {kind: self._reflect(kind, chance) for kind in actors.kinds}
+        self.reflectors = {kind: self._make_reflector(kind, chance) for kind in manager.kinds}
 
-    def _reflect(self, kind: str, chance: random.Random) -> Reflector:
+    def _make_reflector(self, kind: str, chance: random.Random) -> Reflector:
         resource = RESOURCES[kind]
-        version = self.actors.versions.get(kind, resource.api_version)
+        version = self.manager.versions.get(kind, resource.api_version)
 
         def on_list() -> None:
             reflector = self.reflectors[kind]
-            self.actors.listed(kind, reflector.objects.values(), reflector.version)
-            self._awake.set()
+            self.manager.listed(kind, reflector.objects.values(), reflector.resource_version)
+            self._wake_event.set()
 
         def on_changes(changes: Changes) -> None:
             for type, obj in changes:
-                self.actors.changed(kind, type, obj)
-            self._awake.set()
+                self.manager.changed(kind, type, obj)
+            self._wake_event.set()
 
         return Reflector(
             self._client,
             path_to(kind, version=version),
-            Documents(version, resource.kind),
+            UnstructuredDecoder(version, resource.kind),
             chance,
             on_list=on_list,
             on_changes=on_changes,
@@ -81,24 +81,26 @@ class ActorShell:
         """Until `stop`. Raises ShellError."""
         reflecting = [reflector.run() for reflector in self.reflectors.values()]
         try:
-            await run_until(stop, self._client.access.server, (*reflecting, self._drive()))
+            await run_until_stopped(
+                stop, self._client.access.server, (*reflecting, self._run_steps())
+            )
         finally:
             await self._workers.close(CLOSE_SECONDS)
 
-    async def _drive(self) -> None:
+    async def _run_steps(self) -> None:
         while True:
             until = time.perf_counter() + SLICE_SECONDS
             while True:
-                self._awake.clear()
-                calls = self.actors.step(self._clock.now_ns(), KEYS_PER_STEP)
-                while self.actors.faults:
-                    log.error("%s", self.actors.faults.popleft())
+                self._wake_event.clear()
+                calls = self.manager.step(self._clock.now_ns(), KEYS_PER_STEP)
+                while self.manager.faults:
+                    log.error("%s", self.manager.faults.popleft())
                 if calls:
                     self._calls.extend(calls)
-                    self._workers.wanted(len(self._calls))
-                due_ns = self.actors.next_wake_ns
+                    self._workers.start_workers(len(self._calls))
+                due_ns = self.manager.next_wake_ns
                 if due_ns is None or due_ns > self._clock.now_ns():
-                    await sleep_until(self._awake, due_ns, self._clock)
+                    await sleep_until(self._wake_event, due_ns, self._clock)
                     break
                 if time.perf_counter() >= until:
                     await asyncio.sleep(0)
@@ -106,14 +108,14 @@ class ActorShell:
 
     # Calls
 
-    def _take(self) -> Call | None:
+    def _next_call(self) -> Call | None:
         return self._calls.popleft() if self._calls else None
 
-    async def _do(self, call: Call) -> None:
+    async def _send_call(self, call: Call) -> None:
         path = quote(call.path, safe="/:@!$&'()*+,;=")
         if call.query:
             path = f"{path}?{urlencode(call.query)}"
-        answer = await ask_within(
+        answer = await request_in_window(
             self.window, self._client, call.method, path, call.body or None,
             call.content_type or JSON,
         )  # fmt: skip
@@ -121,30 +123,30 @@ class ActorShell:
             # What is refused for good would be asked for again and again in silence.
             level = logging.WARNING if answer.status in (400, 422) else logging.INFO
             log.log(level, "%s %s: %s %s", call.method, path, answer.status, answer.message)
-        self.actors.answered(call.id, answer.status, answer.body)
-        self._awake.set()
+        self.manager.answered(call.id, answer.status, answer.body)
+        self._wake_event.set()
 
 
-async def discover(client: Client) -> list[tuple[str, str]]:
+async def discover_deletable_resources(client: Client) -> list[tuple[str, str]]:
     """Kinds in namespaces that can be emptied: apiVersion and plural, in all versions, preferred
     ones first. Raises ShellError."""
     found: list[tuple[str, str]] = []
-    groups = (await _ask(client, "/apis"))["groups"]
+    groups = (await _get_json(client, "/apis"))["groups"]
     versions = ["v1"]
     for group in groups:
         preferred = group["preferredVersion"]["groupVersion"]
         versions += dict.fromkeys((preferred, *(v["groupVersion"] for v in group["versions"])))
     for version in versions:
         prefix = "/apis/" if "/" in version else "/api/"
-        for resource in (await _ask(client, prefix + version))["resources"]:
-            if resource["namespaced"] and DELETABLE in resource["verbs"]:
+        for resource in (await _get_json(client, prefix + version))["resources"]:
+            if resource["namespaced"] and DELETE_COLLECTION in resource["verbs"]:
                 found.append((version, resource["name"]))
     return found
 
 
-async def _ask(client: Client, path: str) -> Any:
+async def _get_json(client: Client, path: str) -> Any:
     try:
-        answer = await client.get(path)
+        answer = await client.get_with_retry(path)
     except AccessError as error:
         raise ShellError(str(error)) from None
     if answer.status != 200:
@@ -153,28 +155,28 @@ async def _ask(client: Client, path: str) -> Any:
     return msgspec.json.decode(answer.body)
 
 
-async def run_actors(
+async def run_controllers(
     kubeconfig: Path | None,
     context: str,
-    build: Callable[[list[tuple[str, str]]], Actors],
-    ready: Callable[[str], None],
-    stop: Callable[[], asyncio.Event],
+    build: Callable[[list[tuple[str, str]]], ControllerManager],
+    on_ready: Callable[[str], None],
+    make_stop_event: Callable[[], asyncio.Event],
     seed: int = 0,
 ) -> None:
     """Actors, until the event is set that `stop` makes. `build` is told what the server has in
     namespaces: apiVersion and plural. Raises ShellError."""
-    stopped = stop()
+    stopped = make_stop_event()
     try:
-        access = await unless(stopped, read_access(kubeconfig, context))
+        access = await run_unless_stopped(stopped, read_access(kubeconfig, context))
     except AccessError as error:
         raise ShellError(str(error)) from None
-    except Stopped:
+    except StopRequested:
         return
     async with Client(access, USER_AGENT) as client:
         try:
-            served = await unless(stopped, discover(client))
-        except Stopped:
+            served = await run_unless_stopped(stopped, discover_deletable_resources(client))
+        except StopRequested:
             return
-        shell = ActorShell(client, build(served), seed)
-        ready(access.server)
+        shell = ControllerShell(client, build(served), seed)
+        on_ready(access.server)
         await shell.run(stopped)

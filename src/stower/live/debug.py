@@ -22,14 +22,14 @@ from stower.live.scheduler import LIVE_PODS, NODES, PODS, Scheduler
 from stower.state.cluster import ClusterState
 
 COMPARISON: Final = "/debug/comparison"
-PAGE: Final = 500
-SHOWN_MAX: Final = 1_000  # of a kind, where nobody asks for one by name
-AGAIN_SECONDS: Final = 1.0  # what a watch takes to tell, and more
+PAGE_SIZE: Final = 500
+OBJECTS_MAX: Final = 1_000  # of a kind, where nobody asks for one by name
+RECHECK_SECONDS: Final = 1.0  # what a watch takes to tell, and more
 
 Query = Mapping[str, str]
 
 
-class Deciding(Protocol):
+class DebugTarget(Protocol):
     """Whoever has an engine and decides: a scheduler, or a recording that is played."""
 
     decisions: deque[Decision]
@@ -39,41 +39,41 @@ class Deciding(Protocol):
         """None where nothing is known yet."""
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether it decides."""
 
 
-def queue(scheduler: Deciding, query: Query) -> dict[str, Any]:
+def dump_queue(scheduler: DebugTarget, query: Query) -> dict[str, Any]:
     """Who waits, where and by whom refused."""
     engine = scheduler.engine
     pods = engine.queue.pods() if engine is not None else []
     counts = engine.queue.counts() if engine is not None else {}
     return {
-        "leads": scheduler.leads,
+        "leads": scheduler.is_leader,
         "counts": {place.name.lower(): count for place, count in counts.items()},
-        "pods": [_queued(one, scheduler) for one in pods[:SHOWN_MAX]],
-        "more": max(0, len(pods) - SHOWN_MAX),
+        "pods": [_dump_queued_pod(one, scheduler) for one in pods[:OBJECTS_MAX]],
+        "more": max(0, len(pods) - OBJECTS_MAX),
     }
 
 
-def _queued(one: QueuedPod, scheduler: Deciding) -> dict[str, Any]:
+def _dump_queued_pod(queued: QueuedPod, scheduler: DebugTarget) -> dict[str, Any]:
     engine = scheduler.engine
     assert engine is not None
-    place = one.tree.place if one.tree is not None else one.place
+    place = queued.tree.place if queued.tree is not None else queued.place
     return {
-        "pod": one.pod.key,
-        "uid": one.uid,
-        "priority": one.pod.priority,
+        "pod": queued.pod.key,
+        "uid": queued.uid,
+        "priority": queued.pod.priority,
         "place": place.name.lower().replace("_", " "),
-        "attempts": one.attempts,
-        "refusedBy": sorted(one.refused_by),
-        "awaitsVictims": len(one.victims),
-        "waitsForGroup": engine.queue.waits_for(one.uid),
-        "secondsInQueue": round((engine.now_ns - one.first_added_ns) / 1e9, 3),
+        "attempts": queued.attempts,
+        "refusedBy": sorted(queued.refused_by),
+        "awaitsVictims": len(queued.victims),
+        "waitsForGroup": engine.queue.waits_for(queued.uid),
+        "secondsInQueue": round((engine.now_ns - queued.first_added_ns) / 1e9, 3),
     }
 
 
-def cache(scheduler: Deciding, query: Query) -> dict[str, Any]:
+def dump_cache(scheduler: DebugTarget, query: Query) -> dict[str, Any]:
     """What each node has, what of it is taken, and by whom; `node`: of one alone."""
     engine = scheduler.engine
     if engine is None:
@@ -81,35 +81,43 @@ def cache(scheduler: Deciding, query: Query) -> dict[str, Any]:
     state, wanted = engine.state, query.get("node", "")
     rows = [state.row_of(wanted)] if wanted else list(state.present_rows())
     rows = [row for row in rows if row >= 0]
-    shown = rows[:SHOWN_MAX]
+    shown = rows[:OBJECTS_MAX]
     by_row: dict[int, list[str]] = {row: [] for row in shown}
     for entry in state.pods.values():
         if entry.row in by_row:
-            by_row[entry.row].append(entry.pod.key + (" (assumed)" if entry.assumed else ""))
+            by_row[entry.row].append(entry.pod.key + (" (assumed)" if entry.is_assumed else ""))
     return {
-        "nodes": [_node(state, row, by_row[row]) for row in shown],
+        "nodes": [_dump_node(state, row, by_row[row]) for row in shown],
         "more": len(rows) - len(shown),
     }
 
 
-def _node(state: ClusterState, row: int, pods: list[str]) -> dict[str, Any]:
+def _dump_node(state: ClusterState, row: int, pods: list[str]) -> dict[str, Any]:
     columns = state.columns.values()
     return {
-        "node": state.names[row],
-        "allocatable": {_unit(c.name): int(c.alloc[row]) for c in columns if c.alloc[row]},
-        "requested": {_unit(c.name): int(c.used[row]) for c in columns if c.used[row]},
+        "node": state.node_names[row],
+        "allocatable": {
+            _resource_key(c.name): int(c.allocatable_cells[row])
+            for c in columns
+            if c.allocatable_cells[row]
+        },
+        "requested": {
+            _resource_key(c.name): int(c.requested_cells[row])
+            for c in columns
+            if c.requested_cells[row]
+        },
         "nominated": sorted(
-            entry.pod.key for entry in state.nominated.get(state.names[row], {}).values()
+            entry.pod.key for entry in state.nominated_pods.get(state.node_names[row], {}).values()
         ),
         "pods": sorted(pods),
     }
 
 
-def _unit(resource: str) -> str:
+def _resource_key(resource: str) -> str:
     return "cpuMilli" if resource == "cpu" else resource
 
 
-def decisions(scheduler: Deciding, query: Query) -> list[dict[str, Any]]:
+def dump_decisions(scheduler: DebugTarget, query: Query) -> list[dict[str, Any]]:
     """Those that are still known, of one pod or of all, with who refused how many nodes."""
     pod = query.get("pod", "")
     return [
@@ -121,7 +129,7 @@ def decisions(scheduler: Deciding, query: Query) -> list[dict[str, Any]]:
             "attempts": d.attempts,
             "node": d.node_name,
             "message": d.message,
-            "refused": _refused(d.diagnosis) if d.diagnosis is not None else [],
+            "refused": _dump_rejections(d.diagnosis) if d.diagnosis is not None else [],
             "scores": dict(d.scores),
             "victims": d.victims,
             "nominated": d.nominated,
@@ -134,7 +142,7 @@ def decisions(scheduler: Deciding, query: Query) -> list[dict[str, Any]]:
     ]
 
 
-def _refused(diagnosis: Diagnosis) -> list[dict[str, Any]]:
+def _dump_rejections(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     """By plugin and reason: how many nodes, and some of them."""
     if diagnosis.pre_filter is not None:
         first = diagnosis.pre_filter
@@ -147,22 +155,22 @@ def _refused(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def pod(scheduler: Deciding, query: Query) -> dict[str, Any]:
+def dump_pod(scheduler: DebugTarget, query: Query) -> dict[str, Any]:
     """Where it is in the queue, what it waits for, and what its attempts came to."""
     key, engine = query.get("pod", ""), scheduler.engine
     waiting = engine.queue.pods() if engine is not None else []
     queued = next((q for q in waiting if q.pod.key == key), None)
-    found = {"pod": key, "decisions": decisions(scheduler, query) if key else []}
+    found = {"pod": key, "decisions": dump_decisions(scheduler, query) if key else []}
     if queued is None:
         return {**found, "place": "not in the queue"}
-    return {**found, **_queued(queued, scheduler)}
+    return {**found, **_dump_queued_pod(queued, scheduler)}
 
 
-PAGES: Final[Mapping[str, Callable[[Deciding, Query], Any]]] = {
-    "/debug/queue": queue,
-    "/debug/cache": cache,
-    "/debug/decisions": decisions,
-    "/debug/pod": pod,
+HANDLERS: Final[Mapping[str, Callable[[DebugTarget, Query], Any]]] = {
+    "/debug/queue": dump_queue,
+    "/debug/cache": dump_cache,
+    "/debug/decisions": dump_decisions,
+    "/debug/pod": dump_pod,
 }
 
 
@@ -193,34 +201,37 @@ class _List(msgspec.Struct):
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
 
 
-Found = dict[str, tuple[str, str]]  # by uid: name, and the node that it is on
+ObjectIndex = dict[str, tuple[str, str]]  # by uid: name, and the node that it is on
 
 
-async def comparison(scheduler: Scheduler) -> dict[str, Any]:
+async def compare_cache(scheduler: Scheduler) -> dict[str, Any]:
     """Where the cache differs from the API, looked at twice: what a watch has not told yet is no
     difference. Raises ComparisonFailed."""
     if scheduler.engine is None:
         raise ComparisonFailed("nothing is known yet")
-    found = await _differences(scheduler)
+    found = await _compare_once(scheduler)
     if any(found.values()):
-        await asyncio.sleep(AGAIN_SECONDS)
-        again = await _differences(scheduler)
+        await asyncio.sleep(RECHECK_SECONDS)
+        again = await _compare_once(scheduler)
         found = {what: [one for one in ones if one in again[what]] for what, ones in found.items()}
     return {"equal": not any(found.values()), **found}
 
 
-async def _differences(scheduler: Scheduler) -> dict[str, list[str]]:
+async def _compare_once(scheduler: Scheduler) -> dict[str, list[str]]:
     client = scheduler.client
-    nodes = await _listed(client, NODES, "")
-    pods = await _listed(client, PODS, LIVE_PODS)
+    nodes = await _list_objects(client, NODES, "")
+    pods = await _list_objects(client, PODS, LIVE_PODS)
     assert scheduler.engine is not None
     state = scheduler.engine.state
-    known_nodes = {state.names[row] for row in state.present_rows()}
+    known_nodes = {state.node_names[row] for row in state.present_rows()}
     known = {
-        uid: (entry.pod.key, "" if entry.row < 0 or entry.assumed else state.names[entry.row])
+        uid: (
+            entry.pod.key,
+            "" if entry.row < 0 or entry.is_assumed else state.node_names[entry.row],
+        )
         for uid, entry in state.pods.items()
     }
-    strangers = state.strangers
+    strangers = state.other_scheduler_pods
     names = {name for name, _ in nodes.values()}
     return {
         "nodesOnlyInApi": sorted(names - known_nodes),
@@ -234,20 +245,20 @@ async def _differences(scheduler: Scheduler) -> dict[str, list[str]]:
         "podsElsewhere": sorted(
             f"{key} on {pods[uid][1] or 'no node'}, in the cache on {node or 'no node'}"
             for uid, (key, node) in known.items()
-            if uid in pods and pods[uid][1] != node and not state.pods[uid].assumed
+            if uid in pods and pods[uid][1] != node and not state.pods[uid].is_assumed
         ),
     }
 
 
-async def _listed(client: Client, path: str, selector: str) -> Found:
+async def _list_objects(client: Client, path: str, selector: str) -> ObjectIndex:
     """All objects of a path. Raises ComparisonFailed."""
-    found: Found = {}
+    found: ObjectIndex = {}
     token = ""
     while True:
-        query = {"limit": str(PAGE), "continue": token, "fieldSelector": selector}
+        query = {"limit": str(PAGE_SIZE), "continue": token, "fieldSelector": selector}
         path_and_query = f"{path}?{urlencode({k: v for k, v in query.items() if v})}"
         try:
-            answer = await client.ask("GET", path_and_query)
+            answer = await client.request("GET", path_and_query)
             if answer.status != 200:
                 raise ComparisonFailed(f"{path}: {answer.status} {answer.message}")
             page = msgspec.json.decode(answer.body, type=_List)

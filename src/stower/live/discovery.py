@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin,
 import msgspec
 
 from stower.live.access import AccessError
-from stower.live.client import JSON, Answer, Client
+from stower.live.client import JSON, Client, Response
 from stower.model.kinds import (
     KIND_BY_VIEW,
     CompositePodGroup,
@@ -27,7 +27,7 @@ from stower.model.kinds import (
 )
 
 OWN_GROUP: Final = "stower.dev"
-AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+AGGREGATED_DISCOVERY: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 DEPTH_MAX: Final = 12
 
 
@@ -58,7 +58,9 @@ class _Schema(msgspec.Struct, frozen=True, rename="camel"):
 
     properties: dict[str, "_Schema"] | None = None
     items: "_Schema | None" = None
-    keeps: bool = msgspec.field(default=False, name="x-kubernetes-preserve-unknown-fields")
+    preserves_unknown_fields: bool = msgspec.field(
+        default=False, name="x-kubernetes-preserve-unknown-fields"
+    )
 
 
 class _Components(msgspec.Struct, frozen=True):
@@ -92,65 +94,67 @@ FEATURES: Final = (
 )
 
 
-class Found(NamedTuple):
+class FeatureReport(NamedTuple):
     """What came of a look. `on`, `off`: names of features; `faults`: what somebody should mend."""
 
-    on: tuple[str, ...]
-    off: tuple[str, ...]
-    faults: tuple[str, ...]
+    served: tuple[str, ...]
+    missing: tuple[str, ...]
+    problems: tuple[str, ...]
 
 
-async def look(client: Client, wanted: Iterable[type[Any]]) -> Found:
+async def check_features(client: Client, required_views: Iterable[type[Any]]) -> FeatureReport:
     """At a server. `wanted`: views of kinds that the configuration relies on."""
-    needed = {*wanted}
-    served = await _served(client)
+    needed = {*required_views}
+    served = await _get_served_resources(client)
     if served is None:
-        return Found((), (), ())
+        return FeatureReport((), (), ())
     on: list[str] = []
     off: list[str] = []
     faults: list[str] = []
     for feature in FEATURES:
-        missing = [view for view in feature.views if _version(KIND_BY_VIEW[view], served) is None]
+        missing = [
+            view for view in feature.views if _preferred_version(KIND_BY_VIEW[view], served) is None
+        ]
         (off if missing else on).append(feature.name)
         if needed.intersection(missing):
             names = ", ".join(f"{k.plural}.{k.api_version}" for k in map(_kind, missing))
             hint = f"kubectl apply -k {feature.apply}" if feature.apply else "it is too old"
             faults.append(f"{feature.name}: {names} is not served: {hint}")
-    faults += await _older(client, served)
-    return Found(tuple(on), tuple(off), tuple(faults))
+    faults += await _find_outdated_definitions(client, served)
+    return FeatureReport(tuple(on), tuple(off), tuple(faults))
 
 
 def _kind(view: type[Any]) -> Kind:
     return KIND_BY_VIEW[view]
 
 
-def _version(kind: Kind, served: frozenset[tuple[str, str]]) -> str | None:
+def _preferred_version(kind: Kind, served: frozenset[tuple[str, str]]) -> str | None:
     """In which the kind is served, the one that is liked best."""
     versions = (kind.api_version, *kind.also)
     return next((v for v in versions if (v, kind.plural) in served), None)
 
 
-async def _asked(client: Client, path: str, form: type[T], accept: str = JSON) -> T | None:
+async def _get(client: Client, path: str, response_type: type[T], accept: str = JSON) -> T | None:
     """What an answer says; None where there is none of this form."""
     try:
-        answer: Answer = await client.ask("GET", path, accept=accept)
+        answer: Response = await client.request("GET", path, accept=accept)
     except AccessError:
         return None
-    return _read(answer.body, form) if answer.status == 200 else None
+    return _decode(answer.body, response_type) if answer.status == 200 else None
 
 
-def _read(data: bytes, form: type[T]) -> T | None:
+def _decode(data: bytes, response_type: type[T]) -> T | None:
     try:
-        return msgspec.json.decode(data, type=form)
+        return msgspec.json.decode(data, type=response_type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
-async def _served(client: Client) -> frozenset[tuple[str, str]] | None:
+async def _get_served_resources(client: Client) -> frozenset[tuple[str, str]] | None:
     """Resources by apiVersion; None where the server does not say."""
     found = set()
     for path in ("/api", "/apis"):
-        listed = await _asked(client, path, _Groups, AGGREGATED)
+        listed = await _get(client, path, _Groups, AGGREGATED_DISCOVERY)
         if listed is None:
             return None
         for group in listed.items:
@@ -161,19 +165,21 @@ async def _served(client: Client) -> frozenset[tuple[str, str]] | None:
     return frozenset(found)
 
 
-async def _older(client: Client, served: frozenset[tuple[str, str]]) -> list[str]:
+async def _find_outdated_definitions(
+    client: Client, served: frozenset[tuple[str, str]]
+) -> list[str]:
     """Kinds of our own group whose definitions lack what is read or written here."""
-    document = await _asked(client, f"/openapi/v3/apis/{OWN_GROUP}/v1", _OpenApi)
+    document = await _get(client, f"/openapi/v3/apis/{OWN_GROUP}/v1", _OpenApi)
     schemas = document.components.schemas if document is not None else {}
     faults = []
     for feature in FEATURES:
         for kind in map(_kind, feature.views):
-            version = _version(kind, served)
+            version = _preferred_version(kind, served)
             raw = schemas.get(f"dev.stower.v1.{kind.name}")
-            schema = _read(bytes(raw), _Schema) if raw is not None else None
+            schema = _decode(bytes(raw), _Schema) if raw is not None else None
             if version is None or not version.startswith(OWN_GROUP) or schema is None:
                 continue
-            lacks = [*_lacking(kind.view, schema, "", 0)]
+            lacks = [*_find_missing_fields(kind.view, schema, "", 0)]
             if lacks:
                 named = ", ".join(lacks[:3])
                 faults.append(
@@ -183,10 +189,10 @@ async def _older(client: Client, served: frozenset[tuple[str, str]]) -> list[str
     return faults
 
 
-def _lacking(view: Any, schema: _Schema, path: str, depth: int) -> Iterator[str]:
+def _find_missing_fields(view: Any, schema: _Schema, path: str, depth: int) -> Iterator[str]:
     """Fields of the struct that the schema does not have. What keeps unknown fields has them all;
     `metadata` is every object's."""
-    if schema.keeps or depth > DEPTH_MAX:
+    if schema.preserves_unknown_fields or depth > DEPTH_MAX:
         return
     properties = (schema.items or schema).properties
     if properties is None:
@@ -199,14 +205,14 @@ def _lacking(view: Any, schema: _Schema, path: str, depth: int) -> Iterator[str]
         if field.encode_name not in properties:
             yield at
             continue
-        for inner in _structs(hints[field.name]):
-            yield from _lacking(inner, properties[field.encode_name], at, depth + 1)
+        for inner in _find_struct_types(hints[field.name]):
+            yield from _find_missing_fields(inner, properties[field.encode_name], at, depth + 1)
 
 
-def _structs(hint: Any) -> Iterator[type[Any]]:
+def _find_struct_types(hint: Any) -> Iterator[type[Any]]:
     """Struct types in an annotation that are its value, or the items of its list."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         yield hint
     elif get_origin(hint) in (Union, types.UnionType, tuple):
         for part in get_args(hint):
-            yield from _structs(part)
+            yield from _find_struct_types(part)

@@ -15,11 +15,11 @@ import msgspec
 from stower.framework.events import WriteFailed, WriteOk
 from stower.framework.retries import (
     PAUSE_SECONDS_MAX,
-    TOO_MANY,
+    TOO_MANY_REQUESTS,
     TRIES,
     final_code,
-    is_curable,
-    is_lost,
+    is_outcome_unknown,
+    is_retriable,
     pause_seconds,
 )
 from stower.framework.writes import (
@@ -29,35 +29,35 @@ from stower.framework.writes import (
     DeletePod,
     ObjectWrite,
     PatchPodStatus,
-    call_of,
+    call_name,
 )
-from stower.live.client import WITHHELD, Answer, Client
-from stower.live.requests import request_of
-from stower.live.shell import ask_within
+from stower.live.client import NOT_SENT, Client, Response
+from stower.live.requests import build_request
+from stower.live.shell import request_in_window
 from stower.live.window import Window
-from stower.live.workers import Workers
+from stower.live.workers import WorkerPool
 from stower.model.kinds import Pod
 
 EVENTS_MAX: Final = 10_000  # waiting to be told; more are dropped
 
-_Ordered = Bind | PatchPodStatus | DeletePod | ObjectWrite
-Answers = Callable[[WriteOk | WriteFailed], None]
+_PodWrite = Bind | PatchPodStatus | DeletePod | ObjectWrite
+ResultCallback = Callable[[WriteOk | WriteFailed], None]
 
 
-class Dispatch:
+class Dispatcher:
     """Writes in, answers out."""
 
     def __init__(
         self,
         client: Client,
         chance: random.Random,
-        answered: Answers,
-        pod_of: Callable[[str], Pod | None],
+        on_result: ResultCallback,
+        get_pod: Callable[[str], Pod | None],
         wall_ns: Callable[[], int],
         instance: str,
         in_flight: int,
         may_send: Callable[[], bool] = lambda: True,
-        wrote: Callable[[ApiWrite, WriteOk | WriteFailed, float], None] = lambda *_: None,
+        on_write: Callable[[ApiWrite, WriteOk | WriteFailed, float], None] = lambda *_: None,
     ) -> None:
         """`pod_of`: what is known of a pod, by uid. `instance`: the scheduler's name in Events.
 
@@ -65,106 +65,114 @@ class Dispatch:
         are no longer its own to send. `wrote`: told of each, and how many seconds it took.
         """
         self._may_send = may_send
-        self._wrote = wrote
-        self.versions: dict[type, str] = {}  # see request_of
+        self._on_write = on_write
+        self.api_versions: dict[type, str] = {}  # see request_of
         self.window = Window(in_flight)
-        self.sent = 0
-        self.retried = 0
-        self.dropped_events = 0
+        self.sent_count = 0
+        self.retry_count = 0
+        self.dropped_event_count = 0
         self._client = client
         self._chance = chance
-        self._answered = answered
-        self._pod_of = pod_of
+        self._on_result = on_result
+        self._get_pod = get_pod
         self._wall_ns = wall_ns
         self._instance = instance
-        self._writes: deque[_Ordered] = deque()
+        self._writes: deque[_PodWrite] = deque()
         self._events: deque[CreateEvent] = deque()
-        self._behind: dict[str, deque[_Ordered]] = {}  # pods with a write in flight
-        self._doing: Counter[str] = Counter()  # writes in flight, by their names
-        self._workers = Workers[ApiWrite](self._take, self._do, lambda: self.window.size)
+        self._queues_by_uid: dict[str, deque[_PodWrite]] = {}  # pods with a write in flight
+        self._in_flight: Counter[str] = Counter()  # writes in flight, by their names
+        self._workers = WorkerPool[ApiWrite](
+            self._next_write, self._process, lambda: self.window.size
+        )
 
     @property
-    def waiting(self) -> int:
+    def pending_count(self) -> int:
         """Writes that are not yet answered."""
-        return len(self._writes) + len(self._events) + self._workers.busy
+        return len(self._writes) + len(self._events) + self._workers.worker_count
 
-    def pending(self) -> Counter[str]:
+    def pending_by_call(self) -> Counter[str]:
         """The same, by what they are called."""
-        behind = (write for queue in self._behind.values() for write in queue)
-        return self._doing + Counter(call_of(w) for w in (*self._writes, *self._events, *behind))
+        behind = (write for queue in self._queues_by_uid.values() for write in queue)
+        return self._in_flight + Counter(
+            call_name(w) for w in (*self._writes, *self._events, *behind)
+        )
 
     def send(self, writes: list[ApiWrite]) -> None:
         """Take these on."""
         for write in writes:
             if isinstance(write, CreateEvent):
                 if len(self._events) >= EVENTS_MAX:
-                    self.dropped_events += 1
-                    self._answered(WriteFailed(write.id, TOO_MANY, "too many Events are waiting"))
+                    self.dropped_event_count += 1
+                    self._on_result(
+                        WriteFailed(write.id, TOO_MANY_REQUESTS, "too many Events are waiting")
+                    )
                 else:
                     self._events.append(write)
-            elif write.uid in self._behind:
-                self._behind[write.uid].append(write)
+            elif write.uid in self._queues_by_uid:
+                self._queues_by_uid[write.uid].append(write)
             else:
-                self._behind[write.uid] = deque()
+                self._queues_by_uid[write.uid] = deque()
                 self._writes.append(write)
-        self._workers.wanted(len(self._writes) + len(self._events))
+        self._workers.start_workers(len(self._writes) + len(self._events))
 
     async def close(self, timeout_s: float) -> bool:
         """Finish what was taken on, for so long at most; whether all of it was answered."""
         return await self._workers.close(timeout_s)
 
-    def _take(self) -> ApiWrite | None:
+    def _next_write(self) -> ApiWrite | None:
         """Events wait for everything else."""
         if self._writes:
             return self._writes.popleft()
         return self._events.popleft() if self._events else None
 
-    async def _do(self, write: ApiWrite) -> None:
+    async def _process(self, write: ApiWrite) -> None:
         clock = asyncio.get_running_loop().time
-        began_s, call = clock(), call_of(write)
-        self._doing[call] += 1
+        began_s, call = clock(), call_name(write)
+        self._in_flight[call] += 1
         try:
-            answer = await self._carry_out(write)
+            answer = await self._execute(write)
         finally:
-            self._doing[call] -= 1
-        self._wrote(write, answer, clock() - began_s)
+            self._in_flight[call] -= 1
+        self._on_write(write, answer, clock() - began_s)
         if not isinstance(write, CreateEvent):
-            self._next_of(write.uid)
-        self.sent += 1
-        self._answered(answer)
+            self._enqueue_next(write.uid)
+        self.sent_count += 1
+        self._on_result(answer)
 
-    def _next_of(self, uid: str) -> None:
-        behind = self._behind[uid]
+    def _enqueue_next(self, uid: str) -> None:
+        behind = self._queues_by_uid[uid]
         if behind:
             self._writes.append(behind.popleft())
         else:
-            del self._behind[uid]
+            del self._queues_by_uid[uid]
 
-    async def _carry_out(self, write: ApiWrite) -> WriteOk | WriteFailed:
-        request = request_of(
-            write, self._pod_of(write.uid), self._wall_ns(), self._instance, self.versions
+    async def _execute(self, write: ApiWrite) -> WriteOk | WriteFailed:
+        request = build_request(
+            write, self._get_pod(write.uid), self._wall_ns(), self._instance, self.api_versions
         )
-        answer, was_lost = Answer(0, b""), False
+        answer, was_lost = Response(0, b""), False
         for turn in range(TRIES):
-            answer = Answer(WITHHELD, b"")
+            answer = Response(NOT_SENT, b"")
             if self._may_send():  # and once more when there is a connection
-                answer = await ask_within(self.window, self._client, *request, self._may_send)
-            if answer.status == WITHHELD:
+                answer = await request_in_window(
+                    self.window, self._client, *request, self._may_send
+                )
+            if answer.status == NOT_SENT:
                 return WriteFailed(write.id, 0, "another scheduler may lead by now")
             if 200 <= answer.status < 300:
                 return WriteOk(write.id, _version(write, answer))
-            if not is_curable(write, answer.status):
+            if not is_retriable(write, answer.status):
                 break
-            was_lost |= is_lost(answer.status)
+            was_lost |= is_outcome_unknown(answer.status)
             if turn + 1 < TRIES:
-                self.retried += 1
-                await self._pause(turn, answer.retry_after_s)
+                self.retry_count += 1
+                await self._backoff(turn, answer.retry_after_s)
         return WriteFailed(write.id, final_code(write, answer.status, was_lost), answer.message)
 
-    async def _pause(self, turn: int, least_s: float) -> None:
+    async def _backoff(self, attempt: int, min_s: float) -> None:
         """Between half and the whole of a time that doubles, and not less than was asked for."""
-        pause = self._chance.uniform(*pause_seconds(turn))
-        await asyncio.sleep(min(max(pause, least_s), PAUSE_SECONDS_MAX))
+        pause = self._chance.uniform(*pause_seconds(attempt))
+        await asyncio.sleep(min(max(pause, min_s), PAUSE_SECONDS_MAX))
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -175,7 +183,7 @@ class _Versioned(msgspec.Struct):
     metadata: _Meta
 
 
-def _version(write: ApiWrite, answer: Answer) -> str:
+def _version(write: ApiWrite, answer: Response) -> str:
     """The version of what was written, for those who wait to see it; "" where it is not told."""
     if not isinstance(write, ObjectWrite | PatchPodStatus):
         return ""

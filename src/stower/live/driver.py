@@ -34,12 +34,20 @@ from stower.framework.events import Listed, Observed, Tick, WriteFailed, WriteOk
 from stower.framework.retries import CONFLICT
 from stower.framework.writes import ApiWrite
 from stower.live.access import AccessError, read_access
-from stower.live.calls import Around, Called, Calls
+from stower.live.calls import CallResult, DriverExecutor, DriverSnapshot
 from stower.live.client import Client, collection_path
-from stower.live.dispatcher import Dispatch
+from stower.live.dispatcher import Dispatcher
 from stower.live.ledger import FileLedger, LedgerError
-from stower.live.reflector import Changes, Reflector, Views
-from stower.live.shell import Clock, ShellError, Stopped, run_until, sleep_until, unless, why_not
+from stower.live.reflector import Changes, Reflector, TypedDecoder
+from stower.live.shell import (
+    Clock,
+    ShellError,
+    StopRequested,
+    os_error_text,
+    run_unless_stopped,
+    run_until_stopped,
+    sleep_until,
+)
 from stower.live.version import check_version
 from stower.live.window import IN_FLIGHT
 from stower.model.kinds import (
@@ -59,7 +67,7 @@ log = logging.getLogger(__name__)
 SLICE_SECONDS: Final = 0.004
 CLOSE_SECONDS: Final = 5.0
 CALL_SECONDS: Final = 15.0  # for a call to end when we are told to stop
-REFUSED: Final = 400
+BAD_REQUEST: Final = 400
 PORT_MAX: Final = 65535
 # Pods that have ended ask for nothing.
 SELECTORS: Final = {Pod: "status.phase!=Succeeded,status.phase!=Failed"}
@@ -81,43 +89,43 @@ class DriverShell:
         self._client = client
         self._metrics = metrics
         self._clock = Clock()
-        self._inbox: deque[Event | Called] = deque()
-        self._awake = asyncio.Event()
-        self._around: Around | None = None  # None: something has changed since
-        self._is_begun = False
+        self._inbox: deque[Event | CallResult] = deque()
+        self._wake_event = asyncio.Event()
+        self._snapshot: DriverSnapshot | None = None  # None: something has changed since
+        self._is_started = False
         chance = random.Random(zlib.crc32(driver.name.encode()))
-        self.reflectors = {view: self._reflect(view, chance) for view in (*VIEWS, Node)}
-        self.calls = Calls(driver, ledger, self._called)
-        self.dispatch = Dispatch(
+        self.reflectors = {view: self._make_reflector(view, chance) for view in (*VIEWS, Node)}
+        self.executor = DriverExecutor(driver, ledger, self._on_call_result)
+        self.dispatcher = Dispatcher(
             client,
             chance,
-            self._answered,
+            self._on_write_result,
             lambda _: None,
             self._clock.now_ns,
             socket.gethostname(),
             IN_FLIGHT,
         )
 
-    def _reflect(self, view: type[Any], chance: random.Random) -> Reflector:
+    def _make_reflector(self, view: type[Any], chance: random.Random) -> Reflector:
         is_seen = view in VIEWS
 
         def on_changes(changes: Changes) -> None:
             if view in (Node, ResourceClass):
-                self._around = None
-            if is_seen and self._is_begun:
+                self._snapshot = None
+            if is_seen and self._is_started:
                 self._inbox.extend(Observed(kind, obj) for kind, obj in changes)
-                self._awake.set()
+                self._wake_event.set()
 
         def on_list() -> None:
-            self._around = None
-            if is_seen and self._is_begun and self.is_ready:
-                self._inbox.append(self._everything())
-            self._awake.set()
+            self._snapshot = None
+            if is_seen and self._is_started and self.is_ready:
+                self._inbox.append(self._list_all())
+            self._wake_event.set()
 
         return Reflector(
             self._client,
             collection_path(KIND_BY_VIEW[view]),
-            Views(view),
+            TypedDecoder(view),
             chance,
             selector=SELECTORS.get(view, ""),
             optional=view in NEGOTIATING,
@@ -128,86 +136,88 @@ class DriverShell:
     @property
     def is_ready(self) -> bool:
         """All there is has been listed."""
-        return all(reflector.listed for reflector in self.reflectors.values())
+        return all(reflector.has_synced for reflector in self.reflectors.values())
 
     def stats(self) -> dict[str, float]:
         """What metrics ask for, counted now."""
         return {
             **msgspec.structs.asdict(self.controller.counts),
-            "driver_pending_claims": self._pending(),
+            "driver_pending_claims": self._pending_claim_count(),
             "driver_ledger_entries": len(self._entries),
-            "driver_calls_waiting": self.calls.waiting,
-            "writes_waiting": self.dispatch.waiting,
-            "writes_sent": self.dispatch.sent,
-            "writes_retried": self.dispatch.retried,
-            "watch_cuts": sum(r.cuts for r in self.reflectors.values()),
-            "relists": sum(r.relists for r in self.reflectors.values()),
+            "driver_calls_waiting": self.executor.pending_count,
+            "writes_waiting": self.dispatcher.pending_count,
+            "writes_sent": self.dispatcher.sent_count,
+            "writes_retried": self.dispatcher.retry_count,
+            "watch_cuts": sum(r.interruption_count for r in self.reflectors.values()),
+            "relists": sum(r.relist_count for r in self.reflectors.values()),
         }
 
-    def _pending(self) -> int:
-        claims, classes = self.reflectors[ResourceClaim].objects, self._surroundings().classes
+    def _pending_claim_count(self) -> int:
+        claims, classes = self.reflectors[ResourceClaim].objects, self._current_snapshot().classes
         name = self.controller.driver
         return sum(is_pending(c) and driver_of(c, classes) == name for c in claims.values())
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`. Raises ShellError."""
         reflecting = [reflector.run() for reflector in self.reflectors.values()]
-        self.calls.start()
+        self.executor.start()
         try:
-            await run_until(stop, self._client.access.server, (*reflecting, self._drive()))
+            await run_until_stopped(
+                stop, self._client.access.server, (*reflecting, self._run_steps())
+            )
         finally:
-            self.calls.stop()
-            await self.dispatch.close(CLOSE_SECONDS)
+            self.executor.stop()
+            await self.dispatcher.close(CLOSE_SECONDS)
 
     # Events in
 
-    def _everything(self) -> Listed:
+    def _list_all(self) -> Listed:
         return Listed(
             tuple(obj for view in VIEWS for obj in self.reflectors[view].objects.values())
         )
 
-    def _answered(self, answer: WriteOk | WriteFailed) -> None:
+    def _on_write_result(self, answer: WriteOk | WriteFailed) -> None:
         if isinstance(answer, WriteFailed) and answer.code != CONFLICT:
             # What is refused for good would be asked for again and again in silence.
-            level = logging.WARNING if answer.code >= REFUSED else logging.INFO
+            level = logging.WARNING if answer.code >= BAD_REQUEST else logging.INFO
             log.log(level, "a write failed: %s %s", answer.code, answer.message)
         self._inbox.append(answer)
-        self._awake.set()
+        self._wake_event.set()
 
-    def _called(self, called: Called) -> None:
+    def _on_call_result(self, called: CallResult) -> None:
         if self._metrics is not None:
             self._metrics.called(called.name, called.took_s)
         self._inbox.append(called)
-        self._awake.set()
+        self._wake_event.set()
 
     # Steps
 
-    async def _drive(self) -> None:
+    async def _run_steps(self) -> None:
         while not self.is_ready:
-            self._awake.clear()
-            await self._awake.wait()
-        self._is_begun = True
-        self._inbox.append(self._everything())
+            self._wake_event.clear()
+            await self._wake_event.wait()
+        self._is_started = True
+        self._inbox.append(self._list_all())
         while True:
             until = time.perf_counter() + SLICE_SECONDS
-            while (event := self._next()) is not None:
+            while (event := self._next_event()) is not None:
                 self._step(event)
                 if time.perf_counter() >= until:
                     break
             else:
-                self._awake.clear()
-                await sleep_until(self._awake, self.controller.next_wake_ns, self._clock)
+                self._wake_event.clear()
+                await sleep_until(self._wake_event, self.controller.next_wake_ns, self._clock)
                 continue
             await asyncio.sleep(0)
 
-    def _next(self) -> Event | Called | None:
+    def _next_event(self) -> Event | CallResult | None:
         if self._inbox:
             return self._inbox.popleft()
         due_ns = self.controller.next_wake_ns
         return Tick() if due_ns is not None and due_ns <= self._clock.now_ns() else None
 
-    def _step(self, event: Event | Called) -> None:
-        if isinstance(event, Called):
+    def _step(self, event: Event | CallResult) -> None:
+        if isinstance(event, CallResult):
             for uid, entry in event.entries.items():
                 if entry is None:
                     self._entries.pop(uid, None)
@@ -220,21 +230,21 @@ class DriverShell:
                 count = len(output.entries)
                 log.warning("%d allocated claims have no entry in the ledger: made anew", count)
             if isinstance(output, Call):
-                self.calls.send(output, self._surroundings())
+                self.executor.submit(output, self._current_snapshot())
             else:
                 writes.append(output)
         if writes:
-            self.dispatch.send(writes)
+            self.dispatcher.send(writes)
 
-    def _surroundings(self) -> Around:
+    def _current_snapshot(self) -> DriverSnapshot:
         """Never changed once it is handed out: it is looked at in another thread."""
-        if self._around is None:
+        if self._snapshot is None:
             nodes, classes = (
                 {obj.metadata.name: obj for obj in self.reflectors[view].objects.values()}
                 for view in (Node, ResourceClass)
             )
-            self._around = Around(nodes, classes)
-        return self._around
+            self._snapshot = DriverSnapshot(nodes, classes)
+        return self._snapshot
 
 
 async def run_driver(
@@ -245,7 +255,7 @@ async def run_driver(
     kubeconfig: str | os.PathLike[str] | None = None,
     context: str = "",
     metrics_port: int | None = None,
-    ready: Callable[[str, int | None], None] = lambda server, port: None,
+    on_ready: Callable[[str, int | None], None] = lambda server, port: None,
 ) -> None:
     """Serve the driver until the event is set. `ready` is told the server and the port of the
     metrics. Without a kubeconfig: KUBECONFIG, ~/.kube/config, or the pod's own account.
@@ -264,11 +274,11 @@ async def run_driver(
     try:
         place = Path(kubeconfig) if kubeconfig is not None else None
         try:
-            access = await unless(stop, read_access(place, context))
+            access = await run_unless_stopped(stop, read_access(place, context))
         except AccessError as error:
             raise ShellError(str(error)) from None
         async with Client(access, f"stower-driver {driver.name}") as client:
-            await unless(stop, check_version(client))
+            await run_unless_stopped(stop, check_version(client))
             async with contextlib.AsyncExitStack() as stack:
                 metrics, port = None, None
                 if metrics_port is not None:
@@ -277,13 +287,15 @@ async def run_driver(
                     metrics = DriverMetrics()
                 shell = DriverShell(client, driver, kept, metrics)
                 if metrics_port is not None and metrics is not None:
-                    port = await stack.enter_async_context(_telling(shell, metrics, metrics_port))
-                ready(access.server, port)
+                    port = await stack.enter_async_context(
+                        _serve_metrics(shell, metrics, metrics_port)
+                    )
+                on_ready(access.server, port)
                 try:
                     await shell.run(stop)
                 finally:
-                    is_over = await shell.calls.close(CALL_SECONDS)
-    except Stopped:
+                    is_over = await shell.executor.close(CALL_SECONDS)
+    except StopRequested:
         pass
     finally:
         if is_over:
@@ -293,24 +305,24 @@ async def run_driver(
 
 
 @contextlib.asynccontextmanager
-async def _telling(shell: DriverShell, metrics: "DriverMetrics", port: int) -> Any:
+async def _serve_metrics(shell: DriverShell, metrics: "DriverMetrics", port: int) -> Any:
     """Metrics on loopback; the port. Raises ShellError."""
     from aiohttp import web
 
-    from stower.live.endpoint import METRICS_TYPE, STARTED, listening
+    from stower.live.endpoint import LISTS_CHECK, METRICS_TYPE, serve_routes
 
-    async def measured(_: web.Request) -> web.Response:
+    async def handle_metrics(_: web.Request) -> web.Response:
         return web.Response(
             body=metrics.text(shell.stats()), headers={"Content-Type": METRICS_TYPE}
         )
 
     async with contextlib.AsyncExitStack() as stack:
-        health = {STARTED: lambda: shell.is_ready}
-        serving = listening([web.get("/metrics", measured)], health, port)
+        health = {LISTS_CHECK: lambda: shell.is_ready}
+        serving = serve_routes([web.get("/metrics", handle_metrics)], health, port)
         try:
             taken = await stack.enter_async_context(serving)
         except OSError as error:
-            raise ShellError(f"cannot listen on port {port}: {why_not(error)}") from None
+            raise ShellError(f"cannot listen on port {port}: {os_error_text(error)}") from None
         yield taken
 
 
@@ -330,19 +342,19 @@ def serve(
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
 
-    def ready(server: str, port: int | None) -> None:
+    def on_ready(server: str, port: int | None) -> None:
         where = "" if port is None else f"; metrics are on http://127.0.0.1:{port}/metrics"
         print(f"{driver.name} serves {server}{where}. Stop it with Ctrl-C.", flush=True)
 
     async def main() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
-        def end(name: signal.Signals) -> None:
+        def request_stop(name: signal.Signals) -> None:
             stop.set()
             loop.remove_signal_handler(name)
 
         for name in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(name, end, name)
+            loop.add_signal_handler(name, request_stop, name)
         await run_driver(
             driver,
             ledger,
@@ -350,7 +362,7 @@ def serve(
             kubeconfig=kubeconfig,
             context=context,
             metrics_port=metrics_port,
-            ready=ready,
+            on_ready=on_ready,
         )
 
     try:

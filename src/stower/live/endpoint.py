@@ -13,23 +13,23 @@ import msgspec
 from aiohttp import web
 
 from stower.live import debug
-from stower.live.authorization import Doorkeeper, Refused
+from stower.live.authorization import AuthorizationError, Authorizer
 from stower.live.scheduler import Scheduler
 
 LOOPBACK: Final = "127.0.0.1"
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-STARTED: Final = "lists"
+LISTS_CHECK: Final = "lists"
 SHUTDOWN_SECONDS: Final = 0.5  # pages that are open follow for ever
 
-Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Health = Mapping[str, Callable[[], bool]]  # what must be so, by name
 
 
 # More to serve of a scheduler: who is let in is the doorkeeper's to say.
-Pages = Callable[[Scheduler, Doorkeeper], Sequence[web.RouteDef]]
+ExtraRoutes = Callable[[Scheduler, Authorizer], Sequence[web.RouteDef]]
 
 
-def no_pages(scheduler: Scheduler, door: Doorkeeper) -> Sequence[web.RouteDef]:
+def no_extra_routes(scheduler: Scheduler, authorizer: Authorizer) -> Sequence[web.RouteDef]:
     """Nothing more."""
     return ()
 
@@ -38,62 +38,65 @@ def no_pages(scheduler: Scheduler, door: Doorkeeper) -> Sequence[web.RouteDef]:
 async def endpoint(
     scheduler: Scheduler,
     metrics: Callable[[], bytes],
-    door: Doorkeeper,
+    authorizer: Authorizer,
     host: str = LOOPBACK,
     port: int = 0,
     tls: ssl.SSLContext | None = None,
-    pages: Pages = no_pages,
+    extra_routes: ExtraRoutes = no_extra_routes,
 ) -> AsyncIterator[int]:
     """Serve for as long as the block lasts, with these pages; yields the port. Raises OSError."""
 
-    async def compared(_: web.Request) -> web.Response:
+    async def handle_comparison(_: web.Request) -> web.Response:
         try:
-            return _json(await debug.comparison(scheduler))
+            return _json(await debug.compare_cache(scheduler))
         except debug.ComparisonFailed as error:
-            return told_no(502, str(error))
+            return error_response(502, str(error))
 
-    def told(ask: Callable[[Scheduler, Mapping[str, str]], Any]) -> Answering:
-        async def answering(request: web.Request) -> web.StreamResponse:
-            return _json(ask(scheduler, request.query))
+    def make_handler(render: Callable[[Scheduler, Mapping[str, str]], Any]) -> Handler:
+        async def handler(request: web.Request) -> web.StreamResponse:
+            return _json(render(scheduler, request.query))
 
-        return answering
+        return handler
 
-    async def measured(_: web.Request) -> web.Response:
+    async def handle_metrics(_: web.Request) -> web.Response:
         return web.Response(body=metrics(), headers={"Content-Type": METRICS_TYPE})
 
     async def index(_: web.Request) -> web.Response:
-        return _json({"paths": ["/metrics", *sorted((*debug.PAGES, debug.COMPARISON))]})
+        return _json({"paths": ["/metrics", *sorted((*debug.HANDLERS, debug.COMPARISON))]})
 
     routes = [
-        web.get("/metrics", guarded(door, measured)),
-        web.get("/debug/", guarded(door, index)),
-        web.get(debug.COMPARISON, guarded(door, compared)),
-        *(web.get(path, guarded(door, told(ask))) for path, ask in debug.PAGES.items()),
-        *pages(scheduler, door),
+        web.get("/metrics", with_authorization(authorizer, handle_metrics)),
+        web.get("/debug/", with_authorization(authorizer, index)),
+        web.get(debug.COMPARISON, with_authorization(authorizer, handle_comparison)),
+        *(
+            web.get(path, with_authorization(authorizer, make_handler(ask)))
+            for path, ask in debug.HANDLERS.items()
+        ),
+        *extra_routes(scheduler, authorizer),
     ]
-    health = {STARTED: lambda: scheduler.is_ready}
-    async with listening(routes, health, port, host, tls) as taken:
+    health = {LISTS_CHECK: lambda: scheduler.is_ready}
+    async with serve_routes(routes, health, port, host, tls) as taken:
         yield taken
 
 
-def guarded(door: Doorkeeper, answering: Answering) -> Answering:
+def with_authorization(authorizer: Authorizer, handler: Handler) -> Handler:
     """The same, for whom the doorkeeper lets in."""
 
-    async def checked(request: web.Request) -> web.StreamResponse:
+    async def authorized_handler(request: web.Request) -> web.StreamResponse:
         authorization = request.headers.get("Authorization", "")
         try:
-            await door.check(authorization, request.path, request.method.lower())
-        except Refused as refused:
+            await authorizer.check(authorization, request.path, request.method.lower())
+        except AuthorizationError as refused:
             more = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
-            return told_no(refused.status, str(refused), **more)
-        return await answering(request)
+            return error_response(refused.status, str(refused), **more)
+        return await handler(request)
 
-    return checked
+    return authorized_handler
 
 
-def told_no(status: int, text: str, **more: str) -> web.Response:
+def error_response(status: int, text: str, **extra_headers: str) -> web.Response:
     """Why not, as plain text that no browser takes for anything else."""
-    headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", **more}
+    headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", **extra_headers}
     return web.Response(status=status, text=f"{text}\n", headers=headers)
 
 
@@ -102,7 +105,7 @@ def _json(value: Any) -> web.Response:
 
 
 @asynccontextmanager
-async def listening(
+async def serve_routes(
     routes: Sequence[web.RouteDef],
     health: Health,
     port: int,

@@ -37,20 +37,20 @@ class ExtenderError(Exception):
     """No answer; the text says why."""
 
 
-class Extenders:
+class HTTPExtenders:
     """All of a configuration's."""
 
     def __init__(
         self,
         extenders: tuple[Extender, ...],
         client: Client,
-        answered: Callable[[ExtenderAnswered], None],
+        on_response: Callable[[ExtenderAnswered], None],
     ) -> None:
         """`client`: of the API server. Raises ExtenderError for certificates that are none."""
         self._extenders = extenders
         self._client = client
-        self._answered = answered
-        self._tls = [tls_of(extender) for extender in extenders]
+        self._on_response = on_response
+        self._tls = [build_tls_context(extender) for extender in extenders]
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
 
@@ -71,26 +71,26 @@ class Extenders:
         extender = self._extenders[write.extender]
         try:
             async with asyncio.timeout(extender.timeout_ns / 1e9):
-                body = await self._ask(write, extender)
-            self._answered(ExtenderAnswered(write.id, body))
+                body = await self._post(write, extender)
+            self._on_response(ExtenderAnswered(write.id, body))
         except TimeoutError:
             why = f"no answer within {extender.timeout_ns / 1e9:g} s"
-            self._answered(ExtenderAnswered(write.id, error=f"{write.verb}: {why}"))
+            self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {why}"))
         except (ExtenderError, AccessError, aiohttp.ClientError, OSError) as error:
             why = " ".join(str(error).split()) or type(error).__name__
-            self._answered(ExtenderAnswered(write.id, error=f"{write.verb}: {why}"))
+            self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {why}"))
         except Exception as error:
             # Without an answer no pod would ever be tried again.
             log.exception("asking extender %s", extender.url_prefix)
             why = f"{type(error).__name__}: {error}"
-            self._answered(ExtenderAnswered(write.id, error=f"{write.verb}: {why}"))
+            self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {why}"))
 
-    async def _ask(self, write: CallExtender, extender: Extender) -> bytes:
+    async def _post(self, write: CallExtender, extender: Extender) -> bytes:
         if self._session is None:
             self._session = aiohttp.ClientSession()
         action = getattr(extender, f"{write.verb}_verb")
         url = f"{extender.url_prefix.rstrip('/')}/{action}"
-        body = encode(await self._question(write, extender))
+        body = encode(await self._build_args(write, extender))
         tls = self._tls[write.extender]
         request = self._session.post(
             url,
@@ -114,7 +114,7 @@ class Extenders:
 
     # Questions
 
-    async def _question(self, write: CallExtender, extender: Extender) -> dict[str, Any]:
+    async def _build_args(self, write: CallExtender, extender: Extender) -> dict[str, Any]:
         if write.verb == "bind":
             return {
                 "PodName": write.name,
@@ -125,7 +125,7 @@ class Extenders:
         namespace, name = quote(write.namespace, safe=""), quote(write.name, safe="")
         pod = await self._get(f"/api/v1/namespaces/{namespace}/pods/{name}")
         if write.verb == "preempt":
-            return {"Pod": pod, **await self._victims(write, extender)}
+            return {"Pod": pod, **await self._build_victims(write, extender)}
         if extender.node_cache_capable:
             return {"Pod": pod, "Nodes": None, "NodeNames": write.nodes}
         wanted = set(write.nodes)
@@ -133,7 +133,7 @@ class Extenders:
         nodes = [n for n in found.get("items", ()) if n["metadata"]["name"] in wanted]
         return {"Pod": pod, "Nodes": {"metadata": {}, "items": nodes}, "NodeNames": None}
 
-    async def _victims(self, write: CallExtender, extender: Extender) -> dict[str, Any]:
+    async def _build_victims(self, write: CallExtender, extender: Extender) -> dict[str, Any]:
         if extender.node_cache_capable:
             meta = {
                 name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations}
@@ -150,21 +150,21 @@ class Extenders:
         return {"NodeNameToVictims": whole, "NodeNameToMetaVictims": None}
 
     async def _get(self, path: str) -> dict[str, Any]:
-        answer = await self._client.get(path)
+        answer = await self._client.get_with_retry(path)
         if answer.status != 200:
             raise ExtenderError(f"GET {path}: {answer.status} {answer.message}")
         found: dict[str, Any] = msgspec.json.decode(answer.body)
         return found
 
 
-def tls_of(extender: Extender) -> ssl.SSLContext | None:
+def build_tls_context(extender: Extender) -> ssl.SSLContext | None:
     """How the extender's certificate is checked; None: as usual."""
     own = extender.tls_config
     if own is None:
         return None
     try:
         context = ssl.create_default_context(
-            cafile=own.ca_file or None, cadata=_data(own.ca_data) if own.ca_data else None
+            cafile=own.ca_file or None, cadata=_decode_base64(own.ca_data) if own.ca_data else None
         )
         if own.insecure:
             context.check_hostname = False
@@ -175,12 +175,12 @@ def tls_of(extender: Extender) -> ssl.SSLContext | None:
             with tempfile.TemporaryDirectory(prefix="stower-extender-") as folder:
                 file = Path(folder) / "pair.pem"
                 file.touch(mode=0o600)
-                file.write_text(_data(own.cert_data) + "\n" + _data(own.key_data))
+                file.write_text(_decode_base64(own.cert_data) + "\n" + _decode_base64(own.key_data))
                 context.load_cert_chain(file)
     except (OSError, ssl.SSLError, ValueError, binascii.Error) as error:
         raise ExtenderError(f'extender "{extender.url_prefix}": tlsConfig: {error}') from None
     return context
 
 
-def _data(text: str) -> str:
+def _decode_base64(text: str) -> str:
     return base64.b64decode(text, validate=True).decode()

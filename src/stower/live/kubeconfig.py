@@ -14,10 +14,10 @@ import yaml
 Object = dict[str, Any]
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-HOME: Final = Path("~/.kube/config")
-LISTS: Final = ("clusters", "users", "contexts")
-FILES: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
-NOT_TAKEN: Final = {
+HOME_FILE: Final = Path("~/.kube/config")
+SECTIONS: Final = ("clusters", "users", "contexts")
+FILE_FIELDS: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+UNSUPPORTED_FIELDS: Final = {
     "proxy-url": "a proxy is not supported; give the server's own address",
     "as": "acting as another user is not supported",
     "as-uid": "acting as another user is not supported",
@@ -35,10 +35,10 @@ class NoKubeconfig(AccessError):
 
 
 @dataclass(frozen=True)
-class Way:
+class KubeContext:
     """What one context says."""
 
-    where: str  # for messages
+    source: str  # for messages
     cluster: Object
     user: Object
 
@@ -52,14 +52,14 @@ class Way:
         """The name in its certificate, where that is not its host."""
         return str(self.cluster.get("tls-server-name") or "")
 
-    def document(self) -> Object:
+    def to_kubeconfig(self) -> Object:
         """A kubeconfig with this context alone; a token's file is read now. Raises AccessError."""
         user = dict(self.user)
         if file := user.pop("tokenFile", None):
             try:
                 user["token"] = Path(file).read_text(encoding="utf-8").strip()
             except (OSError, ValueError) as error:
-                raise AccessError(f"{self.where}: tokenFile {file}: {error}") from None
+                raise AccessError(f"{self.source}: tokenFile {file}: {error}") from None
         if not user.get("token"):
             user.pop("token", None)
         cluster = {k: v for k, v in self.cluster.items() if k != "tls-server-name"}
@@ -73,45 +73,45 @@ class Way:
         }
 
 
-def document_of(given: Path | None) -> Object | None:
+def load_kubeconfig(explicit_path: Path | None) -> Object | None:
     """All that the files say, the first having the say. None where there is no file.
 
     Raises AccessError.
     """
-    merged: Object = {"current-context": "", **{name: {} for name in LISTS}}
+    merged: Object = {"current-context": "", **{name: {} for name in SECTIONS}}
     found = []
-    for path in _paths(given):
+    for path in _kubeconfig_paths(explicit_path):
         document = _read(path)
         if not document:
             continue
         found.append(str(path))
         merged["current-context"] = merged["current-context"] or document.get("current-context")
-        for kind in LISTS:
+        for kind in SECTIONS:
             for entry in document.get(kind) or ():
                 if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
                     raise AccessError(f"{path}: {kind}: an entry without a name")
                 inner = entry.get(kind[:-1]) or {}
                 if not isinstance(inner, dict):
                     raise AccessError(f"{path}: {kind} {entry['name']}: no object")
-                merged[kind].setdefault(entry["name"], _absolute(inner, path.parent))
+                merged[kind].setdefault(entry["name"], _resolve_local_paths(inner, path.parent))
     if not found:
-        if given is not None:
-            raise AccessError(f"--kubeconfig {given}: it is empty")
+        if explicit_path is not None:
+            raise AccessError(f"--kubeconfig {explicit_path}: it is empty")
         return None
     merged["where"] = ", ".join(found)
     return merged
 
 
-def _paths(given: Path | None) -> list[Path]:
-    if given is not None:
-        if not given.exists():
-            raise AccessError(f"--kubeconfig {given}: no such file")
-        return [given]
+def _kubeconfig_paths(explicit_path: Path | None) -> list[Path]:
+    if explicit_path is not None:
+        if not explicit_path.exists():
+            raise AccessError(f"--kubeconfig {explicit_path}: no such file")
+        return [explicit_path]
     named = [Path(p) for p in os.environ.get("KUBECONFIG", "").split(os.pathsep) if p]
     there = [path for path in named if path.exists()]
     if named and not there:
         raise AccessError(f"KUBECONFIG={os.environ['KUBECONFIG']}: no such file")
-    home = HOME.expanduser()
+    home = HOME_FILE.expanduser()
     return there or ([home] if home.is_file() else [])
 
 
@@ -127,17 +127,17 @@ def _read(path: Path) -> Object:
     if document is None:
         return {}
     lists = isinstance(document, dict) and all(
-        isinstance(document.get(kind) or [], list) for kind in LISTS
+        isinstance(document.get(kind) or [], list) for kind in SECTIONS
     )
     if not lists:
         raise AccessError(f"kubeconfig {path}: this is no kubeconfig")
     return dict(document)
 
 
-def _absolute(entry: Object, folder: Path) -> Object:
+def _resolve_local_paths(entry: Object, folder: Path) -> Object:
     """The entry with its files where they are, seen from anywhere."""
     made = dict(entry)
-    for name in FILES:
+    for name in FILE_FIELDS:
         if made.get(name):
             made[name] = str(folder.resolve() / str(made[name]))
     plugin = made.get("exec")
@@ -146,7 +146,7 @@ def _absolute(entry: Object, folder: Path) -> Object:
     return made
 
 
-def way_of(document: Object, context: str) -> Way:
+def resolve_context(document: Object, context: str) -> KubeContext:
     """What the context says, or the current one. Raises AccessError."""
     where = f"kubeconfig {document['where']}"
     name = context or document["current-context"]
@@ -156,9 +156,11 @@ def way_of(document: Object, context: str) -> Way:
     if not name and len(contexts) == 1:
         (name,) = contexts
     if not name:
-        raise AccessError(f"{where}: it has no current-context; name one of: {_names(contexts)}")
+        raise AccessError(
+            f"{where}: it has no current-context; name one of: {_join_names(contexts)}"
+        )
     if name not in contexts:
-        raise AccessError(f"{where}: no context {name!r}; there are: {_names(contexts)}")
+        raise AccessError(f"{where}: no context {name!r}; there are: {_join_names(contexts)}")
     chosen = contexts[name]
     parts = []
     for kind in ("cluster", "user"):
@@ -170,13 +172,13 @@ def way_of(document: Object, context: str) -> Way:
             text = f"context {name!r} names {kind} {wanted!r}, which it does not have"
             raise AccessError(f"{where}: {text}")
         parts.append(known.get(wanted, {}))
-        for field, why in NOT_TAKEN.items():
+        for field, why in UNSUPPORTED_FIELDS.items():
             if parts[-1].get(field):
                 raise AccessError(f"{where}: {kind} {wanted!r}: {field}: {why}")
     if not isinstance(parts[0].get("server"), str) or not parts[0]["server"]:
         raise AccessError(f"{where}: cluster {chosen['cluster']!r} has no server")
-    return Way(where, parts[0], parts[1])
+    return KubeContext(where, parts[0], parts[1])
 
 
-def _names(contexts: Object) -> str:
+def _join_names(contexts: Object) -> str:
     return ", ".join(contexts) or "none"

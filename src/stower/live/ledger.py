@@ -47,9 +47,9 @@ class _Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_head = msgspec.json.Decoder(_Head)
-_line = msgspec.json.Decoder(_Line)
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_header_decoder = msgspec.json.Decoder(_Head)
+_line_decoder = msgspec.json.Decoder(_Line)
+DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class FileLedger:
@@ -60,13 +60,13 @@ class FileLedger:
         self.entries: dict[str, Entry] = {}
         self._path = Path(path).resolve()
         self._driver = driver
-        self._size = 0  # of what is good
-        self._lines = 0
+        self._valid_bytes = 0  # of what is good
+        self._line_count = 0
         self._compact_at = COMPACT_LINES
         self._is_torn = False  # more than that may be in the file
-        self._is_named = True  # the name of the file is kept for good, too
+        self._is_directory_synced = True  # the name of the file is kept for good, too
         self._fd = -1
-        self._lock = self._locked()
+        self._lock_fd = self._acquire_lock()
         try:
             self._open()
         except OSError as error:
@@ -95,10 +95,10 @@ class FileLedger:
 
     def close(self) -> None:
         """Let others have it."""
-        for fd in (self._fd, self._lock):
+        for fd in (self._fd, self._lock_fd):
             if fd >= 0:
                 os.close(fd)
-        self._fd = self._lock = -1
+        self._fd = self._lock_fd = -1
 
     def __enter__(self) -> "FileLedger":
         return self
@@ -108,7 +108,7 @@ class FileLedger:
 
     # Who has it
 
-    def _locked(self) -> int:
+    def _acquire_lock(self) -> int:
         """A file beside it is locked: the ledger itself is replaced now and then."""
         path = self._path.with_name(f"{self._path.name}.lock")
         try:
@@ -137,104 +137,104 @@ class FileLedger:
         with self._path.open("rb") as file:
             self._read(file)
         self._fd = os.open(self._path, FLAGS, 0o600)
-        if self._path.stat().st_size > self._size:
+        if self._path.stat().st_size > self._valid_bytes:
             log.warning("ledger %s: its last line was never whole, and is left out", self._path)
             self._is_torn = True
-            self._mend()
+            self._truncate_torn_write()
 
     def _read(self, file: BufferedReader) -> None:
         torn = ""
         while text := file.readline(LINE_BYTES_MAX + 1):
-            number = self._lines + 1
+            number = self._line_count + 1
             if torn:
-                raise self._bad(number - 1, torn)
+                raise self._corruption_error(number - 1, torn)
             if len(text) > LINE_BYTES_MAX:
-                raise self._bad(number, f"more than {LINE_BYTES_MAX} bytes")
+                raise self._corruption_error(number, f"more than {LINE_BYTES_MAX} bytes")
             if number == 1:
                 self._check(text)
             elif not text.endswith(b"\n") or b"\0" in text:
                 # A file may have got its length, and not all that was written, before a power cut.
                 torn = "no whole line"
             else:
-                self._take(number, text)
-            self._lines += 1
-            self._size += 0 if torn else len(text)
+                self._apply_line(number, text)
+            self._line_count += 1
+            self._valid_bytes += 0 if torn else len(text)
 
     def _check(self, text: bytes) -> None:
         try:
-            head = _head.decode(text)
-        except UNREADABLE:
+            head = _header_decoder.decode(text)
+        except DECODE_ERRORS:
             head = None
         if head is None or not text.endswith(b"\n"):
-            raise self._bad(1, "this is no ledger of a driver")
+            raise self._corruption_error(1, "this is no ledger of a driver")
         if head.ledger != VERSION:
-            raise self._bad(1, f"got version {head.ledger}, want {VERSION}")
+            raise self._corruption_error(1, f"got version {head.ledger}, want {VERSION}")
         if head.driver != self._driver:
-            raise self._bad(1, f"it belongs to {head.driver!r}, want {self._driver!r}")
+            raise self._corruption_error(1, f"it belongs to {head.driver!r}, want {self._driver!r}")
 
-    def _take(self, number: int, text: bytes) -> None:
+    def _apply_line(self, number: int, text: bytes) -> None:
         try:
-            line = _line.decode(text)
-        except UNREADABLE as error:
-            raise self._bad(number, str(error)) from None
+            line = _line_decoder.decode(text)
+        except DECODE_ERRORS as error:
+            raise self._corruption_error(number, str(error)) from None
         if (line.put is None) == (line.drop is None):
-            raise self._bad(number, "want put or drop")
+            raise self._corruption_error(number, "want put or drop")
         self.entries.update((entry.uid, entry) for entry in line.put or ())
         for uid in line.drop or ():
             self.entries.pop(uid, None)
 
-    def _bad(self, number: int, why: str) -> LedgerError:
+    def _corruption_error(self, number: int, why: str) -> LedgerError:
         text = "the file is left as it is: mend it, or move it away once nothing is allocated"
         return LedgerError(f"ledger {self._path}, line {number}: {why}; {text}")
 
     # Writing
 
     def _append(self, line: _Line) -> None:
-        text = self._text(line)
-        self._mend()
+        text = self._encode_line(line)
+        self._truncate_torn_write()
         self._is_torn = True
         try:
             _write(self._fd, text)
             os.fsync(self._fd)
         except OSError:
             with contextlib.suppress(OSError):
-                self._mend()
+                self._truncate_torn_write()
             raise
         self._is_torn = False
-        self._size += len(text)
-        self._lines += 1
+        self._valid_bytes += len(text)
+        self._line_count += 1
 
-    def _text(self, line: Any) -> bytes:
+    def _encode_line(self, line: Any) -> bytes:
         text = bytes(_encode(line)) + b"\n"
         if len(text) > LINE_BYTES_MAX:
             raise ValueError(f"got {len(text)} bytes for the ledger, want {LINE_BYTES_MAX} at most")
         return text
 
-    def _mend(self) -> None:
+    def _truncate_torn_write(self) -> None:
         """Take away what was not written to its end. Raises OSError."""
         if self._is_torn:
-            os.ftruncate(self._fd, self._size)
+            os.ftruncate(self._fd, self._valid_bytes)
             os.fsync(self._fd)
             self._is_torn = False
-        if not self._is_named:
+        if not self._is_directory_synced:
             _sync_folder(self._path.parent)
-            self._is_named = True
+            self._is_directory_synced = True
 
     def _compact_if_due(self) -> None:
-        if self._lines < max(self._compact_at, COMPACT_FACTOR * len(self.entries)):
+        if self._line_count < max(self._compact_at, COMPACT_FACTOR * len(self.entries)):
             return
         try:
             self._compact()
             self._compact_at = COMPACT_LINES
         except OSError as error:
-            self._compact_at = 2 * self._lines
+            self._compact_at = 2 * self._line_count
             log.warning("ledger %s is not made smaller: %s", self._path, error.strerror)
 
     def _compact(self) -> None:
         """Write a file that says the same in fewer lines, then give it the name. Raises OSError."""
         new = self._path.with_name(f"{self._path.name}.new")
-        texts = [self._text(_Head(VERSION, self._driver))]
-        texts += [self._text(_Line(put=(entry,))) for entry in self.entries.values()]
+        texts = [self._encode_line(_Head(VERSION, self._driver))]
+        texts += [self._encode_line(_Line(put=(entry,))) for entry in self.entries.values()]
         fd = os.open(new, FLAGS | os.O_TRUNC, 0o600)
         try:
             for text in texts:
@@ -248,9 +248,9 @@ class FileLedger:
             raise
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._size, self._lines = fd, sum(map(len, texts)), len(texts)
-        self._is_torn, self._is_named = False, False
-        self._mend()
+        self._fd, self._valid_bytes, self._line_count = fd, sum(map(len, texts)), len(texts)
+        self._is_torn, self._is_directory_synced = False, False
+        self._truncate_torn_write()
 
 
 def _write(fd: int, text: bytes) -> None:

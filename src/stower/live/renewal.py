@@ -11,11 +11,11 @@ from stower.framework.events import Hold
 from stower.framework.recording import Recording
 from stower.model.times import SECOND_NS
 
-HELD_NS_MAX: Final = 5 * SECOND_NS
-PAUSE_NS: Final = 60 * SECOND_NS
+HOLD_NS_MAX: Final = 5 * SECOND_NS
+RENEWAL_INTERVAL_NS: Final = 60 * SECOND_NS
 
 
-class Renewal:
+class EngineRenewal:
     """Whether the time has come, and what to tell the engine until then."""
 
     def __init__(self, recording: Recording) -> None:
@@ -24,26 +24,26 @@ class Renewal:
         self._not_before_ns = 0
 
     @property
-    def wakes_ns(self) -> int | None:
+    def next_wake_ns(self) -> int | None:
         """When to look again if nothing happens before."""
         return self._held_until_ns
 
-    def order(self, now_ns: int) -> Hold | None:
+    def next_hold(self, now_ns: int) -> Hold | None:
         """What to tell the engine now."""
         if self._held_until_ns is not None:
             if now_ns < self._held_until_ns:
                 return None
-            self._held_until_ns, self._not_before_ns = None, now_ns + PAUSE_NS
+            self._held_until_ns, self._not_before_ns = None, now_ns + RENEWAL_INTERVAL_NS
             return Hold(False)
         if not self._recording.is_full or now_ns < self._not_before_ns:
             return None
-        self._held_until_ns = now_ns + HELD_NS_MAX
+        self._held_until_ns = now_ns + HOLD_NS_MAX
         return Hold(True)
 
-    def is_due(self, engine: Engine, is_quiet: bool) -> bool:
+    def is_due(self, engine: Engine, is_idle: bool) -> bool:
         """Whether to go on with a new engine. `is_quiet`: nothing is on its way in or out."""
-        return self._held_until_ns is not None and is_quiet and engine.is_settled
+        return self._held_until_ns is not None and is_idle and engine.is_settled
 
-    def done(self) -> None:
+    def complete(self) -> None:
         """A new engine goes on."""
         self._held_until_ns = None

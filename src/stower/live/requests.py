@@ -24,65 +24,75 @@ from stower.live.client import JSON, collection_path
 from stower.model.kinds import KIND_BY_NAME, KIND_BY_VIEW, Pod, PodGroup
 from stower.model.times import micro_time_text, time_text
 
-MERGE: Final = "application/merge-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
-STRATEGIC: Final = "application/strategic-merge-patch+json"
+STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 V1ALPHA2: Final = "scheduling.k8s.io/v1alpha2"
-CONTROLLER: Final = "stower-scheduler"
+REPORTING_CONTROLLER: Final = "stower-scheduler"
 
 encode = msgspec.json.Encoder().encode
 _is_plain = re.compile(r"[a-z0-9.-]*").fullmatch
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return name if _is_plain(name) else quote(name, safe="")
 
 
-def request_of(
+def build_request(
     write: ApiWrite,
-    known: Pod | None,
+    cached_pod: Pod | None,
     wall_ns: int,
     instance: str,
-    versions: Mapping[type, str] = {},
+    api_versions: Mapping[type, str] = {},
 ) -> tuple[str, str, bytes, str]:
     """Method, path, body and content type.
 
     `known`: the pod as it was last seen; `instance`: the scheduler's name in Events; `versions`:
     by view, in which apiVersion a kind is served, where that is not the kind's own.
     """
-    namespace, name = _quoted(write.namespace), _quoted(write.name)
+    namespace, name = _quote_name(write.namespace), _quote_name(write.name)
     if isinstance(write, Bind):
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
         return "POST", path, encode(_binding(write)), JSON
     if isinstance(write, PatchPodStatus):
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
-        return "PATCH", path, encode(_status_patch(write, known, time_text(wall_ns))), STRATEGIC
+        return (
+            "PATCH",
+            path,
+            encode(_status_patch(write, cached_pod, time_text(wall_ns))),
+            STRATEGIC_MERGE_PATCH,
+        )
     if isinstance(write, ObjectWrite):
         kind = KIND_BY_VIEW[write.view]
-        version = versions.get(write.view, kind.api_version)
+        version = api_versions.get(write.view, kind.api_version)
         path = collection_path(kind, namespace, version)
         if isinstance(write, CreateObject):
             whole = {"apiVersion": kind.api_version, "kind": kind.name, **write.body}
             return "POST", path, encode(whole), JSON
         if isinstance(write, DeleteObject):
-            options = _DELETE | {"preconditions": {"uid": write.uid}}
+            options = _DELETE_OPTIONS | {"preconditions": {"uid": write.uid}}
             return "DELETE", f"{path}/{name}", encode(options), JSON
         if isinstance(write, JsonPatchObject):
             return "PATCH", f"{path}/{name}", encode(write.operations), JSON_PATCH
         part = f"/{write.subresource}" if write.subresource else ""
-        return "PATCH", f"{path}/{name}{part}", encode(_relying(as_served(write, version))), MERGE
+        return (
+            "PATCH",
+            f"{path}/{name}{part}",
+            encode(_with_preconditions(convert_patch(write, version))),
+            MERGE_PATCH,
+        )
     if isinstance(write, DeletePod):
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        options = _DELETE | {"preconditions": {"uid": write.uid}}
+        options = _DELETE_OPTIONS | {"preconditions": {"uid": write.uid}}
         if write.grace_seconds is None:
             return "DELETE", path, encode(options), JSON
         at_once = options | {"gracePeriodSeconds": write.grace_seconds}
         return "DELETE", path, encode(at_once), JSON
     path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
-    return "POST", path, encode(_event(write, instance, versions)), JSON
+    return "POST", path, encode(_event(write, instance, api_versions)), JSON
 
 
-def as_served(write: PatchObject, version: str) -> PatchObject:
+def convert_patch(write: PatchObject, version: str) -> PatchObject:
     """A patch in the words of the version: v1alpha2 of PodGroup has another type of condition."""
     if write.view is not PodGroup or version != V1ALPHA2:
         return write
@@ -93,12 +103,12 @@ def as_served(write: PatchObject, version: str) -> PatchObject:
     return msgspec.structs.replace(write, patch={"status": {"conditions": conditions}})
 
 
-def _relying(write: PatchObject) -> dict[str, Any]:
+def _with_preconditions(write: PatchObject) -> dict[str, Any]:
     meta = {"uid": write.uid, "resourceVersion": write.resource_version}
     return {**write.patch, "metadata": {**write.patch.get("metadata", {}), **meta}}
 
 
-_DELETE: Final = {"apiVersion": "v1", "kind": "DeleteOptions"}
+_DELETE_OPTIONS: Final = {"apiVersion": "v1", "kind": "DeleteOptions"}
 
 
 def _binding(write: Bind) -> dict[str, Any]:
@@ -109,17 +119,17 @@ def _binding(write: Bind) -> dict[str, Any]:
             "name": write.name,
             "namespace": write.namespace,
             "uid": write.uid,
-            **_version(write),
+            **_version_precondition(write),
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": write.node_name},
     }
 
 
-def _status_patch(write: PatchPodStatus, known: Pod | None, now: str) -> dict[str, Any]:
+def _status_patch(write: PatchPodStatus, cached_pod: Pod | None, now: str) -> dict[str, Any]:
     status: dict[str, Any] = {}
     if write.condition is not None:
         condition: dict[str, Any] = msgspec.to_builtins(write.condition)
-        before = known.condition(write.condition.type) if known is not None else None
+        before = cached_pod.condition(write.condition.type) if cached_pod is not None else None
         if before is None or before.status != write.condition.status:
             condition["lastTransitionTime"] = now
         status["conditions"] = [condition]
@@ -129,17 +139,17 @@ def _status_patch(write: PatchPodStatus, known: Pod | None, now: str) -> dict[st
         status["extendedResourceClaimStatus"] = write.extended_resource_claim
     if write.claimed is not msgspec.UNSET:
         status["nodeAllocatableResourceClaimStatuses"] = write.claimed or None
-    return {"metadata": {"uid": write.uid, **_version(write)}, "status": status}
+    return {"metadata": {"uid": write.uid, **_version_precondition(write)}, "status": status}
 
 
-def _version(write: Bind | PatchPodStatus) -> dict[str, str]:
+def _version_precondition(write: Bind | PatchPodStatus) -> dict[str, str]:
     """The version that it relies on, where it does."""
     return {"resourceVersion": write.resource_version} if write.resource_version else {}
 
 
-def _event(write: CreateEvent, instance: str, versions: Mapping[type, str]) -> dict[str, Any]:
+def _event(write: CreateEvent, instance: str, api_versions: Mapping[type, str]) -> dict[str, Any]:
     kind = KIND_BY_NAME.get(write.about)
-    version = versions.get(kind.view, write.about[0]) if kind is not None else write.about[0]
+    version = api_versions.get(kind.view, write.about[0]) if kind is not None else write.about[0]
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -148,7 +158,7 @@ def _event(write: CreateEvent, instance: str, versions: Mapping[type, str]) -> d
             "namespace": write.namespace,
         },
         "eventTime": micro_time_text(write.at_ns),
-        "reportingController": write.reporter or CONTROLLER,
+        "reportingController": write.reporter or REPORTING_CONTROLLER,
         "reportingInstance": instance,
         "action": write.action,
         "reason": write.reason,

@@ -11,16 +11,16 @@ from stower.metrics.catalogue import Sample
 QUEUES = {place: place.name.lower() for place in PLACES} | {Place.IN_FLIGHT: "inflight"}
 
 
-def samples_of(scheduler: Scheduler) -> Iterator[Sample]:
+def collect_samples(scheduler: Scheduler) -> Iterator[Sample]:
     """All of them, counted now."""
-    engine, dispatch = scheduler.engine, scheduler.dispatch
+    engine, dispatcher = scheduler.engine, scheduler.dispatcher
     counts = engine.queue.counts() if engine is not None else {}
     for place, name in QUEUES.items():
         yield "scheduler_pending_pods", (name,), counts.get(place, 0)
     yield "scheduler_cache_size", ("nodes",), len(scheduler.nodes.objects)
     yield "scheduler_cache_size", ("pods",), len(scheduler.pods.objects)
     if engine is not None:
-        assumed = sum(entry.assumed for entry in engine.state.pods.values())
+        assumed = sum(entry.is_assumed for entry in engine.state.pods.values())
         yield "scheduler_cache_size", ("assumed_pods",), assumed
         for (queue, event), count in sorted(engine.queue.incoming.items()):
             yield "scheduler_queue_incoming_pods", (queue, event), count
@@ -32,17 +32,17 @@ def samples_of(scheduler: Scheduler) -> Iterator[Sample]:
         )
         for labels, count in sorted(refusing.items()):
             yield "scheduler_unschedulable_pods", labels, count
-    for call, count in sorted(dispatch.pending().items()):
+    for call, count in sorted(dispatcher.pending_by_call().items()):
         yield "scheduler_pending_async_api_calls", (call,), count
     if scheduler.lease_name:
-        yield "leader_election_master_status", (scheduler.lease_name,), float(scheduler.leads)
-    yield "stower_writes_in_flight_max", (), dispatch.window.size
-    yield "stower_writes_sent", (), dispatch.sent
-    yield "stower_writes_retried", (), dispatch.retried
-    yield "stower_events_dropped", (), dispatch.dropped_events
-    reflectors = (scheduler.nodes, scheduler.pods, *scheduler.related)
-    yield "stower_watch_cuts", (), sum(r.cuts for r in reflectors)
-    yield "stower_relists", (), sum(r.relists for r in reflectors)
+        yield "leader_election_master_status", (scheduler.lease_name,), float(scheduler.is_leader)
+    yield "stower_writes_in_flight_max", (), dispatcher.window.size
+    yield "stower_writes_sent", (), dispatcher.sent_count
+    yield "stower_writes_retried", (), dispatcher.retry_count
+    yield "stower_events_dropped", (), dispatcher.dropped_event_count
+    reflectors = (scheduler.nodes, scheduler.pods, *scheduler.background_reflectors)
+    yield "stower_watch_cuts", (), sum(r.interruption_count for r in reflectors)
+    yield "stower_relists", (), sum(r.relist_count for r in reflectors)
     yield "stower_inbox_events", (), scheduler.inbox_size
-    stalled_s, scheduler.stalled_s = scheduler.stalled_s, 0.0
-    yield "stower_loop_stall_seconds_max", (), stalled_s
+    max_stall_s, scheduler.max_stall_s = scheduler.max_stall_s, 0.0
+    yield "stower_loop_stall_seconds_max", (), max_stall_s

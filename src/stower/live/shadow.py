@@ -19,10 +19,10 @@ from stower.model.kinds import Pod
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 # What a watch may be behind the others.
-SETTLE_NS: Final = 500_000_000
+REORDER_DELAY_NS: Final = 500_000_000
 
 
-class Ordered:
+class ReorderBuffer:
     """Events in the order in which they happened, as far as that can be known."""
 
     def __init__(self) -> None:
@@ -41,9 +41,9 @@ class Ordered:
         self._turn += 1
         heapq.heappush(self._heap, (version, self._turn, now_ns, event))
 
-    def taken(self, now_ns: int) -> Event | None:
+    def pop_due(self, now_ns: int) -> Event | None:
         """The first that nothing can come before any more."""
-        if not self._heap or self._heap[0][2] + SETTLE_NS > now_ns:
+        if not self._heap or self._heap[0][2] + REORDER_DELAY_NS > now_ns:
             return None
         return heapq.heappop(self._heap)[3]
 
@@ -54,19 +54,21 @@ class Ordered:
     @property
     def wake_ns(self) -> int | None:
         """When there is one."""
-        return self._heap[0][2] + SETTLE_NS if self._heap else None
+        return self._heap[0][2] + REORDER_DELAY_NS if self._heap else None
 
 
-class Shadow:
+class ShadowComparer:
     """Judges what an engine is about to be told. `told`: hears of each decision."""
 
-    def __init__(self, told: Callable[[Judgement], None]) -> None:
+    def __init__(self, on_judgement: Callable[[Judgement], None]) -> None:
         self.verdicts: Counter[str] = Counter()
         self.differences: list[Judgement] = []
-        self._told = told
-        self._refused: dict[str, str] = {}  # by uid: the last message, so that none is judged twice
+        self._on_judgement = on_judgement
+        self._last_messages: dict[
+            str, str
+        ] = {}  # by uid: the last message, so that none is judged twice
 
-    def before(self, engine: Engine, event: Event) -> None:
+    def compare_event(self, engine: Engine, event: Event) -> None:
         """The engine has not taken this in yet."""
         if isinstance(event, Listed):
             self._count_missed(engine, event)
@@ -74,13 +76,13 @@ class Shadow:
             return
         pod = event.object
         if event.type is WatchType.DELETED or pod.is_terminal:
-            self._refused.pop(pod.metadata.uid, None)
+            self._last_messages.pop(pod.metadata.uid, None)
             return
-        for found in self._judged(engine, pod):
+        for found in self._judge_pod(engine, pod):
             self.verdicts[found.verdict] += 1
             if found.verdict != "agrees":
                 self.differences.append(found)
-            self._told(found)
+            self._on_judgement(found)
 
     def _count_missed(self, engine: Engine, event: Listed) -> None:
         """While a watch was lost, others may have decided; nobody knows by what state."""
@@ -89,7 +91,7 @@ class Shadow:
             if isinstance(pod, Pod) and pod.spec.node_name and entry is not None and entry.row < 0:
                 self.verdicts["missed"] += 1
 
-    def pending(self, engine: Engine) -> list[Judgement]:
+    def judge_pending_pods(self, engine: Engine) -> list[Judgement]:
         """What it would do now with those that wait."""
         found = []
         for queued in engine.queue.pods():
@@ -97,18 +99,18 @@ class Shadow:
                 found.append(judged(engine.state, queued.profile, queued.entry, ""))
         return found
 
-    def _judged(self, engine: Engine, pod: Pod) -> Iterator[Judgement]:
+    def _judge_pod(self, engine: Engine, pod: Pod) -> Iterator[Judgement]:
         entry = engine.state.pods.get(pod.metadata.uid)
         profile = engine.profiles.get(pod.spec.scheduler_name)
         if entry is None or entry.row >= 0 or profile is None:
             return
         if pod.spec.node_name:
-            self._refused.pop(entry.uid, None)
+            self._last_messages.pop(entry.uid, None)
             yield judged(engine.state, profile, entry, pod.spec.node_name)
             return
         condition = pod.condition(POD_SCHEDULED)
         if condition is None or condition.status != "False" or condition.reason != UNSCHEDULABLE:
             return
-        if self._refused.get(entry.uid) != condition.message:
-            self._refused[entry.uid] = condition.message
+        if self._last_messages.get(entry.uid) != condition.message:
+            self._last_messages[entry.uid] = condition.message
             yield judged(engine.state, profile, entry, "", condition.message)

@@ -18,15 +18,15 @@ from stower.garbage import swept_by_the_clock
 from stower.live import debug
 from stower.live.access import AccessError, read_access
 from stower.live.client import Client
-from stower.live.discovery import look
+from stower.live.discovery import check_features
 from stower.live.extenders import ExtenderError
 from stower.live.scheduler import Options, Scheduler
-from stower.live.shell import ShellError, Stopped, unless, why_not
+from stower.live.shell import ShellError, StopRequested, os_error_text, run_unless_stopped
 from stower.live.version import check_version
 
 if TYPE_CHECKING:
     # Their import costs those who serve nothing.
-    from stower.live.endpoint import Pages
+    from stower.live.endpoint import ExtraRoutes
     from stower.metrics.catalogue import Metrics
 
 USER_AGENT: Final = "stower-scheduler"
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Place:
+class KubeconfigFlags:
     """Where the server is."""
 
     kubeconfig: Path | None = None
@@ -44,7 +44,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Telling:
+class ServingOptions:
     """Where and to whom a scheduler tells of itself. `token`: whoever shows it is let in; without
     one, whom the API server knows and lets. `certificate`, `key`: files; without them there is TLS
     beyond loopback alone, by a certificate of its own. `pages`: more to serve; `watching`: who
@@ -56,110 +56,126 @@ class Telling:
     host: str = LOOPBACK
     certificate: Path | None = None
     key: Path | None = None
-    pages: "Pages | None" = None
-    watching: Sequence[Observer] = ()
+    extra_routes: "ExtraRoutes | None" = None
+    route_observers: Sequence[Observer] = ()
 
 
 @dataclass(frozen=True)
-class Around:
+class RunOptions:
     """What there is around a scheduler. `agents`: host and port at which agents of VMs are served;
     `observers`: beside the metrics; `relies_on`: views of kinds without which the
     configuration makes little sense."""
 
-    telling: Telling | None = None
+    serving: ServingOptions | None = None
     observers: Sequence[Observer] = ()
     recording: Recording | None = None
     agents: tuple[str, int] | None = None
-    relies_on: tuple[type[Any], ...] = ()
+    required_views: tuple[type[Any], ...] = ()
 
 
 @dataclass
-class Ports:
+class ListenAddresses:
     """Where it listens."""
 
-    telling: str = ""
+    serving: str = ""
     agents: str = ""
 
 
 async def run(
-    place: Place,
+    flags: KubeconfigFlags,
     build: Callable[[], Engine],
     options: Options,
-    around: Around,
-    ready: Callable[[str, Ports], None],
-    stop: Callable[[], asyncio.Event],
+    run_options: RunOptions,
+    on_ready: Callable[[str, ListenAddresses], None],
+    make_stop_event: Callable[[], asyncio.Event],
 ) -> Engine | None:
     """Until the event is set that `stop` makes. `ready` is told the server, and where it listens.
     The engine as it is then, where there is one.
 
     Raises ShellError, also where leadership is lost.
     """
-    stopped = stop()
+    stopped = make_stop_event()
     try:
-        access = await unless(stopped, read_access(place.kubeconfig, place.context))
+        access = await run_unless_stopped(stopped, read_access(flags.kubeconfig, flags.context))
     except AccessError as error:
         raise ShellError(str(error)) from None
-    except Stopped:
+    except StopRequested:
         return None
     async with Client(access, USER_AGENT) as client, contextlib.AsyncExitStack() as stack:
-        telling = around.telling
-        observers = [*around.observers]
-        if telling is not None:
-            observers += [telling.metrics, *telling.watching]
+        serving = run_options.serving
+        observers = [*run_options.observers]
+        if serving is not None:
+            observers += [serving.metrics, *serving.route_observers]
         try:
-            scheduler = Scheduler(client, build, options, observers, around.recording)
+            scheduler = Scheduler(client, build, options, observers, run_options.recording)
         except ExtenderError as error:
             raise ShellError(str(error)) from None
         try:
-            await unless(stopped, check_version(client))
-        except Stopped:
+            await run_unless_stopped(stopped, check_version(client))
+        except StopRequested:
             return None
-        await _look(client, around.relies_on)
-        ports = Ports()
-        if telling is not None:
-            ports.telling = await stack.enter_async_context(_telling(scheduler, telling))
-        if around.agents is not None:
-            ports.agents = await stack.enter_async_context(_agents(scheduler, around.agents))
+        await _log_features(client, run_options.required_views)
+        ports = ListenAddresses()
+        if serving is not None:
+            ports.serving = await stack.enter_async_context(_serve_endpoint(scheduler, serving))
+        if run_options.agents is not None:
+            ports.agents = await stack.enter_async_context(
+                _serve_agents(scheduler, run_options.agents)
+            )
         _dump_at_signal(scheduler)
-        ready(access.server, ports)
+        on_ready(access.server, ports)
         async with swept_by_the_clock():
             await scheduler.run(stopped)
         return scheduler.engine
 
 
-async def _look(client: Client, relies_on: tuple[type[Any], ...]) -> None:
+async def _log_features(client: Client, required_views: tuple[type[Any], ...]) -> None:
     """Say what the server serves, and what it should."""
-    found = await look(client, relies_on)
-    log.info("on: %s; not served here: %s", ", ".join(found.on), ", ".join(found.off) or "nothing")
-    for fault in found.faults:
+    found = await check_features(client, required_views)
+    log.info(
+        "on: %s; not served here: %s",
+        ", ".join(found.served),
+        ", ".join(found.missing) or "nothing",
+    )
+    for fault in found.problems:
         log.warning("%s", fault)
 
 
 @contextlib.asynccontextmanager
-async def _telling(scheduler: Scheduler, telling: Telling) -> Any:
+async def _serve_endpoint(scheduler: Scheduler, serving_options: ServingOptions) -> Any:
     """Tell for as long as the block lasts; yields the address. Raises ShellError."""
-    from stower.live.authorization import Delegated, Doorkeeper, OneToken
-    from stower.live.endpoint import endpoint, no_pages
-    from stower.live.samples import samples_of
+    from stower.live.authorization import Authorizer, DelegatingAuthorizer, StaticTokenAuthorizer
+    from stower.live.endpoint import endpoint, no_extra_routes
+    from stower.live.samples import collect_samples
     from stower.pki.server_certificate import Serving, ServingError
 
-    def text() -> bytes:
-        return telling.metrics.text([*samples_of(scheduler)], scheduler.companion_metrics())
+    def render_metrics() -> bytes:
+        return serving_options.metrics.text(
+            [*collect_samples(scheduler)], scheduler.companion_metrics()
+        )
 
-    door: Doorkeeper = OneToken(telling.token) if telling.token else Delegated(scheduler.client)
-    has_tls = telling.certificate is not None or telling.host != LOOPBACK
+    door: Authorizer = (
+        StaticTokenAuthorizer(serving_options.token)
+        if serving_options.token
+        else DelegatingAuthorizer(scheduler.client)
+    )
+    has_tls = serving_options.certificate is not None or serving_options.host != LOOPBACK
     try:
-        hosts = (LOOPBACK, "localhost", telling.host)
-        serving = Serving(telling.certificate, telling.key, hosts) if has_tls else None
+        hosts = (LOOPBACK, "localhost", serving_options.host)
+        serving = (
+            Serving(serving_options.certificate, serving_options.key, hosts) if has_tls else None
+        )
     except ServingError as error:
         raise ShellError(f"certificate: {error}") from None
     fresh = asyncio.create_task(serving.keep_fresh()) if serving is not None else None
     context = serving.context if serving is not None else None
-    host = telling.host
+    host = serving_options.host
     try:
-        pages = telling.pages or no_pages
-        telling_now = endpoint(scheduler, text, door, host, telling.port, context, pages)
-        async with _listening(telling_now, host, telling.port) as port:
+        extra_routes = serving_options.extra_routes or no_extra_routes
+        telling_now = endpoint(
+            scheduler, render_metrics, door, host, serving_options.port, context, extra_routes
+        )
+        async with _listen(telling_now, host, serving_options.port) as port:
             yield f"http{'s' if has_tls else ''}://{host}:{port}"
     finally:
         if fresh is not None:
@@ -167,22 +183,22 @@ async def _telling(scheduler: Scheduler, telling: Telling) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def _agents(scheduler: Scheduler, address: tuple[str, int]) -> Any:
+async def _serve_agents(scheduler: Scheduler, address: tuple[str, int]) -> Any:
     """Serve the agents of VMs for as long as the block lasts; yields the address."""
-    from stower.live.agents import serving
+    from stower.live.agents import serve_agents
 
-    async with _listening(serving(scheduler.agents, *address), *address) as port:
+    async with _listen(serve_agents(scheduler.agents, *address), *address) as port:
         yield f"{address[0]}:{port}"
 
 
 @contextlib.asynccontextmanager
-async def _listening(serving: Any, host: str, port: int) -> Any:
+async def _listen(serving: Any, host: str, port: int) -> Any:
     """The same, and where it cannot listen it says so. Raises ShellError."""
     async with contextlib.AsyncExitStack() as stack:
         try:
             taken = await stack.enter_async_context(serving)
         except OSError as error:
-            raise ShellError(f"cannot listen on {host}:{port}: {why_not(error)}") from None
+            raise ShellError(f"cannot listen on {host}:{port}: {os_error_text(error)}") from None
         yield taken
 
 
@@ -191,11 +207,11 @@ def _dump_at_signal(scheduler: Scheduler) -> None:
     tasks = set[asyncio.Task[None]]()
 
     async def dump() -> None:
-        for name, ask in (("queue", debug.queue), ("cache", debug.cache)):
+        for name, ask in (("queue", debug.dump_queue), ("cache", debug.dump_cache)):
             text = msgspec.json.encode(ask(scheduler, {})).decode()
             log.warning("Dump of the %s", name, extra={"fields": {name: text}})
         try:
-            found = msgspec.json.encode(await debug.comparison(scheduler)).decode()
+            found = msgspec.json.encode(await debug.compare_cache(scheduler)).decode()
             log.warning("Cache beside the API", extra={"fields": {"comparison": found}})
         except debug.ComparisonFailed as error:
             log.warning("The cache cannot be compared: %s", error)

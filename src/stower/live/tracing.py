@@ -39,7 +39,7 @@ class Tracing(Observer):
         self._tracer: Any = self._provider.get_tracer(SERVICE)
         self._attempts: OrderedDict[str, list[Decision]] = OrderedDict()
 
-    def decided(self, decision: Decision) -> None:
+    def on_decision(self, decision: Decision) -> None:
         """See Observer."""
         known = self._attempts.setdefault(decision.uid, [])
         known.append(decision)
@@ -48,12 +48,12 @@ class Tracing(Observer):
         if len(self._attempts) > PODS_MAX:
             self._attempts.popitem(last=False)
 
-    def bound(self, decision: Decision, after_s: float) -> None:
+    def on_bind(self, decision: Decision, latency_s: float) -> None:
         """See Observer."""
         from opentelemetry import trace
 
         attempts = self._attempts.pop(decision.uid, [decision])
-        end_ns = decision.at_ns + int(after_s * SECOND_NS)
+        end_ns = decision.at_ns + int(latency_s * SECOND_NS)
         about = {
             "k8s.namespace.name": decision.namespace,
             "k8s.pod.name": decision.name,
@@ -81,7 +81,7 @@ class Tracing(Observer):
         binding.end(end_time=end_ns)
         whole.end(end_time=end_ns)
 
-    def unbound(self, decision: Decision, after_s: float) -> None:
+    def on_bind_failure(self, decision: Decision, latency_s: float) -> None:
         """See Observer. It is tried again."""
 
     def close(self) -> None:

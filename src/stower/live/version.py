@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.live.access import AccessError
-from stower.live.client import Answer, Client
+from stower.live.client import Client, Response
 from stower.live.shell import ShellError
 
 MINOR_MIN: Final = 26
@@ -15,7 +15,7 @@ async def check_version(client: Client) -> None:
     """Ask the server what it is. Raises ShellError where that is nothing to work with."""
     server = client.access.server
     try:
-        answer = await client.get("/version")
+        answer = await client.get_with_retry("/version")
     except AccessError as error:
         raise ShellError(str(error)) from None
     if answer.status == 0:
@@ -29,7 +29,7 @@ async def check_version(client: Client) -> None:
         raise ShellError(f"{server}: no version that is known: {text}, {wanted}")
 
 
-def _version(answer: Answer) -> tuple[int, int] | None:
+def _version(answer: Response) -> tuple[int, int] | None:
     """Major and minor version; None where there is none to be read."""
     try:
         found: Any = msgspec.json.decode(answer.body)

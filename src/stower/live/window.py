@@ -17,36 +17,36 @@ DRIFT: Final = 1e-4
 class Window:
     """Additive increase, multiplicative decrease. Times in seconds, of any clock."""
 
-    def __init__(self, most: int = IN_FLIGHT) -> None:
-        self.most = most
-        self.least = min(IN_FLIGHT_MIN, most)
-        self._size = float(most)
+    def __init__(self, max_size: int = IN_FLIGHT) -> None:
+        self.max_size = max_size
+        self.min_size = min(IN_FLIGHT_MIN, max_size)
+        self._size = float(max_size)
         self._latency_s = 0.0
-        self._quickest_s = 0.0
-        self._cut_at_s = float("-inf")
+        self._min_latency_s = 0.0
+        self._shrunk_at_s = float("-inf")
 
     @property
     def size(self) -> int:
         """Requests that may be in flight."""
         return int(self._size)
 
-    def answered(self, latency_s: float, now_s: float, refused: bool = False) -> None:
+    def observe_response(self, latency_s: float, now_s: float, is_throttled: bool = False) -> None:
         """An answer came; `refused`: with 429."""
-        if refused:
-            self._shrink(0.5, self.least, now_s)
+        if is_throttled:
+            self._shrink(0.5, self.min_size, now_s)
             return
         if not self._latency_s:
-            self._latency_s = self._quickest_s = latency_s
+            self._latency_s = self._min_latency_s = latency_s
         self._latency_s += SMOOTHING * (latency_s - self._latency_s)
-        self._quickest_s = min(self._quickest_s * (1 + DRIFT), self._latency_s)
-        slow = max(SLOW_SECONDS, SLOW_FACTOR * self._quickest_s)
+        self._min_latency_s = min(self._min_latency_s * (1 + DRIFT), self._latency_s)
+        slow = max(SLOW_SECONDS, SLOW_FACTOR * self._min_latency_s)
         if self._latency_s > slow:
-            self._shrink(0.8, min(IN_FLIGHT_SLOW_MIN, self.most), now_s)
+            self._shrink(0.8, min(IN_FLIGHT_SLOW_MIN, self.max_size), now_s)
         else:
-            self._size = min(self._size + 1 / self._size, float(self.most))
+            self._size = min(self._size + 1 / self._size, float(self.max_size))
 
-    def _shrink(self, factor: float, least: int, now_s: float) -> None:
+    def _shrink(self, factor: float, min_size: int, now_s: float) -> None:
         """Once per round trip: the answers to what was sent before say nothing new."""
-        if now_s - self._cut_at_s >= max(self._latency_s, 0.05):
-            self._cut_at_s = now_s
-            self._size = max(self._size * factor, min(float(least), self._size))
+        if now_s - self._shrunk_at_s >= max(self._latency_s, 0.05):
+            self._shrunk_at_s = now_s
+            self._size = max(self._size * factor, min(float(min_size), self._size))

@@ -9,28 +9,28 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Workers(Generic[T]):
+class WorkerPool(Generic[T]):
     """Each takes one piece after the other, and ends when there is none."""
 
     def __init__(
         self,
-        take: Callable[[], T | None],
-        do: Callable[[T], Awaitable[None]],
-        most: Callable[[], int],
+        next_item: Callable[[], T | None],
+        process: Callable[[T], Awaitable[None]],
+        max_workers: Callable[[], int],
     ) -> None:
         """`take` hands out the next piece or None; `most` may work at once."""
-        self.busy = 0
-        self._take = take
-        self._do = do
-        self._most = most
+        self.worker_count = 0
+        self._next_item = next_item
+        self._process = process
+        self._max_workers = max_workers
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def wanted(self, pieces: int) -> None:
+    def start_workers(self, item_count: int) -> None:
         """So many pieces wait."""
-        while pieces > 0 and self.busy < self._most():
-            pieces -= 1
-            self.busy += 1
-            task = asyncio.create_task(self._work())
+        while item_count > 0 and self.worker_count < self._max_workers():
+            item_count -= 1
+            self.worker_count += 1
+            task = asyncio.create_task(self._run_worker())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -44,15 +44,15 @@ class Workers(Generic[T]):
         await asyncio.gather(*left, return_exceptions=True)
         return not left
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         try:
-            while self.busy <= self._most():
-                piece = self._take()
+            while self.worker_count <= self._max_workers():
+                piece = self._next_item()
                 if piece is None:
                     return
-                await self._do(piece)
+                await self._process(piece)
         except Exception:
             log.exception("a worker failed")
             raise
         finally:
-            self.busy -= 1
+            self.worker_count -= 1

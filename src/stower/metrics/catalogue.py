@@ -24,7 +24,7 @@ from stower.framework.companion import Metric as Counted
 from stower.framework.decisions import Decision, Outcome
 from stower.framework.events import Event, WriteFailed, WriteOk
 from stower.framework.observer import Observer
-from stower.framework.writes import ApiWrite, call_of
+from stower.framework.writes import ApiWrite, call_name
 
 RESULTS: Final = {
     Outcome.PLACED: "scheduled",
@@ -156,7 +156,7 @@ class Metrics(Observer):
 
     # What it is told
 
-    def decided(self, decision: Decision) -> None:
+    def on_decision(self, decision: Decision) -> None:
         """See Observer. What was placed counts when it is bound."""
         if decision.outcome is Outcome.PLACED:
             self._see("scheduler_scheduling_algorithm_duration_seconds", decision.took_ns / 1e9)
@@ -166,46 +166,46 @@ class Metrics(Observer):
             self._count("scheduler_preemption_attempts")
             self._see("scheduler_preemption_victims", len(decision.victims))
 
-    def bound(self, decision: Decision, after_s: float) -> None:
+    def on_bind(self, decision: Decision, latency_s: float) -> None:
         """See Observer."""
-        self._attempted(RESULTS[Outcome.PLACED], decision, after_s)
+        self._attempted(RESULTS[Outcome.PLACED], decision, latency_s)
         attempts = decision.attempts
         shown = str(attempts) if attempts <= ATTEMPTS_MAX else f"{ATTEMPTS_MAX}+"
-        waited_s = decision.waited_ns / 1e9 + after_s
+        waited_s = decision.waited_ns / 1e9 + latency_s
         self._see("scheduler_pod_scheduling_sli_duration_seconds", waited_s, shown)
         self._see("scheduler_pod_scheduling_attempts", attempts)
 
-    def unbound(self, decision: Decision, after_s: float) -> None:
+    def on_bind_failure(self, decision: Decision, latency_s: float) -> None:
         """See Observer."""
-        self._attempted(RESULTS[Outcome.ERROR], decision, after_s)
+        self._attempted(RESULTS[Outcome.ERROR], decision, latency_s)
 
-    def _attempted(self, result: str, decision: Decision, after_s: float) -> None:
+    def _attempted(self, result: str, decision: Decision, latency_s: float) -> None:
         self._count("scheduler_schedule_attempts", result, decision.profile)
-        took_s = decision.took_ns / 1e9 + after_s
+        duration_s = decision.took_ns / 1e9 + latency_s
         name = "scheduler_scheduling_attempt_duration_seconds"
-        self._see(name, took_s, result, decision.profile)
+        self._see(name, duration_s, result, decision.profile)
 
-    def wrote(self, write: ApiWrite, answer: WriteOk | WriteFailed, took_s: float) -> None:
+    def on_write(self, write: ApiWrite, answer: WriteOk | WriteFailed, duration_s: float) -> None:
         """See Observer."""
-        call = call_of(write)
+        call = call_name(write)
         result = "success" if isinstance(answer, WriteOk) else "error"
         self._count("scheduler_async_api_call_execution", call, result)
         name = "scheduler_async_api_call_execution_duration_seconds"
-        self._see(name, took_s, call, result)
+        self._see(name, duration_s, call, result)
 
-    def asked(self, method: str, status: int, took_s: float) -> None:
+    def on_request(self, method: str, status: int, duration_s: float) -> None:
         """See Observer."""
         self._count("rest_client_requests", str(status) if status else "<error>", method)
-        self._see("rest_client_request_duration_seconds", took_s, method)
+        self._see("rest_client_request_duration_seconds", duration_s, method)
 
-    def stepped(self, event: Event, took_s: float) -> None:
+    def on_step(self, event: Event, duration_s: float) -> None:
         """See Observer."""
-        self._see("stower_step_duration_seconds", took_s, type(event).__name__)
+        self._see("stower_step_duration_seconds", duration_s, type(event).__name__)
 
-    def lapped(self, laps: Sequence[tuple[str, str, int]]) -> None:
+    def on_plugin_timings(self, timings: Sequence[tuple[str, str, int]]) -> None:
         """See Observer."""
         name = "scheduler_plugin_execution_duration_seconds"
-        for plugin, point, ns in laps:
+        for plugin, point, ns in timings:
             self._see(name, ns / 1e9, plugin, point, "Success")
 
     def _see(self, name: str, value: float, *labels: str) -> None:

@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 
 from stower.framework.cluster_events import Change
-from stower.framework.fixes import NODE, Fix
+from stower.framework.fixes import NODE_FIELD, Fix
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.plugin_guard import PluginError
-from stower.framework.post_filter import Failure, Remedy
+from stower.framework.post_filter import PostFilterResult, PreemptionEvaluator
 from stower.framework.reasons import Rejection
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
@@ -39,8 +39,8 @@ from stower.vms.scoring import fractions, scores
 
 CPU, MEMORY = "cpu", "memory"
 BINARY: Final = Format.BINARY_SI
-MIX: Final = np.uint64(0x9E3779B97F4A7C15)
-FULL: Final = "Not enough resources for Pod"
+HASH_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
+NOT_ENOUGH_RESOURCES: Final = "Not enough resources for Pod"
 
 
 class AutoscaleEnforcer(Plugin):
@@ -48,9 +48,9 @@ class AutoscaleEnforcer(Plugin):
 
     name = "AutoscaleEnforcer"
     scope = Scope.PODS
-    reasons = (FULL,)
+    reasons = (NOT_ENOUGH_RESOURCES,)
     resolvable = True
-    wakes_on = (
+    events_to_register = (
         Change.NODE_ADDED | Change.NODE_ALLOCATABLE | Change.PLACED_POD_DELETED
         | Change.PLACED_POD_SCALED_DOWN | Change.OWN_ANNOTATIONS
     )  # fmt: skip
@@ -73,12 +73,12 @@ class AutoscaleEnforcer(Plugin):
         """Approvals and migrations."""
         return VmScheduling(self.config, state, seed)
 
-    def _of(self, state: ClusterState) -> VmScheduling:
+    def _vm_scheduling(self, state: ClusterState) -> VmScheduling:
         found: VmScheduling = state.companions[self.name]
         return found
 
-    def _read(self, method: str, pod: Pod, state: ClusterState) -> PodState | Refusal:
-        enforcer = self._of(state).enforcer
+    def _read_pod_state(self, method: str, pod: Pod, state: ClusterState) -> PodState | Refusal:
+        enforcer = self._vm_scheduling(state).enforcer
         found = enforcer.read(pod)
         refusal = found if isinstance(found, Refusal) else None
         enforcer.called(method, pod, refusal)
@@ -88,32 +88,32 @@ class AutoscaleEnforcer(Plugin):
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
         """A pod that does not say what it needs goes nowhere."""
-        found = self._read("Filter", pod, state)
+        found = self._read_pod_state("Filter", pod, state)
         return Rejection((found.reason,), False) if isinstance(found, Refusal) else None
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """1 where there is no room."""
         cpu, memory = amounts_of(pod) or (0, 0)
-        ledger, rows = self._of(state).ledger, state.all_rows
+        ledger, rows = self._vm_scheduling(state).ledger, state.all_rows
         over = ledger.cpu[rows] + cpu > state.column(CPU).allocatable[rows]
         over |= ledger.memory[rows] + memory > state.column(MEMORY).allocatable[rows]
         return over.astype(np.int64)
 
-    def post_filter(self, failure: Failure) -> Remedy:
+    def post_filter(self, evaluator: PreemptionEvaluator) -> PostFilterResult:
         """Counted, as it says that a VM has found no node; evictions are for others."""
-        enforcer = self._of(failure.state).enforcer
-        enforcer.called("PostFilter", failure.pod)
-        enforcer.notes.add(ERROR, "Pod rejected by all Filter method calls", failure.pod.key)
-        return Remedy()
+        enforcer = self._vm_scheduling(evaluator.state).enforcer
+        enforcer.called("PostFilter", evaluator.pod)
+        enforcer.notes.add(ERROR, "Pod rejected by all Filter method calls", evaluator.pod.key)
+        return PostFilterResult()
 
     def score_pod(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
         """0 to 100, and with `randomize` any number from 1 to that, by seed, pod and node."""
-        found = self._read("Score", pod, state)
+        found = self._read_pod_state("Score", pod, state)
         if isinstance(found, Refusal):
             return None
-        scheduling = self._of(state)
+        scheduling = self._vm_scheduling(state)
         enforcer, rows = scheduling.enforcer, np.flatnonzero(feasible)
         amounts = amounts_of(found) or (0, 0)
         cpu, cpus, memory, memories = scheduling.held_on(rows)
@@ -122,17 +122,21 @@ class AutoscaleEnforcer(Plugin):
         scoring = self.config.scoring
         of_cpu = fractions(scoring, cpu / 1000, cpus / 1000, enforcer.cpu_max / 1000)
         of_memory = fractions(scoring, memory, memories, float(enforcer.memory_max))
-        best = scores(of_cpu, of_memory, over)
+        node_scores = scores(of_cpu, of_memory, over)
         if scoring.randomize:
-            best = _randomized(best, _chance(scheduling.seed, pod, state.name_hashes[rows]))
+            node_scores = _randomize(
+                node_scores, _random_numbers(scheduling.seed, pod, state.name_hashes[rows])
+            )
         result = np.zeros(state.row_limit, np.int64)
-        result[rows] = best
+        result[rows] = node_scores
         return result
 
-    def _lacks(self, pod: Pod, state: ClusterState, row: int) -> list[tuple[str, int, int, int]]:
+    def _shortages(
+        self, pod: Pod, state: ClusterState, row: int
+    ) -> list[tuple[str, int, int, int]]:
         """Of what a node has too little for a pod: what it needs, what is set aside, what there
         is."""
-        amounts, ledger = amounts_of(pod) or (0, 0), self._of(state).ledger
+        amounts, ledger = amounts_of(pod) or (0, 0), self._vm_scheduling(state).ledger
         found = []
         for name, need, counted in zip(
             (CPU, MEMORY), amounts, (ledger.cpu, ledger.memory), strict=True
@@ -144,14 +148,14 @@ class AutoscaleEnforcer(Plugin):
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
         """How much is set aside, and how much there is."""
-        for name, need, held, total in self._lacks(pod, state, row):
+        for name, need, held, total in self._shortages(pod, state, row):
             unit = "m" if name == CPU else ""
             yield f"{name}: needs {need}{unit}, {held}{unit} of {total}{unit} are set aside"
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """More of what the node has too little of."""
         node = state.node_at(row)
-        lacks = self._lacks(pod, state, row)
+        lacks = self._shortages(pod, state, row)
         if not lacks:
             return
         room, texts, cost = dict(node.status.allocatable or {}), [], 0.0
@@ -164,22 +168,22 @@ class AutoscaleEnforcer(Plugin):
             cost += 1 + min(1.0, short / need)
         status = msgspec.structs.replace(node.status, allocatable=room)
         bigger = msgspec.structs.replace(node, status=status)
-        yield Fix(f"{NODE} lacks {', '.join(texts)}", cost, node=bigger)
+        yield Fix(f"{NODE_FIELD} lacks {', '.join(texts)}", cost, node=bigger)
 
 
-def _chance(seed: int, pod: Pod, nodes: np.ndarray) -> np.ndarray:
+def _random_numbers(seed: int, pod: Pod, nodes: np.ndarray) -> np.ndarray:
     """uint64[nodes]: equal for the same seed, pod and node, else unlike."""
     salt = np.uint64(zlib.crc32(f"{seed}/{pod.metadata.uid}".encode()))
     with np.errstate(over="ignore"):
-        mixed = (nodes ^ salt) * MIX
+        mixed = (nodes ^ salt) * HASH_MULTIPLIER
         mixed ^= mixed >> np.uint64(31)
-        mixed *= MIX
+        mixed *= HASH_MULTIPLIER
         mixed ^= mixed >> np.uint64(29)
     return mixed
 
 
-def _randomized(best: Ints, chance: np.ndarray) -> Ints:
+def _randomize(node_scores: Ints, random_numbers: np.ndarray) -> Ints:
     """Any number from 1 to each; 0 stays."""
-    least = np.maximum(best, 1).astype(np.uint64)
-    found: Ints = np.where(best > 0, (chance % least).astype(np.int64) + 1, 0)
+    least = np.maximum(node_scores, 1).astype(np.uint64)
+    found: Ints = np.where(node_scores > 0, (random_numbers % least).astype(np.int64) + 1, 0)
     return found

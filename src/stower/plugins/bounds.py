@@ -13,7 +13,7 @@ TOLERATIONS_MAX: Final = 1_000
 VOLUMES_MAX: Final = 1_000
 
 
-def check_count(count: int, most: int, what: str) -> None:
+def check_count(count: int, most: int, noun: str) -> None:
     """Raises PluginError."""
     if count > most:
-        raise PluginError(f"the pod has {count:,} {what}, and at most {most:,} are looked at")
+        raise PluginError(f"the pod has {count:,} {noun}, and at most {most:,} are looked at")

@@ -14,7 +14,7 @@ def pod_consumer(pod: Pod) -> ConsumerReference:
     return ConsumerReference("", "pods", pod.metadata.name, pod.metadata.uid)
 
 
-def consumer_of(pod: Pod, entry: PodResourceClaim, group: PodGroup | None) -> ConsumerReference:
+def claim_consumer(pod: Pod, entry: PodResourceClaim, group: PodGroup | None) -> ConsumerReference:
     """Whoever the claim of this entry is for: the group, where that has the very same entry."""
     if group is None or entry not in (group.spec.resource_claims or ()):
         return pod_consumer(pod)
@@ -22,39 +22,39 @@ def consumer_of(pod: Pod, entry: PodResourceClaim, group: PodGroup | None) -> Co
     return ConsumerReference(API_GROUP, RESOURCE, meta.name, meta.uid)
 
 
-def is_for_group(consumer: ConsumerReference) -> bool:
+def is_pod_group(consumer: ConsumerReference) -> bool:
     """Whether a group of pods uses the claim."""
     return (consumer.api_group, consumer.resource) == (API_GROUP, RESOURCE)
 
 
-def is_reserved(claim: ResourceClaim, pod: Pod, with_group: bool) -> bool:
+def is_reserved_for_pod(claim: ResourceClaim, pod: Pod, has_group_claims: bool) -> bool:
     """Whether the pod may use the claim as it is, by itself or as one of its group."""
     for consumer in claim.status.reserved_for or ():
         if consumer.uid == pod.metadata.uid:
             return True
-        if with_group and pod.group_name and is_for_group(consumer):
+        if has_group_claims and pod.group_name and is_pod_group(consumer):
             if consumer.name == pod.group_name:
                 return True
     return False
 
 
-def owner_fault(claim: ResourceClaim, pod: Pod, with_group: bool) -> str:
+def owner_fault(claim: ResourceClaim, pod: Pod, has_group_claims: bool) -> str:
     """Why a claim that bears the name of one that was made for the pod is not, or ""."""
-    if _is_owned(claim, pod.metadata.namespace, "", pod.metadata.uid):
+    if _is_controlled_by(claim, pod.metadata.namespace, "", pod.metadata.uid):
         return ""
-    name = pod.group_name if with_group else ""
-    if name and _is_owned(claim, pod.metadata.namespace, name, ""):
+    name = pod.group_name if has_group_claims else ""
+    if name and _is_controlled_by(claim, pod.metadata.namespace, name, ""):
         return ""
     who = f"neither Pod nor PodGroup {name} is the owner" if name else "Pod is not owner"
     return f"ResourceClaim {claim.metadata.key} was not created for Pod {pod.key} ({who})"
 
 
-def is_made_for_group(claim: ResourceClaim, group: PodGroup) -> bool:
+def is_controlled_by_group(claim: ResourceClaim, group: PodGroup) -> bool:
     """Whether the group is the claim's controller."""
-    return _is_owned(claim, group.metadata.namespace, "", group.metadata.uid)
+    return _is_controlled_by(claim, group.metadata.namespace, "", group.metadata.uid)
 
 
-def _is_owned(claim: ResourceClaim, namespace: str, group_name: str, uid: str) -> bool:
+def _is_controlled_by(claim: ResourceClaim, namespace: str, group_name: str, uid: str) -> bool:
     """Pods do not know the uid of their group, so that goes by its name."""
     owner = claim.metadata.controller
     if owner is None or claim.metadata.namespace != namespace:

@@ -6,21 +6,21 @@ isSchedulableAfterPodChange).
 
 import msgspec
 
-from stower.framework.cluster_events import Change, Happened
+from stower.framework.cluster_events import Change, ClusterEvent
 from stower.model.kinds import Pod, ResourceClaim
-from stower.state.devices import claim_refs, extended_owner
+from stower.state.devices import claim_refs, extended_claim_owner
 
 
-def may_help(pod: Pod, happened: Happened) -> bool:
+def is_schedulable_after_change(pod: Pod, event: ClusterEvent) -> bool:
     """Claims of its own, claims that others give back, devices, its group."""
-    old, new = happened.old_object, happened.object
-    if happened.change & Change.OWN_CLAIMS_MADE:
+    old, new = event.old_object, event.object
+    if event.change & Change.OWN_CLAIMS_MADE:
         return all(ref.name is not None for ref in claim_refs(pod))
-    if happened.change & Change.POD_GROUP_CHANGED:
+    if event.change & Change.POD_GROUP_CHANGED:
         meta = new.metadata if new is not None else None
         own = (pod.metadata.namespace, pod.group_name)
         return meta is not None and (meta.namespace, meta.name) == own
-    if isinstance(old, ResourceClaim) and extended_owner(old) and new is None:
+    if isinstance(old, ResourceClaim) and extended_claim_owner(old) and new is None:
         return True  # its devices are free, or its pod may have another one
     if isinstance(old, ResourceClaim) and old.status.allocation is not None:
         if not isinstance(new, ResourceClaim) or new.status.allocation is None:

@@ -6,18 +6,18 @@ from stower.devices.fit_cache import Fits, Rules
 from stower.devices.overview import Holder
 from stower.devices.requests import AllocationError
 from stower.devices.shortages import Lack, lacking
-from stower.framework.fixes import NODE, Fix, names
+from stower.framework.fixes import NODE_FIELD, Fix, format_pods
 from stower.model.kinds import ResourceClaim
 from stower.state.cluster import ClusterState, PodEntry
-from stower.state.devices import extended_owner
+from stower.state.devices import extended_claim_owner
 
 
-def lacks_of(
+def request_shortages(
     claims: Sequence[ResourceClaim], state: ClusterState, row: int, rules: Rules
 ) -> Iterator[tuple[str, Lack]]:
     """Each request of the claims, with the key of its claim. None where something is wrong with
     one of them: that is what the refusal has said."""
-    fits = state.devices.part(Fits)
+    fits = state.devices.extension(Fits)
     try:
         plans = fits.plans(claims, rules)
     except AllocationError:
@@ -27,14 +27,14 @@ def lacks_of(
         yield claims[lack.claim].metadata.key, lack
 
 
-def departures(lacks: Iterable[tuple[str, Lack]], state: ClusterState) -> Iterator[Fix]:
+def eviction_fixes(shortages: Iterable[tuple[str, Lack]], state: ClusterState) -> Iterator[Fix]:
     """For each device that others have: they leave."""
-    for _, lack in lacks:
+    for _, lack in shortages:
         for device in lack.devices:
             users = _users(device.holders, state)
             if users:
-                text = f"{device.record.key} of {NODE} is held by {names(users)}"
-                yield Fix(text, 1.0 + len(users), gone=users)
+                text = f"{device.record.key} of {NODE_FIELD} is held by {format_pods(users)}"
+                yield Fix(text, 1.0 + len(users), removed_pods=users)
 
 
 def _users(holders: Iterable[Holder], state: ClusterState) -> tuple[PodEntry, ...]:
@@ -43,7 +43,7 @@ def _users(holders: Iterable[Holder], state: ClusterState) -> tuple[PodEntry, ..
     for holder in holders:
         found |= state.devices.users(holder.claim)
         claim = state.devices.claim(holder.claim)
-        owner = state.pods.get(extended_owner(claim)) if claim is not None else None
+        owner = state.pods.get(extended_claim_owner(claim)) if claim is not None else None
         if owner is not None and owner.row >= 0:
             found[owner.uid] = owner
     return tuple(found.values())

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.plugin import Features, Plugin
-from stower.framework.post_filter import Failure, Remedy
+from stower.framework.post_filter import PostFilterResult, PreemptionEvaluator
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import DISRUPTION_TARGET
 
-NEVER: Final = "Never"
-BY_SCHEDULER: Final = "PreemptionByScheduler"
+PREEMPT_NEVER: Final = "Never"
+PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 
 
 class DefaultPreemptionArgs(Args, frozen=True, rename="camel"):
@@ -27,7 +27,7 @@ class DefaultPreemptionArgs(Args, frozen=True, rename="camel"):
 class DefaultPreemption(Plugin):
     """Choose the node where evictions hurt least."""
 
-    evicts = True
+    is_preemption = True
     name = "DefaultPreemption"
 
     @classmethod
@@ -51,35 +51,41 @@ class DefaultPreemption(Plugin):
         raise_faults(faults)
         return cls()
 
-    def post_filter(self, failure: Failure) -> Remedy:
+    def post_filter(self, evaluator: PreemptionEvaluator) -> PostFilterResult:
         """Victims and their node; or why there are none."""
-        why_not = _not_eligible(failure)
+        why_not = _ineligibility_reason(evaluator)
         if why_not:
-            return Remedy(f"preemption: {why_not}")
-        row = failure.best()
+            return PostFilterResult(f"preemption: {why_not}")
+        row = evaluator.select_candidate()
         if row < 0:
-            return Remedy(f"preemption: {failure.no_candidate()}", nominate="")
-        return Remedy("", failure.state.names[row], failure.victims(row))
+            return PostFilterResult(
+                f"preemption: {evaluator.no_candidate_reason()}", nominated_node_name=""
+            )
+        return PostFilterResult("", evaluator.state.node_names[row], evaluator.victims(row))
 
 
-def _not_eligible(failure: Failure) -> str:
-    pod, state = failure.pod, failure.state
-    if pod.spec.preemption_policy == NEVER:
+def _ineligibility_reason(evaluator: PreemptionEvaluator) -> str:
+    pod, state = evaluator.pod, evaluator.state
+    if pod.spec.preemption_policy == PREEMPT_NEVER:
         return "not eligible due to preemptionPolicy=Never."
-    promised = failure.nominated_to
+    promised = evaluator.nominated_node_name
     row = state.row_of(promised) if promised else -1
-    if row < 0 or failure.is_unresolvable(promised):
+    if row < 0 or evaluator.is_unresolvable(promised):
         return ""
-    for entry in state.on_row[row].values():
+    for entry in state.pods_by_row[row].values():
         if entry.pod.priority < pod.priority and (
-            entry.is_leaving or _leaves_by_preemption(entry.pod)
+            entry.is_deletion_pending or _is_terminating_by_preemption(entry.pod)
         ):
             return "not eligible due to a terminating pod on the nominated node."
     return ""
 
 
-def _leaves_by_preemption(pod: Pod) -> bool:
+def _is_terminating_by_preemption(pod: Pod) -> bool:
     if pod.metadata.deletion_timestamp is None:
         return False
     condition = pod.condition(DISRUPTION_TARGET)
-    return condition is not None and condition.status == "True" and condition.reason == BY_SCHEDULER
+    return (
+        condition is not None
+        and condition.status == "True"
+        and condition.reason == PREEMPTION_BY_SCHEDULER
+    )

@@ -22,8 +22,8 @@ class DeviceUse:
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
-        self._inventory = devices.part(Inventory)
-        self._classes: dict[str, _OfClass] = {}
+        self._inventory = devices.extension(Inventory)
+        self._classes: dict[str, _ClassTotals] = {}
 
     def column(
         self, column: ResourceColumn, class_name: str, state: ClusterState
@@ -32,10 +32,10 @@ class DeviceUse:
         device_class = self._devices.classes[class_name]
         known = self._classes.get(class_name)
         if known is None or known.device_class is not device_class:
-            known = self._classes[class_name] = _OfClass(device_class, self._devices)
-        known.follow(state, self._inventory)
+            known = self._classes[class_name] = _ClassTotals(device_class, self._devices)
+        known.refresh(state, self._inventory)
         stands = column.allocatable == 0
-        return ResourceColumn.of(
+        return ResourceColumn.from_arrays(
             column.name,
             np.where(stands, known.count, column.allocatable),
             np.where(stands, known.used, column.requested),
@@ -44,24 +44,24 @@ class DeviceUse:
 
 def with_devices(column: ResourceColumn, state: ClusterState) -> ResourceColumn:
     """The column of a resource, with the devices that stand in for it."""
-    class_name = state.devices.resources.get(column.name)
+    class_name = state.devices.class_by_resource.get(column.name)
     if class_name is None:
         return column
-    return state.devices.part(DeviceUse).column(column, class_name, state)
+    return state.devices.extension(DeviceUse).column(column, class_name, state)
 
 
-class _OfClass:
+class _ClassTotals:
     """One class: devices and devices in use, int64[capacity]."""
 
     def __init__(self, device_class: DeviceClass, devices: Devices) -> None:
         self.device_class = device_class
         self.count: Ints = np.zeros(0, np.int64)
         self.used: Ints = np.zeros(0, np.int64)
-        self._changed = ChangedRows(devices)
+        self._changed_rows = ChangedRows(devices)
 
-    def follow(self, state: ClusterState, inventory: Inventory) -> None:
+    def refresh(self, state: ClusterState, inventory: Inventory) -> None:
         """Look at what has changed."""
-        rows = self._changed.since_last(state)
+        rows = self._changed_rows.since_last(state)
         if rows is None or len(self.count) != state.capacity:
             rows = [*range(state.row_limit)]
             self.count = np.zeros(state.capacity, np.int64)
@@ -74,14 +74,16 @@ class _OfClass:
     def _totals(self, node: Node, state: ClusterState, inventory: Inventory) -> tuple[int, int]:
         count = used = 0
         for view in inventory.views(node):
-            in_use = state.devices.used(view.pool.id)
+            in_use = state.devices.usage(view.pool.id)
             for record in view.records:
-                if (record.nodes is None or record.nodes.include(node)) and self._is_one(record):
+                if (record.nodes is None or record.nodes.include(node)) and self._is_in_class(
+                    record
+                ):
                     count += 1
                     used += record.name in in_use
         return count, used
 
-    def _is_one(self, record: Record) -> bool:
+    def _is_in_class(self, record: Record) -> bool:
         return all(
             selector.cel is None or record.content.match(selector.cel.expression, True) is True
             for selector in self.device_class.spec.selectors or ()

@@ -21,14 +21,14 @@ from stower.devices.results import allocation_of
 from stower.devices.shortages import Lack
 from stower.devices.stock import Stock
 from stower.framework.args import Args, convert_args, invalid, raise_faults
-from stower.framework.cluster_events import Change, Happened
-from stower.framework.dry_run import DryRun, Room, TrialRun
+from stower.framework.cluster_events import Change, ClusterEvent
+from stower.framework.dry_run import CapacityConstraint, DryRun, TrialRun
 from stower.framework.fixes import Fix
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.plugin_guard import PluginError
-from stower.framework.post_filter import Failure, Remedy
+from stower.framework.post_filter import PostFilterResult, PreemptionEvaluator
 from stower.framework.reasons import Rejection
-from stower.framework.reservation import Reservation, Several
+from stower.framework.reservation import CompositeReservation, Reservation
 from stower.framework.writes import patch_of
 from stower.model.kinds import Pod, PodGroup, ResourceClaim
 from stower.model.kinds.resource_claim import (
@@ -39,50 +39,56 @@ from stower.model.kinds.resource_claim import (
 )
 from stower.model.resources import Claimed
 from stower.model.times import SECOND_NS, duration_ns
-from stower.plugins.claim_binding import ClaimBinding, Wanted, binding_fault, due, is_ready
-from stower.plugins.claim_consumers import consumer_of, is_reserved, owner_fault
+from stower.plugins.claim_binding import (
+    ClaimBinding,
+    ClaimDecision,
+    binding_deadline_ns,
+    binding_fault,
+    is_ready,
+)
+from stower.plugins.claim_consumers import claim_consumer, is_reserved_for_pod, owner_fault
 from stower.plugins.claim_faults import request_fault
-from stower.plugins.claim_hints import may_help
-from stower.plugins.claim_shortages import departures, lacks_of
-from stower.plugins.extended_binding import ExtendedBinding, deletion
+from stower.plugins.claim_hints import is_schedulable_after_change
+from stower.plugins.claim_shortages import eviction_fixes, request_shortages
+from stower.plugins.extended_binding import ExtendedClaimBinding, deletion_writes
 from stower.plugins.extended_claims import (
-    Mappings,
-    claim_for,
-    is_wanted,
-    names_at,
-    stands,
-    without_source,
+    RequestMappings,
+    device_backed_resources,
+    device_backed_rows,
+    has_device_backed_resources,
+    make_extended_claim,
+    rows_missing_resource,
 )
 from stower.plugins.fragmentation import Fragmentation
-from stower.plugins.group_claims import unreserved
+from stower.plugins.group_claims import unreserve_group_claim
 from stower.plugins.negotiated_resources import NegotiatedResources
 from stower.plugins.node_affinity import match_term
 from stower.plugins.node_allocatable import (
-    EXTENDED,
+    EXTENDED_CLAIM_NAME,
     FIRST_CODE,
-    ClaimedRoom,
-    Refusals,
-    claimed_by,
-    refusal,
-    shared_on,
+    NodeAllocatableReservation,
+    RejectionCodes,
+    node_allocatable_claims,
+    node_allocatable_rejection,
+    shared_claim_rejections,
 )
 from stower.plugins.share_ids import share_ids
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
-from stower.state.devices import claim_refs, claims_once
+from stower.state.devices import claim_refs, distinct_claim_refs
 from stower.state.shapes import Shape
 
 # Codes, in the order in which one is told before another.
 NOT_AVAILABLE: Final = 4
-STALE: Final = 5
-NO_SOURCE: Final = 6
+STALE_EXTENDED_CLAIM: Final = 5
+MISSING_RESOURCE: Final = 6
 REASONS: Final = {
     NO_DEVICES: "cannot allocate all claims",
     INVALID_POOLS: "invalid resource pools were encountered",
     GAVE_UP: "gave up allocating devices: too many ways to try",
     NOT_AVAILABLE: "resourceclaim not available on the node",
-    STALE: "cannot schedule extended resource claim",
-    NO_SOURCE: "cannot fit resource",
+    STALE_EXTENDED_CLAIM: "cannot schedule extended resource claim",
+    MISSING_RESOURCE: "cannot fit resource",
 }
 # How long a search of so many steps may take at most, as filterTimeout means it.
 STEPS_PER_SECOND: Final = STEPS_MAX // 10
@@ -90,7 +96,7 @@ DEVICE_ORDERS: Final = {"BestFit": best_fit, "FirstFit": None, "Random": by_chan
 DEFAULT_ORDER: Final = "BestFit"
 
 
-_Extended = tuple[ResourceClaim, AllocationResult, Mappings]
+_ExtendedAllocation = tuple[ResourceClaim, AllocationResult, RequestMappings]
 
 
 class DynamicResourcesArgs(Args, frozen=True, rename="camel"):
@@ -112,8 +118,8 @@ class DynamicResources(Plugin):
 
     name = "DynamicResources"
     scope = Scope.PODS
-    only_own_claims = True
-    wakes_on = (
+    is_own_claims_only = True
+    events_to_register = (
         Change.NODE_ADDED | Change.NODE_LABELS | Change.NODE_ALLOCATABLE
         | Change.RESOURCE_CLAIM_ADDED | Change.RESOURCE_CLAIM_UPDATED
         | Change.RESOURCE_CLAIM_DELETED | Change.DEVICE_CLASS_CHANGED | Change.DEVICES_CHANGED
@@ -124,25 +130,27 @@ class DynamicResources(Plugin):
         self,
         rules: Rules,
         binding_timeout_ns: int = 600 * SECOND_NS,
-        is_on: bool = True,
-        has_order: bool = True,
+        is_enabled: bool = True,
+        has_device_order: bool = True,
         fragmentation: Fragmentation | None = None,
-        negotiates: bool = False,
+        has_negotiated_resources: bool = False,
     ) -> None:
         """`has_order`: it was said in which order devices are tried. `negotiates`: whether
         NegotiatedResources is there for claims that drivers allocate."""
-        self._negotiates = negotiates
+        self._has_negotiated_resources = has_negotiated_resources
         self._rules = rules
-        self._has_order = has_order
+        self._has_device_order = has_device_order
         self._fragmentation = fragmentation
         self._binding_timeout_ns = binding_timeout_ns
-        self._is_on = is_on
-        self._refusals = Refusals()
+        self._is_enabled = is_enabled
+        self._rejection_codes = RejectionCodes()
         if rules.gates.node_allocatable:
             freed = Change.PLACED_POD_DELETED | Change.PLACED_POD_SCALED_DOWN
-            self.wakes_on |= freed
-        if negotiates:  # a class may make a claim a driver's, which is none of ours then
-            self.wakes_on |= Change.RESOURCE_CLASS_CHANGED
+            self.events_to_register |= freed
+        if (
+            has_negotiated_resources
+        ):  # a class may make a claim a driver's, which is none of ours then
+            self.events_to_register |= Change.RESOURCE_CLASS_CHANGED
 
     @classmethod
     def from_args(
@@ -169,30 +177,32 @@ class DynamicResources(Plugin):
         # No timeout is no limit: as many steps as nobody waits for.
         steps = STEPS_PER_SECOND * lasts[0] // SECOND_NS if lasts[0] else 1 << 62
         rules = Rules(features.devices, max(steps, 1), DEVICE_ORDERS[order])
-        is_on = features.dynamic_resource_allocation
-        return cls(rules, lasts[1], is_on, bool(read.device_order))
+        is_enabled = features.dynamic_resource_allocation
+        return cls(rules, lasts[1], is_enabled, bool(read.device_order))
 
-    def beside(self, others: Mapping[str, Plugin]) -> "DynamicResources":
+    def with_profile_plugins(self, plugins: Mapping[str, Plugin]) -> "DynamicResources":
         """Fragmentation knows better which of several devices to take."""
-        other = others.get(Fragmentation.name)
-        known = other if isinstance(other, Fragmentation) and not self._has_order else None
-        talks, timeout_ns = NegotiatedResources.name in others, self._binding_timeout_ns
-        return type(self)(self._rules, timeout_ns, self._is_on, self._has_order, known, talks)
+        other = plugins.get(Fragmentation.name)
+        known = other if isinstance(other, Fragmentation) and not self._has_device_order else None
+        talks, timeout_ns = NegotiatedResources.name in plugins, self._binding_timeout_ns
+        return type(self)(
+            self._rules, timeout_ns, self._is_enabled, self._has_device_order, known, talks
+        )
 
     # The pod's claims
 
-    def concerns(self, shape: Shape) -> bool:
+    def is_relevant(self, shape: Shape) -> bool:
         """Pods with claims, and with resources that devices may stand in for."""
         gate = self._rules.gates.extended_resources
-        return self._is_on and (shape.claims or (gate and bool(shape.extended)))
+        return self._is_enabled and (shape.has_claims or (gate and bool(shape.extended_requests)))
 
     def _is_extended(self, shape: Shape, state: ClusterState) -> bool:
         """Whether devices may have to stand in for some resource of the pod."""
-        return self._rules.gates.extended_resources and is_wanted(shape, state)
+        return self._rules.gates.extended_resources and has_device_backed_resources(shape, state)
 
     def pre_enqueue(self, pod: Pod) -> Rejection | None:
         """Pods wait for the claims that are made for them."""
-        if not self._is_on or not pod.spec.resource_claims:
+        if not self._is_enabled or not pod.spec.resource_claims:
             return None
         if any(ref.name is None for ref in claim_refs(pod)):
             return Rejection((f'pod "{pod.key}": ResourceClaim not created yet',))
@@ -202,19 +212,19 @@ class DynamicResources(Plugin):
         """The pod's claims as the API has them, or why it cannot have them."""
         found = []
         namespace = pod.metadata.namespace
-        for ref in claims_once(pod):
+        for ref in distinct_claim_refs(pod):
             if ref.name is None:
                 return f'pod "{pod.key}": ResourceClaim not created yet'
             if not ref.name:
                 continue
-            claim = state.devices.seen_claim(f"{namespace}/{ref.name}")
+            claim = state.devices.api_claim(f"{namespace}/{ref.name}")
             if claim is None:
                 return f'resourceclaim "{ref.name}" not found'
-            if self._negotiates and driver_of(claim, state.negotiations.classes):
+            if self._has_negotiated_resources and driver_of(claim, state.negotiations.classes):
                 continue  # NegotiatedResources has its say
             if claim.metadata.deletion_timestamp is not None:
                 return f'resourceclaim "{ref.name}" is being deleted'
-            if ref.made_for_pod:
+            if ref.is_generated:
                 fault = owner_fault(claim, pod, self._rules.gates.group_claims)
                 if fault:
                     return fault
@@ -247,7 +257,7 @@ class DynamicResources(Plugin):
         reserved = claim.status.reserved_for or ()
         if claim.status.allocation is not None:
             is_full = len(reserved) >= RESERVED_FOR_MAX
-            if is_full and not is_reserved(claim, pod, self._rules.gates.group_claims):
+            if is_full and not is_reserved_for_pod(claim, pod, self._rules.gates.group_claims):
                 return "resourceclaim in use"
             return ""
         decided = state.devices.claim(key)
@@ -259,14 +269,14 @@ class DynamicResources(Plugin):
                 return fault
         return ""
 
-    def amounts(
+    def group_constraints(
         self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
-    ) -> tuple[Room, ...]:
+    ) -> tuple[CapacityConstraint, ...]:
         """Devices that the pod's own claims would take."""
         claims = self.claims(pod, state)
         known = claims if isinstance(claims, list) else []
         own = [c for c in known if c.status.allocation is None and c.metadata.key not in shared]
-        return state.devices.part(Stock).rooms(own, state, self._rules)
+        return state.devices.extension(Stock).rooms(own, state, self._rules)
 
     # Filter
 
@@ -277,82 +287,95 @@ class DynamicResources(Plugin):
         if isinstance(claims, str) or not (claims or is_extended):
             return None
         limit = state.row_limit
-        if is_extended and state.devices.made_for(pod.metadata.uid) is not None:
-            return np.full(limit, STALE)  # of an attempt that came to nothing: it has to go first
+        if is_extended and state.devices.extended_resource_claim(pod.metadata.uid) is not None:
+            return np.full(
+                limit, STALE_EXTENDED_CLAIM
+            )  # of an attempt that came to nothing: it has to go first
         codes = np.zeros(limit, np.int64)
         open_claims = []
         for claim in claims:
             if claim.status.allocation is None:
                 open_claims.append(claim)
             else:
-                codes[~self._available(claim, claim.status.allocation, state)] = NOT_AVAILABLE
+                codes[~self._available_rows(claim, claim.status.allocation, state)] = NOT_AVAILABLE
         if is_extended:
             own = self._extended_codes(pod, shape, open_claims, state)
             codes = np.where(own != FITS, own, codes)
-            codes[without_source(shape, state)] = NO_SOURCE
+            codes[rows_missing_resource(shape, state)] = MISSING_RESOURCE
         elif open_claims:
-            own = self._open_codes(open_claims, state)[:limit]
+            own = self._unallocated_codes(open_claims, state)[:limit]
             codes = np.where(own != FITS, own, codes)
-        if self._takes_of_node(state):
+        if self._has_node_allocatable_devices(state):
             for row in np.flatnonzero((codes == FITS) & state.present[:limit]).tolist():
-                codes[row] = self._node_code(pod, shape, state, row)
-            for row, why in shared_on(pod, claims, state).items():
-                if codes[row] != NO_SOURCE:
-                    codes[row] = self._refusals.code_of(why)
+                codes[row] = self._node_allocatable_code(pod, shape, state, row)
+            for row, why in shared_claim_rejections(pod, claims, state).items():
+                if codes[row] != MISSING_RESOURCE:
+                    codes[row] = self._rejection_codes.code_of(why)
         return codes
 
-    def _takes_of_node(self, state: ClusterState) -> bool:
+    def _has_node_allocatable_devices(self, state: ClusterState) -> bool:
         """Whether what devices take of their nodes' own resources has to be looked at."""
-        return self._rules.gates.node_allocatable and state.devices.part(Inventory).takes_of_node()
+        return (
+            self._rules.gates.node_allocatable
+            and state.devices.extension(Inventory).takes_of_node()
+        )
 
-    def _node_code(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> int:
+    def _node_allocatable_code(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> int:
         """Whether a row with devices has what these take of the node's own resources."""
         try:
-            why = refusal(pod, self._claimed(pod, shape, state, row), state, row)
+            why = node_allocatable_rejection(
+                pod, self._node_allocatable_claims(pod, shape, state, row), state, row
+            )
         except GaveUp:
             return GAVE_UP
-        return FITS if why is None else self._refusals.code_of(why)
+        return FITS if why is None else self._rejection_codes.code_of(why)
 
-    def _claimed(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Claimed:
+    def _node_allocatable_claims(
+        self, pod: Pod, shape: Shape, state: ClusterState, row: int
+    ) -> Claimed:
         """What the pod's claims would take of the row's node itself (KEP-5517)."""
         claims = self.claims(pod, state)
-        if isinstance(claims, str) or not self._takes_of_node(state):
+        if isinstance(claims, str) or not self._has_node_allocatable_devices(state):
             return ()
         is_given = any(claim.status.allocation is not None for claim in claims)
-        views = state.devices.part(Fits).views(state, row, self._rules)
+        views = state.devices.extension(Fits).views(state, row, self._rules)
         if not is_given and not any(view.takes_of_node for view in views):
             return ()
         found, extended = self._allocations(pod, shape, state, row)
         allocations = {claim.metadata.name: allocation for claim, allocation in found}
         if extended is not None:
-            allocations[EXTENDED] = extended[1]
-        return claimed_by(pod, allocations, state.devices.part(Inventory))
+            allocations[EXTENDED_CLAIM_NAME] = extended[1]
+        return node_allocatable_claims(pod, allocations, state.devices.extension(Inventory))
 
     def _extended_codes(
         self, pod: Pod, shape: Shape, claims: list[ResourceClaim], state: ClusterState
     ) -> Ints:
         """The same, where what else has to be claimed differs from node to node."""
         codes = np.zeros(state.row_limit, np.int64)
-        for rows, names in stands(shape, state):
-            more = [claim_for(pod, names, state.devices.resources)[0]] if names else []
+        for rows, names in device_backed_rows(shape, state):
+            more = (
+                [make_extended_claim(pod, names, state.devices.class_by_resource)[0]]
+                if names
+                else []
+            )
             if claims or more:
-                own = self._open_codes([*claims, *more], state)[: state.row_limit]
+                own = self._unallocated_codes([*claims, *more], state)[: state.row_limit]
                 codes[rows] = own[rows]
         return codes
 
-    def _open_codes(self, claims: list[ResourceClaim], state: ClusterState) -> Ints:
+    def _unallocated_codes(self, claims: list[ResourceClaim], state: ClusterState) -> Ints:
         try:
-            return state.devices.part(Fits).column(claims, state, self._rules).codes
+            return state.devices.extension(Fits).column(claims, state, self._rules).codes
         except AllocationError as error:
-            raise _failed(error, claims) from None
+            raise _filter_error(error, claims) from None
 
-    def _available(
+    def _available_rows(
         self, claim: ResourceClaim, allocation: AllocationResult, state: ClusterState
     ) -> Bools:
         """bool[row_limit]: where an allocated claim can be used."""
         limit = state.row_limit
         if self._rules.gates.binding:
-            due_ns = due(claim, self._binding_timeout_ns)
+            due_ns = binding_deadline_ns(claim, self._binding_timeout_ns)
             late = due_ns is not None and due_ns < state.now_ns and not is_ready(claim)
             if binding_fault(claim) or late:
                 return np.zeros(limit, np.bool_)
@@ -366,7 +389,7 @@ class DynamicResources(Plugin):
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """As upstream has it: unresolvable. Who holds devices can still be evicted for them."""
         if code >= FIRST_CODE:
-            return self._refusals.of(code)
+            return self._rejection_codes.rejection(code)
         return Rejection((REASONS[code],), evictable=code in (NO_DEVICES, GAVE_UP))
 
     def dry_runs(
@@ -380,15 +403,15 @@ class DynamicResources(Plugin):
         open_claims = [claim for claim in claims if claim.status.allocation is None]
         if open_claims and all(claim.spec.is_admin for claim in open_claims):
             return None
-        of_node = self._takes_of_node(state)
+        of_node = self._has_node_allocatable_devices(state)
         if not open_claims and not self._is_extended(shape, state) and not of_node:
             return None
-        if state.devices.made_for(pod.metadata.uid) is not None:
+        if state.devices.extended_resource_claim(pod.metadata.uid) is not None:
             return None
-        fits = state.devices.part(Fits)
+        fits = state.devices.extension(Fits)
 
-        def ask(row: int) -> int:
-            wanted, _ = self._wanted(claims, pod, shape, state, row)
+        def filter_code(row: int) -> int:
+            wanted, _ = self._unallocated_claims(claims, pod, shape, state, row)
             code = FITS
             if wanted:
                 try:
@@ -397,33 +420,39 @@ class DynamicResources(Plugin):
                     return NO_DEVICES
             if code != FITS or not of_node:
                 return code
-            why = shared_on(pod, claims, state).get(row)
-            return self._refusals.code_of(why) if why else self._node_code(pod, shape, state, row)
+            why = shared_claim_rejections(pod, claims, state).get(row)
+            return (
+                self._rejection_codes.code_of(why)
+                if why
+                else self._node_allocatable_code(pod, shape, state, row)
+            )
 
-        return lambda row: TrialRun(state, row, ask)
+        return lambda row: TrialRun(state, row, filter_code)
 
-    def _lacks(
+    def _shortages(
         self, pod: Pod, shape: Shape, state: ClusterState, row: int
     ) -> Iterator[tuple[str, Lack]]:
         """Each request that is not met yet, with the key of its claim."""
         claims = self.claims(pod, state)
         if not isinstance(claims, str):
-            wanted, _ = self._wanted(claims, pod, shape, state, row)
-            yield from lacks_of(wanted, state, row, self._rules)
+            wanted, _ = self._unallocated_claims(claims, pod, shape, state, row)
+            yield from request_shortages(wanted, state, row, self._rules)
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
         """What is wrong with each device."""
         return (
-            line for key, lack in self._lacks(pod, shape, state, row) for line in lack.lines(key)
+            line
+            for key, lack in self._shortages(pod, shape, state, row)
+            for line in lack.lines(key)
         )
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Those leave that have a device."""
-        return departures(self._lacks(pod, shape, state, row), state)
+        return eviction_fixes(self._shortages(pod, shape, state, row), state)
 
     # Score
 
-    def speaks(self, pod: Pod, state: ClusterState) -> bool:
+    def has_scores(self, pod: Pod, state: ClusterState) -> bool:
         """Where a claim leaves a choice."""
         claims = self.claims(pod, state)
         return self._rules.gates.prioritized_list and any(
@@ -436,7 +465,7 @@ class DynamicResources(Plugin):
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
         """int64[row_limit]: earlier alternatives are better (KEP-4816)."""
-        if not self.speaks(pod, state):
+        if not self.has_scores(pod, state):
             return None
         raw = np.zeros(state.row_limit, np.int64)
         for row in np.flatnonzero(feasible).tolist():
@@ -455,42 +484,42 @@ class DynamicResources(Plugin):
                         score += FIRST_AVAILABLE_MAX - i
         return score
 
-    def _extended(
+    def _extended_claim(
         self, pod: Pod, shape: Shape, state: ClusterState, row: int
-    ) -> tuple[ResourceClaim, Mappings] | None:
+    ) -> tuple[ResourceClaim, RequestMappings] | None:
         """The claim for what the row's node does not have itself, or None."""
         gate = self._rules.gates.extended_resources
-        names = names_at(shape, state, row) if gate else ()
-        return claim_for(pod, names, state.devices.resources) if names else None
+        names = device_backed_resources(shape, state, row) if gate else ()
+        return make_extended_claim(pod, names, state.devices.class_by_resource) if names else None
 
-    def _wanted(
+    def _unallocated_claims(
         self, claims: list[ResourceClaim], pod: Pod, shape: Shape, state: ClusterState, row: int
-    ) -> tuple[list[ResourceClaim], tuple[ResourceClaim, Mappings] | None]:
+    ) -> tuple[list[ResourceClaim], tuple[ResourceClaim, RequestMappings] | None]:
         """Of the pod's claims, those that are to be allocated on the row, the one for its extended
         resources last; and that one with its mappings, or None."""
-        more = self._extended(pod, shape, state, row)
+        more = self._extended_claim(pod, shape, state, row)
         wanted = [claim for claim in claims if claim.status.allocation is None]
         return (wanted if more is None else [*wanted, more[0]]), more
 
     def _allocations(
         self, pod: Pod, shape: Shape, state: ClusterState, row: int
-    ) -> tuple[list[tuple[ResourceClaim, AllocationResult]], _Extended | None]:
+    ) -> tuple[list[tuple[ResourceClaim, AllocationResult]], _ExtendedAllocation | None]:
         """The pod's claims, with what they have or would be given on the row; and the same for its
         extended resources."""
         claims = self.claims(pod, state)
         if isinstance(claims, str):
             return [], None
-        wanted, more = self._wanted(claims, pod, shape, state, row)
-        given = iter(self._given(wanted, shape, state, row))
+        wanted, more = self._unallocated_claims(claims, pod, shape, state, row)
+        given = iter(self._allocate(wanted, shape, state, row))
         found = [(claim, claim.status.allocation or next(given)) for claim in claims]
         return found, None if more is None else (more[0], next(given), more[1])
 
-    def _given(
+    def _allocate(
         self, claims: Sequence[ResourceClaim], shape: Shape, state: ClusterState, row: int
     ) -> list[AllocationResult]:
         if not claims:
             return []
-        fits = state.devices.part(Fits)
+        fits = state.devices.extension(Fits)
         plans = fits.plans(claims, self._rules)
         if self._fragmentation is None:
             found = fits.given(plans, state, row, drawn(self._rules, claims))
@@ -501,7 +530,7 @@ class DynamicResources(Plugin):
             raise PluginError("claim allocation not found for node")
         return [
             allocation_of(
-                claim, plan, gifts, state.devices.classes, state.names[row], self._rules.gates,
+                claim, plan, gifts, state.devices.classes, state.node_names[row], self._rules.gates,
                 share_ids(claim),
             )
             for claim, plan, gifts in zip(claims, plans, found)
@@ -517,19 +546,19 @@ class DynamicResources(Plugin):
         wanted = []
         for claim, allocation in claims:
             own = None if claim.status.allocation is not None else allocation
-            wanted.append(Wanted(claim, own, consumers[claim.metadata.name]))
-        name = state.names[row]
+            wanted.append(ClaimDecision(claim, own, consumers[claim.metadata.name]))
+        name = state.node_names[row]
         parts: list[Reservation] = []
         if wanted:
             parts.append(ClaimBinding(pod, name, tuple(wanted), timeout_ns, gates, state.now_ns))
         if extended is not None:
-            parts.append(ExtendedBinding(pod, name, *extended, timeout_ns, gates))
+            parts.append(ExtendedClaimBinding(pod, name, *extended, timeout_ns, gates))
         if gates.node_allocatable:
-            taken = self._claimed(pod, shape, state, row)
+            taken = self._node_allocatable_claims(pod, shape, state, row)
             if taken or pod.status.node_allocatable_resource_claim_statuses:
-                parts.append(ClaimedRoom(pod, taken, timeout_ns))
+                parts.append(NodeAllocatableReservation(pod, taken, timeout_ns))
         if len(parts) > 1:
-            return Several(parts)
+            return CompositeReservation(parts)
         return parts[0] if parts else None
 
     def _consumers(self, pod: Pod, state: ClusterState) -> dict[str, ConsumerReference]:
@@ -537,47 +566,49 @@ class DynamicResources(Plugin):
         group = self._group(pod, state)
         group = None if isinstance(group, str) else group
         return {
-            ref.name: consumer_of(pod, entry, group)
+            ref.name: claim_consumer(pod, entry, group)
             for ref, entry in zip(claim_refs(pod), pod.spec.resource_claims or (), strict=True)
             if ref.name
         }
 
     # PostFilter
 
-    def post_filter(self, failure: Failure) -> Remedy:
+    def post_filter(self, evaluator: PreemptionEvaluator) -> PostFilterResult:
         """An allocation that nobody else uses, and that keeps the pod from every node, is given
         back: with other devices it may fit."""
-        pod, state = failure.pod, failure.state
-        if not self._is_on:
-            return Remedy("plugin disabled")
+        pod, state = evaluator.pod, evaluator.state
+        if not self._is_enabled:
+            return PostFilterResult("plugin disabled")
         claims = self.claims(pod, state)
-        is_extended = self._is_extended(failure.shape, state)
+        is_extended = self._is_extended(evaluator.shape, state)
         nothing = isinstance(claims, list) and not claims and not is_extended
-        if nothing or isinstance(claims, str) or self._has_fault(pod, state):
-            return Remedy("no new claims to deallocate")
+        if nothing or isinstance(claims, str) or self._is_rejected_by_pre_filter(pod, state):
+            return PostFilterResult("no new claims to deallocate")
         for claim in claims:
             allocation = claim.status.allocation
             if allocation is None:
                 continue
             rows = state.present_rows()
-            if self._available(claim, allocation, state)[rows].all():
+            if self._available_rows(claim, allocation, state)[rows].all():
                 continue
             users = {consumer.uid for consumer in claim.status.reserved_for or ()}
             if users <= {pod.metadata.uid}:
                 patch = {"status": {"allocation": None, "reservedFor": None, "devices": None}}
                 write = patch_of(claim, patch, "status")
-                return Remedy("deallocation of ResourceClaim completed", patches=(write,))
-        stale = state.devices.made_for(pod.metadata.uid) if is_extended else None
+                return PostFilterResult("deallocation of ResourceClaim completed", patches=(write,))
+        stale = state.devices.extended_resource_claim(pod.metadata.uid) if is_extended else None
         if stale is not None:
-            return Remedy("deletion of ResourceClaim completed", patches=tuple(deletion(stale)))
+            return PostFilterResult(
+                "deletion of ResourceClaim completed", patches=tuple(deletion_writes(stale))
+            )
         group = self._group(pod, state)
         if isinstance(group, PodGroup):
-            freed = unreserved(pod, group, state)
+            freed = unreserve_group_claim(pod, group, state)
             if freed is not None:
-                return Remedy("ResourceClaim unreserved for PodGroup", patches=(freed,))
-        return Remedy("still not schedulable")
+                return PostFilterResult("ResourceClaim unreserved for PodGroup", patches=(freed,))
+        return PostFilterResult("still not schedulable")
 
-    def _has_fault(self, pod: Pod, state: ClusterState) -> bool:
+    def _is_rejected_by_pre_filter(self, pod: Pod, state: ClusterState) -> bool:
         """Whether the pod did not get as far as the nodes."""
         claims = self.claims(pod, state)
         if isinstance(claims, str) or isinstance(self._group(pod, state), str):
@@ -586,11 +617,11 @@ class DynamicResources(Plugin):
 
     # Hints
 
-    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+    def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
         """Where it may be about the pod's claims, or their devices."""
-        return may_help(pod, happened)
+        return is_schedulable_after_change(pod, event)
 
 
-def _failed(error: AllocationError, claims: Sequence[ResourceClaim]) -> PluginError:
+def _filter_error(error: AllocationError, claims: Sequence[ResourceClaim]) -> PluginError:
     keys = tuple(claim.metadata.key for claim in claims)
     return PluginError(f'running "DynamicResources" filter plugin: {error.message(keys)}')

@@ -32,63 +32,63 @@ from stower.state.arrays import Bools
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
 
-ALWAYS: Final = "Always"
+RESTART_ALWAYS: Final = "Always"
 SUFFIX: Final = "-extended-resources-"
 # As names that the API server makes up: so long at most, the last characters chance.
 NAME_MAX: Final = 63
-CHANCE_LENGTH: Final = 5
+RANDOM_SUFFIX_LENGTH: Final = 5
 LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 
-Mappings = tuple[ExtendedResourceRequest, ...]
+RequestMappings = tuple[ExtendedResourceRequest, ...]
 
 
-class Stand(NamedTuple):
+class DeviceBackedRows(NamedTuple):
     """Rows on which devices stand in for the same resources (none: the node has all of them)."""
 
     rows: Bools
     names: tuple[str, ...]
 
 
-def is_wanted(shape: Shape, state: ClusterState) -> bool:
+def has_device_backed_resources(shape: Shape, state: ClusterState) -> bool:
     """Whether devices may stand in for something that such a pod asks for."""
-    resources = state.devices.resources
-    return any(column.name in resources for column, _ in shape.extended)
+    resources = state.devices.class_by_resource
+    return any(column.name in resources for column, _ in shape.extended_requests)
 
 
-def stands(shape: Shape, state: ClusterState) -> list[Stand]:
+def device_backed_rows(shape: Shape, state: ClusterState) -> list[DeviceBackedRows]:
     """All rows, by what devices stand in for there."""
-    resources, limit = state.devices.resources, state.row_limit
-    found = [Stand(np.ones(limit, np.bool_), ())]
-    for column, _ in shape.extended:
+    resources, limit = state.devices.class_by_resource, state.row_limit
+    found = [DeviceBackedRows(np.ones(limit, np.bool_), ())]
+    for column, _ in shape.extended_requests:
         if column.name in resources:
             lacks = column.allocatable[:limit] == 0
             found = [
                 part
                 for rows, names in found
                 for part in (
-                    Stand(rows & ~lacks, names),
-                    Stand(rows & lacks, (*names, column.name)),
+                    DeviceBackedRows(rows & ~lacks, names),
+                    DeviceBackedRows(rows & lacks, (*names, column.name)),
                 )
                 if part.rows.any()
             ]
     return found
 
 
-def names_at(shape: Shape, state: ClusterState, row: int) -> tuple[str, ...]:
+def device_backed_resources(shape: Shape, state: ClusterState, row: int) -> tuple[str, ...]:
     """What devices stand in for on one row."""
-    resources = state.devices.resources
+    resources = state.devices.class_by_resource
     return tuple(
         column.name
-        for column, _ in shape.extended
-        if column.name in resources and not column.alloc[row]
+        for column, _ in shape.extended_requests
+        if column.name in resources and not column.allocatable_cells[row]
     )
 
 
-def without_source(shape: Shape, state: ClusterState) -> Bools:
+def rows_missing_resource(shape: Shape, state: ClusterState) -> Bools:
     """bool[row_limit]: rows whose node does not know of a resource that no class stands for."""
-    resources, limit = state.devices.resources, state.row_limit
+    resources, limit = state.devices.class_by_resource, state.row_limit
     result = np.zeros(limit, np.bool_)
-    for column, _ in shape.extended:
+    for column, _ in shape.extended_requests:
         if column.name in resources:
             continue
         for row in np.flatnonzero(state.present[:limit] & (column.allocatable[:limit] == 0)):
@@ -97,9 +97,9 @@ def without_source(shape: Shape, state: ClusterState) -> Bools:
     return result
 
 
-def claim_for(
+def make_extended_claim(
     pod: Pod, names: Sequence[str], classes: Mapping[str, str]
-) -> tuple[ResourceClaim, Mappings]:
+) -> tuple[ResourceClaim, RequestMappings]:
     """The claim for these resources of the pod, and who of its containers has what of it."""
     requests: list[DeviceRequest] = []
     mappings: list[ExtendedResourceRequest] = []
@@ -127,10 +127,10 @@ def _name(pod: Pod) -> str:
     key = f"{meta.uid}\0{meta.resource_version}".encode()
     digits = int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
     chance = ""
-    for _ in range(CHANCE_LENGTH):
+    for _ in range(RANDOM_SUFFIX_LENGTH):
         digits, letter = divmod(digits, len(LETTERS))
         chance += LETTERS[letter]
-    return f"{meta.name}{SUFFIX}"[: NAME_MAX - CHANCE_LENGTH] + chance
+    return f"{meta.name}{SUFFIX}"[: NAME_MAX - RANDOM_SUFFIX_LENGTH] + chance
 
 
 def _requests(
@@ -144,7 +144,7 @@ def _requests(
     passing: list[tuple[int, Container]] = []
     mappings = []
     for i, container in enumerate(containers):
-        if i < len(inits) and container.restart_policy != ALWAYS:
+        if i < len(inits) and container.restart_policy != RESTART_ALWAYS:
             passing.append((i, container))
             continue
         count = _count(container, name)

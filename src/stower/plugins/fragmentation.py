@@ -54,13 +54,13 @@ class Fragmentation(Plugin):
         return cls(read.mode, features.devices)
 
     def _book(self, state: ClusterState) -> Book:
-        return state.devices.part(Books).book(self._mode, self._gates)
+        return state.devices.extension(Books).book(self._mode, self._gates)
 
-    def learn(self, state: ClusterState) -> None:
+    def observe_new_pods(self, state: ClusterState) -> None:
         """What pods ask for."""
         self._book(state).learn(state)
 
-    def speaks(self, pod: Pod, state: ClusterState) -> bool:
+    def has_scores(self, pod: Pod, state: ClusterState) -> bool:
         """Where there are devices: pods without claims leave more or less of a node too."""
         return bool(state.devices.slices)
 
@@ -73,7 +73,7 @@ class Fragmentation(Plugin):
             return None
         rows, gains, spared = found
         result = np.zeros(state.row_limit, np.int64)
-        result[rows] = scores(gains, spared, lambda i: state.names[int(rows[i])])
+        result[rows] = normalize_gains(gains, spared, lambda i: state.node_names[int(rows[i])])
         return result
 
     def device_order(self, shape: Shape, state: ClusterState, row: int) -> Prefer:
@@ -81,7 +81,7 @@ class Fragmentation(Plugin):
         return self._book(state).prefer(shape, state, row)
 
 
-def scores(gains: Floats, spared: Bools, name_of: Callable[[int], str]) -> Ints:
+def normalize_gains(gains: Floats, spared: Bools, name_of: Callable[[int], str]) -> Ints:
     """int64[rows]: gains as scores, of which the highest is one row's alone: of equal gains the
     lowest name's. Rows that are to be spared, or of which nothing is known, get nothing where there
     are others."""

@@ -7,12 +7,12 @@ import msgspec
 
 from stower.framework.writes import PatchObject, patch_of
 from stower.model.kinds import Pod, PodGroup
-from stower.plugins.claim_consumers import is_made_for_group, is_reserved
+from stower.plugins.claim_consumers import is_controlled_by_group, is_reserved_for_pod
 from stower.state.cluster import ClusterState
 from stower.state.devices import group_claim_refs
 
 
-def unreserved(pod: Pod, group: PodGroup, state: ClusterState) -> PatchObject | None:
+def unreserve_group_claim(pod: Pod, group: PodGroup, state: ClusterState) -> PatchObject | None:
     """The first of the group's claims that is allocated, without the group; None where there is
     none, or some pod of the group has a node. Without an id."""
     meta = group.metadata
@@ -21,10 +21,10 @@ def unreserved(pod: Pod, group: PodGroup, state: ClusterState) -> PatchObject | 
         if is_in and entry.pod.metadata.namespace == meta.namespace:
             return None
     for ref in group_claim_refs(group):
-        claim = state.devices.seen_claim(f"{meta.namespace}/{ref.name}") if ref.name else None
-        if claim is None or (ref.made_for_pod and not is_made_for_group(claim, group)):
+        claim = state.devices.api_claim(f"{meta.namespace}/{ref.name}") if ref.name else None
+        if claim is None or (ref.is_generated and not is_controlled_by_group(claim, group)):
             continue
-        if claim.status.allocation is None or not is_reserved(claim, pod, True):
+        if claim.status.allocation is None or not is_reserved_for_pod(claim, pod, True):
             continue
         left = [c for c in claim.status.reserved_for or () if c.uid != meta.uid]
         patch = {"status": {"reservedFor": msgspec.to_builtins(left) or None}}

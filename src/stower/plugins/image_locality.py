@@ -25,13 +25,13 @@ class ImageLocality(Plugin):
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """0 to 100 between the thresholds."""
-        if not state.images.known(shape.images):
+        if not state.images.has_any(shape.images):
             return None
         sums = np.zeros(state.capacity, np.int64)
         for image in shape.images:
-            holders, size = state.images.holders(image)
+            holders, size = state.images.rows_and_size(image)
             # float64 in upstream's order of operations, then truncated.
-            counts = state.images.counts(image, holders)
+            counts = state.images.node_counts(image, holders)
             spread = counts.astype(np.float64) / float(state.node_count)
             sums[holders] += (float(size) * spread).astype(np.int64)
         highest = MAX_CONTAINER_BYTES * shape.container_count
@@ -41,6 +41,6 @@ class ImageLocality(Plugin):
 
     def generation(self, shape: Shape, state: ClusterState) -> int:
         """Image lists and the number of nodes change every node's score."""
-        if not state.images.known(shape.images):
+        if not state.images.has_any(shape.images):
             return -1
         return state.images.generation * 1_000_003 + state.node_count

@@ -14,14 +14,14 @@ from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS, short_duration
-from stower.plugins.warm_capacity import warm_of
+from stower.plugins.warm_capacity import find_warm_controller
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
 from stower.warm.pools import Role
 
-ELSEWHERE: Final = "node(s) outside the user's warm pool"
-PULLING: Final = "node(s) on which the warm pool's images are not there yet"
+OUTSIDE_POOL: Final = "node(s) outside the user's warm pool"
+IMAGES_MISSING: Final = "node(s) on which the warm pool's images are not there yet"
 
 
 class ImageReadiness(Plugin):
@@ -29,27 +29,27 @@ class ImageReadiness(Plugin):
 
     name = "ImageReadiness"
     scope = Scope.PODS
-    enabled_by = "WarmCapacity"
-    reasons = (ELSEWHERE, PULLING)
-    wakes_on = Change.WARMTH_CHANGED | Change.NODE_ADDED | Change.NODE_LABELS
+    enabling_plugin = "WarmCapacity"
+    reasons = (OUTSIDE_POOL, IMAGES_MISSING)
+    events_to_register = Change.WARMTH_CHANGED | Change.NODE_ADDED | Change.NODE_LABELS
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """1 outside the pool, 2 where images are missing."""
-        warm = warm_of(state)
-        found = warm.role_of(pod) if warm is not None and warm.pools else None
-        if warm is None or found is None or found[1] is not Role.USER:
+        controller = find_warm_controller(state)
+        found = controller.role_of(pod) if controller is not None and controller.pools else None
+        if controller is None or found is None or found[1] is not Role.USER:
             return None
         pool = found[0]
-        codes = np.where(warm.admitted(pool, pod), 0, 2)
-        codes[~warm.nodes_of(pool).holds[: len(codes)]] = 1
+        codes = np.where(controller.admitted(pool, pod), 0, 2)
+        codes[~controller.nodes_of(pool).holds[: len(codes)]] = 1
         return codes
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
         """Of which pool, and how long the node has had."""
-        warm = warm_of(state)
-        found = warm.role_of(pod) if warm is not None else None
-        if warm is not None and found is not None and row < state.row_limit:
-            born_ns = int(warm.nodes_of(found[0]).born_ns[row])
+        controller = find_warm_controller(state)
+        found = controller.role_of(pod) if controller is not None else None
+        if controller is not None and found is not None and row < state.row_limit:
+            born_ns = int(controller.nodes_of(found[0]).born_ns[row])
             seconds = max(0, state.now_ns - born_ns) // SECOND_NS
             yield f"warm pool {found[0].key}; the node is {short_duration(seconds)} old"
 

@@ -17,8 +17,8 @@ from stower.framework.args import (
     raise_faults,
     unsupported,
 )
-from stower.framework.cluster_events import Change, Happened
-from stower.framework.fixes import NODE, Fix, said, with_labels, with_spec
+from stower.framework.cluster_events import Change, ClusterEvent
+from stower.framework.fixes import NODE_FIELD, Fix, format_requirement, with_labels, with_spec
 from stower.framework.plugin import Features, Normalize, Plugin
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Node, Pod
@@ -45,7 +45,7 @@ from stower.state.shapes import Shape
 LABEL_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
 NOT_MATCHED: Final = 1
-NOT_ENFORCED: Final = 2
+ENFORCED_NOT_MATCHED: Final = 2
 
 
 def required_rows(shape: Shape, state: ClusterState) -> Bools | None:
@@ -69,12 +69,14 @@ class NodeAffinity(Plugin):
         "node(s) didn't match Pod's node affinity/selector",
         "node(s) didn't match scheduler-enforced node affinity",
     )
-    wakes_on = Change.NODE_ADDED | Change.NODE_LABELS
+    events_to_register = Change.NODE_ADDED | Change.NODE_LABELS
 
-    def __init__(self, added: NodeAffinitySpec | None = None) -> None:
+    def __init__(self, added_affinity: NodeAffinitySpec | None = None) -> None:
         """`added` is the profile's addedAffinity: it holds for every pod."""
-        self.added_required = added.required if added is not None else None
-        self.added_preferred = (added.preferred if added is not None else None) or ()
+        self.added_required = added_affinity.required if added_affinity is not None else None
+        self.added_preferred = (
+            added_affinity.preferred if added_affinity is not None else None
+        ) or ()
 
     @classmethod
     def from_args(
@@ -82,18 +84,18 @@ class NodeAffinity(Plugin):
     ) -> "NodeAffinity":
         """NodeAffinityArgs: addedAffinity."""
         read = convert_args(args, NodeAffinityArgs, path)
-        added = read.added_affinity
-        if added is not None:
-            raise_faults(_term_faults(added, f"{path}.addedAffinity"))
-        return cls(added)
+        added_affinity = read.added_affinity
+        if added_affinity is not None:
+            raise_faults(_term_faults(added_affinity, f"{path}.addedAffinity"))
+        return cls(added_affinity)
 
     def pre_filter(self, shape: Shape, state: ClusterState) -> Rejection | frozenset[str] | None:
         """The nodes that the terms name by metadata.name, where every term does."""
-        required = _required(shape)
+        required = _required_selector(shape)
         terms = (required.node_selector_terms if required is not None else None) or ()
         names: frozenset[str] = frozenset()
         for term in terms:
-            of_term = _names(term)
+            of_term = _node_names(term)
             if of_term is None:
                 return None
             names |= of_term
@@ -103,7 +105,7 @@ class NodeAffinity(Plugin):
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """2 where the profile's terms do not match, else 1 where the pod's do not."""
-        required = _required(shape)
+        required = _required_selector(shape)
         if self.added_required is None and required is None and not shape.node_selector:
             return None
         count = len(state.present[rows])
@@ -114,16 +116,16 @@ class NodeAffinity(Plugin):
         if required is not None:
             codes[~match_selector(required, state, rows, count)] = NOT_MATCHED
         if self.added_required is not None:
-            codes[~match_selector(self.added_required, state, rows, count)] = NOT_ENFORCED
+            codes[~match_selector(self.added_required, state, rows, count)] = ENFORCED_NOT_MATCHED
         return codes
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Ask for less, or label the node."""
         node = state.node_at(row)
         if not _pod_matches(shape, node):
-            yield _asking_less(pod, node)
+            yield _relaxed_pod_fix(pod, node)
         if self.added_required is not None and not _matches(self.added_required, node):
-            yield from _labelled(self.added_required, node)
+            yield from _node_label_fix(self.added_required, node)
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """Sum of the weights of the preferred terms that match, the pod's and the profile's."""
@@ -141,32 +143,34 @@ class NodeAffinity(Plugin):
             scores[match_term(term.preference, state, rows, count)] += term.weight
         return scores
 
-    def hint(self, shape: Shape, happened: Happened) -> bool:
+    def hint(self, shape: Shape, event: ClusterEvent) -> bool:
         """Wake for a node that matches now and, if it was there before, did not."""
-        node = happened.node
+        node = event.node
         if node is None:
             return False
         if self.added_required is not None and not _matches(self.added_required, node):
             return False
         if not _pod_matches(shape, node):
             return False
-        old = happened.old_node
+        old = event.old_node
         if old is None or not _pod_matches(shape, old):
             return True
         # Upstream looks at the pod's terms alone, and misses a node that now meets the profile's.
         return self.added_required is not None and not _matches(self.added_required, old)
 
 
-def _term_faults(added: NodeAffinitySpec, path: str) -> Iterator[FieldFault]:
+def _term_faults(added_affinity: NodeAffinitySpec, path: str) -> Iterator[FieldFault]:
     """Conditions that could never be evaluated (nodeaffinity.NewNodeSelector)."""
-    required = (added.required.node_selector_terms if added.required is not None else None) or ()
+    required = (
+        added_affinity.required.node_selector_terms if added_affinity.required is not None else None
+    ) or ()
     terms = [
         (f"{path}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{i}]", term)
         for i, term in enumerate(required)
     ]
     terms += [
         (f"{path}.preferredDuringSchedulingIgnoredDuringExecution[{i}]", p.preference)
-        for i, p in enumerate(added.preferred or ())
+        for i, p in enumerate(added_affinity.preferred or ())
         if p.weight
     ]
     for at, term in terms:
@@ -246,11 +250,11 @@ def _match_field(requirement: Requirement, state: ClusterState, rows: Rows, coun
     return equal if requirement.operator == IN else ~equal
 
 
-def _required(shape: Shape) -> NodeSelector | None:
+def _required_selector(shape: Shape) -> NodeSelector | None:
     return shape.node_affinity.required if shape.node_affinity is not None else None
 
 
-def _names(term: NodeSelectorTerm) -> frozenset[str] | None:
+def _node_names(term: NodeSelectorTerm) -> frozenset[str] | None:
     """The node names that a term allows, or None where it does not go by name."""
     sets = [
         frozenset(r.values or ())
@@ -264,7 +268,7 @@ def _matches(selector: NodeSelector, node: Node) -> bool:
     return node_selector_matches(selector, node.metadata.labels or {}, node.metadata.name)
 
 
-def _asking_less(pod: Pod, node: Node) -> Fix:
+def _relaxed_pod_fix(pod: Pod, node: Node) -> Fix:
     """The pod without what it asks of nodes and this one does not have, of the term that comes
     closest."""
     labels, missed = node.metadata.labels or {}, []
@@ -279,19 +283,19 @@ def _asking_less(pod: Pod, node: Node) -> Fix:
     required = own.required if own is not None else None
     if affinity is not None and own is not None and required is not None:
         if not _matches(required, node):
-            kept, lost = _closest(required, node)
-            missed += map(said, lost)
+            kept, lost = _closest_term(required, node)
+            missed += map(format_requirement, lost)
             required = None if kept.is_empty else NodeSelector((kept,))
             own = msgspec.structs.replace(own, required=required)
             mended = with_spec(
                 mended, affinity=msgspec.structs.replace(affinity, node_affinity=own)
             )
             missed = missed or ["nodes by terms that match none"]
-    text = f"{NODE} is not what the pod wants: {', '.join(missed)}"
+    text = f"{NODE_FIELD} is not what the pod wants: {', '.join(missed)}"
     return Fix(text, 1.0 + len(missed), mended)
 
 
-def _closest(selector: NodeSelector, node: Node) -> tuple[NodeSelectorTerm, list[Requirement]]:
+def _closest_term(selector: NodeSelector, node: Node) -> tuple[NodeSelectorTerm, list[Requirement]]:
     """The term of which the node misses least, without that; and what it misses."""
     labels, fields = node.metadata.labels or {}, {NODE_NAME_FIELD: node.metadata.name}
     best: tuple[NodeSelectorTerm, list[Requirement]] = NodeSelectorTerm(), []
@@ -308,17 +312,19 @@ def _closest(selector: NodeSelector, node: Node) -> tuple[NodeSelectorTerm, list
     return best
 
 
-def _labelled(selector: NodeSelector, node: Node) -> Iterator[Fix]:
+def _node_label_fix(selector: NodeSelector, node: Node) -> Iterator[Fix]:
     """The node with labels that the profile's closest term wants."""
-    _, missed = _closest(selector, node)
+    _, missed = _closest_term(selector, node)
     labels = dict(node.metadata.labels or {})
     for requirement in missed:
-        _meet(requirement, labels)
-    text = f"{NODE} is not what the profile wants: {', '.join(map(said, missed))}"
+        _satisfy_requirement(requirement, labels)
+    text = (
+        f"{NODE_FIELD} is not what the profile wants: {', '.join(map(format_requirement, missed))}"
+    )
     yield Fix(text, 1.0 + len(missed), node=with_labels(node, labels))
 
 
-def _meet(requirement: Requirement, labels: dict[str, str]) -> None:
+def _satisfy_requirement(requirement: Requirement, labels: dict[str, str]) -> None:
     """Change the labels so that they meet it, where labels can."""
     key, values = requirement.key, requirement.values or ("",)
     match requirement.operator:
@@ -337,5 +343,5 @@ def _pod_matches(shape: Shape, node: Node) -> bool:
     labels = node.metadata.labels or {}
     if any(labels.get(k) != v for k, v in (shape.node_selector or {}).items()):
         return False
-    required = _required(shape)
+    required = _required_selector(shape)
     return required is None or _matches(required, node)

@@ -34,50 +34,50 @@ from stower.model.resources import (
     pod_requests,
 )
 from stower.plugins.claim_binding import ClaimBinding
-from stower.plugins.pod_status_patch import PodTold
+from stower.plugins.pod_status_patch import PodStatusPatch
 from stower.state.cluster import ClusterState
 from stower.state.devices import claim_refs
 
 # The claim for extended resources while nobody but the scheduler knows of it.
-EXTENDED: Final = "<extended-resources>"
-NOTHING: Final = Quantity.of(0)
+EXTENDED_CLAIM_NAME: Final = "<extended-resources>"
+ZERO: Final = Quantity.of(0)
 FIRST_CODE: Final = 16  # beyond the codes of DynamicResources itself
-REFUSALS_MAX: Final = 4_096  # arbitrary: many times what one pod is refused for
+REJECTIONS_MAX: Final = 4_096  # arbitrary: many times what one pod is refused for
 
 
-class Refusals:
+class RejectionCodes:
     """Codes of refusals whose texts name claims and resources; the oldest are forgotten."""
 
     def __init__(self) -> None:
         self._codes: dict[Rejection, int] = {}
         self._next = FIRST_CODE
 
-    def code_of(self, why: Rejection) -> int:
+    def code_of(self, rejection: Rejection) -> int:
         """The code of a refusal, the same as long as it is remembered."""
-        code = self._codes.pop(why, 0)
+        code = self._codes.pop(rejection, 0)
         if not code:
             code, self._next = self._next, self._next + 1
-            if len(self._codes) >= REFUSALS_MAX:
+            if len(self._codes) >= REJECTIONS_MAX:
                 del self._codes[next(iter(self._codes))]
-        self._codes[why] = code
+        self._codes[rejection] = code
         return code
 
-    def of(self, code: int) -> Rejection:
+    def rejection(self, code: int) -> Rejection:
         """What it means."""
-        return next(why for why, known in self._codes.items() if known == code)
+        return next(rejection for rejection, known in self._codes.items() if known == code)
 
 
 # How much
 
 
-def claimed_by(
+def node_allocatable_claims(
     pod: Pod, allocations: Mapping[str, AllocationResult], inventory: Inventory
 ) -> Claimed:
     """What the pod's claims, by name, take of their node: those that take something, by name.
 
     Raises PluginError where devices do not say enough.
     """
-    entries = {ref.entry: ref.name for ref in claim_refs(pod)}
+    entries = {ref.entry_name: ref.name for ref in claim_refs(pod)}
     found = []
     for name, allocation in sorted(allocations.items()):
         try:
@@ -116,17 +116,17 @@ def _resources(results: Sequence[DeviceResult], inventory: Inventory) -> Resourc
                     f"{at}: ConsumedCapacity is nil, but Capacity key '{mapping.capacity_key}' is "
                     f"set in NodeAllocatableResourceMappings for resource {name}"
                 )
-            taken = _taken(mapping, result)
+            taken = _mapped_quantity(mapping, result)
             if taken is not None:
                 total[name] = total[name].add(taken) if name in total else taken
     return {name: str(quantity) for name, quantity in total.items()}
 
 
-def _taken(mapping: NodeResourceMapping, result: DeviceResult) -> Quantity | None:
+def _mapped_quantity(mapping: NodeResourceMapping, result: DeviceResult) -> Quantity | None:
     """Of one device for one resource; None where nothing of the capacity is consumed."""
     factor = mapping.allocation_multiplier
     if not mapping.capacity_key:
-        return NOTHING if factor is None else quantity_of(factor)
+        return ZERO if factor is None else quantity_of(factor)
     consumed = (result.consumed_capacity or {}).get(mapping.capacity_key)
     if consumed is None:
         return None
@@ -137,7 +137,9 @@ def _taken(mapping: NodeResourceMapping, result: DeviceResult) -> Quantity | Non
 # Whether it fits
 
 
-def refusal(pod: Pod, claimed: Claimed, state: ClusterState, row: int) -> Rejection | None:
+def node_allocatable_rejection(
+    pod: Pod, claimed: Claimed, state: ClusterState, row: int
+) -> Rejection | None:
     """Why the pod and its claims cannot have what they take of the row's node."""
     for part in claimed:
         if not part.containers:
@@ -158,13 +160,13 @@ def refusal(pod: Pod, claimed: Claimed, state: ClusterState, row: int) -> Reject
     pages = sorted(name for name in wanted if name.startswith(HUGE_PAGES))
     for name in (CPU, MEMORY, EPHEMERAL_STORAGE, *pages):
         amount, column = wanted.get(name, 0), state.column(name)
-        if amount and amount > column.alloc[row] - column.used[row]:
+        if amount and amount > column.allocatable_cells[row] - column.requested_cells[row]:
             reasons.append(f"Insufficient {name}")
-            resolvable &= amount <= column.alloc[row]
+            resolvable &= amount <= column.allocatable_cells[row]
     return Rejection(tuple(reasons), resolvable) if reasons else None
 
 
-def shared_on(
+def shared_claim_rejections(
     pod: Pod, claims: Sequence[ResourceClaim], state: ClusterState
 ) -> dict[int, Rejection]:
     """By row: which of the allocated claims some other pod there takes of the node by."""
@@ -174,7 +176,7 @@ def shared_on(
         users: dict[int, list[str]] = {}
         if claim.status.allocation is not None:
             for uid, entry in sorted(state.devices.users(claim.metadata.key).items()):
-                if any(part.resource_claim_name == name for part in entry.claimed):
+                if any(part.resource_claim_name == name for part in entry.claimed_resources):
                     users.setdefault(entry.row, []).append(uid)
         for row, uids in users.items():
             if len(uids) > 1:
@@ -190,55 +192,55 @@ def shared_on(
 # Coming true
 
 
-class ClaimedRoom:
+class NodeAllocatableReservation:
     """What one pod's claims take of its node; see framework.reserve.Reservation."""
 
-    expired = ClaimBinding.expired
-    awaits: tuple[tuple[type, str, str], ...] = ()
-    again_ns = None
+    timeout_message = ClaimBinding.timeout_message
+    awaited_objects: tuple[tuple[type, str, str], ...] = ()
+    retry_at_ns = None
 
     def __init__(self, pod: Pod, claimed: Claimed, timeout_ns: int) -> None:
         """`claimed` may be empty, where the status says something else still."""
         self.timeout_ns = timeout_ns
         self._pod = pod
         self._claimed = claimed
-        self._told = PodTold(self._patch(claimed))
-        self._released = False
+        self._status_patch = PodStatusPatch(self._patch(claimed))
+        self._is_released = False
 
     def _patch(self, claimed: Claimed) -> PatchPodStatus:
         meta = self._pod.metadata
         return PatchPodStatus(0, meta.namespace, meta.name, meta.uid, claimed=claimed)
 
-    def hold(self, state: ClusterState) -> None:
+    def assume(self, state: ClusterState) -> None:
         """It is in use."""
-        state.claim_room(state.pods[self._pod.metadata.uid], self._claimed)
+        state.assume_claimed_resources(state.pods[self._pod.metadata.uid], self._claimed)
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """The pod's status."""
-        return [] if self._released else self._told.writes(next_id)
+        return [] if self._is_released else self._status_patch.writes(next_id)
 
-    def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
+    def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
         """See PodTold."""
-        return self._told.answered(code)
+        return self._status_patch.answered(code)
 
-    def fault(self, state: ClusterState) -> str:
+    def failure_reason(self, state: ClusterState) -> str:
         """It was decided, and stays so."""
         return ""
 
     def is_done(self, state: ClusterState) -> bool:
         """The pod says it."""
-        return self._told.is_done
+        return self._status_patch.is_done
 
-    def note(self) -> tuple[str, str]:
+    def waiting_event(self) -> tuple[str, str]:
         """Nobody is told."""
         return "", ""
 
-    def release(self, state: ClusterState) -> None:
+    def forget(self, state: ClusterState) -> None:
         """The state forgets it together with the pod's place."""
-        self._released = True
+        self._is_released = True
 
-    def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+    def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """The status says nothing of it any more."""
-        if not (self._claimed and self._told.is_begun):
+        if not (self._claimed and self._status_patch.is_sent):
             return []
         return [msgspec.structs.replace(self._patch(()), id=next_id())]

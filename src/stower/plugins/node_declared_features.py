@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from stower.framework.cluster_events import Change, Happened
-from stower.framework.fixes import NODE, Fix
+from stower.framework.cluster_events import Change, ClusterEvent
+from stower.framework.fixes import NODE_FIELD, Fix
 from stower.framework.plugin import Plugin
 from stower.model.kinds import Pod
 from stower.state.arrays import Ints, Rows
@@ -23,30 +23,32 @@ class NodeDeclaredFeatures(Plugin):
 
     name = "NodeDeclaredFeatures"
     reasons = ("node(s) didn't match Pod's required features",)
-    wakes_on = Change.NODE_ADDED | Change.NODE_FEATURES
+    events_to_register = Change.NODE_ADDED | Change.NODE_FEATURES
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """1 where something is not declared."""
-        if not shape.features:
+        if not shape.required_features:
             return None
-        column = state.features
+        column = state.declared_features
         missing = np.ones(column.code_count, np.int64)
         for declared, code in column.code_of.items():
-            missing[code] = not shape.features <= set(declared)
+            missing[code] = not shape.required_features <= set(declared)
         return missing[column.codes[rows]]
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Have a kubelet that can do it."""
         node = state.node_at(row)
         declared = set(node.status.declared_features or ())
-        missing = sorted(shape.features - declared)
+        missing = sorted(shape.required_features - declared)
         status = msgspec.structs.replace(
             node.status, declared_features=(*sorted(declared), *missing)
         )
-        text = f"the kubelet of {NODE} lacks {', '.join(missing)}"
+        text = f"the kubelet of {NODE_FIELD} lacks {', '.join(missing)}"
         yield Fix(text, 2.0, node=msgspec.structs.replace(node, status=status))
 
-    def hint(self, shape: Shape, happened: Happened) -> bool:
+    def hint(self, shape: Shape, event: ClusterEvent) -> bool:
         """Wake for a node that declares all of it."""
-        node = happened.node
-        return node is not None and shape.features <= set(node.status.declared_features or ())
+        node = event.node
+        return node is not None and shape.required_features <= set(
+            node.status.declared_features or ()
+        )

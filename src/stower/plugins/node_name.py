@@ -21,7 +21,7 @@ class NodeName(Plugin):
 
     name = "NodeName"
     reasons = ("node(s) didn't match the requested node name",)
-    wakes_on = Change.NODE_ADDED
+    events_to_register = Change.NODE_ADDED
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """1 on every row but the named node's."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from stower.framework.cluster_events import Change, Happened
+from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import DryRun
-from stower.framework.fixes import NODE, Fix, names
+from stower.framework.fixes import NODE_FIELD, Fix, format_pods
 from stower.framework.plugin import Plugin, Scope
 from stower.model.kinds import Pod
 from stower.model.resources import host_ports
@@ -23,10 +23,10 @@ class NodePorts(Plugin):
     """Refuse nodes on which one of the pod's host ports is taken."""
 
     name = "NodePorts"
-    scope = Scope.USE
+    scope = Scope.USAGE
     reasons = ("node(s) didn't have free ports for the requested pod ports",)
     resolvable = True
-    wakes_on = Change.NODE_ADDED | Change.PLACED_POD_DELETED
+    events_to_register = Change.NODE_ADDED | Change.PLACED_POD_DELETED
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """1 on rows where a port is taken."""
@@ -40,13 +40,13 @@ class NodePorts(Plugin):
         """The same for one row."""
         if not shape.ports:
             return None
-        return lambda row: int(state.ports.conflict_at(row, shape.ports))
+        return lambda row: int(state.ports.has_conflict(row, shape.ports))
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
         """The ports of a row."""
-        return (lambda row: _PortRun(shape, state, row)) if shape.ports else None
+        return (lambda row: _PortsDryRun(shape, state, row)) if shape.ports else None
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Those leave that have the ports."""
@@ -55,44 +55,44 @@ class NodePorts(Plugin):
         for entry in state.pods_on(row):
             theirs = HostPorts()
             theirs.add(0, entry.shape.ports, 1)
-            if theirs.conflict_at(0, shape.ports):
+            if theirs.has_conflict(0, shape.ports):
                 gone.append(entry)
-                taken |= {p[1] for p in shape.ports if theirs.conflict_at(0, (p,))}
+                taken |= {p[1] for p in shape.ports if theirs.has_conflict(0, (p,))}
         if gone:
             ports = ", ".join(map(str, sorted(taken)))
-            text = f"port {ports} of {NODE} is taken by {names(tuple(gone))}"
-            yield Fix(text, 1.0 + len(gone), gone=tuple(gone))
+            text = f"port {ports} of {NODE_FIELD} is taken by {format_pods(tuple(gone))}"
+            yield Fix(text, 1.0 + len(gone), removed_pods=tuple(gone))
 
-    def hint(self, shape: Shape, happened: Happened) -> bool:
+    def hint(self, shape: Shape, event: ClusterEvent) -> bool:
         """Wake for any new node, and for the end of a pod that held one of the ports."""
-        if happened.old_pod is None:
+        if event.old_pod is None:
             return True
         freed = HostPorts()
-        freed.add(0, host_ports(happened.old_pod), 1)
-        return freed.conflict_at(0, shape.ports)
+        freed.add(0, host_ports(event.old_pod), 1)
+        return freed.has_conflict(0, shape.ports)
 
 
-class _PortRun:
+class _PortsDryRun:
     """One row's ports while pods come and go in thought.
 
     As upstream it is a set: where two pods have a port, it is free when one of them leaves.
     """
 
     def __init__(self, shape: Shape, state: ClusterState, row: int) -> None:
-        self._wanted = shape.ports
-        self._taken: set[HostPort] = set()
-        for entry in state.on_row[row].values():
-            self._taken.update(entry.shape.ports)
+        self._wanted_ports = shape.ports
+        self._used_ports: set[HostPort] = set()
+        for entry in state.pods_by_row[row].values():
+            self._used_ports.update(entry.shape.ports)
 
     def add(self, entry: PodEntry) -> None:
-        self._taken.update(entry.shape.ports)
+        self._used_ports.update(entry.shape.ports)
 
     def remove(self, entry: PodEntry) -> None:
-        self._taken.difference_update(entry.shape.ports)
+        self._used_ports.difference_update(entry.shape.ports)
 
     def code(self) -> int:
-        for protocol, port, ip in self._wanted:
-            for other in self._taken:
+        for protocol, port, ip in self._wanted_ports:
+            for other in self._used_ports:
                 if other[:2] == (protocol, port) and (ANY_IP in (ip, other[2]) or ip == other[2]):
                     return 1
         return 0

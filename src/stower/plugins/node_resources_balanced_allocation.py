@@ -10,7 +10,11 @@ from stower.framework.args import Args, ResourceSpec, convert_args, duplicate, i
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.model.resources import CPU, MEMORY, PODS, is_scalar
 from stower.plugins.device_use import with_devices
-from stower.plugins.resource_scores import Counted, balanced, balanced_row
+from stower.plugins.resource_scores import (
+    ScoredResource,
+    balanced_allocation,
+    balanced_allocation_row,
+)
 from stower.state.arrays import Ints, Rows
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
@@ -26,21 +30,23 @@ class NodeResourcesBalancedAllocation(Plugin):
     """Score by how much more even the node's use becomes. Pods without requests are not scored."""
 
     name = "NodeResourcesBalancedAllocation"
-    scope = Scope.USE
+    scope = Scope.USAGE
 
     def __init__(
-        self, resources: tuple[str, ...] = (CPU, MEMORY), by_devices: bool = False
+        self, resources: tuple[str, ...] = (CPU, MEMORY), has_dra_extended_resources: bool = False
     ) -> None:
         """`by_devices` as NodeResourcesFit's."""
         self.resources = resources
-        self.by_devices = by_devices
+        self.has_dra_extended_resources = has_dra_extended_resources
 
     def generation(self, shape: Shape, state: ClusterState) -> int:
         """How devices are used, where that scores."""
-        if not (self.by_devices and shape.extended):
+        if not (self.has_dra_extended_resources and shape.extended_requests):
             return 0
-        resources = state.devices.resources
-        counts = any(c.name in resources and c.name in self.resources for c, _ in shape.extended)
+        resources = state.devices.class_by_resource
+        counts = any(
+            c.name in resources and c.name in self.resources for c, _ in shape.extended_requests
+        )
         return state.devices.generation if counts else 0
 
     @classmethod
@@ -58,20 +64,22 @@ class NodeResourcesBalancedAllocation(Plugin):
             if resource.weight not in (0, 1):
                 faults.append(invalid(f"{at}.weight", resource.weight, "must be 1"))
         raise_faults(faults)
-        by_devices = features.dynamic_resource_allocation and features.devices.extended_resources
-        return cls(tuple(names) or (CPU, MEMORY), by_devices)
+        has_dra_extended_resources = (
+            features.dynamic_resource_allocation and features.devices.extended_resources
+        )
+        return cls(tuple(names) or (CPU, MEMORY), has_dra_extended_resources)
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """50 to 100, 75 where nothing changes."""
-        counted = self._counted(shape, state)
-        return balanced(counted, rows) if counted else None
+        scored_resources = self._scored_resources(shape, state)
+        return balanced_allocation(scored_resources, rows) if scored_resources else None
 
     def score_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
         """The same for one row."""
-        counted = self._counted(shape, state)
-        return balanced_row(counted) if counted else None
+        scored_resources = self._scored_resources(shape, state)
+        return balanced_allocation_row(scored_resources) if scored_resources else None
 
-    def _counted(self, shape: Shape, state: ClusterState) -> tuple[Counted, ...]:
+    def _scored_resources(self, shape: Shape, state: ClusterState) -> tuple[ScoredResource, ...]:
         """None for a pod that asks for none of the resources. Pods are not among them, see Fit."""
         asked = shape.balanced_amounts
         if not any(map(asked.get, self.resources)):
@@ -81,7 +89,7 @@ class NodeResourcesBalancedAllocation(Plugin):
             amount = asked.get(name, 0)
             if name != PODS and (amount or not is_scalar(name)):
                 column = state.column(name)
-                if amount and self.by_devices:
+                if amount and self.has_dra_extended_resources:
                     column = with_devices(column, state)
-                result.append(Counted(column, column, amount, 1))
+                result.append(ScoredResource(column, column, amount, 1))
         return tuple(result)

@@ -24,9 +24,9 @@ from stower.framework.args import (
     required,
     unsupported,
 )
-from stower.framework.cluster_events import Change, Happened
-from stower.framework.dry_run import DryRun, Room
-from stower.framework.fixes import NODE, Fix
+from stower.framework.cluster_events import Change, ClusterEvent
+from stower.framework.dry_run import CapacityConstraint, DryRun
+from stower.framework.fixes import NODE_FIELD, Fix
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import DeviceClass, Pod
@@ -42,18 +42,18 @@ from stower.model.resources import (
 )
 from stower.plugins import resource_scores as kernels
 from stower.plugins.device_use import with_devices
-from stower.plugins.resource_scores import Counted
+from stower.plugins.resource_scores import ScoredResource
 from stower.state.arrays import Bools, Ints, ResourceColumn, Rows
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 
 # Codes are bit sets: bit 0 no pod slot, bit 1 some shortage that no eviction could end, then one
 # bit for each resource of the shape. An int64 has room for 60 of them and one bit for all others.
-NO_SLOT: Final = 1
-NEVER: Final = 2
+TOO_MANY_PODS: Final = 1
+UNRESOLVABLE: Final = 2
 FIRST_RESOURCE_BIT: Final = 2
 LAST_RESOURCE_BIT: Final = 62
-_NONE: Final[frozenset[str]] = frozenset()
+_NO_RESOURCES: Final[frozenset[str]] = frozenset()
 
 
 class Strategy(Enum):
@@ -97,8 +97,8 @@ class NodeResourcesFit(Plugin):
     """Refuse nodes without room; score by the share of each counted resource that is used."""
 
     name = "NodeResourcesFit"
-    scope = Scope.USE
-    wakes_on = (
+    scope = Scope.USAGE
+    events_to_register = (
         Change.NODE_ADDED
         | Change.NODE_ALLOCATABLE
         | Change.PLACED_POD_DELETED
@@ -107,22 +107,26 @@ class NodeResourcesFit(Plugin):
         | Change.DEVICE_CLASS_CHANGED
     )
 
-    def __init__(self, args: FitArgs | None = None, by_devices: bool = False) -> None:
+    def __init__(
+        self, args: FitArgs | None = None, has_dra_extended_resources: bool = False
+    ) -> None:
         """`args` must be valid: `from_args` checks them. `by_devices`: whether devices may stand in
         for resources that a node does not have (KEP-5004)."""
-        self.by_devices = by_devices
+        self.has_dra_extended_resources = has_dra_extended_resources
         args = args or FitArgs()
         strategy = args.scoring_strategy
         self.strategy = Strategy(strategy.type)
         # A weight of 0 stands for one that was not given.
         named = tuple((r.name, r.weight or 1) for r in strategy.resources)
         self.resources = named or ((CPU, 1), (MEMORY, 1))
-        self._by_use = frozenset(name for name, _ in self.resources if is_extended(name))
+        self._scored_extended_resources = frozenset(
+            name for name, _ in self.resources if is_extended(name)
+        )
         ratio = strategy.requested_to_capacity_ratio
         points = [(p.utilization, p.score) for p in ratio.shape] if ratio is not None else []
         self.table = kernels.ratio_table(points) if points else None
-        self.ignored = frozenset(args.ignored_resources)
-        self.ignored_groups = frozenset(args.ignored_resource_groups)
+        self.ignored_resources = frozenset(args.ignored_resources)
+        self.ignored_resource_groups = frozenset(args.ignored_resource_groups)
 
     @classmethod
     def from_args(
@@ -131,23 +135,27 @@ class NodeResourcesFit(Plugin):
         """NodeResourcesFitArgs, checked as upstream's ValidateNodeResourcesFitArgs does."""
         read = convert_args(args, FitArgs, path)
         raise_faults(_faults(read, path))
-        by_devices = features.dynamic_resource_allocation and features.devices.extended_resources
-        return cls(read, by_devices)
+        has_dra_extended_resources = (
+            features.dynamic_resource_allocation and features.devices.extended_resources
+        )
+        return cls(read, has_dra_extended_resources)
 
     def generation(self, shape: Shape, state: ClusterState) -> int:
         """Which resources devices may stand in for; and how they are used, where that scores."""
-        if not (shape.extended and self.by_devices):
+        if not (shape.extended_requests and self.has_dra_extended_resources):
             return 0
-        if self._by_use.isdisjoint(self._delegated(shape, state)):
+        if self._scored_extended_resources.isdisjoint(self._delegated_resources(shape, state)):
             return state.devices.class_generation
         return state.devices.generation
 
-    def _delegated(self, shape: Shape, state: ClusterState) -> frozenset[str]:
+    def _delegated_resources(self, shape: Shape, state: ClusterState) -> frozenset[str]:
         """Those of the shape's resources that are not looked at on nodes that do not have them."""
-        if not (shape.extended and self.by_devices):
-            return _NONE
-        resources = state.devices.resources
-        return frozenset(column.name for column, _ in shape.extended if column.name in resources)
+        if not (shape.extended_requests and self.has_dra_extended_resources):
+            return _NO_RESOURCES
+        resources = state.devices.class_by_resource
+        return frozenset(
+            column.name for column, _ in shape.extended_requests if column.name in resources
+        )
 
     # Filter
 
@@ -155,8 +163,8 @@ class NodeResourcesFit(Plugin):
         """Bits of all shortages of each row."""
         pods = state.columns[PODS]
         codes = (pods.requested[rows] >= pods.allocatable[rows]).astype(np.int64)
-        delegated = self._delegated(shape, state)
-        for i, (column, amount) in enumerate(self._wanted(shape)):
+        delegated = self._delegated_resources(shape, state)
+        for i, (column, amount) in enumerate(self._checked_requests(shape)):
             bit = _bit(i)
             allocatable = column.allocatable[rows]
             short = amount > allocatable - column.requested[rows]
@@ -166,15 +174,15 @@ class NodeResourcesFit(Plugin):
                 codes |= np.where(short, bit, 0)
                 never = amount > allocatable
                 if never.any():
-                    codes |= np.where(short & never, NEVER, 0)
+                    codes |= np.where(short & never, UNRESOLVABLE, 0)
         return codes
 
     def passes(self, shape: Shape, state: ClusterState, rows: Rows) -> Bools | None:
         """Whether everything fits."""
         pods = state.columns[PODS]
         fits = pods.requested[rows] < pods.allocatable[rows]
-        delegated = self._delegated(shape, state)
-        for column, amount in self._wanted(shape):
+        delegated = self._delegated_resources(shape, state)
+        for column, amount in self._checked_requests(shape):
             # Not requested + amount, which could overflow.
             enough = amount <= column.allocatable[rows] - column.requested[rows]
             if column.name in delegated:
@@ -185,17 +193,19 @@ class NodeResourcesFit(Plugin):
     def filter_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
         """The same for one row."""
         pods = state.columns[PODS]
-        wanted = tuple((c, amount, _bit(i)) for i, (c, amount) in enumerate(self._wanted(shape)))
-        delegated = self._delegated(shape, state)
+        wanted = tuple(
+            (c, amount, _bit(i)) for i, (c, amount) in enumerate(self._checked_requests(shape))
+        )
+        delegated = self._delegated_resources(shape, state)
 
         def check(row: int) -> int:
-            code = NO_SLOT if pods.used[row] >= pods.alloc[row] else 0
+            code = TOO_MANY_PODS if pods.requested_cells[row] >= pods.allocatable_cells[row] else 0
             for column, amount, bit in wanted:
-                allocatable = column.alloc[row]
-                if amount > allocatable - column.used[row]:
+                allocatable = column.allocatable_cells[row]
+                if amount > allocatable - column.requested_cells[row]:
                     if delegated and not allocatable and column.name in delegated:
                         continue
-                    code |= bit | NEVER if amount > allocatable else bit
+                    code |= bit | UNRESOLVABLE if amount > allocatable else bit
             return code
 
         return check
@@ -204,76 +214,82 @@ class NodeResourcesFit(Plugin):
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
         """What is left of a row's resources."""
-        wanted = tuple((c, n, _bit(i)) for i, (c, n) in enumerate(self._wanted(shape)))
-        delegated = self._delegated(shape, state)
+        wanted = tuple((c, n, _bit(i)) for i, (c, n) in enumerate(self._checked_requests(shape)))
+        delegated = self._delegated_resources(shape, state)
 
-        def run(row: int) -> _FitRun:
+        def run(row: int) -> _FitDryRun:
             own = wanted
             if delegated:
-                own = tuple(w for w in own if w[0].alloc[row] or w[0].name not in delegated)
-            return _FitRun(state.columns[PODS], own, row)
+                own = tuple(
+                    w for w in own if w[0].allocatable_cells[row] or w[0].name not in delegated
+                )
+            return _FitDryRun(state.columns[PODS], own, row)
 
         return run
 
-    def rooms(self, shape: Shape, state: ClusterState) -> tuple[Room, ...] | None:
+    def capacity_constraints(
+        self, shape: Shape, state: ClusterState
+    ) -> tuple[CapacityConstraint, ...] | None:
         """A slot, and each resource; not where what counts differs from row to row."""
-        return None if self._delegated(shape, state) else self._amounts(shape, state)
+        return None if self._delegated_resources(shape, state) else self._amounts(shape, state)
 
-    def amounts(
+    def group_constraints(
         self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
-    ) -> tuple[Room, ...]:
+    ) -> tuple[CapacityConstraint, ...]:
         """The same, with no end of what devices may stand in for where there is none of it."""
         return self._amounts(shape, state)
 
-    def _amounts(self, shape: Shape, state: ClusterState) -> tuple[Room, ...]:
-        delegated = self._delegated(shape, state)
+    def _amounts(self, shape: Shape, state: ClusterState) -> tuple[CapacityConstraint, ...]:
+        delegated = self._delegated_resources(shape, state)
         return (
-            Room(PODS, state.columns[PODS].free, 1, _one, NO_SLOT),
+            CapacityConstraint(PODS, state.columns[PODS].free, 1, _one_pod_slot, TOO_MANY_PODS),
             *(
-                Room(
+                CapacityConstraint(
                     column.name,
-                    partial(_unless_absent, column) if column.name in delegated else column.free,
+                    partial(_free_or_unlimited, column)
+                    if column.name in delegated
+                    else column.free,
                     amount,
-                    partial(_held, column.name),
+                    partial(_requested_amount, column.name),
                     _bit(i),
                 )
-                for i, (column, amount) in enumerate(self._wanted(shape))
+                for i, (column, amount) in enumerate(self._checked_requests(shape))
             ),
         )
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
         """Every shortage is a reason; one that no eviction can end makes the node unresolvable."""
-        reasons = ["Too many pods"] if code & NO_SLOT else []
-        for i, (column, _) in enumerate(self._wanted(shape)):
+        reasons = ["Too many pods"] if code & TOO_MANY_PODS else []
+        for i, (column, _) in enumerate(self._checked_requests(shape)):
             if code & _bit(i) and _bit(i) < 1 << LAST_RESOURCE_BIT:
                 reasons.append(f"Insufficient {column.name}")
         if code >> LAST_RESOURCE_BIT & 1:
             reasons.append("Insufficient other resources")
-        return Rejection(tuple(reasons), resolvable=not code & NEVER)
+        return Rejection(tuple(reasons), resolvable=not code & UNRESOLVABLE)
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """More of what the node has too little of."""
         node = state.node_at(row)
         room = dict(node.status.allocatable or {})
         lacks, cost = [], 0.0
-        delegated = self._delegated(shape, state)
-        for column, amount in ((state.columns[PODS], 1), *self._wanted(shape)):
-            short = amount - (column.alloc[row] - column.used[row])
-            if short > 0 and (column.alloc[row] or column.name not in delegated):
-                total = column.alloc[row] + short
+        delegated = self._delegated_resources(shape, state)
+        for column, amount in ((state.columns[PODS], 1), *self._checked_requests(shape)):
+            short = amount - (column.allocatable_cells[row] - column.requested_cells[row])
+            if short > 0 and (column.allocatable_cells[row] or column.name not in delegated):
+                total = column.allocatable_cells[row] + short
                 room[column.name] = f"{total}m" if column.name == CPU else str(total)
-                lacks.append(f"{_said(column.name, short)} {column.name}")
+                lacks.append(f"{_format_amount(column.name, short)} {column.name}")
                 cost += 1 + min(1.0, short / amount)
         status = msgspec.structs.replace(node.status, allocatable=room)
         yield Fix(
-            f"{NODE} lacks {', '.join(lacks)}",
+            f"{NODE_FIELD} lacks {', '.join(lacks)}",
             cost,
             node=msgspec.structs.replace(node, status=status),
         )
 
-    def _wanted(self, shape: Shape) -> tuple[tuple[ResourceColumn, int], ...]:
+    def _checked_requests(self, shape: Shape) -> tuple[tuple[ResourceColumn, int], ...]:
         """What must fit: what the pod asks for, less what this profile ignores."""
-        if not self.ignored and not self.ignored_groups:
+        if not self.ignored_resources and not self.ignored_resource_groups:
             return shape.requests
         return tuple(
             (column, amount)
@@ -281,8 +297,8 @@ class NodeResourcesFit(Plugin):
             if not (
                 is_extended(column.name)
                 and (
-                    column.name in self.ignored
-                    or column.name.partition("/")[0] in self.ignored_groups
+                    column.name in self.ignored_resources
+                    or column.name.partition("/")[0] in self.ignored_resource_groups
                 )
             )
         )
@@ -291,31 +307,31 @@ class NodeResourcesFit(Plugin):
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """0 to 100 by the strategy."""
-        counted = self._counted(shape, state)
-        if not counted:
+        scored_resources = self._scored_resources(shape, state)
+        if not scored_resources:
             return None
         match self.strategy:
             case Strategy.LEAST_ALLOCATED:
-                return kernels.least_allocated(counted, rows)
+                return kernels.least_allocated(scored_resources, rows)
             case Strategy.MOST_ALLOCATED:
-                return kernels.most_allocated(counted, rows)
+                return kernels.most_allocated(scored_resources, rows)
         assert self.table is not None
-        return kernels.requested_to_capacity(counted, rows, self.table)
+        return kernels.requested_to_capacity(scored_resources, rows, self.table)
 
     def score_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
         """The same for one row."""
-        counted = self._counted(shape, state)
-        if not counted:
+        scored_resources = self._scored_resources(shape, state)
+        if not scored_resources:
             return None
         match self.strategy:
             case Strategy.LEAST_ALLOCATED:
-                return kernels.least_allocated_row(counted)
+                return kernels.least_allocated_row(scored_resources)
             case Strategy.MOST_ALLOCATED:
-                return kernels.most_allocated_row(counted)
+                return kernels.most_allocated_row(scored_resources)
         assert self.table is not None
-        return kernels.requested_to_capacity_row(counted, self.table)
+        return kernels.requested_to_capacity_row(scored_resources, self.table)
 
-    def _counted(self, shape: Shape, state: ClusterState) -> tuple[Counted, ...]:
+    def _scored_resources(self, shape: Shape, state: ClusterState) -> tuple[ScoredResource, ...]:
         """The resources that count for this shape: extended ones only where it asks for them.
 
         Pods are none of them: upstream's scorer finds no such resource on any node.
@@ -326,27 +342,29 @@ class NodeResourcesFit(Plugin):
             amount = shape.fit_amounts.get(name, 0)
             if name != PODS and (amount or not is_scalar(name)):
                 column = state.column(name)
-                if amount and self.by_devices:
+                if amount and self.has_dra_extended_resources:
                     column = with_devices(column, state)
-                result.append(Counted(column, non_zero.get(name, column), amount, weight))
+                result.append(ScoredResource(column, non_zero.get(name, column), amount, weight))
         return tuple(result)
 
     # Hints
 
-    def hint(self, shape: Shape, happened: Happened) -> bool:
+    def hint(self, shape: Shape, event: ClusterEvent) -> bool:
         """Wake for a node that is large enough and has grown, for room that was given back, and for
         devices that may stand in for what nodes do not have."""
-        if happened.change & Change.DEVICE_CLASS_CHANGED:
-            return self.by_devices and _may_stand_in(happened, shape)
-        after, before = happened.room, happened.old_room
+        if event.change & Change.DEVICE_CLASS_CHANGED:
+            return self.has_dra_extended_resources and _is_schedulable_after_device_class_event(
+                event, shape
+            )
+        after, before = event.allocatable, event.old_allocatable
         if after is not None:
             if after.get(PODS, 0) < 1:
                 return False
-            wanted = self._wanted(shape)
-            if shape.extended and self.by_devices:
-                by = happened.by_devices
+            wanted = self._checked_requests(shape)
+            if shape.extended_requests and self.has_dra_extended_resources:
+                by = event.class_by_resource
                 wanted = tuple(w for w in wanted if after.get(w[0].name) or w[0].name not in by)
-                if before is not None and len(wanted) < len(self._wanted(shape)):
+                if before is not None and len(wanted) < len(self._checked_requests(shape)):
                     return all(amount <= after.get(c.name, 0) for c, amount in wanted)
             if any(amount > after.get(c.name, 0) for c, amount in wanted):
                 return False
@@ -354,12 +372,12 @@ class NodeResourcesFit(Plugin):
                 return True
             names = [PODS, *(column.name for column, _ in wanted)]
             return any(after.get(name, 0) > before.get(name, 0) for name in names)
-        if happened.change & Change.PLACED_POD_SCALED_DOWN:
-            return _gives_back(happened, shape)
+        if event.change & Change.PLACED_POD_SCALED_DOWN:
+            return _is_schedulable_after_scale_down(event, shape)
         return True
 
 
-class _FitRun:
+class _FitDryRun:
     """One row's resources while pods come and go in thought."""
 
     __slots__ = ("_free", "_row", "_slots", "_wanted")
@@ -369,8 +387,10 @@ class _FitRun:
     ) -> None:
         self._wanted = wanted
         self._row = row
-        self._slots = pods.alloc[row] - pods.used[row]
-        self._free = [column.alloc[row] - column.used[row] for column, _, _ in wanted]
+        self._slots = pods.allocatable_cells[row] - pods.requested_cells[row]
+        self._free = [
+            column.allocatable_cells[row] - column.requested_cells[row] for column, _, _ in wanted
+        ]
 
     def add(self, entry: PodEntry) -> None:
         self._count(entry, -1)
@@ -385,14 +405,14 @@ class _FitRun:
             self._free[i] += sign * held.get(column.name, 0)
 
     def code(self) -> int:
-        code = 0 if self._slots > 0 else NO_SLOT
+        code = 0 if self._slots > 0 else TOO_MANY_PODS
         for free, (column, amount, bit) in zip(self._free, self._wanted, strict=True):
             if amount > free:
-                code |= bit | NEVER if amount > column.alloc[self._row] else bit
+                code |= bit | UNRESOLVABLE if amount > column.allocatable_cells[self._row] else bit
         return code
 
 
-def _said(name: str, amount: int) -> str:
+def _format_amount(name: str, amount: int) -> str:
     """An amount as people write it, not less than it is."""
     if name == CPU:
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
@@ -404,19 +424,19 @@ def _said(name: str, amount: int) -> str:
     return f"{amount} bytes of"
 
 
-def _one(shape: Shape) -> int:
+def _one_pod_slot(shape: Shape) -> int:
     return 1
 
 
 # More than a node has of anything, and far from overflow.
-NO_END: Final = 1 << 60
+UNLIMITED: Final = 1 << 60
 
 
-def _unless_absent(column: ResourceColumn, rows: slice) -> Ints:
-    return np.where(column.allocatable[rows] == 0, NO_END, column.free(rows))
+def _free_or_unlimited(column: ResourceColumn, rows: slice) -> Ints:
+    return np.where(column.allocatable[rows] == 0, UNLIMITED, column.free(rows))
 
 
-def _held(name: str, shape: Shape) -> int:
+def _requested_amount(name: str, shape: Shape) -> int:
     return shape.balanced_amounts.get(name, 0)
 
 
@@ -463,9 +483,9 @@ def _shape_faults(shape: Sequence[UtilizationShapePoint], path: str) -> Iterator
             yield invalid(f"{at}.score", point.score, "not in valid range [0, 10]")
 
 
-def _may_stand_in(happened: Happened, shape: Shape) -> bool:
+def _is_schedulable_after_device_class_event(event: ClusterEvent, shape: Shape) -> bool:
     """Source: isSchedulableAfterDeviceClassEvent."""
-    old, new = happened.old_object, happened.object
+    old, new = event.old_object, event.object
     if not isinstance(new, DeviceClass):
         return False
     names = {new.spec.extended_resource_name}
@@ -473,7 +493,7 @@ def _may_stand_in(happened: Happened, shape: Shape) -> bool:
         names.add(CLASS_PREFIX + new.metadata.name)
     elif old.spec.extended_resource_name in names:
         return False
-    return any(column.name in names for column, _ in shape.extended)
+    return any(column.name in names for column, _ in shape.extended_requests)
 
 
 def _bit(i: int) -> int:
@@ -481,10 +501,10 @@ def _bit(i: int) -> int:
     return 1 << min(FIRST_RESOURCE_BIT + i, LAST_RESOURCE_BIT)
 
 
-def _gives_back(happened: Happened, shape: Shape) -> bool:
+def _is_schedulable_after_scale_down(event: ClusterEvent, shape: Shape) -> bool:
     """Whether a resize left more of something that the shape asks for."""
-    if happened.old_pod is None or happened.pod is None:
+    if event.old_pod is None or event.pod is None:
         return True
-    before = amounts(pod_requests(happened.old_pod, use_status=True))
-    after = amounts(pod_requests(happened.pod, use_status=True))
+    before = amounts(pod_requests(event.old_pod, use_status=True))
+    after = amounts(pod_requests(event.pod, use_status=True))
     return any(before.get(c.name, 0) > after.get(c.name, 0) for c, _ in shape.requests)

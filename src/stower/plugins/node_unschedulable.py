@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from stower.framework.cluster_events import Change, Happened
-from stower.framework.fixes import NODE, Fix
+from stower.framework.cluster_events import Change, ClusterEvent
+from stower.framework.fixes import NODE_FIELD, Fix
 from stower.framework.plugin import Plugin
 from stower.model.kinds import Pod
 from stower.model.taints import NO_SCHEDULE, Taint, tolerated
@@ -26,7 +26,7 @@ class NodeUnschedulable(Plugin):
 
     name = "NodeUnschedulable"
     reasons = ("node(s) were unschedulable",)
-    wakes_on = Change.NODE_ADDED | Change.NODE_TAINTS | Change.OWN_TOLERATIONS
+    events_to_register = Change.NODE_ADDED | Change.NODE_TAINTS | Change.OWN_TOLERATIONS
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """1 on cordoned rows."""
@@ -39,11 +39,11 @@ class NodeUnschedulable(Plugin):
         node = state.node_at(row)
         taints = tuple(taint for taint in node.spec.taints or () if taint.key != TAINT.key)
         spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=taints)
-        yield Fix(f"{NODE} is cordoned", node=msgspec.structs.replace(node, spec=spec))
+        yield Fix(f"{NODE_FIELD} is cordoned", node=msgspec.structs.replace(node, spec=spec))
 
-    def hint(self, shape: Shape, happened: Happened) -> bool:
+    def hint(self, shape: Shape, event: ClusterEvent) -> bool:
         """Wake for a node that is no longer cordoned, or a toleration that covers it."""
-        if happened.node is None:
+        if event.node is None:
             return tolerated(shape.tolerations, TAINT)
-        was = happened.old_node is None or happened.old_node.spec.unschedulable
-        return was and not happened.node.spec.unschedulable
+        was = event.old_node is None or event.old_node.spec.unschedulable
+        return was and not event.node.spec.unschedulable

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 import numpy as np
 
-from stower.framework.cluster_events import Change, Happened
+from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import DryRun
-from stower.framework.fixes import NODE, Fix
+from stower.framework.fixes import NODE_FIELD, Fix
 from stower.framework.plugin import Plugin, Scope
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import Volume
@@ -19,7 +19,7 @@ from stower.model.kinds.storage import CSINode, CSINodeSpec, PersistentVolumeCla
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
-from stower.state.volumes import Attached, claims_of, inline
+from stower.state.volumes import VolumeHandle, claims_of, inline_volume_handle
 
 
 class NodeVolumeLimits(Plugin):
@@ -29,21 +29,21 @@ class NodeVolumeLimits(Plugin):
     scope = Scope.PODS
     reasons = ("node(s) exceed max volume count",)
     resolvable = True
-    wakes_on = (
+    events_to_register = (
         Change.CSI_NODE_ADDED | Change.CSI_NODE_UPDATED | Change.PLACED_POD_DELETED
         | Change.CLAIM_ADDED | Change.ATTACHMENT_DELETED
     )  # fmt: skip
 
-    def concerns(self, shape: Shape) -> bool:
+    def is_relevant(self, shape: Shape) -> bool:
         """Pods with claims or disks."""
-        return shape.storage
+        return shape.has_storage
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """1 where there would be too many."""
         if not state.volumes.csi_nodes:
             return None
-        by_driver: dict[str, list[Attached]] = {}
-        for name in state.volumes.attached(pod):
+        by_driver: dict[str, list[VolumeHandle]] = {}
+        for name in state.volumes.attachable_volumes(pod):
             by_driver.setdefault(name[0], []).append(name)
         codes: Ints | None = None
         for driver, names in by_driver.items():
@@ -54,7 +54,7 @@ class NodeVolumeLimits(Plugin):
             for name in names:
                 new[state.volumes.rows_using(name)] -= 1  # there already
             counts = state.volumes.counts(driver)[: state.row_limit] + new
-            _add_others(counts, driver, state)
+            _add_other_attachments(counts, driver, state)
             # A node that is overfull already may take a pod that brings nothing new.
             hit = (limits >= 0) & (new > 0) & (counts > limits)
             codes = hit.astype(np.int64) if codes is None else codes | hit
@@ -62,13 +62,13 @@ class NodeVolumeLimits(Plugin):
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Room for more volumes on the node."""
-        csi_node = state.volumes.csi_nodes[state.names[row]]
+        csi_node = state.volumes.csi_nodes[state.node_names[row]]
         drivers, lacks = [], []
-        names = state.volumes.attached(pod)
+        names = state.volumes.attachable_volumes(pod)
         for driver in csi_node.spec.drivers:
             ours = [name for name in names if name[0] == driver.name]
             counts = state.volumes.counts(driver.name)[: state.row_limit].copy()
-            _add_others(counts, driver.name, state)
+            _add_other_attachments(counts, driver.name, state)
             new = sum(not state.volumes.is_attached(name, row) for name in ours)
             short = int(counts[row]) + new - _count(driver.allocatable)
             if new and driver.allocatable is not None and short > 0:
@@ -78,14 +78,14 @@ class NodeVolumeLimits(Plugin):
             drivers.append(driver)
         spec = CSINodeSpec(tuple(drivers))
         more_room = msgspec.structs.replace(csi_node, spec=spec)
-        text = f"{NODE} can attach too few volumes: it lacks {', '.join(lacks)}"
-        yield Fix(text, 1.0 + len(lacks), put=(more_room,))
+        text = f"{NODE_FIELD} can attach too few volumes: it lacks {', '.join(lacks)}"
+        yield Fix(text, 1.0 + len(lacks), objects=(more_room,))
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
         """The volumes on a row."""
-        names = state.volumes.attached(pod) if state.volumes.csi_nodes else ()
+        names = state.volumes.attachable_volumes(pod) if state.volumes.csi_nodes else ()
         limits = {
             driver: found
             for driver in dict.fromkeys(name[0] for name in names)
@@ -93,15 +93,17 @@ class NodeVolumeLimits(Plugin):
         }
         if not names:
             return None
-        others: dict[int, set[Attached]] = {}
+        other_attachments: dict[int, set[VolumeHandle]] = {}
         for driver in limits:
-            for node_name, name in state.volumes.others_attached(driver):
-                others.setdefault(state.row_of(node_name), set()).add(name)
-        return lambda row: _LimitsRun(state, row, names, limits, others.get(row, set()))
+            for node_name, name in state.volumes.volume_attachments(driver):
+                other_attachments.setdefault(state.row_of(node_name), set()).add(name)
+        return lambda row: _LimitsDryRun(
+            state, row, names, limits, other_attachments.get(row, set())
+        )
 
-    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+    def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
         """A limit that was raised, a pod with volumes that is gone, a claim of the pod."""
-        old, new = happened.old_object, happened.object
+        old, new = event.old_object, event.object
         if isinstance(new, CSINode) and isinstance(old, CSINode):
             before = {d.name: _count(d.allocatable) for d in old.spec.drivers}
             return any(_count(d.allocatable) > before.get(d.name, 0) for d in new.spec.drivers)
@@ -109,38 +111,38 @@ class NodeVolumeLimits(Plugin):
             return new.metadata.namespace == pod.metadata.namespace and any(
                 name == new.metadata.name for name, _ in claims_of(pod)
             )
-        gone = happened.old_pod
-        if happened.change & Change.ATTACHMENT_DELETED:
+        gone = event.old_pod
+        if event.change & Change.ATTACHMENT_DELETED:
             gone = pod  # any of its volumes may be one of the driver's
         return gone is None or any(map(_may_count, gone.spec.volumes or ()))
 
 
-class _LimitsRun:
+class _LimitsDryRun:
     """One row's volumes while pods come and go in thought. What is attached stays attached."""
 
     def __init__(
         self,
         state: ClusterState,
         row: int,
-        names: tuple[Attached, ...],
+        names: tuple[VolumeHandle, ...],
         limits: dict[str, Ints],
-        others: set[Attached],
+        other_attachments: set[VolumeHandle],
     ) -> None:
         self._state = state
         self._names = names
         self._limits = {driver: int(found[row]) for driver, found in limits.items()}
-        self._others = others
-        self._users: Counter[Attached] = Counter()
-        for entry in state.on_row[row].values():
+        self._other_attachments = other_attachments
+        self._users: Counter[VolumeHandle] = Counter()
+        for entry in state.pods_by_row[row].values():
             self.add(entry)
 
     def add(self, entry: PodEntry) -> None:
-        if entry.shape.storage:
-            self._users.update(self._state.volumes.attached(entry.pod))
+        if entry.shape.has_storage:
+            self._users.update(self._state.volumes.attachable_volumes(entry.pod))
 
     def remove(self, entry: PodEntry) -> None:
-        if entry.shape.storage:
-            self._users.subtract(self._state.volumes.attached(entry.pod))
+        if entry.shape.has_storage:
+            self._users.subtract(self._state.volumes.attachable_volumes(entry.pod))
 
     def code(self) -> int:
         users = self._users
@@ -149,7 +151,10 @@ class _LimitsRun:
             if limit < 0 or not new:
                 continue
             used = sum(name[0] == driver and count > 0 for name, count in users.items())
-            if used + new + sum(n[0] == driver and not users[n] for n in self._others) > limit:
+            if (
+                used + new + sum(n[0] == driver and not users[n] for n in self._other_attachments)
+                > limit
+            ):
                 return 1
         return 0
 
@@ -168,10 +173,10 @@ def _limits(driver: str, state: ClusterState) -> Ints | None:
     return limits
 
 
-def _add_others(counts: Ints, driver: str, state: ClusterState) -> None:
+def _add_other_attachments(counts: Ints, driver: str, state: ClusterState) -> None:
     """Count what is attached though no pod of the node uses it."""
     seen = set()
-    for node_name, name in state.volumes.others_attached(driver):
+    for node_name, name in state.volumes.volume_attachments(driver):
         row = state.row_of(node_name)
         if row >= 0 and (row, name) not in seen and not state.volumes.is_attached(name, row):
             seen.add((row, name))
@@ -182,7 +187,7 @@ def _may_count(volume: Volume) -> bool:
     return (
         volume.persistent_volume_claim is not None
         or volume.ephemeral is not None
-        or inline(volume) is not None
+        or inline_volume_handle(volume) is not None
     )
 
 

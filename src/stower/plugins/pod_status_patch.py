@@ -8,38 +8,38 @@ import msgspec
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import PatchPodStatus, Write
 
-TELLS_MAX: Final = 5
+PATCH_ATTEMPTS_MAX: Final = 5
 
 
-class PodTold:
+class PodStatusPatch:
     """One patch of one pod's status."""
 
     def __init__(self, patch: PatchPodStatus) -> None:
         """`patch`: its id is another one with each try."""
         self._patch = patch
-        self._asked = 0  # the write, while it is not answered
+        self._pending_write_id = 0  # the write, while it is not answered
         self._tries = 0
         self.is_done = False
 
     @property
-    def is_begun(self) -> bool:
+    def is_sent(self) -> bool:
         """Whether it was ever written."""
-        return bool(self._asked or self._tries)
+        return bool(self._pending_write_id or self._tries)
 
     def writes(self, next_id: Callable[[], int]) -> list[Write]:
         """The patch, unless it is done or being written."""
-        if self._asked or self.is_done:
+        if self._pending_write_id or self.is_done:
             return []
-        self._asked = next_id()
-        return [msgspec.structs.replace(self._patch, id=self._asked)]
+        self._pending_write_id = next_id()
+        return [msgspec.structs.replace(self._patch, id=self._pending_write_id)]
 
     def is_own(self, id: int) -> bool:
         """Whether this write is it."""
-        return id == self._asked
+        return id == self._pending_write_id
 
     def answered(self, code: int) -> bool:
         """It was answered (0: done). Whether to go on."""
-        self._asked = 0
+        self._pending_write_id = 0
         self._tries += 1
         self.is_done = code == 0
-        return code in (0, CONFLICT, UNKNOWN) and self._tries < TELLS_MAX
+        return code in (0, CONFLICT, UNKNOWN) and self._tries < PATCH_ATTEMPTS_MAX

@@ -24,9 +24,9 @@ from stower.framework.args import (
     required,
     unsupported,
 )
-from stower.framework.cluster_events import Change, Happened
+from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import DryRun
-from stower.framework.fixes import NODE, Fix, with_labels, with_spec
+from stower.framework.fixes import NODE_FIELD, Fix, with_labels, with_spec
 from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Node, Pod
@@ -41,17 +41,17 @@ from stower.state.matcher import Matcher
 from stower.state.shapes import Shape
 from stower.state.tallies import Tally
 
-HARD: Final = "DoNotSchedule"
-SOFT: Final = "ScheduleAnyway"
+DO_NOT_SCHEDULE: Final = "DoNotSchedule"
+SCHEDULE_ANYWAY: Final = "ScheduleAnyway"
 HONOR: Final = "Honor"
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
-SYSTEM: Final = (
-    TopologySpreadConstraint(topology_key=HOSTNAME, when_unsatisfiable=SOFT, max_skew=3),
-    TopologySpreadConstraint(topology_key=ZONE, when_unsatisfiable=SOFT, max_skew=5),
+SYSTEM_DEFAULT_CONSTRAINTS: Final = (
+    TopologySpreadConstraint(topology_key=HOSTNAME, when_unsatisfiable=SCHEDULE_ANYWAY, max_skew=3),
+    TopologySpreadConstraint(topology_key=ZONE, when_unsatisfiable=SCHEDULE_ANYWAY, max_skew=5),
 )
 NO_LABEL: Final = 1
-NOT_EVEN: Final = 2
+MAX_SKEW_EXCEEDED: Final = 2
 REASON: Final = "node(s) didn't match pod topology spread constraints"
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
@@ -63,7 +63,7 @@ class PodTopologySpreadArgs(Args, frozen=True, rename="camel"):
     defaulting_type: str = ""
 
 
-class _Term(NamedTuple):
+class _SpreadConstraint(NamedTuple):
     """A constraint as it applies to one pod."""
 
     max_skew: int
@@ -73,7 +73,7 @@ class _Term(NamedTuple):
     honors_affinity: bool
     honors_taints: bool
 
-    def takes(self, pod: Pod) -> bool:
+    def matches(self, pod: Pod) -> bool:
         """Whether the selector takes the pod."""
         return self.selector is not None and self.selector.matches(pod.metadata.labels or {})
 
@@ -87,7 +87,7 @@ class PodTopologySpread(Plugin):
 
     name = "PodTopologySpread"
     scope = Scope.PODS
-    wakes_on = (
+    events_to_register = (
         Change.NODE_ADDED | Change.NODE_DELETED | Change.NODE_LABELS | Change.NODE_TAINTS
         | Change.PLACED_POD_ADDED | Change.PLACED_POD_DELETED | Change.PLACED_POD_LABELS
         | Change.OWN_TOLERATIONS | Change.OWN_LABELS
@@ -95,16 +95,20 @@ class PodTopologySpread(Plugin):
 
     def __init__(
         self,
-        defaults: tuple[TopologySpreadConstraint, ...] = SYSTEM,
-        system: bool = True,
-        comparisons: bool = False,
+        default_constraints: tuple[TopologySpreadConstraint, ...] = SYSTEM_DEFAULT_CONSTRAINTS,
+        is_system_defaulted: bool = True,
+        has_comparison_operators: bool = False,
     ) -> None:
         """`defaults` for pods without constraints of their own; `system`: they are upstream's."""
-        self.defaults = defaults
-        self.system = system
-        self._prefers = any(c.when_unsatisfiable == SOFT for c in defaults)
-        self._requires = any(c.when_unsatisfiable == HARD for c in defaults)
-        self.comparisons = comparisons
+        self.default_constraints = default_constraints
+        self.is_system_defaulted = is_system_defaulted
+        self._has_soft_defaults = any(
+            c.when_unsatisfiable == SCHEDULE_ANYWAY for c in default_constraints
+        )
+        self._has_hard_defaults = any(
+            c.when_unsatisfiable == DO_NOT_SCHEDULE for c in default_constraints
+        )
+        self.has_comparison_operators = has_comparison_operators
 
     @classmethod
     def from_args(
@@ -113,28 +117,35 @@ class PodTopologySpread(Plugin):
         """PodTopologySpreadArgs: defaultConstraints, defaultingType."""
         read = convert_args(args, PodTopologySpreadArgs, path)
         raise_faults(_faults(read, path))
-        comparisons = features.taint_toleration_comparison_operators
+        has_comparison_operators = features.taint_toleration_comparison_operators
         if read.defaulting_type != "List":
-            return cls(comparisons=comparisons)
-        return cls(read.default_constraints, False, comparisons)
+            return cls(has_comparison_operators=has_comparison_operators)
+        return cls(read.default_constraints, False, has_comparison_operators)
 
     # Filter
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """1 where a node lacks a constraint's key, 2 where its domain would have too many."""
-        if not pod.spec.topology_spread_constraints and not self._requires:
+        if not pod.spec.topology_spread_constraints and not self._has_hard_defaults:
             return None
-        terms = self._terms(pod, state, HARD)
-        if not terms:
+        spread_constraints = self._resolve_constraints(pod, state, DO_NOT_SCHEDULE)
+        if not spread_constraints:
             return None
         codes = np.zeros(state.row_limit, np.int64)
-        for term, counts, domains, _ in self._counted(pod, shape, state, terms, True):
-            values = state.labels.codes(term.key, state.all_rows)
-            least = 0
-            if np.count_nonzero(domains) >= max(1, term.min_domains):
-                least = int(counts[domains].min())
-            too_many = counts + int(term.takes(pod)) - least > term.max_skew
-            verdict = np.where(values == 0, NO_LABEL, np.where(too_many[values], NOT_EVEN, 0))
+        for spread_constraint, counts, domains, _ in self._count_domains(
+            pod, shape, state, spread_constraints, True
+        ):
+            values = state.labels.codes(spread_constraint.key, state.all_rows)
+            min_count = 0
+            if np.count_nonzero(domains) >= max(1, spread_constraint.min_domains):
+                min_count = int(counts[domains].min())
+            too_many = (
+                counts + int(spread_constraint.matches(pod)) - min_count
+                > spread_constraint.max_skew
+            )
+            verdict = np.where(
+                values == 0, NO_LABEL, np.where(too_many[values], MAX_SKEW_EXCEEDED, 0)
+            )
             codes = np.where(codes == 0, verdict, codes)
         return codes
 
@@ -142,19 +153,23 @@ class PodTopologySpread(Plugin):
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
         """How many are in a row's domains."""
-        if not pod.spec.topology_spread_constraints and not self._requires:
+        if not pod.spec.topology_spread_constraints and not self._has_hard_defaults:
             return None
-        terms = self._terms(pod, state, HARD)
-        if not terms:
+        spread_constraints = self._resolve_constraints(pod, state, DO_NOT_SCHEDULE)
+        if not spread_constraints:
             return None
-        counted = [
-            _Counted(state, *found) for found in self._counted(pod, shape, state, terms, True)
+        constraint_counts = [
+            _ConstraintCounts(state, *found)
+            for found in self._count_domains(pod, shape, state, spread_constraints, True)
         ]
-        conditions = [self._tally(pod, state, c.term) or c.term.takes for c in counted]
+        conditions = [
+            self._tally(pod, state, c.spread_constraint) or c.spread_constraint.matches
+            for c in constraint_counts
+        ]
         matcher = Matcher(conditions, state.tallies)
-        return lambda row: _SpreadRun(pod, counted, matcher, row)
+        return lambda row: _SpreadDryRun(pod, constraint_counts, matcher, row)
 
-    def lasts(self, codes: Ints) -> Bools:
+    def is_permanent(self, codes: Ints) -> Bools:
         """What is uneven may become even."""
         lasting: Bools = codes == NO_LABEL
         return lasting
@@ -170,80 +185,103 @@ class PodTopologySpread(Plugin):
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Label the node, or allow a greater skew."""
         node = state.node_at(row)
-        terms = self._terms(pod, state, HARD)
-        counted = self._counted(pod, shape, state, terms, True)
-        for i, (term, counts, domains, _) in enumerate(counted):
-            value = int(state.labels.codes(term.key, state.all_rows)[row])
+        spread_constraints = self._resolve_constraints(pod, state, DO_NOT_SCHEDULE)
+        constraint_counts = self._count_domains(pod, shape, state, spread_constraints, True)
+        for i, (spread_constraint, counts, domains, _) in enumerate(constraint_counts):
+            value = int(state.labels.codes(spread_constraint.key, state.all_rows)[row])
             if not value:
-                text, labels = _label(term.key, counts, domains, state)
+                text, labels = _label(spread_constraint.key, counts, domains, state)
                 yield Fix(text, node=with_labels(node, {**(node.metadata.labels or {}), **labels}))
                 return
             found = int(np.count_nonzero(domains))
-            if max(1, found) < term.min_domains:
-                text = (
-                    f"there are {found} domains of {term.key}, minDomains wants {term.min_domains}"
+            if max(1, found) < spread_constraint.min_domains:
+                wanted = spread_constraint.min_domains
+                text = f"there are {found} domains of {spread_constraint.key}, "
+                text += f"minDomains wants {wanted}"
+                yield Fix(
+                    text,
+                    pod=self._replace_constraint(
+                        pod, spread_constraint, i, min_domains=max(1, found)
+                    ),
                 )
-                yield Fix(text, pod=self._changed(pod, term, i, min_domains=max(1, found)))
                 return
-            least = int(counts[domains].min()) if found else 0
-            skew = int(counts[value]) + int(term.takes(pod)) - least
-            if skew > term.max_skew:
-                where = f"{term.key}={(node.metadata.labels or {})[term.key]}"
-                text = f"{where} has {counts[value]} of these pods, the emptiest {least}: "
-                text += f"spread with maxSkew {term.max_skew} would need {skew}"
-                mended = self._changed(pod, term, i, max_skew=skew)
-                yield Fix(text, 1.0 + skew - term.max_skew, pod=mended)
+            min_count = int(counts[domains].min()) if found else 0
+            skew = int(counts[value]) + int(spread_constraint.matches(pod)) - min_count
+            if skew > spread_constraint.max_skew:
+                where = (
+                    f"{spread_constraint.key}={(node.metadata.labels or {})[spread_constraint.key]}"
+                )
+                text = f"{where} has {counts[value]} of these pods, the emptiest {min_count}: "
+                text += f"spread with maxSkew {spread_constraint.max_skew} would need {skew}"
+                mended = self._replace_constraint(pod, spread_constraint, i, max_skew=skew)
+                yield Fix(text, 1.0 + skew - spread_constraint.max_skew, pod=mended)
                 return
 
-    def _changed(self, pod: Pod, term: _Term, number: int, **fields: int) -> Pod:
+    def _replace_constraint(
+        self, pod: Pod, spread_constraint: _SpreadConstraint, number: int, **fields: int
+    ) -> Pod:
         """The pod with these fields in its hard constraint of that number; where it has none of its
         own, the profile's become its own."""
         own = pod.spec.topology_spread_constraints
         every = [*own] if own else [
-            msgspec.structs.replace(default, label_selector=term.selector)
-            for default in self.defaults
+            msgspec.structs.replace(default, label_selector=spread_constraint.selector)
+            for default in self.default_constraints
         ]  # fmt: skip
-        hard = [i for i, constraint in enumerate(every) if constraint.when_unsatisfiable == HARD]
+        hard = [
+            i
+            for i, constraint in enumerate(every)
+            if constraint.when_unsatisfiable == DO_NOT_SCHEDULE
+        ]
         every[hard[number]] = msgspec.structs.replace(every[hard[number]], **fields)
         return with_spec(pod, topology_spread_constraints=tuple(every))
 
-    def speaks(self, pod: Pod, state: ClusterState) -> bool:
+    def has_scores(self, pod: Pod, state: ClusterState) -> bool:
         """Where the pod says how, or somebody selects it."""
         own = pod.spec.topology_spread_constraints
         if own:
-            return any(c.when_unsatisfiable == SOFT for c in own)
-        return self._prefers and state.related.default_selector(pod) is not None
+            return any(c.when_unsatisfiable == SCHEDULE_ANYWAY for c in own)
+        return self._has_soft_defaults and state.pod_selectors.default_selector(pod) is not None
 
     def score_pod(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
         """The fewer in its domains, the more; nodes that lack a key get nothing."""
-        terms = self._terms(pod, state, SOFT)
-        if not terms:
+        spread_constraints = self._resolve_constraints(pod, state, SCHEDULE_ANYWAY)
+        if not spread_constraints:
             return None
-        rows, every = state.all_rows, self._needs_every_key(pod)
-        if every and len(terms) == 1 and terms[0].key != HOSTNAME:
-            return self._score_domains(pod, shape, state, terms[0], feasible)
+        rows, require_all_topologies = state.all_rows, self._requires_all_topologies(pod)
+        if (
+            require_all_topologies
+            and len(spread_constraints) == 1
+            and spread_constraints[0].key != HOSTNAME
+        ):
+            return self._score_domains(pod, shape, state, spread_constraints[0], feasible)
         ignored = np.zeros(state.row_limit, np.bool_)
-        if every:
-            for term in terms:
-                ignored |= state.labels.codes(term.key, rows) == 0
+        if require_all_topologies:
+            for spread_constraint in spread_constraints:
+                ignored |= state.labels.codes(spread_constraint.key, rows) == 0
         judged = feasible & ~ignored
         total = np.zeros(state.row_limit, np.float64)
-        wide = tuple(term for term in terms if term.key != HOSTNAME)
-        counted = self._counted(pod, shape, state, wide, every, terms)
-        for term in terms:
-            values = state.labels.codes(term.key, rows)
-            if term.key == HOSTNAME:
+        wide = tuple(
+            spread_constraint
+            for spread_constraint in spread_constraints
+            if spread_constraint.key != HOSTNAME
+        )
+        constraint_counts = self._count_domains(
+            pod, shape, state, wide, require_all_topologies, spread_constraints
+        )
+        for spread_constraint in spread_constraints:
+            values = state.labels.codes(spread_constraint.key, rows)
+            if spread_constraint.key == HOSTNAME:
                 size = int(np.count_nonzero(judged))
-                tally = self._tally(pod, state, term)
+                tally = self._tally(pod, state, spread_constraint)
                 found = np.zeros(state.row_limit, np.int64) if tally is None else tally.counts[rows]
-                part = found * _weight(size) + (term.max_skew - 1)
+                part = found * _weight(size) + (spread_constraint.max_skew - 1)
             else:
                 size = int(np.count_nonzero(np.bincount(values[judged])))
-                _, sums, _, _ = next(counted)  # in the order of the terms
-                part = (sums * _weight(size) + (term.max_skew - 1))[values]
-            total += part if every else np.where(values > 0, part, 0.0)
+                _, sums, _, _ = next(constraint_counts)  # in the order of the terms
+                part = (sums * _weight(size) + (spread_constraint.max_skew - 1))[values]
+            total += part if require_all_topologies else np.where(values > 0, part, 0.0)
         scores: Ints = np.floor(total + 0.5).astype(np.int64)
         among = scores[judged]
         if not len(among):
@@ -254,23 +292,32 @@ class PodTopologySpread(Plugin):
         return np.where(ignored, 0, MAX_NODE_SCORE * (highest + lowest - scores) // highest)
 
     def _score_domains(
-        self, pod: Pod, shape: Shape, state: ClusterState, term: _Term, feasible: Bools
+        self,
+        pod: Pod,
+        shape: Shape,
+        state: ClusterState,
+        spread_constraint: _SpreadConstraint,
+        feasible: Bools,
     ) -> Ints:
         """The same for one constraint: worked out once per domain, then looked up."""
-        column = state.labels.columns.get(term.key)
+        column = state.labels.columns.get(spread_constraint.key)
         if column is None:
             return np.zeros(state.row_limit, np.int64)
         values = column.codes[state.all_rows]
-        if term.honors_taints or shape.node_selector or shape.node_affinity is not None:
-            ((_, sums, _, _),) = self._counted(pod, shape, state, (term,), True)
+        if (
+            spread_constraint.honors_taints
+            or shape.node_selector
+            or shape.node_affinity is not None
+        ):
+            ((_, sums, _, _),) = self._count_domains(pod, shape, state, (spread_constraint,), True)
         else:
-            sums = self._sums(pod, state, term)  # of all nodes that have the key
+            sums = self._sums(pod, state, spread_constraint)  # of all nodes that have the key
         # Nodes without the key are not judged.
         if feasible[feasible.argmin()]:  # all of them; a third of the time of all()
             codes = list(column.code_of.values())
         else:
             codes = [code for code in np.unique(values[feasible]).tolist() if code]
-        weight, counts, extra = _weight(len(codes)), sums.tolist(), term.max_skew - 1
+        weight, counts, extra = _weight(len(codes)), sums.tolist(), spread_constraint.max_skew - 1
         scores = [math.floor(counts[c] * weight + extra + 0.5) for c in codes]
         highest, lowest = max(scores, default=0), min(scores, default=0)
         points = [0] * column.code_count
@@ -285,51 +332,55 @@ class PodTopologySpread(Plugin):
 
     # What is counted
 
-    def _terms(self, pod: Pod, state: ClusterState, action: str) -> tuple[_Term, ...]:
+    def _resolve_constraints(
+        self, pod: Pod, state: ClusterState, action: str
+    ) -> tuple[_SpreadConstraint, ...]:
         own = pod.spec.topology_spread_constraints
         if own:
             check_count(len(own), TERMS_MAX, "topology spread constraints")
-            return tuple(_term(c, pod) for c in own if c.when_unsatisfiable == action)
-        chosen = [c for c in self.defaults if c.when_unsatisfiable == action]
-        selector = state.related.default_selector(pod) if chosen else None
+            return tuple(_resolve_constraint(c, pod) for c in own if c.when_unsatisfiable == action)
+        chosen = [c for c in self.default_constraints if c.when_unsatisfiable == action]
+        selector = state.pod_selectors.default_selector(pod) if chosen else None
         if selector is None:
             return ()
-        return tuple(_term(c, pod)._replace(selector=selector) for c in chosen)
+        return tuple(_resolve_constraint(c, pod)._replace(selector=selector) for c in chosen)
 
-    def _needs_every_key(self, pod: Pod) -> bool:
-        return bool(pod.spec.topology_spread_constraints) or not self.system
+    def _requires_all_topologies(self, pod: Pod) -> bool:
+        return bool(pod.spec.topology_spread_constraints) or not self.is_system_defaulted
 
-    def _tally(self, pod: Pod, state: ClusterState, term: _Term) -> Tally | None:
+    def _tally(
+        self, pod: Pod, state: ClusterState, spread_constraint: _SpreadConstraint
+    ) -> Tally | None:
         """The pods that the selector takes; None where it takes none."""
-        if term.selector is None or not (
-            term.selector.match_labels or term.selector.match_expressions
+        if spread_constraint.selector is None or not (
+            spread_constraint.selector.match_labels or spread_constraint.selector.match_expressions
         ):
             return None
         where = frozenset((pod.metadata.namespace,))
-        return state.tally((where, term.selector), live=True)
+        return state.tally((where, spread_constraint.selector), live=True)
 
-    def _sums(self, pod: Pod, state: ClusterState, term: _Term) -> Ints:
+    def _sums(self, pod: Pod, state: ClusterState, spread_constraint: _SpreadConstraint) -> Ints:
         """int64[value codes of the key]: pods per domain, of all nodes."""
-        tally = self._tally(pod, state, term)
+        tally = self._tally(pod, state, spread_constraint)
         if tally is None:
-            return np.zeros(state.labels.code_count(term.key), np.int64)
-        return tally.domain_counts(term.key)
+            return np.zeros(state.labels.code_count(spread_constraint.key), np.int64)
+        return tally.domain_counts(spread_constraint.key)
 
     @staticmethod
     def _domains(state: ClusterState, key: str, size: int) -> Bools:
         """bool[size]: value codes that some node has."""
         column = state.labels.columns.get(key)
-        return np.zeros(size, np.bool_) if column is None else column.in_use
+        return np.zeros(size, np.bool_) if column is None else column.used_codes
 
-    def _counted(
+    def _count_domains(
         self,
         pod: Pod,
         shape: Shape,
         state: ClusterState,
-        terms: tuple[_Term, ...],
-        every: bool,
-        keyed: tuple[_Term, ...] = (),
-    ) -> Iterator[tuple[_Term, Ints, Bools, Bools]]:
+        spread_constraints: tuple[_SpreadConstraint, ...],
+        require_all_topologies: bool,
+        key_constraints: tuple[_SpreadConstraint, ...] = (),
+    ) -> Iterator[tuple[_SpreadConstraint, Ints, Bools, Bools]]:
         """Each term with the pods per domain, which domains there are (both by value code), and
         which nodes count (by row).
 
@@ -337,105 +388,125 @@ class PodTopologySpread(Plugin):
         """
         rows = state.all_rows
         eligible = state.present[rows]
-        if every:
-            for term in keyed or terms:
-                eligible = eligible & (state.labels.codes(term.key, rows) > 0)
+        if require_all_topologies:
+            for spread_constraint in key_constraints or spread_constraints:
+                eligible = eligible & (state.labels.codes(spread_constraint.key, rows) > 0)
         affine: Bools | None = None
         untolerated: Bools | None = None
-        if any(t.honors_affinity for t in terms):
+        if any(t.honors_affinity for t in spread_constraints):
             affine = required_rows(shape, state)
-        if any(t.honors_taints for t in terms):
-            untolerated = untolerated_rows(shape, state, self.comparisons)
+        if any(t.honors_taints for t in spread_constraints):
+            untolerated = untolerated_rows(shape, state, self.has_comparison_operators)
         full = bool(eligible.all())
-        for term in terms:
+        for spread_constraint in spread_constraints:
             mask = eligible
-            size = state.labels.code_count(term.key)
-            bare = not (term.honors_affinity and affine is not None) and not (
-                term.honors_taints and untolerated is not None
+            size = state.labels.code_count(spread_constraint.key)
+            bare = not (spread_constraint.honors_affinity and affine is not None) and not (
+                spread_constraint.honors_taints and untolerated is not None
             )
             if full and bare:  # all nodes count: their sums are kept
-                sums = self._sums(pod, state, term)
-                yield term, sums, self._domains(state, term.key, size), eligible
+                sums = self._sums(pod, state, spread_constraint)
+                yield (
+                    spread_constraint,
+                    sums,
+                    self._domains(state, spread_constraint.key, size),
+                    eligible,
+                )
                 continue
-            if term.honors_affinity and affine is not None:
+            if spread_constraint.honors_affinity and affine is not None:
                 mask = mask & affine
-            if term.honors_taints and untolerated is not None:
+            if spread_constraint.honors_taints and untolerated is not None:
                 mask = mask & ~untolerated
-            codes = state.labels.codes(term.key, rows)[mask]
+            codes = state.labels.codes(spread_constraint.key, rows)[mask]
             domains = np.bincount(codes, minlength=size) > 0
-            tally = self._tally(pod, state, term)
+            tally = self._tally(pod, state, spread_constraint)
             if tally is None:
-                yield term, np.zeros(size, np.int64), domains, mask
+                yield spread_constraint, np.zeros(size, np.int64), domains, mask
                 continue
             # Pods are far fewer than the 2^53 that float64 counts exactly.
             counts = np.bincount(codes, weights=tally.counts[rows][mask], minlength=size)
-            yield term, counts.astype(np.int64), domains, mask
+            yield spread_constraint, counts.astype(np.int64), domains, mask
 
     # Hints
 
-    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+    def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
         """Nodes with the keys, and pods that the constraints count."""
         own = pod.spec.topology_spread_constraints
-        hard = [c for c in own or self.defaults if c.when_unsatisfiable == HARD]
-        terms = tuple(_term(c, pod) for c in hard)
-        if happened.node is not None or happened.old_node is not None:
-            return _node_matters(terms, happened.old_node, happened.node)
-        if happened.change & Change.OWN_TOLERATIONS and any(t.honors_taints for t in terms):
+        hard = [
+            c for c in own or self.default_constraints if c.when_unsatisfiable == DO_NOT_SCHEDULE
+        ]
+        spread_constraints = tuple(_resolve_constraint(c, pod) for c in hard)
+        if event.node is not None or event.old_node is not None:
+            return _is_schedulable_after_node_change(spread_constraints, event.old_node, event.node)
+        if event.change & Change.OWN_TOLERATIONS and any(
+            t.honors_taints for t in spread_constraints
+        ):
             return True
-        old, new = happened.old_pod, happened.pod
+        old, new = event.old_pod, event.pod
         for other in (old, new):
             if other is not None and other.metadata.namespace != pod.metadata.namespace:
                 return False
         if not own:
             return True  # by defaults: whom they count is known to the state alone
-        if happened.change & Change.OWN_LABELS and _keys_changed(own, old, new):
+        if event.change & Change.OWN_LABELS and _is_match_label_changed(own, old, new):
             return True
         if old is not None and new is not None:
-            return any(t.takes(old) != t.takes(new) for t in terms)
+            return any(t.matches(old) != t.matches(new) for t in spread_constraints)
         other = new or old
-        return other is not None and any(t.takes(other) for t in terms)
+        return other is not None and any(t.matches(other) for t in spread_constraints)
 
 
-class _Counted:
+class _ConstraintCounts:
     """One constraint over all rows, as a dry run starts from it."""
 
     def __init__(
-        self, state: ClusterState, term: _Term, counts: Ints, domains: Bools, eligible: Bools
+        self,
+        state: ClusterState,
+        spread_constraint: _SpreadConstraint,
+        counts: Ints,
+        domains: Bools,
+        eligible: Bools,
     ) -> None:
-        self.term = term
+        self.spread_constraint = spread_constraint
         self.counts = counts
         self.eligible = eligible
-        self.values = state.labels.codes(term.key, state.all_rows)
+        self.values = state.labels.codes(spread_constraint.key, state.all_rows)
         among = np.sort(counts[domains])
-        self.is_few = len(among) < max(1, term.min_domains)
-        self.least = int(among[0]) if len(among) else 0
-        self.second: int | None = int(among[1]) if len(among) > 1 else None
+        self.has_too_few_domains = len(among) < max(1, spread_constraint.min_domains)
+        self.min_count = int(among[0]) if len(among) else 0
+        self.second_min_count: int | None = int(among[1]) if len(among) > 1 else None
         self.domains = domains
 
-    def least_beside(self, value: int) -> int | None:
+    def min_count_excluding(self, value: int) -> int | None:
         """The fewest in any domain but this one; None where there is no other."""
-        if self.domains[value] and int(self.counts[value]) == self.least:
-            return self.second
-        return self.least if self.domains.any() else None
+        if self.domains[value] and int(self.counts[value]) == self.min_count:
+            return self.second_min_count
+        return self.min_count if self.domains.any() else None
 
 
-class _SpreadRun:
+class _SpreadDryRun:
     """One row's domains while pods come and go in thought.
 
     As upstream a pod that leaves is taken off the count even where it was not in it, because it was
     being deleted.
     """
 
-    def __init__(self, pod: Pod, counted: list[_Counted], matcher: Matcher, row: int) -> None:
+    def __init__(
+        self, pod: Pod, constraint_counts: list[_ConstraintCounts], matcher: Matcher, row: int
+    ) -> None:
         """`matcher`: of the constraints' selectors."""
         self._pod = pod
-        self._constraints = counted
+        self._constraints = constraint_counts
         self._matcher = matcher
-        self._values = [int(c.values[row]) for c in counted]
+        self._values = [int(c.values[row]) for c in constraint_counts]
         # Whether the node counts at all, by its keys and the constraint's policies.
-        self._counts = all(self._values)
-        self._here = [self._counts and bool(c.eligible[row]) for c in counted]
-        self._found = [int(c.counts[v]) for c, v in zip(counted, self._values, strict=True)]
+        self._has_all_keys = all(self._values)
+        self._is_eligible = [
+            self._has_all_keys and bool(c.eligible[row]) for c in constraint_counts
+        ]
+        self._match_counts = [
+            int(c.counts[v]) for c, v in zip(constraint_counts, self._values, strict=True)
+        ]
 
     def add(self, entry: PodEntry) -> None:
         self._count(entry.pod, 1)
@@ -443,31 +514,38 @@ class _SpreadRun:
     def remove(self, entry: PodEntry) -> None:
         self._count(entry.pod, -1)
 
-    def _count(self, other: Pod, by: int) -> None:
+    def _count(self, other: Pod, delta: int) -> None:
         if other.metadata.namespace != self._pod.metadata.namespace:
             return
-        for i in self._matcher.met_by(other):
-            if self._here[i]:
-                self._found[i] += by
+        for i in self._matcher.matching_conditions(other):
+            if self._is_eligible[i]:
+                self._match_counts[i] += delta
 
     def code(self) -> int:
         for i, constraint in enumerate(self._constraints):
-            value, count, term = self._values[i], self._found[i], constraint.term
+            value, count, spread_constraint = (
+                self._values[i],
+                self._match_counts[i],
+                constraint.spread_constraint,
+            )
             if not value:
                 return NO_LABEL
-            least = 0
-            if not constraint.is_few:
-                beside = constraint.least_beside(value)
-                least = count if beside is None else beside
-                if self._here[i]:
-                    least = min(least, count)
-            if count + int(term.takes(self._pod)) - least > term.max_skew:
-                return NOT_EVEN
+            min_count = 0
+            if not constraint.has_too_few_domains:
+                beside = constraint.min_count_excluding(value)
+                min_count = count if beside is None else beside
+                if self._is_eligible[i]:
+                    min_count = min(min_count, count)
+            if (
+                count + int(spread_constraint.matches(self._pod)) - min_count
+                > spread_constraint.max_skew
+            ):
+                return MAX_SKEW_EXCEEDED
         return 0
 
 
-def _term(constraint: TopologySpreadConstraint, pod: Pod) -> _Term:
-    return _Term(
+def _resolve_constraint(constraint: TopologySpreadConstraint, pod: Pod) -> _SpreadConstraint:
+    return _SpreadConstraint(
         constraint.max_skew,
         constraint.topology_key,
         _selector(constraint, pod),
@@ -490,9 +568,9 @@ def _label(
         (int(counts[c]), values[c]) for c in np.flatnonzero(domains).tolist() if c in values
     )
     if not known:
-        return f"{NODE} lacks the label {key}", {key: "a"}
+        return f"{NODE_FIELD} lacks the label {key}", {key: "a"}
     value = known[0][1]
-    return f"{NODE} lacks the label {key} (with {value}, say)", {key: value}
+    return f"{NODE_FIELD} lacks the label {key} (with {value}, say)", {key: value}
 
 
 def _selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector | None:
@@ -510,7 +588,7 @@ def _selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector |
     return msgspec.structs.replace(selector, match_expressions=expressions)
 
 
-def _keys_changed(
+def _is_match_label_changed(
     constraints: tuple[TopologySpreadConstraint, ...], old: Pod | None, new: Pod | None
 ) -> bool:
     """Whether a label has changed by whose value a constraint selects."""
@@ -520,17 +598,19 @@ def _keys_changed(
     return any(before.get(key) != after.get(key) for key in keys)
 
 
-def _node_matters(terms: tuple[_Term, ...], old: Node | None, new: Node | None) -> bool:
+def _is_schedulable_after_node_change(
+    spread_constraints: tuple[_SpreadConstraint, ...], old: Node | None, new: Node | None
+) -> bool:
     def labels(node: Node | None) -> Mapping[str, str]:
         return (node.metadata.labels if node is not None else None) or _NO_LABELS
 
-    before = old is not None and all(t.key in labels(old) for t in terms)
-    after = new is not None and all(t.key in labels(new) for t in terms)
+    before = old is not None and all(t.key in labels(old) for t in spread_constraints)
+    after = new is not None and all(t.key in labels(new) for t in spread_constraints)
     if old is None or new is None:
         return before or after
     if before != after:
         return True
-    moved = any(labels(old).get(t.key) != labels(new).get(t.key) for t in terms)
+    moved = any(labels(old).get(t.key) != labels(new).get(t.key) for t in spread_constraints)
     return after and (moved or (old.spec.taints or ()) != (new.spec.taints or ()))
 
 
@@ -560,8 +640,10 @@ def _faults(args: PodTopologySpreadArgs, path: str) -> Iterator[FieldFault]:
             yield from label_name_faults(key, f"{where}.topologyKey")
         if not when:
             yield required(f"{where}.whenUnsatisfiable", "can not be empty")
-        elif when not in (HARD, SOFT):
-            yield unsupported(f"{where}.whenUnsatisfiable", when, (HARD, SOFT))
+        elif when not in (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY):
+            yield unsupported(
+                f"{where}.whenUnsatisfiable", when, (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY)
+            )
         if constraint.label_selector is not None:
             text = "constraint must not define a selector, as they deduced for each pod"
             yield forbidden(f"{where}.labelSelector", text)

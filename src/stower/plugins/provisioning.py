@@ -20,7 +20,7 @@ from stower.state.cluster import ClusterState
 STORAGE: Final = "storage"
 
 
-def is_allowed(storage_class: StorageClass, state: ClusterState) -> Bools:
+def is_in_allowed_topologies(storage_class: StorageClass, state: ClusterState) -> Bools:
     """bool[row_limit]: nodes in the topologies of the class."""
     limit = state.row_limit
     terms = storage_class.allowed_topologies
@@ -36,7 +36,7 @@ def is_allowed(storage_class: StorageClass, state: ClusterState) -> Bools:
     return result
 
 
-def has_space(
+def has_enough_capacity(
     claim: PersistentVolumeClaim, storage_class: StorageClass, state: ClusterState
 ) -> Bools:
     """bool[row_limit]: nodes for which the class has as much left, where its driver says so."""
@@ -46,10 +46,10 @@ def has_space(
     requests = claim.spec.resources.requests if claim.spec.resources is not None else None
     if driver is None or not driver.spec.storage_capacity or STORAGE not in (requests or ()):
         return everywhere
-    size = math.ceil(size_of(claim))
+    size = math.ceil(requested_bytes(claim))
     found = np.zeros(limit, np.bool_)
     for capacity in state.volumes.capacities.values():
-        most = volume_limit(capacity)
+        most = max_volume_bytes(capacity)
         topology = capacity.node_topology
         if (
             capacity.storage_class_name == storage_class.metadata.name
@@ -57,11 +57,11 @@ def has_space(
             and most >= size
             and topology is not None
         ):
-            found |= _selected(topology, state)
+            found |= _matching_rows(topology, state)
     return found
 
 
-def _selected(selector: LabelSelector, state: ClusterState) -> Bools:
+def _matching_rows(selector: LabelSelector, state: ClusterState) -> Bools:
     result = np.ones(state.row_limit, np.bool_)
     rows, limit = state.all_rows, state.row_limit
     for key, value in (selector.match_labels or {}).items():
@@ -71,20 +71,20 @@ def _selected(selector: LabelSelector, state: ClusterState) -> Bools:
     return result
 
 
-def volume_limit(capacity: CSIStorageCapacity) -> int | None:
+def max_volume_bytes(capacity: CSIStorageCapacity) -> int | None:
     """Bytes, rounded up, that one volume can be large there; None where nobody says."""
     most = capacity.maximum_volume_size
     amount = capacity.capacity if most is None else most
     return None if amount is None else math.ceil(_bytes(amount))
 
 
-def size_of(claim: PersistentVolumeClaim) -> Fraction:
+def requested_bytes(claim: PersistentVolumeClaim) -> Fraction:
     """Bytes that the claim asks for."""
     resources = claim.spec.resources
-    return amount_of(resources.requests if resources is not None else None)
+    return storage_bytes(resources.requests if resources is not None else None)
 
 
-def amount_of(amounts: Mapping[str, str | int | float] | None) -> Fraction:
+def storage_bytes(amounts: Mapping[str, str | int | float] | None) -> Fraction:
     """Bytes of storage among these; 0 where there is none."""
     return _bytes((amounts or {}).get(STORAGE, 0))
 

@@ -21,7 +21,7 @@ Shares = NDArray[np.float64]
 MAX_CUSTOM_SCORE: Final = 10
 
 
-class Counted(NamedTuple):
+class ScoredResource(NamedTuple):
     """One resource that a score counts: where it is, what the pod adds, how much it weighs.
 
     `allocated` is the column of requests that counts: for cpu and memory of NodeResourcesFit the
@@ -34,14 +34,14 @@ class Counted(NamedTuple):
     weight: int
 
 
-def least_allocated(counted: Sequence[Counted], rows: Rows) -> Ints:
+def least_allocated(scored_resources: Sequence[ScoredResource], rows: Rows) -> Ints:
     """int64[rows]: weighted mean of the free share after the pod, 0 to 100."""
-    return _weighted(counted, rows, _free_share)
+    return _weighted_mean(scored_resources, rows, _free_share)
 
 
-def most_allocated(counted: Sequence[Counted], rows: Rows) -> Ints:
+def most_allocated(scored_resources: Sequence[ScoredResource], rows: Rows) -> Ints:
     """int64[rows]: weighted mean of the used share after the pod, 0 to 100."""
-    return _weighted(counted, rows, _used_share)
+    return _weighted_mean(scored_resources, rows, _used_share)
 
 
 def _free_share(requested: Ints, capacity: Ints) -> Ints:
@@ -62,14 +62,16 @@ def _used_share(requested: Ints, capacity: Ints) -> Ints:
     return share
 
 
-def _weighted(counted: Sequence[Counted], rows: Rows, share: Callable[[Ints, Ints], Ints]) -> Ints:
+def _weighted_mean(
+    scored_resources: Sequence[ScoredResource], rows: Rows, share: Callable[[Ints, Ints], Ints]
+) -> Ints:
     """Weighted mean over the resources that the node has; 0 where it has none of them.
 
     Some 4 µs a resource for a few rows: almost all of it is the number of NumPy calls.
     """
     total: Ints | int = 0
     weights: Ints | int = 0
-    for column, allocated, amount, weight in counted:
+    for column, allocated, amount, weight in scored_resources:
         capacity = column.allocatable[rows]
         requested = allocated.requested[rows] + amount
         if np.count_nonzero(capacity) == len(capacity):
@@ -86,15 +88,15 @@ def _weighted(counted: Sequence[Counted], rows: Rows, share: Callable[[Ints, Int
     return result
 
 
-def least_allocated_row(counted: Sequence[Counted]) -> Callable[[int], int]:
+def least_allocated_row(scored_resources: Sequence[ScoredResource]) -> Callable[[int], int]:
     """least_allocated for one row."""
 
     def score(row: int) -> int:
         total = weights = 0
-        for column, allocated, amount, weight in counted:
-            capacity = column.alloc[row]
+        for column, allocated, amount, weight in scored_resources:
+            capacity = column.allocatable_cells[row]
             if capacity > 0:
-                free = capacity - allocated.used[row] - amount
+                free = capacity - allocated.requested_cells[row] - amount
                 if free > 0:
                     total += free * 100 // capacity * weight
                 weights += weight
@@ -103,15 +105,15 @@ def least_allocated_row(counted: Sequence[Counted]) -> Callable[[int], int]:
     return score
 
 
-def most_allocated_row(counted: Sequence[Counted]) -> Callable[[int], int]:
+def most_allocated_row(scored_resources: Sequence[ScoredResource]) -> Callable[[int], int]:
     """most_allocated for one row."""
 
     def score(row: int) -> int:
         total = weights = 0
-        for column, allocated, amount, weight in counted:
-            capacity = column.alloc[row]
+        for column, allocated, amount, weight in scored_resources:
+            capacity = column.allocatable_cells[row]
             if capacity > 0:
-                requested = allocated.used[row] + amount
+                requested = allocated.requested_cells[row] + amount
                 total += (
                     (requested if requested < capacity else capacity) * 100 // capacity * weight
                 )
@@ -144,14 +146,16 @@ def ratio_table(points: Sequence[tuple[int, int]]) -> Ints:
     return np.array(table, np.int64)
 
 
-def requested_to_capacity(counted: Sequence[Counted], rows: Rows, table: Ints) -> Ints:
+def requested_to_capacity(
+    scored_resources: Sequence[ScoredResource], rows: Rows, table: Ints
+) -> Ints:
     """int64[rows]: weighted mean of the table's scores, rounded half up; zero scores do not
     weigh.
     """
-    count = len(counted[0].column.allocatable[rows])
+    count = len(scored_resources[0].column.allocatable[rows])
     total = np.zeros(count, np.int64)
     weights = np.zeros(count, np.int64)
-    for column, allocated, amount, weight in counted:
+    for column, allocated, amount, weight in scored_resources:
         capacity = column.allocatable[rows]
         requested = allocated.requested[rows] + amount
         # Above capacity it is 100 %, also of nothing; cut first, so that nothing overflows.
@@ -164,16 +168,18 @@ def requested_to_capacity(counted: Sequence[Counted], rows: Rows, table: Ints) -
     return result
 
 
-def requested_to_capacity_row(counted: Sequence[Counted], table: Ints) -> Callable[[int], int]:
+def requested_to_capacity_row(
+    scored_resources: Sequence[ScoredResource], table: Ints
+) -> Callable[[int], int]:
     """requested_to_capacity for one row."""
     scores = table.tolist()
 
     def score(row: int) -> int:
         total = weights = 0
-        for column, allocated, amount, weight in counted:
-            capacity = column.alloc[row]
+        for column, allocated, amount, weight in scored_resources:
+            capacity = column.allocatable_cells[row]
             if capacity > 0:
-                requested = allocated.used[row] + amount
+                requested = allocated.requested_cells[row] + amount
                 percent = 100 if requested > capacity else requested * 100 // capacity
                 part = scores[max(percent, 0)]
                 if part > 0:
@@ -184,14 +190,14 @@ def requested_to_capacity_row(counted: Sequence[Counted], table: Ints) -> Callab
     return score
 
 
-def balanced(counted: Sequence[Counted], rows: Rows) -> Ints:
+def balanced_allocation(scored_resources: Sequence[ScoredResource], rows: Rows) -> Ints:
     """int64[rows]: 50 to 100, above 75 where the pod makes the node's use more even.
 
     float64 in upstream's order of operations, then truncated.
     """
     shares: list[Shares] = []
     present: list[Bools | None] = []
-    for column, allocated, amount, _ in counted:
+    for column, allocated, amount, _ in scored_resources:
         capacity = column.allocatable[rows]
         has = None
         if np.count_nonzero(capacity) != len(capacity):
@@ -242,16 +248,16 @@ def _deviations(shares: Sequence[Shares], present: Sequence[Bools | None]) -> Sh
     return np.where(count > 2, many, np.where(count == 2, (high - low) / 2, 0.0))
 
 
-def balanced_row(counted: Sequence[Counted]) -> Callable[[int], int]:
+def balanced_allocation_row(scored_resources: Sequence[ScoredResource]) -> Callable[[int], int]:
     """balanced for one row."""
 
     def score(row: int) -> int:
         before: list[float] = []
         after: list[float] = []
-        for column, allocated, amount, _ in counted:
-            capacity = column.alloc[row]
+        for column, allocated, amount, _ in scored_resources:
+            capacity = column.allocatable_cells[row]
             if capacity > 0:
-                used = allocated.used[row]
+                used = allocated.requested_cells[row]
                 # Beyond 2**53 Go rounds both before it divides; Python divides, then rounds.
                 whole = float(capacity)
                 share = float(used) / whole

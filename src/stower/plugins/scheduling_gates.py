@@ -13,7 +13,7 @@ class SchedulingGates(Plugin):
     """Hold pods that carry .spec.schedulingGates."""
 
     name = "SchedulingGates"
-    wakes_on = Change.OWN_GATES_REMOVED
+    events_to_register = Change.OWN_GATES_REMOVED
 
     def pre_enqueue(self, pod: Pod) -> Rejection | None:
         """Refuse while there is a gate; the text lists them as Go prints a slice."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stower.framework.cluster_events import Change, Happened
-from stower.framework.fixes import NODE, Fix, with_spec
+from stower.framework.cluster_events import Change, ClusterEvent
+from stower.framework.fixes import NODE_FIELD, Fix, with_spec
 from stower.framework.plugin import Features, Normalize, Plugin
 from stower.model.kinds import Pod
 from stower.model.taints import (
@@ -26,9 +26,11 @@ from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
 
 
-def untolerated_rows(shape: Shape, state: ClusterState, comparisons: bool) -> Bools | None:
+def untolerated_rows(
+    shape: Shape, state: ClusterState, has_comparison_operators: bool
+) -> Bools | None:
     """bool[row_limit]: nodes with a hard taint that is not tolerated; None: there are none."""
-    codes = TaintToleration(comparisons).filter(shape, state, state.all_rows)
+    codes = TaintToleration(has_comparison_operators).filter(shape, state, state.all_rows)
     return None if codes is None else codes != 0
 
 
@@ -42,11 +44,11 @@ class TaintToleration(Plugin):
     name = "TaintToleration"
     normalize = Normalize.BY_MAXIMUM_REVERSED
     reasons = ("node(s) had untolerated taint(s)",)
-    wakes_on = Change.NODE_ADDED | Change.NODE_TAINTS | Change.OWN_TOLERATIONS
+    events_to_register = Change.NODE_ADDED | Change.NODE_TAINTS | Change.OWN_TOLERATIONS
 
-    def __init__(self, comparisons: bool = False) -> None:
+    def __init__(self, has_comparison_operators: bool = False) -> None:
         """`comparisons` admits the operators Lt and Gt (TaintTolerationComparisonOperators)."""
-        self.comparisons = comparisons
+        self.has_comparison_operators = has_comparison_operators
 
     @classmethod
     def from_args(
@@ -58,14 +60,18 @@ class TaintToleration(Plugin):
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """1 where a NoSchedule or NoExecute taint is not tolerated."""
         check_count(len(shape.tolerations), TOLERATIONS_MAX, "tolerations")
-        return self._judged(state, rows, lambda taints: int(self._refuses(taints, shape)))
+        return self._evaluate_taint_sets(
+            state, rows, lambda taints: int(self._has_untolerated_taint(taints, shape))
+        )
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """Number of PreferNoSchedule taints that are not tolerated."""
-        return self._judged(state, rows, lambda taints: self._soft_count(taints, shape))
+        return self._evaluate_taint_sets(
+            state, rows, lambda taints: self._count_intolerable_soft_taints(taints, shape)
+        )
 
-    def _judged(
-        self, state: ClusterState, rows: Rows, judge: Callable[[tuple[Taint, ...]], int]
+    def _evaluate_taint_sets(
+        self, state: ClusterState, rows: Rows, evaluate: Callable[[tuple[Taint, ...]], int]
     ) -> Ints | None:
         """int64[rows] of each row's set of taints; None where all are 0."""
         taints = state.taints
@@ -74,7 +80,7 @@ class TaintToleration(Plugin):
         few = len(codes) < len(taints.code_of)
         for code in sorted(set(codes.tolist())) if few else taints.code_of.values():
             if code:
-                verdicts[code] = judge(taints.values[code] or ())
+                verdicts[code] = evaluate(taints.values[code] or ())
         return verdicts[codes] if verdicts.any() else None
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
@@ -82,31 +88,32 @@ class TaintToleration(Plugin):
         taints = [
             taint
             for taint in state.node_at(row).spec.taints or ()
-            if self._refuses((taint,), shape)
+            if self._has_untolerated_taint((taint,), shape)
         ]
         said = ", ".join(map(str, taints))
         more = (Toleration(t.key, "Equal", t.value, t.effect) for t in taints)
         mended = with_spec(pod, tolerations=(*(pod.spec.tolerations or ()), *more))
-        yield Fix(f"tolerate {said} of {NODE}", float(len(taints)), pod=mended)
+        yield Fix(f"tolerate {said} of {NODE_FIELD}", float(len(taints)), pod=mended)
 
-    def hint(self, shape: Shape, happened: Happened) -> bool:
+    def hint(self, shape: Shape, event: ClusterEvent) -> bool:
         """Wake for a node whose taints have become tolerable, or a new toleration of the pod."""
-        if happened.node is None:
+        if event.node is None:
             return True
-        old = happened.old_node
-        refused = old is None or self._refuses(old.spec.taints or (), shape)
-        return refused and not self._refuses(happened.node.spec.taints or (), shape)
+        old = event.old_node
+        refused = old is None or self._has_untolerated_taint(old.spec.taints or (), shape)
+        return refused and not self._has_untolerated_taint(event.node.spec.taints or (), shape)
 
-    def _refuses(self, taints: tuple[Taint, ...], shape: Shape) -> bool:
+    def _has_untolerated_taint(self, taints: tuple[Taint, ...], shape: Shape) -> bool:
         return any(
             taint.effect in (NO_SCHEDULE, NO_EXECUTE)
-            and not tolerated(shape.tolerations, taint, self.comparisons)
+            and not tolerated(shape.tolerations, taint, self.has_comparison_operators)
             for taint in taints
         )
 
-    def _soft_count(self, taints: tuple[Taint, ...], shape: Shape) -> int:
+    def _count_intolerable_soft_taints(self, taints: tuple[Taint, ...], shape: Shape) -> int:
         soft = tuple(t for t in shape.tolerations if t.effect in ("", PREFER_NO_SCHEDULE))
         return sum(
-            taint.effect == PREFER_NO_SCHEDULE and not tolerated(soft, taint, self.comparisons)
+            taint.effect == PREFER_NO_SCHEDULE
+            and not tolerated(soft, taint, self.has_comparison_operators)
             for taint in taints
         )

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from stower.framework.args import Args, convert_args, invalid, raise_faults
-from stower.framework.cluster_events import Change, Happened
+from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import DryRun
-from stower.framework.fixes import NODE, Fix
+from stower.framework.fixes import NODE_FIELD, Fix
 from stower.framework.plugin import Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.framework.reservation import Reservation
@@ -32,20 +32,28 @@ from stower.model.selectors import (
     node_selector_matches,
 )
 from stower.plugins.bounds import VOLUMES_MAX, check_count
-from stower.plugins.provisioning import has_space, is_allowed, volume_limit
+from stower.plugins.provisioning import (
+    has_enough_capacity,
+    is_in_allowed_topologies,
+    max_volume_bytes,
+)
 from stower.plugins.volume_fixes import fix_claims
-from stower.plugins.volume_matching import Matching, reaching, selector_of
+from stower.plugins.volume_matching import (
+    VolumeMatcher,
+    required_node_selector,
+    rows_matching_node_affinity,
+)
 from stower.state.arrays import Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
 from stower.state.volumes import claims_of, is_made_for
 
-NOT_REACHED: Final = 1
+NODE_AFFINITY_CONFLICT: Final = 1
 NO_MATCH: Final = 2
 NO_SPACE: Final = 4
 NO_VOLUME: Final = 8
 REASONS: Final = (
-    (NOT_REACHED, "node(s) didn't match PersistentVolume's node affinity"),
+    (NODE_AFFINITY_CONFLICT, "node(s) didn't match PersistentVolume's node affinity"),
     (NO_MATCH, "node(s) didn't find available persistent volumes to bind"),
     (NO_SPACE, "node(s) did not have enough free storage"),
     (NO_VOLUME, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
@@ -77,7 +85,7 @@ class VolumeBinding(Plugin):
 
     name = "VolumeBinding"
     scope = Scope.PODS
-    wakes_on = (
+    events_to_register = (
         Change.NODE_ADDED | Change.NODE_LABELS | Change.CLASS_ADDED | Change.CLASS_UPDATED
         | Change.CLAIM_ADDED | Change.CLAIM_UPDATED | Change.VOLUME_ADDED | Change.VOLUME_UPDATED
         | Change.CSI_NODE_ADDED | Change.CSI_NODE_UPDATED | Change.CSI_DRIVER_UPDATED
@@ -106,9 +114,9 @@ class VolumeBinding(Plugin):
 
     # PreFilter
 
-    def concerns(self, shape: Shape) -> bool:
+    def is_relevant(self, shape: Shape) -> bool:
         """Pods with claims or disks."""
-        return shape.storage
+        return shape.has_storage
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
         """Refuse the pod while a claim is not there, or should be bound already and is not."""
@@ -127,7 +135,7 @@ class VolumeBinding(Plugin):
             if storage_class is not None and storage_class.volume_binding_mode is None:
                 text = f'VolumeBindingMode not set for StorageClass "{claim.class_name}"'
                 return Rejection((text,))
-            if claim.spec.volume_name or not _waits(storage_class):
+            if claim.spec.volume_name or not _is_delayed_binding(storage_class):
                 return Rejection(("pod has unbound immediate PersistentVolumeClaims",))
         return None
 
@@ -135,7 +143,7 @@ class VolumeBinding(Plugin):
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """Bits of all that is missing on each row."""
-        bound, unbound = _split(pod, state)
+        bound, unbound = _split_claims(pod, state)
         if not bound and not unbound:
             return None
         codes = np.zeros(state.row_limit, np.int64)
@@ -145,8 +153,8 @@ class VolumeBinding(Plugin):
             if volume is None:
                 codes[undecided] = NO_VOLUME
                 break
-            missed = undecided & ~reaching(volume, state)
-            codes[missed] = NOT_REACHED
+            missed = undecided & ~rows_matching_node_affinity(volume, state)
+            codes[missed] = NODE_AFFINITY_CONFLICT
             undecided &= ~missed
         if unbound:
             codes |= self._unbound_codes(unbound, state)
@@ -170,7 +178,7 @@ class VolumeBinding(Plugin):
             possible &= selected
         codes[~possible] = NO_MATCH
         made: dict[tuple[str, ...], Ints] = {}
-        for rows, left in Matching(to_match, state).by_rows():
+        for rows, left in VolumeMatcher(to_match, state).unmatched_by_rows():
             key = tuple(claim.key for claim in left)
             if key not in made:
                 made[key] = self._provision_codes([*to_provision, *left], state)
@@ -188,9 +196,9 @@ class VolumeBinding(Plugin):
                 codes[codes == 0] = NO_MATCH
                 return codes
             open_rows = codes == 0
-            codes[open_rows & ~is_allowed(storage_class, state)] = NO_MATCH
+            codes[open_rows & ~is_in_allowed_topologies(storage_class, state)] = NO_MATCH
             open_rows = codes == 0
-            codes[open_rows & ~has_space(claim, storage_class, state)] = NO_SPACE
+            codes[open_rows & ~has_enough_capacity(claim, storage_class, state)] = NO_SPACE
         return codes
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
@@ -202,17 +210,19 @@ class VolumeBinding(Plugin):
             if fault or claim is None:
                 texts[name] = fault
             elif not claim.is_bound:
-                if _waits(state.volumes.classes.get(claim.class_name)):
+                if _is_delayed_binding(state.volumes.classes.get(claim.class_name)):
                     asked = claim.spec.resources.requests if claim.spec.resources else None
                     size = f"{(asked or {}).get('storage', 'some size')}"
                     of = f"{size} of class {claim.class_name}"
-                    texts[name] = f"{NODE} has no volume for claim {claim.key} ({of})"
+                    texts[name] = f"{NODE_FIELD} has no volume for claim {claim.key} ({of})"
                 else:
                     texts[name] = f"claim {claim.key} is not bound to a volume"
             else:
                 volume = state.volumes.volume(claim.spec.volume_name)
-                if volume is None or not reaching(volume, state)[row]:
-                    texts[name] = f"{NODE} does not reach {claim.spec.volume_name} of {claim.key}"
+                if volume is None or not rows_matching_node_affinity(volume, state)[row]:
+                    texts[name] = (
+                        f"{NODE_FIELD} does not reach {claim.spec.volume_name} of {claim.key}"
+                    )
         yield from fix_claims(pod, state, texts)
 
     def dry_runs(
@@ -229,20 +239,22 @@ class VolumeBinding(Plugin):
 
     def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
         """The volumes that are bound to claims, and the claims for which one is made."""
-        _, unbound = _split(pod, state)
+        _, unbound = _split_claims(pod, state)
         if not unbound:
             return None
-        node_name = state.names[row]
-        to_make = [claim for claim in unbound if claim.selected_node is not None]
+        node_name = state.node_names[row]
+        dynamic_provisions = [claim for claim in unbound if claim.selected_node is not None]
         to_match = [claim for claim in unbound if claim.selected_node is None]
-        found, left = Matching(to_match, state).on(row)
-        return _Binding(pod, node_name, found, [*to_make, *left], self.timeout_ns)
+        static_bindings, left = VolumeMatcher(to_match, state).match_row(row)
+        return _VolumeReservation(
+            pod, node_name, static_bindings, [*dynamic_provisions, *left], self.timeout_ns
+        )
 
     # Hints
 
-    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+    def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
         """Source: the isSchedulableAfter... functions of volume_binding.go."""
-        change, old, new = happened.change, happened.old_object, happened.object
+        change, old, new = event.change, event.old_object, event.object
         if isinstance(new, PersistentVolumeClaim):
             return new.metadata.namespace == pod.metadata.namespace and any(
                 name == new.metadata.name for name, _ in claims_of(pod)
@@ -252,44 +264,46 @@ class VolumeBinding(Plugin):
         if change & Change.CSI_NODE_UPDATED:
             return False  # upstream looks at plugins whose migration is over
         if change & Change.CSI_DRIVER_UPDATED:
-            return _stops_counting(pod, happened)
+            return _is_schedulable_after_csi_driver_change(pod, event)
         if isinstance(new, CSIStorageCapacity) and isinstance(old, CSIStorageCapacity):
-            before, after = volume_limit(old), volume_limit(new)
+            before, after = max_volume_bytes(old), max_volume_bytes(new)
             return after is not None and (before is None or after > before)
         return True
 
 
-class _Binding:
+class _VolumeReservation:
     """Volumes and claims that a pod waits for; see framework.reserve.Reservation."""
 
-    expired = "binding volumes: context deadline exceeded"
-    again_ns: int | None = None
+    timeout_message = "binding volumes: context deadline exceeded"
+    retry_at_ns: int | None = None
 
     def __init__(
         self,
         pod: Pod,
         node_name: str,
-        found: list[tuple[PersistentVolumeClaim, PersistentVolume]],
-        to_make: list[PersistentVolumeClaim],
+        static_bindings: list[tuple[PersistentVolumeClaim, PersistentVolume]],
+        dynamic_provisions: list[PersistentVolumeClaim],
         timeout_ns: int,
     ) -> None:
         self.timeout_ns = timeout_ns
         self._pod = pod
         self._node_name = node_name
-        self._found = found
-        self._to_make = to_make
+        self._static_bindings = static_bindings
+        self._dynamic_provisions = dynamic_provisions
         self._is_written = False
-        claims = [claim.metadata for claim, _ in found] + [c.metadata for c in to_make]
-        self.awaits: tuple[tuple[type, str, str], ...] = (
+        claims = [claim.metadata for claim, _ in static_bindings] + [
+            c.metadata for c in dynamic_provisions
+        ]
+        self.awaited_objects: tuple[tuple[type, str, str], ...] = (
             *((PersistentVolumeClaim, meta.namespace, meta.name) for meta in claims),
-            *((PersistentVolume, "", volume.metadata.name) for _, volume in found),
+            *((PersistentVolume, "", volume.metadata.name) for _, volume in static_bindings),
         )
 
-    def hold(self, state: ClusterState) -> None:
+    def assume(self, state: ClusterState) -> None:
         """The volumes are taken, the claims are for this node."""
-        for claim, volume in self._found:
+        for claim, volume in self._static_bindings:
             state.volumes.assume_bound(volume.metadata.name, claim)
-        for claim in self._to_make:
+        for claim in self._dynamic_provisions:
             if claim.selected_node is None:
                 state.volumes.assume_selected(claim.key, self._node_name)
 
@@ -299,7 +313,7 @@ class _Binding:
         if self._is_written:
             return result
         self._is_written = True
-        for claim, volume in self._found:
+        for claim, volume in self._static_bindings:
             reference = volume.spec.claim_ref
             if reference is not None and reference.uid == claim.metadata.uid:
                 continue
@@ -316,25 +330,25 @@ class _Binding:
             if reference is None:
                 patch["metadata"] = {"annotations": {BOUND_BY_CONTROLLER: "yes"}}
             result.append(patch_of(volume, patch, id=next_id()))
-        for claim in self._to_make:
+        for claim in self._dynamic_provisions:
             if claim.selected_node is None:
                 patch = {"metadata": {"annotations": {SELECTED_NODE: self._node_name}}}
                 result.append(patch_of(claim, patch, id=next_id()))
         return result
 
-    def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
+    def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
         """A refusal is the end of it."""
         return code == 0
 
-    def note(self) -> tuple[str, str]:
+    def waiting_event(self) -> tuple[str, str]:
         """Nothing to tell."""
         return "", ""
 
-    def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+    def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """What is bound stays so."""
         return []
 
-    def fault(self, state: ClusterState) -> str:
+    def failure_reason(self, state: ClusterState) -> str:
         """Source: checkBindings of binder.go."""
         found = self._fault(state)
         return f"binding volumes: {found}" if found else ""
@@ -346,43 +360,43 @@ class _Binding:
         if node is None:
             return f'failed to get node "{self._node_name}": node "{self._node_name}" not found'
         labels = node.metadata.labels or {}
-        for claim, bound in self._found:
-            if volumes.seen_claim(claim.key) is None:
+        for claim, bound in self._static_bindings:
+            if volumes.api_claim(claim.key) is None:
                 missing = f'persistentvolumeclaim "{claim.metadata.name}" not found'
                 return f"failed to check binding: {missing}"
-            volume = volumes.seen_volume(bound.metadata.name)
+            volume = volumes.api_volume(bound.metadata.name)
             if volume is None:
                 missing = f'persistentvolume "{bound.metadata.name}" not found'
                 return f"failed to check binding: {missing}"
-            if not _reaches(volume, labels):
-                return _unreached(volume, self._node_name)
+            if not _matches_node_affinity(volume, labels):
+                return _node_affinity_message(volume, self._node_name)
             held = volumes.volume(bound.metadata.name)
             reference = held.spec.claim_ref if held is not None else None
             if reference is None or not reference.uid:
                 return f'ClaimRef got reset for pv "{bound.metadata.name}"'
-        for claim in self._to_make:
+        for claim in self._dynamic_provisions:
             now = volumes.claim(claim.key)
             if now is None:
                 missing = f'persistentvolumeclaim "{claim.metadata.name}" not found'
                 return f"failed to check provisioning pvc: {missing}"
             if now.selected_node != self._node_name:
                 return f'provisioning failed for PVC "{claim.metadata.name}"'
-            volume = volumes.seen_volume(now.spec.volume_name) if now.spec.volume_name else None
-            if volume is not None and not _reaches(volume, labels):
-                return _unreached(volume, self._node_name)
+            volume = volumes.api_volume(now.spec.volume_name) if now.spec.volume_name else None
+            if volume is not None and not _matches_node_affinity(volume, labels):
+                return _node_affinity_message(volume, self._node_name)
         return ""
 
     def is_done(self, state: ClusterState) -> bool:
         """All claims are bound."""
-        claims = [claim for claim, _ in self._found] + self._to_make
-        seen = [state.volumes.seen_claim(claim.key) for claim in claims]
+        claims = [claim for claim, _ in self._static_bindings] + self._dynamic_provisions
+        seen = [state.volumes.api_claim(claim.key) for claim in claims]
         return all(claim is not None and claim.is_bound for claim in seen)
 
-    def release(self, state: ClusterState) -> None:
+    def forget(self, state: ClusterState) -> None:
         """Whatever the API does not say yet is forgotten."""
-        for _, volume in self._found:
+        for _, volume in self._static_bindings:
             state.volumes.forget_volume(volume.metadata.name)
-        for claim in self._to_make:
+        for claim in self._dynamic_provisions:
             state.volumes.forget_claim(claim.key)
 
 
@@ -405,7 +419,7 @@ def _claim_fault(
     return ""
 
 
-def _split(
+def _split_claims(
     pod: Pod, state: ClusterState
 ) -> tuple[list[PersistentVolumeClaim], list[PersistentVolumeClaim]]:
     """The pod's claims: bound ones, and those that wait for their first consumer.
@@ -419,31 +433,31 @@ def _split(
         if claim is not None and claim.is_bound:
             bound.append(claim)
         elif claim is not None and not claim.spec.volume_name:
-            if _waits(state.volumes.classes.get(claim.class_name)):
+            if _is_delayed_binding(state.volumes.classes.get(claim.class_name)):
                 unbound.append(claim)
     return bound, unbound
 
 
-def _waits(storage_class: StorageClass | None) -> bool:
+def _is_delayed_binding(storage_class: StorageClass | None) -> bool:
     return (
         storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
     )
 
 
-def _reaches(volume: PersistentVolume, labels: Mapping[str, str]) -> bool:
-    selector = selector_of(volume)
+def _matches_node_affinity(volume: PersistentVolume, labels: Mapping[str, str]) -> bool:
+    selector = required_node_selector(volume)
     return selector is None or node_selector_matches(selector, labels, "")
 
 
-def _unreached(volume: PersistentVolume, node_name: str) -> str:
+def _node_affinity_message(volume: PersistentVolume, node_name: str) -> str:
     name = volume.metadata.name
     why = "no matching NodeSelectorTerms"
     return f'pv "{name}" node affinity doesn\'t match node "{node_name}": {why}'
 
 
-def _stops_counting(pod: Pod, happened: Happened) -> bool:
+def _is_schedulable_after_csi_driver_change(pod: Pod, event: ClusterEvent) -> bool:
     """Whether a driver of one of the pod's inline volumes no longer says how much space it has."""
-    old, new = happened.old_object, happened.object
+    old, new = event.old_object, event.object
     if old is None or new is None:
         return False
     names = [v.csi.driver for v in pod.spec.volumes or () if v.csi is not None]

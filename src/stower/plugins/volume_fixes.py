@@ -23,7 +23,7 @@ from stower.model.meta import ObjectMeta, OwnerReference
 from stower.state.cluster import ClusterState
 from stower.state.volumes import claims_of
 
-SIZE: Final = "1Gi"  # of a claim that does not exist yet
+DEFAULT_SIZE: Final = "1Gi"  # of a claim that does not exist yet
 
 
 def fix_claims(pod: Pod, state: ClusterState, texts: dict[str, str]) -> Iterable[Fix]:
@@ -33,7 +33,7 @@ def fix_claims(pod: Pod, state: ClusterState, texts: dict[str, str]) -> Iterable
         if name in texts:
             put += bound_claim(pod, name, is_ephemeral, state)
     if put:
-        yield Fix("; ".join(texts.values()), 2.0 * len(texts), put=tuple(put))
+        yield Fix("; ".join(texts.values()), 2.0 * len(texts), objects=tuple(put))
 
 
 def bound_claim(
@@ -43,7 +43,9 @@ def bound_claim(
     namespace = pod.metadata.namespace
     claim = state.volumes.claim(f"{namespace}/{name}")
     if claim is None:
-        spec = ClaimSpec(("ReadWriteOnce",), resources=ResourceRequirements({"storage": SIZE}))
+        spec = ClaimSpec(
+            ("ReadWriteOnce",), resources=ResourceRequirements({"storage": DEFAULT_SIZE})
+        )
         claim = PersistentVolumeClaim(ObjectMeta(name, namespace, f"claim-{name}"), spec)
     meta, spec = claim.metadata, claim.spec
     volume_name = f"volume-of-{namespace}-{name}"
@@ -60,7 +62,7 @@ def bound_claim(
     volume = PersistentVolume(
         ObjectMeta(volume_name, uid=volume_name),
         VolumeSpec(
-            capacity={"storage": size.get("storage", SIZE)},
+            capacity={"storage": size.get("storage", DEFAULT_SIZE)},
             access_modes=spec.access_modes,
             claim_ref=ObjectReference(namespace, name, meta.uid),
             storage_class_name=claim.class_name,

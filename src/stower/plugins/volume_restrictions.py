@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from stower.framework.cluster_events import Change, Happened
+from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import DryRun
-from stower.framework.fixes import NODE, Fix, names
+from stower.framework.fixes import NODE_FIELD, Fix, format_pods
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
@@ -21,8 +21,8 @@ from stower.state.cluster import ClusterState, PodEntry
 from stower.state.shapes import Shape
 from stower.state.volumes import Disk, pod_disks
 
-DISK_TAKEN: Final = 1
-CLAIM_TAKEN: Final = 2
+DISK_CONFLICT: Final = 1
+READ_WRITE_ONCE_POD_CONFLICT: Final = 2
 
 
 class VolumeRestrictions(Plugin):
@@ -36,11 +36,11 @@ class VolumeRestrictions(Plugin):
         "already in-use by another pod",
     )
     resolvable = True
-    wakes_on = Change.NODE_ADDED | Change.PLACED_POD_DELETED | Change.CLAIM_ADDED
+    events_to_register = Change.NODE_ADDED | Change.PLACED_POD_DELETED | Change.CLAIM_ADDED
 
-    def concerns(self, shape: Shape) -> bool:
+    def is_relevant(self, shape: Shape) -> bool:
         """Pods with claims or disks."""
-        return shape.storage
+        return shape.has_storage
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
         """Refuse the pod while a claim that it names is not there."""
@@ -52,12 +52,12 @@ class VolumeRestrictions(Plugin):
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """1 where a disk is in use, 2 everywhere while a claim for one pod alone is."""
         disks = pod_disks(pod)
-        taken = _taken(pod, state)
+        taken = _claims_in_use(pod, state)
         if not disks and not taken:
             return None
-        codes = np.full(state.row_limit, CLAIM_TAKEN if taken else 0, np.int64)
+        codes = np.full(state.row_limit, READ_WRITE_ONCE_POD_CONFLICT if taken else 0, np.int64)
         for disk in disks:
-            codes[state.volumes.rows_with(disk)] = DISK_TAKEN
+            codes[state.volumes.rows_with_disk_conflict(disk)] = DISK_CONFLICT
         return codes
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
@@ -70,34 +70,36 @@ class VolumeRestrictions(Plugin):
         }
         yield from fix_claims(pod, state, missing)
         disks = pod_disks(pod)
-        users = tuple(e for e in state.pods_on(row) if _conflict(disks, pod_disks(e.pod)))
+        users = tuple(e for e in state.pods_on(row) if _has_disk_conflict(disks, pod_disks(e.pod)))
         if users:
-            text = f"a disk of the pod is in use on {NODE} by {names(users)}"
-            yield Fix(text, 1.0 + len(users), gone=users)
-        for name in _taken(pod, state):
-            rows = state.volumes.rows_naming(f"{namespace}/{name}")
+            text = f"a disk of the pod is in use on {NODE_FIELD} by {format_pods(users)}"
+            yield Fix(text, 1.0 + len(users), removed_pods=users)
+        for name in _claims_in_use(pod, state):
+            rows = state.volumes.rows_with_claim(f"{namespace}/{name}")
             users = tuple(
                 e
                 for each in sorted(set(rows))
                 for e in state.pods_on(each)
                 if e.pod.metadata.namespace == namespace and name in _claim_names(e.pod)
             )
-            text = f"claim {namespace}/{name} is for one pod alone, and {names(users)} has it"
-            yield Fix(text, 1.0 + len(users), gone=users)
+            text = f"claim {namespace}/{name} is for one pod alone, and {format_pods(users)} has it"
+            yield Fix(text, 1.0 + len(users), removed_pods=users)
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
         """Who uses a disk of the row, or the claim anywhere."""
-        alone, disks = _alone(pod, state), pod_disks(pod)
-        taken = len(_taken(pod, state))
-        if not disks and not taken:
+        read_write_once_pod_claims, disks = _read_write_once_pod_claims(pod, state), pod_disks(pod)
+        conflict_count = len(_claims_in_use(pod, state))
+        if not disks and not conflict_count:
             return None
-        return lambda row: _Run(state, row, disks, alone, taken)
+        return lambda row: _RestrictionsDryRun(
+            state, row, disks, read_write_once_pod_claims, conflict_count
+        )
 
-    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+    def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
         """A pod that shared something with this one is gone, or its claim has come."""
-        new, old = happened.object, happened.old_pod
+        new, old = event.object, event.old_pod
         names = set(_claim_names(pod))
         if isinstance(new, PersistentVolumeClaim):
             return new.metadata.namespace == pod.metadata.namespace and new.metadata.name in names
@@ -105,43 +107,53 @@ class VolumeRestrictions(Plugin):
             return True
         if old.metadata.namespace != pod.metadata.namespace:
             return False
-        return _conflict(pod_disks(pod), pod_disks(old)) or not names.isdisjoint(_claim_names(old))
+        return _has_disk_conflict(pod_disks(pod), pod_disks(old)) or not names.isdisjoint(
+            _claim_names(old)
+        )
 
 
-class _Run:
+class _RestrictionsDryRun:
     """One row's disks, and the users of the claims, while pods come and go in thought.
 
     As upstream a pod counts as a user by the name of the claim, whatever its namespace.
     """
 
     def __init__(
-        self, state: ClusterState, row: int, disks: list[Disk], alone: set[str], taken: int
+        self,
+        state: ClusterState,
+        row: int,
+        disks: list[Disk],
+        read_write_once_pod_claims: set[str],
+        conflict_count: int,
     ) -> None:
         self._disks = disks
-        self._alone = alone
-        self._taken = taken
-        self._others = {
+        self._read_write_once_pod_claims = read_write_once_pod_claims
+        self._conflict_count = conflict_count
+        self._other_disks = {
             entry.uid: pod_disks(entry.pod)
-            for entry in state.on_row[row].values()
-            if disks and entry.shape.storage
+            for entry in state.pods_by_row[row].values()
+            if disks and entry.shape.has_storage
         }
 
     def add(self, entry: PodEntry) -> None:
-        self._taken += self._uses(entry)
+        self._conflict_count += self._count_claim_uses(entry)
         if self._disks:
-            self._others[entry.uid] = pod_disks(entry.pod)
+            self._other_disks[entry.uid] = pod_disks(entry.pod)
 
     def remove(self, entry: PodEntry) -> None:
-        self._taken -= self._uses(entry)
-        self._others.pop(entry.uid, None)
+        self._conflict_count -= self._count_claim_uses(entry)
+        self._other_disks.pop(entry.uid, None)
 
-    def _uses(self, entry: PodEntry) -> int:
-        return sum(name in self._alone for name in _claim_names(entry.pod))
+    def _count_claim_uses(self, entry: PodEntry) -> int:
+        return sum(name in self._read_write_once_pod_claims for name in _claim_names(entry.pod))
 
     def code(self) -> int:
-        if any(_conflict(self._disks, others) for others in self._others.values()):
-            return DISK_TAKEN
-        return CLAIM_TAKEN if self._taken > 0 else 0
+        if any(
+            _has_disk_conflict(self._disks, other_disks)
+            for other_disks in self._other_disks.values()
+        ):
+            return DISK_CONFLICT
+        return READ_WRITE_ONCE_POD_CONFLICT if self._conflict_count > 0 else 0
 
 
 def _claim_names(pod: Pod) -> list[str]:
@@ -152,7 +164,7 @@ def _claim_names(pod: Pod) -> list[str]:
     ]
 
 
-def _alone(pod: Pod, state: ClusterState) -> set[str]:
+def _read_write_once_pod_claims(pod: Pod, state: ClusterState) -> set[str]:
     """The pod's claims that only one pod may use at a time."""
     found = set()
     for name in _claim_names(pod):
@@ -162,19 +174,19 @@ def _alone(pod: Pod, state: ClusterState) -> set[str]:
     return found
 
 
-def _taken(pod: Pod, state: ClusterState) -> list[str]:
+def _claims_in_use(pod: Pod, state: ClusterState) -> list[str]:
     """Those of them that are in use."""
     namespace = pod.metadata.namespace
     return [
         name
-        for name in sorted(_alone(pod, state))
-        if any(state.present[row] for row in state.volumes.rows_naming(f"{namespace}/{name}"))
+        for name in sorted(_read_write_once_pod_claims(pod, state))
+        if any(state.present[row] for row in state.volumes.rows_with_claim(f"{namespace}/{name}"))
     ]
 
 
-def _conflict(some: list[Disk], others: list[Disk]) -> bool:
+def _has_disk_conflict(disks: list[Disk], other_disks: list[Disk]) -> bool:
     return any(
         name == other and not (read_only and other_read_only)
-        for name, read_only in some
-        for other, other_read_only in others
+        for name, read_only in disks
+        for other, other_read_only in other_disks
     )

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from stower.framework.cluster_events import Change, Happened
+from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import DryRun
-from stower.framework.fixes import NODE, Fix
+from stower.framework.fixes import NODE_FIELD, Fix
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Pod
@@ -45,14 +45,14 @@ class VolumeZone(Plugin):
     name = "VolumeZone"
     scope = Scope.PODS
     reasons = ("node(s) had no available volume zone",)
-    wakes_on = (
+    events_to_register = (
         Change.NODE_ADDED | Change.NODE_LABELS | Change.CLASS_ADDED | Change.CLAIM_ADDED
         | Change.CLAIM_UPDATED | Change.VOLUME_ADDED | Change.VOLUME_UPDATED
     )  # fmt: skip
 
-    def concerns(self, shape: Shape) -> bool:
+    def is_relevant(self, shape: Shape) -> bool:
         """Pods with claims or disks."""
-        return shape.storage
+        return shape.has_storage
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
         """Refuse the pod where a volume is missing that should be there."""
@@ -100,10 +100,10 @@ class VolumeZone(Plugin):
             if volume is None:
                 texts[name] = f"the volume {claim.spec.volume_name} of {at} does not exist"
                 continue
-            for key, values in _of_volume(volume):
+            for key, values in _volume_topologies(volume):
                 here = labels.get(key, labels.get(LABELS[key], ""))
                 if here not in values:
-                    where = f"{NODE} in {here}" if here else NODE
+                    where = f"{NODE_FIELD} in {here}" if here else NODE_FIELD
                     text = f"the volume of {at} is in {' or '.join(values)}, {where}"
                     texts[name] = text if here else f"{text} in no zone"
         yield from fix_claims(pod, state, texts)
@@ -114,9 +114,9 @@ class VolumeZone(Plugin):
         """Whoever leaves, volumes stay where they are."""
         return None
 
-    def hint_pod(self, pod: Pod, shape: Shape, happened: Happened) -> bool:
+    def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
         """A claim of the pod, a volume with other labels, a class that waits for its consumer."""
-        old, new = happened.old_object, happened.object
+        old, new = event.old_object, event.object
         if isinstance(new, StorageClass):
             return new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
         if isinstance(new, PersistentVolumeClaim):
@@ -126,7 +126,7 @@ class VolumeZone(Plugin):
                 for v in pod.spec.volumes or ()
             )
         if isinstance(new, PersistentVolume) and isinstance(old, PersistentVolume):
-            return _of_volume(new) != _of_volume(old)
+            return _volume_topologies(new) != _volume_topologies(old)
         return True
 
 
@@ -150,7 +150,7 @@ def _topologies(pod: Pod, state: ClusterState) -> list[Topology] | str:
         volume = state.volumes.volume(claim.spec.volume_name)
         if volume is None:
             return f'persistentvolume "{claim.spec.volume_name}" not found'
-        found += _of_volume(volume)
+        found += _volume_topologies(volume)
     return found
 
 
@@ -168,7 +168,7 @@ def _unbound_fault(claim: PersistentVolumeClaim, state: ClusterState) -> str:
     return ""
 
 
-def _of_volume(volume: PersistentVolume) -> list[Topology]:
+def _volume_topologies(volume: PersistentVolume) -> list[Topology]:
     """Its labels, several values of one being joined by two underscores."""
     labels = volume.metadata.labels or {}
     found = []

@@ -48,7 +48,7 @@ class WarmCapacity(Plugin):
 
     name = "WarmCapacity"
     scope = Scope.PODS
-    enabled_by = "WarmCapacity"
+    enabling_plugin = "WarmCapacity"
     # Where users are comes before whatever else speaks for a node.
     default_weight = 1_000_000
 
@@ -79,65 +79,75 @@ class WarmCapacity(Plugin):
         pools = (Pool(f"{one.namespace}/{one.name}", one, None) for one in self._pools)
         return Controller(state, pools)
 
-    def give_way(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:
+    def displaceable_pods(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:
         """To a user, the placeholders of its pool, wherever it may go."""
-        warm = warm_of(state)
-        found = warm.role_of(pod) if warm is not None and warm.pools else None
-        if warm is None or found is None or found[1] is not Role.USER:
+        controller = find_warm_controller(state)
+        found = controller.role_of(pod) if controller is not None and controller.pools else None
+        if controller is None or found is None or found[1] is not Role.USER:
             return ()
-        return warm.make_way(found[0], pod)
+        return controller.make_way(found[0], pod)
 
-    def speaks(self, pod: Pod, state: ClusterState) -> bool:
+    def has_scores(self, pod: Pod, state: ClusterState) -> bool:
         """Of users and placeholders alone."""
-        warm = warm_of(state)
-        return warm is not None and bool(warm.pools) and warm.role_of(pod) is not None
+        controller = find_warm_controller(state)
+        return (
+            controller is not None
+            and bool(controller.pools)
+            and controller.role_of(pod) is not None
+        )
 
     def score_pod(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
         """100 for the best, one less for each next."""
-        warm = warm_of(state)
-        found = warm.role_of(pod) if warm is not None else None
-        if warm is None or found is None or found[1] is Role.PULLER:
+        controller = find_warm_controller(state)
+        found = controller.role_of(pod) if controller is not None else None
+        if controller is None or found is None or found[1] is Role.PULLER:
             return None
         pool, role = found
         rows = np.flatnonzero(feasible)
-        order = (_of_user if role is Role.USER else _of_placeholder)(warm, pool, pod, shape, rows)
+        sort_columns = (_user_sort_columns if role is Role.USER else _placeholder_sort_columns)(
+            controller, pool, pod, shape, rows
+        )
         result = np.zeros(state.row_limit, np.int64)
-        result[rows] = _points(order)
+        result[rows] = _rank_scores(sort_columns)
         return result
 
 
-def warm_of(state: ClusterState) -> Controller | None:
+def find_warm_controller(state: ClusterState) -> Controller | None:
     """What is known of pools, None where the plugin is off."""
     found: Controller | None = state.companions.get(WarmCapacity.name)
     return found
 
 
-def _of_user(warm: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints) -> list[Ints]:
+def _user_sort_columns(
+    controller: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints
+) -> list[Ints]:
     """Where the images are, or will be first; by number of users; then where nobody has to leave;
     then the oldest."""
-    users, born = warm.users_on(pool)[rows], warm.nodes_of(pool).born_ns[rows]
-    late = warm.lateness(pool, rows)
+    users, born = controller.users_on(pool)[rows], controller.nodes_of(pool).born_ns[rows]
+    late = controller.lateness(pool, rows)
     if pool.spec.placeholders.placement == "Spread":
         weights = pool.spec.placeholders.weights
-        held = warm.placeholders_on(pool)[rows]
+        held = controller.placeholders_on(pool)[rows]
         value = weights.user_to_user * users - weights.user_to_placeholder * held
         return [late, -value, born]
-    full = warm.is_full_beside(pool, shape)[rows]
+    full = controller.is_full_beside(pool, shape)[rows]
     return [late, -users, full.astype(np.int64), born]
 
 
-def _of_placeholder(warm: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints) -> list[Ints]:
+def _placeholder_sort_columns(
+    controller: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints
+) -> list[Ints]:
     """Not where it is drained; the node that it was moved to; by users, by placeholders."""
-    state = warm.state
-    users, held = warm.users_on(pool)[rows], warm.placeholders_on(pool)[rows]
-    to = warm.promised_to(pool, pod)
-    elsewhere = np.array([state.names[row] != to for row in rows.tolist()], np.int64)
-    drained = np.array([state.names[row] in pool.draining for row in rows.tolist()], np.int64)
+    state = controller.state
+    users, held = controller.users_on(pool)[rows], controller.placeholders_on(pool)[rows]
+    to = controller.promised_to(pool, pod)
+    elsewhere = np.array([state.node_names[row] != to for row in rows.tolist()], np.int64)
+    drained = np.array([state.node_names[row] in pool.draining for row in rows.tolist()], np.int64)
     if pool.spec.placeholders.placement == "Spread":
         weights = pool.spec.placeholders.weights
-        born = warm.nodes_of(pool).born_ns
+        born = controller.nodes_of(pool).born_ns
         newest = (born[rows] == born[rows].max(initial=0)).astype(np.int64)
         value = (
             weights.newest_node * newest
@@ -148,14 +158,14 @@ def _of_placeholder(warm: Controller, pool: Pool, pod: Pod, shape: Shape, rows: 
     return [drained, elsewhere, (users == 0).astype(np.int64), -users, -held]
 
 
-def _points(order: list[Ints]) -> Ints:
+def _rank_scores(sort_columns: list[Ints]) -> Ints:
     """100 for the rows that come first by these columns, one less for each next value."""
-    count = len(order[0])
+    count = len(sort_columns[0])
     ranks = np.zeros(count, np.int64)
     if count > 1:
-        ranked = np.lexsort(order[::-1])
+        ranked = np.lexsort(sort_columns[::-1])
         differs = np.zeros(count - 1, np.bool_)
-        for column in order:
+        for column in sort_columns:
             differs |= column[ranked][1:] != column[ranked][:-1]
         ranks[ranked[1:]] = np.cumsum(differs)
     return np.maximum(MAX_NODE_SCORE - ranks, 0)

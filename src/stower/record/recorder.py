@@ -74,7 +74,7 @@ class Recorder:
         """
         return self._file is not None and self._file.tell() >= self._bytes_max
 
-    def built(self, engine: str) -> None:
+    def record_engine(self, engine: str) -> None:
         """An engine begins, and with it a new part where the current one is full."""
         try:
             if self.is_full or not self._has_begun:
@@ -90,7 +90,7 @@ class Recorder:
             )
         )
 
-    def stepped(self, engine: str, now_ns: int, event: Event, writes: Sequence[Write]) -> None:
+    def record_step(self, engine: str, now_ns: int, event: Event, writes: Sequence[Write]) -> None:
         """One step of it."""
         for line in step_lines(engine, now_ns, event, writes):
             self._write(line)

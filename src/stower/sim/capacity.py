@@ -97,7 +97,7 @@ def drain(workload: Workload, engine: Engine, node_name: str) -> Drain:
     tried.world.start(nodes, (*workload.placed, *waiting), workload.related)
     tried.world.settle()
     entries = (engine.state.pods[pod.metadata.uid] for pod in _by_priority(goes))
-    violating, free = engine.state.budgets.split(entries)
+    violating, free = engine.state.budgets.split_by_violation(entries)
     moves, stuck = {}, {}
     leaving = [entry.pod for entry in free]
     coming = [

@@ -14,7 +14,7 @@ from stower.model.kinds import Kind, Pod, ResourceClaim
 from stower.model.kinds.pod import PodResourceClaimStatus
 from stower.model.kinds.resource_claim import ResourceClaimSpec, ResourceClaimStatus
 from stower.model.meta import ObjectMeta, OwnerReference
-from stower.state.devices import extended_owner
+from stower.state.devices import extended_claim_owner
 
 
 class ClaimTemplateSpec(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ def made_again(
 def given_back(claim: ResourceClaim, leaving: Container[str]) -> ResourceClaim | None:
     """The claim once pods of these uids have gone from their nodes, to be placed anew: its devices
     are free when nobody is left. None for one that is made with its pod's node."""
-    if extended_owner(claim) in leaving:
+    if extended_claim_owner(claim) in leaving:
         return None
     reserved = claim.status.reserved_for or ()
     left = tuple(consumer for consumer in reserved if consumer.uid not in leaving)

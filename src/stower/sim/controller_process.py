@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from stower.api.patches import merge
-from stower.controllers.runtime import Actors, Call
+from stower.controllers.runtime import Call, ControllerManager
 from stower.framework.events import WatchType
 from stower.framework.retries import CONFLICT
 from stower.model.kinds import KINDS, ApiObject, Kind, Pod
@@ -41,7 +41,7 @@ class ActorProcess:
         server: Server,
         chance: random.Random,
         weather: list[Weather],
-        build: Callable[[], Actors],
+        build: Callable[[], ControllerManager],
     ) -> None:
         self._name = name
         self._agenda = agenda
@@ -52,7 +52,7 @@ class ActorProcess:
         self._life = 0
         self._made = 0
         self._link: Link | None = None
-        self._actors: Actors | None = None
+        self._actors: ControllerManager | None = None
         self._is_listed = False
         self._listed_at: dict[str, int] = {}  # by plural: the revision of the list that was taken
         self._wake_ns: int | None = None

@@ -17,7 +17,7 @@ from stower.framework.events import Event, Listed, Observed, Tick, WriteFailed, 
 from stower.framework.writes import AgentAnswer, CallExtender, CreateEvent, DeletePod, Write
 from stower.model.kinds import Node, Pod
 from stower.model.times import SECOND_NS, time_text
-from stower.plugins.warm_capacity import warm_of
+from stower.plugins.warm_capacity import find_warm_controller
 from stower.sim.agenda import Agenda
 from stower.sim.autoscaler import Autoscaler, Machine, NodeGroup
 from stower.sim.checkers.checker import Broken
@@ -82,7 +82,7 @@ class HubDay:
         groups = scenario.node_groups()
         self.autoscaler = Autoscaler(self.server, groups, self._order, self._remove)
         self.machines = self.autoscaler.machines
-        self._warm = warm_of(self.engine.state)
+        self._warm = find_warm_controller(self.engine.state)
         self._moves_ns: list[int] = []
         self._inbox: deque[Event] = deque()
         self._made = 0

@@ -42,8 +42,8 @@ class FreeMilli:
     def column(self, state: ClusterState) -> Ints:
         """int64[capacity]: milli of all GPUs of the row's node together. Read only."""
         devices = self._devices
-        known = (state.layout, devices.slice_generation, state.node_log.position)
-        changed = devices.log_since(self._position)
+        known = (state.layout_generation, devices.slice_generation, state.node_log.position)
+        changed = devices.pools_changed_since(self._position)
         if known != self._known or changed is None:
             self._free = np.zeros(state.capacity, np.int64)
             changed = [(s.spec.driver, s.spec.pool.name) for s in devices.slices.values()]
@@ -64,8 +64,8 @@ class FreeMilli:
         return max(self._totals.values(), default=0)
 
     def _taken(self, driver: str, pool: str) -> int:
-        uses = self._devices.used((driver, pool)).values()
-        return sum(dict(use.taken).get(MILLI, 0) for use in uses) // NANO
+        uses = self._devices.usage((driver, pool)).values()
+        return sum(dict(use.consumed_capacity).get(MILLI, 0) for use in uses) // NANO
 
 
 class PackingArgs(Args, frozen=True):
@@ -103,12 +103,12 @@ class PackingBaseline(Plugin):
             rows = rows[ranks == ranks.max()]
         scores = np.zeros(state.row_limit, np.int64)
         if len(rows):
-            scores[min(rows.tolist(), key=state.names.__getitem__)] = MAX_NODE_SCORE
+            scores[min(rows.tolist(), key=state.node_names.__getitem__)] = MAX_NODE_SCORE
         return scores
 
     def _ranks(self, pod: Pod, state: ClusterState, rows: NDArray[np.intp]) -> Ints:
         """int64[rows]: how good each row is, as a whole number of hundredths."""
-        gpus = state.devices.part(FreeMilli)
+        gpus = state.devices.extension(FreeMilli)
         column = state.column(CPU)
         most_cpu, most_milli = max(int(column.allocatable.max()), 1), gpus.largest(state) or 1
         cpu_free = column.allocatable[rows] - column.requested[rows]
@@ -134,7 +134,7 @@ def requested_milli(pod: Pod, state: ClusterState) -> int:
     """What the pod's claims ask of GPUs, all together."""
     total = 0
     for ref in claim_refs(pod):
-        claim = state.devices.seen_claim(f"{pod.metadata.namespace}/{ref.name}")
+        claim = state.devices.api_claim(f"{pod.metadata.namespace}/{ref.name}")
         for request in (claim.spec.devices.requests or ()) if claim is not None else ():
             exactly = request.exactly
             if exactly is None or exactly.capacity is None:

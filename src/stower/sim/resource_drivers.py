@@ -15,7 +15,7 @@ from stower.driver.controller import VIEWS
 from stower.driver.executor import Call, call
 from stower.driver.messages import Event, Examination, Output
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
-from stower.framework.retries import TRIES, is_curable, pause_seconds
+from stower.framework.retries import TRIES, is_retriable, pause_seconds
 from stower.framework.writes import PatchObject
 from stower.model.kinds import ApiObject, Pod, ResourceClaim
 from stower.model.times import SECOND_NS
@@ -187,7 +187,7 @@ class DriverProcess:
             if life != self.lives:
                 return
             code, version = found if status == OK else (status, "")
-            if is_curable(write, code) and turn + 1 < TRIES:
+            if is_retriable(write, code) and turn + 1 < TRIES:
                 shortest, longest = pause_seconds(turn)
                 pause_ns = int(self._chance.uniform(shortest, longest) * SECOND_NS)
                 self._agenda.after(pause_ns, lambda: self._write(write, turn + 1, life))

@@ -13,10 +13,17 @@ from typing import Any, Final
 
 from stower.engine.engine import Engine
 from stower.framework.decisions import Decision
-from stower.framework.election import JITTER_FACTOR, Election, Terms
+from stower.framework.election import JITTER_FACTOR, LeaderElection, LeaderElectionConfig
 from stower.framework.events import Event, Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.recording import Recording
-from stower.framework.retries import CONFLICT, TRIES, final_code, is_curable, is_lost, pause_seconds
+from stower.framework.retries import (
+    CONFLICT,
+    TRIES,
+    final_code,
+    is_outcome_unknown,
+    is_retriable,
+    pause_seconds,
+)
 from stower.framework.writes import AgentAnswer, ApiWrite, CallExtender, CreateEvent, Write
 from stower.model.kinds import BACKGROUND, ApiObject, Node, Pod
 from stower.model.times import SECOND_NS
@@ -25,7 +32,7 @@ from stower.sim.link import Link, Weather
 from stower.sim.server import NOT_FOUND, OK, Server
 
 VIEWS: Final = (Node, Pod, *BACKGROUND)
-TERMS: Final = Terms()
+TERMS: Final = LeaderElectionConfig()
 EPOCH_NS: Final = 1_767_225_600 * SECOND_NS  # when virtual time begins, by the wall: 2026-01-01
 
 Told = Callable[["SchedulerProcess", Event, list[Write]], None]
@@ -60,7 +67,7 @@ class SchedulerProcess:
         self._told = told
         self._recording = recording
         self._link: Link | None = None
-        self._election = Election(name, TERMS)
+        self._election = LeaderElection(name, TERMS)
         self._behind: dict[str, deque[ApiWrite]] = {}
         self._wake_ns: int | None = None
         self._frozen_until_ns = 0
@@ -103,7 +110,7 @@ class SchedulerProcess:
     def start(self) -> None:
         """Begin with nothing but what the server says."""
         self.lives += 1
-        self._election = Election(self._instance, TERMS)
+        self._election = LeaderElection(self._instance, TERMS)
         self._link = Link(
             self._agenda, self._server, self._chance, self._weather, VIEWS,
             self._on_list, self._on_change,
@@ -147,7 +154,7 @@ class SchedulerProcess:
         if self._agenda.now_ns < self._frozen_until_ns:
             self._agenda.at(self._frozen_until_ns, lambda: self._campaign(life))
             return
-        if self.engine is not None and not self._election.check(self.now_ns):
+        if self.engine is not None and not self._election.check_leadership(self.now_ns):
             self._lost()
             return
         asked_at_ns = self.now_ns
@@ -155,7 +162,9 @@ class SchedulerProcess:
             lambda: (self._server.lease,),
             lambda status, found: self._read(life, asked_at_ns, status, found),
         )
-        longest = TERMS.retry_ns if self._election.leads else int(TERMS.retry_ns * JITTER_FACTOR)
+        longest = (
+            TERMS.retry_ns if self._election.is_leader else int(TERMS.retry_ns * JITTER_FACTOR)
+        )
         self._agenda.after(
             self._chance.randint(TERMS.retry_ns, longest), lambda: self._campaign(life)
         )
@@ -165,9 +174,11 @@ class SchedulerProcess:
             return
         (lease,) = found
         wall_ns = EPOCH_NS + self.now_ns + self.wall_skew_ns
-        wanted = self._election.next(lease, self.now_ns, wall_ns)
+        wanted = self._election.try_acquire_or_renew(lease, self.now_ns, wall_ns)
         if wanted is None:
-            if self._election.leads and not self._election.check(self.now_ns, other_holds=True):
+            if self._election.is_leader and not self._election.check_leadership(
+                self.now_ns, is_held_by_other=True
+            ):
                 self._lost()
             return
         version = 0 if lease is None else lease["metadata"]["version"]
@@ -175,7 +186,7 @@ class SchedulerProcess:
         def wrote(status: int, code: Any) -> None:
             if life != self.lives or status != OK or code != OK:
                 return
-            self._election.wrote(asked_at_ns)
+            self._election.confirm_renewal(asked_at_ns)
             self._lead()
 
         self._link.ask(lambda: self._server.put_lease(wanted, version), wrote)
@@ -184,7 +195,7 @@ class SchedulerProcess:
         if self.engine is None and self._link is not None and self._link.is_ready:
             self.engine = self._build()
             if self._recording is not None:
-                self._recording.built(self._instance)
+                self._recording.record_engine(self._instance)
             self.led_ns = self._agenda.now_ns
             self._take(Listed(self._link.everything()))
 
@@ -221,7 +232,7 @@ class SchedulerProcess:
     def _step(self, event: Event) -> bool:
         if self.engine is None:
             return False
-        if not self._election.check(self.now_ns):
+        if not self._election.check_leadership(self.now_ns):
             self._lost()
             return False
         writes: list[Write] = []
@@ -229,7 +240,7 @@ class SchedulerProcess:
             writes = self.engine.step(event, self.now_ns)
         finally:
             if self._recording is not None:
-                self._recording.stepped(self._instance, self.now_ns, event, writes)
+                self._recording.record_step(self._instance, self.now_ns, event, writes)
         self.decisions.extend(self.engine.drain())
         self._told(self, event, writes)
         for write in writes:
@@ -276,7 +287,7 @@ class SchedulerProcess:
             again = self._frozen_until_ns
             self._agenda.at(again, lambda: self._try(write, turn, was_lost, life))
             return
-        if not self._election.check(self.now_ns):
+        if not self._election.check_leadership(self.now_ns):
             self._lost()  # another leads already: what was not sent is not ours to send
             return
 
@@ -290,10 +301,10 @@ class SchedulerProcess:
     def _answered(
         self, write: ApiWrite, turn: int, was_lost: bool, status: int, version: str
     ) -> None:
-        if is_curable(write, status) and turn + 1 < TRIES:
+        if is_retriable(write, status) and turn + 1 < TRIES:
             shortest, longest = pause_seconds(turn)
             pause_ns = int(self._chance.uniform(shortest, longest) * SECOND_NS)
-            lost, life = was_lost or is_lost(status), self.lives
+            lost, life = was_lost or is_outcome_unknown(status), self.lives
             self._agenda.after(pause_ns, lambda: self._try(write, turn + 1, lost, life))
             return
         if not isinstance(write, CreateEvent):

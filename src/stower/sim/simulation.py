@@ -209,7 +209,7 @@ def _report(
     return Report(
         policy=policy,
         nodes=state.node_count,
-        empty_nodes=sum(not state.on_row[row] for row in rows),
+        empty_nodes=sum(not state.pods_by_row[row] for row in rows),
         pods=len(workload.arrivals),
         placed=placed,
         pending=pending,
@@ -287,9 +287,11 @@ def _shares(state: ClusterState) -> dict[str, float]:
 def _node_use(state: ClusterState, row: int) -> NodeUse:
     percent = {}
     for name, column in state.columns.items():
-        if column.alloc[row]:
-            percent[name] = round(100 * column.used[row] / column.alloc[row], 2)
-    return NodeUse(state.names[row], percent)
+        if column.allocatable_cells[row]:
+            percent[name] = round(
+                100 * column.requested_cells[row] / column.allocatable_cells[row], 2
+            )
+    return NodeUse(state.node_names[row], percent)
 
 
 def _domains(state: ClusterState, options: Options) -> tuple[Domain, ...]:

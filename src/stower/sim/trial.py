@@ -13,7 +13,7 @@ import msgspec
 
 from stower.assembly import build_engine
 from stower.controllers.assembly import build_vm_agents, build_vm_controllers
-from stower.controllers.runtime import Actors
+from stower.controllers.runtime import ControllerManager
 from stower.engine.engine import Engine
 from stower.framework.events import Event
 from stower.framework.recording import Recording
@@ -155,7 +155,7 @@ class Trial:
         for checker in self.checkers:
             checker.finished()
 
-    def _actors(self, name: str, build: Callable[[], Actors]) -> ActorProcess:
+    def _actors(self, name: str, build: Callable[[], ControllerManager]) -> ActorProcess:
         return ActorProcess(
             name, self.agenda, self.server, self._chance(name), self._weather, build
         )

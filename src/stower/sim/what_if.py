@@ -251,7 +251,7 @@ class _Run:
         ended = sum(bool(node) for uid, node in fates.items() if uid not in now)
         return Outcome(
             nodes=state.node_count,
-            empty_nodes=sum(not state.on_row[row] for row in state.present_rows()),
+            empty_nodes=sum(not state.pods_by_row[row] for row in state.present_rows()),
             pods=len(fates),
             running=running,
             ended=ended,

@@ -83,7 +83,7 @@ class World:
         self._on_decision = on_decision
         self._recording = recording
         if recording is not None:
-            recording.built(ENGINE)
+            recording.record_engine(ENGINE)
         self._written: dict[tuple[type, str], ApiObject] = {}  # by view and name
         self._binder = Binder()
         self._allocations = Allocations()
@@ -223,7 +223,7 @@ class World:
             event = self._inbox.popleft()
             writes = self.engine.step(event, self.now_ns)
             if self._recording is not None:
-                self._recording.stepped(ENGINE, self.now_ns, event, writes)
+                self._recording.record_step(ENGINE, self.now_ns, event, writes)
             for write in writes:
                 self._carry_out(write)
             if self._on_decision is not None:

@@ -37,43 +37,51 @@ class ResourceColumn:
     written: names of resources cost little, whoever makes them up.
     """
 
-    __slots__ = ("_beyond", "_is_own", "alloc", "allocatable", "name", "requested", "used")
+    __slots__ = (
+        "_has_own_arrays",
+        "_overflow",
+        "allocatable",
+        "allocatable_cells",
+        "name",
+        "requested",
+        "requested_cells",
+    )
 
     def __init__(self, name: str, capacity: int) -> None:
         self.name = name
-        self._is_own = False
-        self._beyond: dict[int, int] = {}
+        self._has_own_arrays = False
+        self._overflow: dict[int, int] = {}
         self.allocatable: Ints = zeros(capacity)
         self.requested: Ints = zeros(capacity)
-        self._look()
+        self._refresh_cells()
 
     @classmethod
-    def of(cls, name: str, allocatable: Ints, requested: Ints) -> "ResourceColumn":
+    def from_arrays(cls, name: str, allocatable: Ints, requested: Ints) -> "ResourceColumn":
         """A column that nobody changes, over these arrays."""
         column = cls(name, 0)
-        column._is_own = True
+        column._has_own_arrays = True
         column.allocatable, column.requested = allocatable, requested
-        column._look()
+        column._refresh_cells()
         return column
 
-    def set_room(self, row: int, amount: int) -> None:
+    def set_allocatable(self, row: int, amount: int) -> None:
         """What the row's node has to give."""
-        if not self._is_own:
-            self._own()
-        self.alloc[row] = amount
+        if not self._has_own_arrays:
+            self._allocate_arrays()
+        self.allocatable_cells[row] = amount
 
     def add(self, row: int, amount: int) -> None:
         """Count an amount (below 0: give it back) on the row. Sums beyond SUM_MAX show as that."""
-        if self._beyond and row in self._beyond:
-            total = self._beyond.pop(row) + amount
+        if self._overflow and row in self._overflow:
+            total = self._overflow.pop(row) + amount
         else:
-            if not self._is_own:
-                self._own()
-            total = self.used[row] + amount
+            if not self._has_own_arrays:
+                self._allocate_arrays()
+            total = self.requested_cells[row] + amount
         if total > SUM_MAX:
-            self._beyond[row] = total
+            self._overflow[row] = total
             total = SUM_MAX
-        self.used[row] = total
+        self.requested_cells[row] = total
 
     def free(self, rows: slice) -> Ints:
         """int64[rows]: what is left, below 0 where more is taken than there is."""
@@ -82,34 +90,34 @@ class ResourceColumn:
 
     def grow(self, capacity: int) -> None:
         """Extend with zeros."""
-        if self._is_own:
-            self.allocatable = grown(self.allocatable, capacity)
-            self.requested = grown(self.requested, capacity)
+        if self._has_own_arrays:
+            self.allocatable = grow_array(self.allocatable, capacity)
+            self.requested = grow_array(self.requested, capacity)
         else:
             self.allocatable = self.requested = zeros(capacity)
-        self._look()
+        self._refresh_cells()
 
     def shrink(self) -> None:
         """Go back to the shared zeros where nothing is left of the resource."""
-        if self._is_own and not self.allocatable.any() and not self.requested.any():
-            self._is_own = False
+        if self._has_own_arrays and not self.allocatable.any() and not self.requested.any():
+            self._has_own_arrays = False
             self.allocatable = self.requested = zeros(len(self.allocatable))
-            self._look()
+            self._refresh_cells()
 
     @property
-    def is_own(self) -> bool:
+    def has_own_arrays(self) -> bool:
         """Whether the column has arrays of its own."""
-        return self._is_own
+        return self._has_own_arrays
 
-    def _own(self) -> None:
-        self._is_own = True
+    def _allocate_arrays(self) -> None:
+        self._has_own_arrays = True
         self.allocatable = np.zeros(len(self.allocatable), np.int64)
         self.requested = np.zeros(len(self.requested), np.int64)
-        self._look()
+        self._refresh_cells()
 
-    def _look(self) -> None:
-        self.alloc = cells_of(self.allocatable)
-        self.used = cells_of(self.requested)
+    def _refresh_cells(self) -> None:
+        self.allocatable_cells = cells_of(self.allocatable)
+        self.requested_cells = cells_of(self.requested)
 
 
 @lru_cache(maxsize=4)
@@ -120,7 +128,7 @@ def zeros(capacity: int) -> Ints:
     return result
 
 
-def grown(array: NDArray[Cell], capacity: int) -> NDArray[Cell]:
+def grow_array(array: NDArray[Cell], capacity: int) -> NDArray[Cell]:
     """A copy with room for `capacity` rows, the new ones zero."""
     result = np.zeros(capacity, array.dtype)
     result[: len(array)] = array
@@ -164,11 +172,11 @@ class DirtyLog:
         self._ring[places] = last
         self.position += len(rows)
 
-    def overrun(self, cursor: int) -> bool:
+    def is_overrun(self, cursor: int) -> bool:
         """Whether changes since the cursor are no longer all in the ring."""
         return self.position - cursor > self.SIZE
 
-    def cells(self, cursor: int) -> list[int]:
+    def row_list(self, cursor: int) -> list[int]:
         """The changed rows since the cursor, oldest first, repeats included."""
         cells, mask = self._cells, self.MASK
         return [cells[i & mask] for i in range(cursor, self.position)]

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from stower.state.cluster import PodEntry
 
 
-NOBODY: Final[Ints] = np.zeros(0, np.int64)
+NO_BUDGETS: Final[Ints] = np.zeros(0, np.int64)
 
 
 class Budgets:
     """All of them by namespace and name; `generation` grows with every change."""
 
-    __slots__ = ("_budgets", "_looked_at", "_namespaces", "_tallies", "_tally", "generation")
+    __slots__ = ("_budgets", "_cache_key", "_namespaces", "_tallies", "_tally", "generation")
 
     def __init__(self, tally: Callable[[Condition], Tally], tallies: Tallies) -> None:
         """`tally`: the kept count of the pods that meet a condition."""
@@ -33,8 +33,8 @@ class Budgets:
         self._tally = tally
         self._tallies = tallies
         self.generation = 0
-        self._namespaces: dict[str, _Namespace] = {}
-        self._looked_at = (-1, -1)  # generation and step that these are of
+        self._namespaces: dict[str, _NamespaceBudgets] = {}
+        self._cache_key = (-1, -1)  # generation and step that these are of
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """A budget as it is now."""
@@ -54,7 +54,9 @@ class Budgets:
         self._budgets.clear()
         self.generation += 1
 
-    def split(self, entries: Iterable["PodEntry"]) -> tuple[list["PodEntry"], list["PodEntry"]]:
+    def split_by_violation(
+        self, entries: Iterable["PodEntry"]
+    ) -> tuple[list["PodEntry"], list["PodEntry"]]:
         """Those whose eviction would break a budget, were all before them evicted; and the others.
 
         The order is kept.
@@ -66,8 +68,8 @@ class Budgets:
         others: list[PodEntry] = []
         for entry in entries:
             name = entry.pod.metadata.namespace
-            namespace = self._of(name)
-            numbers = namespace.protecting(entry.pod)
+            namespace = self._namespace_budgets(name)
+            numbers = namespace.budget_numbers(entry.pod)
             violates = False
             if len(numbers):
                 if name not in left:
@@ -77,33 +79,35 @@ class Budgets:
             (violating if violates else others).append(entry)
         return violating, others
 
-    def _of(self, namespace: str) -> "_Namespace":
+    def _namespace_budgets(self, namespace: str) -> "_NamespaceBudgets":
         now = self.generation, self._tallies.step  # tallies may go between steps
-        if self._looked_at != now:
-            self._looked_at = now
+        if self._cache_key != now:
+            self._cache_key = now
             self._namespaces.clear()
         known = self._namespaces.get(namespace)
         if known is None:
-            of_it = [pair for pair in self._counted() if pair[0].metadata.namespace == namespace]
-            known = self._namespaces[namespace] = _Namespace(of_it, self._tallies)
+            of_it = [
+                pair for pair in self._budget_tallies() if pair[0].metadata.namespace == namespace
+            ]
+            known = self._namespaces[namespace] = _NamespaceBudgets(of_it, self._tallies)
         return known
 
-    def _counted(self) -> Iterator[tuple[PodDisruptionBudget, Tally]]:
+    def _budget_tallies(self) -> Iterator[tuple[PodDisruptionBudget, Tally]]:
         """The budgets that protect somebody, each with the count of those pods."""
         for (namespace, _), budget in self._budgets.items():
             selector = budget.spec.selector
             if selector is not None and not _is_empty(selector):
                 yield budget, self._tally((frozenset((namespace,)), selector))
 
-    def rows_concerned(self, limit: int) -> Bools:
+    def rows_over_budget(self, limit: int) -> Bools:
         """bool[limit]: rows with more pods of a budget than may be evicted now."""
         concerned = np.zeros(limit, np.bool_)
-        for budget, tally in self._counted():
+        for budget, tally in self._budget_tallies():
             concerned |= tally.counts[:limit] > budget.status.disruptions_allowed
         return concerned
 
 
-class _Namespace:
+class _NamespaceBudgets:
     """The budgets of a namespace, by number, and which of them protect which pods."""
 
     def __init__(self, budgets: list[tuple[PodDisruptionBudget, Tally]], tallies: Tallies) -> None:
@@ -112,17 +116,17 @@ class _Namespace:
         self._matcher = Matcher([tally for _, tally in budgets], tallies)
         self._arrays: dict[tuple[int, ...], Ints] = {}
         # Pods whose eviction counts already, by name.
-        self._counted: dict[str, set[int]] = {}
+        self._disrupted: dict[str, set[int]] = {}
         for number, (budget, _) in enumerate(budgets):
             for name in budget.status.disrupted_pods or ():
-                self._counted.setdefault(name, set()).add(number)
+                self._disrupted.setdefault(name, set()).add(number)
 
-    def protecting(self, pod: Pod) -> Ints:
+    def budget_numbers(self, pod: Pod) -> Ints:
         """The numbers of those that an eviction of the pod counts for. Raises TooManyVisits."""
         if not pod.metadata.labels:
-            return NOBODY
-        numbers = self._matcher.met_by(pod)
-        if (counted := self._counted.get(pod.metadata.name)) is not None:
+            return NO_BUDGETS
+        numbers = self._matcher.matching_conditions(pod)
+        if (counted := self._disrupted.get(pod.metadata.name)) is not None:
             numbers = tuple(number for number in numbers if number not in counted)
         found = self._arrays.get(numbers)
         if found is None:

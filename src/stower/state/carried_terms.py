@@ -19,41 +19,41 @@ from stower.state.row_counts import RowCounts, SelectorIndex
 if TYPE_CHECKING:
     from stower.state.labels import LabelColumns
 
-KNOWN_MAX: Final = 65_536  # affinities and kinds of pod remembered
+CACHE_ENTRIES_MAX: Final = 65_536  # affinities and kinds of pod remembered
 # Terms beyond as many again as are carried: those that nobody carries any more are forgotten.
-IDLE_MAX: Final = 1_024
+UNUSED_TERMS_MAX: Final = 1_024
 # Of one pod that others have placed; plugins.bounds has none placed here that has more.
 TERMS_MAX: Final = 100
 _encode = msgspec.msgpack.Encoder().encode
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
-class Role(Enum):
+class TermKind(Enum):
     """What a term says."""
 
-    AVOIDS = auto()  # required anti-affinity
-    NEEDS = auto()  # required affinity
-    PREFERS = auto()  # preferred affinity, or with a weight below 0 anti-affinity
+    REQUIRED_ANTI_AFFINITY = auto()  # required anti-affinity
+    REQUIRED_AFFINITY = auto()  # required affinity
+    PREFERRED = auto()  # preferred affinity, or with a weight below 0 anti-affinity
 
 
 class CarriedTerm(RowCounts):
     """One term, and how many pods per row carry it (for PREFERS: the sum of their weights)."""
 
-    __slots__ = ("key", "namespace_selector", "namespaces", "role", "selector", "users")
+    __slots__ = ("kind", "namespace_selector", "namespaces", "selector", "topology_key", "users")
 
     def __init__(
-        self, role: Role, term: PodAffinityTerm, namespace: str, labels: "LabelColumns",
+        self, kind: TermKind, term: PodAffinityTerm, namespace: str, labels: "LabelColumns",
         capacity: int,
     ) -> None:  # fmt: skip
         super().__init__(labels, capacity)
-        self.role = role
-        self.key = term.topology_key
+        self.kind = kind
+        self.topology_key = term.topology_key
         self.namespaces = namespaces_of(term, namespace)
         self.namespace_selector = term.namespace_selector
         self.selector = term.label_selector
         self.users = 0
 
-    def takes(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
+    def matches(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
         """Whether the term is about this pod."""
         wanted = self.namespace_selector
         if pod.metadata.namespace not in self.namespaces and not (
@@ -72,29 +72,29 @@ def namespaces_of(term: PodAffinityTerm, namespace: str) -> frozenset[str]:
     return frozenset(term.namespaces or ())
 
 
-class _Seen:
+class _MatchedTerms:
     """The terms about one kind of pod, as far as they were looked at."""
 
-    __slots__ = ("count", "labels", "terms")
+    __slots__ = ("compared_count", "labels", "terms")
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self.terms: list[CarriedTerm] = []
-        self.count = 0
+        self.compared_count = 0
         self.labels = labels  # of the namespace
 
 
-class Carried:
+class CarriedTerms:
     """All terms that pods carry, or once did."""
 
     __slots__ = (
-        "_about",
         "_capacity",
-        "_follows",
         "_idle",
         "_index",
+        "_is_subscribed",
         "_labels",
-        "_of_affinity",
         "_terms",
+        "_terms_by_affinity",
+        "_terms_by_pod_kind",
     )
 
     def __init__(self, labels: "LabelColumns", capacity: int) -> None:
@@ -102,10 +102,10 @@ class Carried:
         self._capacity = capacity
         self._terms: dict[bytes, CarriedTerm] = {}
         self._index: SelectorIndex[CarriedTerm] = SelectorIndex()
-        self._of_affinity: dict[bytes, tuple[tuple[CarriedTerm, int], ...]] = {}
-        self._about: dict[tuple[str, frozenset[tuple[str, str]]], _Seen] = {}
+        self._terms_by_affinity: dict[bytes, tuple[tuple[CarriedTerm, int], ...]] = {}
+        self._terms_by_pod_kind: dict[tuple[str, frozenset[tuple[str, str]]], _MatchedTerms] = {}
         self._idle = 0  # terms that nobody carries
-        self._follows = False  # what becomes of nodes' labels
+        self._is_subscribed = False  # what becomes of nodes' labels
 
     def __bool__(self) -> bool:
         return bool(self._terms)
@@ -114,59 +114,59 @@ class Carried:
         """The terms that a pod brings along."""
         affinity = pod.spec.affinity
         if affinity is not None:
-            yield from (term for term, _ in self._of(pod, affinity))
+            yield from (term for term, _ in self._weighted_terms(pod, affinity))
 
-    def _of(self, pod: Pod, affinity: Affinity) -> tuple[tuple[CarriedTerm, int], ...]:
+    def _weighted_terms(self, pod: Pod, affinity: Affinity) -> tuple[tuple[CarriedTerm, int], ...]:
         """The same, with their weights."""
         key = _encode((pod.metadata.namespace, affinity.pod_affinity, affinity.pod_anti_affinity))
-        terms = self._of_affinity.get(key)
+        terms = self._terms_by_affinity.get(key)
         if terms is None:
-            if len(self._of_affinity) >= KNOWN_MAX:
-                self._of_affinity.clear()
-            terms = self._of_affinity[key] = tuple(islice(self._all_of(pod), TERMS_MAX))
+            if len(self._terms_by_affinity) >= CACHE_ENTRIES_MAX:
+                self._terms_by_affinity.clear()
+            terms = self._terms_by_affinity[key] = tuple(islice(self._read_terms(pod), TERMS_MAX))
         return terms
 
-    def bump(self, pod: Pod, row: int, by: int) -> None:
+    def count_pod(self, pod: Pod, row: int, delta: int) -> None:
         """A pod with terms came to the row (1) or left it (-1)."""
         affinity = pod.spec.affinity
         if affinity is None or (
             affinity.pod_affinity is None and affinity.pod_anti_affinity is None
         ):
             return
-        for term, weight in self._of(pod, affinity):
-            term.users += by
+        for term, weight in self._weighted_terms(pod, affinity):
+            term.users += delta
             if term.users == 0:
                 self._idle += 1
-            elif term.users == by == 1:
+            elif term.users == delta == 1:
                 self._idle -= 1
-            term.bump(row, weight * by)
+            term.add(row, weight * delta)
 
-    def step_begins(self) -> None:
+    def begin_step(self) -> None:
         """Nobody holds a term now: those that nobody carries may go."""
-        if self._idle <= max(IDLE_MAX, len(self._terms) // 2):
+        if self._idle <= max(UNUSED_TERMS_MAX, len(self._terms) // 2):
             return
         self._terms = {key: term for key, term in self._terms.items() if term.users}
         self._idle = 0
-        self._of_affinity.clear()
-        self._about.clear()
+        self._terms_by_affinity.clear()
+        self._terms_by_pod_kind.clear()
         self._index = SelectorIndex()
         for term in self._terms.values():
             self._index.add(term.selector or LabelSelector(), term)
 
-    def about(self, pod: Pod, namespace_labels: Mapping[str, str]) -> list[CarriedTerm]:
+    def terms_matching(self, pod: Pod, namespace_labels: Mapping[str, str]) -> list[CarriedTerm]:
         """The terms that are about this pod; some may be carried by nobody any more."""
         meta = pod.metadata
         labels = meta.labels or _NO_LABELS
         key = (meta.namespace, frozenset(labels.items()))
-        seen = self._about.get(key)
+        seen = self._terms_by_pod_kind.get(key)
         if seen is None or seen.labels != namespace_labels:
-            if len(self._about) >= KNOWN_MAX:
-                self._about.clear()
-            seen = self._about[key] = _Seen(namespace_labels)
-        if seen.count < self._index.count:
-            new = self._index.candidates(labels, seen.count)
-            seen.terms += [term for term in new if term.takes(pod, namespace_labels)]
-            seen.count = self._index.count
+            if len(self._terms_by_pod_kind) >= CACHE_ENTRIES_MAX:
+                self._terms_by_pod_kind.clear()
+            seen = self._terms_by_pod_kind[key] = _MatchedTerms(namespace_labels)
+        if seen.compared_count < self._index.count:
+            new = self._index.candidates(labels, seen.compared_count)
+            seen.terms += [term for term in new if term.matches(pod, namespace_labels)]
+            seen.compared_count = self._index.count
         return seen.terms
 
     def grow(self, capacity: int) -> None:
@@ -175,32 +175,35 @@ class Carried:
         for term in self._terms.values():
             term.grow(capacity)
 
-    def _all_of(self, pod: Pod) -> Iterator[tuple[CarriedTerm, int]]:
+    def _read_terms(self, pod: Pod) -> Iterator[tuple[CarriedTerm, int]]:
         affinity = pod.spec.affinity
         assert affinity is not None
         near, away = affinity.pod_affinity, affinity.pod_anti_affinity
         for term in (near.required if near is not None else None) or ():
-            yield self._intern(Role.NEEDS, term, pod), 1
+            yield self._intern(TermKind.REQUIRED_AFFINITY, term, pod), 1
         for term in (away.required if away is not None else None) or ():
-            yield self._intern(Role.AVOIDS, term, pod), 1
+            yield self._intern(TermKind.REQUIRED_ANTI_AFFINITY, term, pod), 1
         for weighted in (near.preferred if near is not None else None) or ():
-            yield self._intern(Role.PREFERS, weighted.pod_affinity_term, pod), weighted.weight
+            yield self._intern(TermKind.PREFERRED, weighted.pod_affinity_term, pod), weighted.weight
         for weighted in (away.preferred if away is not None else None) or ():
-            yield self._intern(Role.PREFERS, weighted.pod_affinity_term, pod), -weighted.weight
+            yield (
+                self._intern(TermKind.PREFERRED, weighted.pod_affinity_term, pod),
+                -weighted.weight,
+            )
 
-    def _intern(self, role: Role, term: PodAffinityTerm, pod: Pod) -> CarriedTerm:
+    def _intern(self, kind: TermKind, term: PodAffinityTerm, pod: Pod) -> CarriedTerm:
         namespaces = sorted(namespaces_of(term, pod.metadata.namespace))
         key = _encode(
-            (role.name, term.topology_key, namespaces, term.namespace_selector,
+            (kind.name, term.topology_key, namespaces, term.namespace_selector,
              term.label_selector)
         )  # fmt: skip
         found = self._terms.get(key)
         if found is None:
-            if not self._follows:
-                self._labels.followers.append(self._move)
-                self._follows = True
+            if not self._is_subscribed:
+                self._labels.listeners.append(self._move)
+                self._is_subscribed = True
             self._idle += 1  # until it is carried
-            found = CarriedTerm(role, term, pod.metadata.namespace, self._labels, self._capacity)
+            found = CarriedTerm(kind, term, pod.metadata.namespace, self._labels, self._capacity)
             self._terms[key] = found
             self._index.add(term.label_selector or LabelSelector(), found)
         return found

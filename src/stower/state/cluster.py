@@ -20,46 +20,46 @@ from stower.model.errors import InvariantError
 from stower.model.kinds import Node, Pod
 from stower.model.resources import PODS, Claimed, node_room
 from stower.model.taints import Taint
-from stower.state.arrays import CAPACITY_FIRST, Bools, DirtyLog, ResourceColumn, grown
+from stower.state.arrays import CAPACITY_FIRST, Bools, DirtyLog, ResourceColumn, grow_array
 from stower.state.budgets import Budgets
-from stower.state.carried_terms import Carried
+from stower.state.carried_terms import CarriedTerms
 from stower.state.devices import Devices
 from stower.state.groups import Groups
 from stower.state.images import Images
 from stower.state.journal import Journal, Trial
 from stower.state.labels import CodeColumn, LabelColumns
 from stower.state.negotiations import Negotiations
-from stower.state.pod_selectors import Related
+from stower.state.pod_selectors import PodSelectors
 from stower.state.pod_table import PodTable
 from stower.state.ports import HostPorts
 from stower.state.shapes import Shape, ShapeTable
-from stower.state.tallies import Condition, Tallies, Tally, counts_alike
+from stower.state.tallies import Condition, Tallies, Tally, is_same_class
 from stower.state.ties import name_hash
 from stower.state.volumes import Volumes
 
 # Real clusters have some dozens of resources; many more are names that somebody makes up.
 COLUMNS_SWEPT_FIRST: Final = 256
 # Who follows the arrivals reads them with every pod that is placed; many may come with one event.
-ARRIVED_MAX: Final = 4_096
+ADDED_PODS_MAX: Final = 4_096
 
 
 class PodEntry:
     """One pod as the state knows it. `row` is -1 while it has no node."""
 
     __slots__ = (
-        "assumed",
-        "claimed",
-        "is_leaving",
-        "nominated_to",
+        "claimed_resources",
+        "eviction_backoff_until_ns",
+        "is_assumed",
+        "is_deletion_pending",
+        "nominated_node_name",
+        "pending_write_count",
         "pod",
         "rank",
         "row",
         "shape",
         "slot",
-        "stays_ns",
         "uid",
-        "version",
-        "writes",
+        "written_version",
     )
 
     def __init__(self, pod: Pod, shape: Shape) -> None:
@@ -69,26 +69,30 @@ class PodEntry:
         self.row = -1
         self.rank: tuple[int, int, int, str] | None = None  # importance, once somebody asked
         self.slot = -1  # in the table of placed pods
-        self.assumed = False
-        self.stays_ns = 0  # until then it is asked last to leave: its deletion was refused
-        self.is_leaving = False  # its deletion by us was accepted; the API does not show it yet
-        self.nominated_to = ""  # the node on which room was promised
-        self.version = ""  # that a write of ours has made, be it seen yet or not
-        self.writes = 0  # of ours that are not answered
-        self.claimed: Claimed = ()  # what its claims take of its node, as far as that is counted
+        self.is_assumed = False
+        self.eviction_backoff_until_ns = (
+            0  # until then it is asked last to leave: its deletion was refused
+        )
+        self.is_deletion_pending = (
+            False  # its deletion by us was accepted; the API does not show it yet
+        )
+        self.nominated_node_name = ""  # the node on which room was promised
+        self.written_version = ""  # that a write of ours has made, be it seen yet or not
+        self.pending_write_count = 0  # of ours that are not answered
+        self.claimed_resources: Claimed = ()  # what its claims take of its node, where counted
 
 
-class PlacedWatcher(Protocol):
+class PlacementListener(Protocol):
     """Who counts something of pods that hold room. What is undone with a trial is told as well: the
     inverse of each change."""
 
-    def come(self, entry: PodEntry, row: int) -> None:
+    def add_pod(self, entry: PodEntry, row: int) -> None:
         """A pod holds room on a row."""
 
-    def go(self, entry: PodEntry, row: int) -> None:
+    def remove_pod(self, entry: PodEntry, row: int) -> None:
         """It does so no more."""
 
-    def change(self, entry: PodEntry) -> None:
+    def update_pod(self, entry: PodEntry) -> None:
         """Its object is another one."""
 
     def grow(self, capacity: int) -> None:
@@ -100,21 +104,23 @@ class ClusterState:
     `row_limit`, and `present` says which of them have a node (a row without one still carries pods
     that are bound to a node that is gone, or not yet seen)."""
 
-    def __init__(self, counts_claims: bool = False) -> None:
+    def __init__(self, is_counting_claims: bool = False) -> None:
         """`counts_claims`: whether what claims take of their node itself is in use (KEP-5517)."""
-        self.counts_claims = counts_claims
+        self.is_counting_claims = is_counting_claims
         self.journal = Journal()
         self.now_ns = 0  # the time of what is being dealt with, as events bring it
-        self.use_log = DirtyLog()
+        self.usage_log = DirtyLog()
         self.node_log = DirtyLog()
         self.capacity = CAPACITY_FIRST
-        self.layout = 0  # grows with the capacity: whoever holds arrays over rows makes new ones
+        self.layout_generation = (
+            0  # grows with the capacity: whoever holds arrays over rows makes new ones
+        )
         self.row_limit = 0
         self.node_count = 0
         self.row_by_name: dict[str, int] = {}
-        self.names: list[str] = [""] * self.capacity
+        self.node_names: list[str] = [""] * self.capacity
         self.nodes: list[Node | None] = [None] * self.capacity
-        self.on_row: list[dict[str, PodEntry]] = [{} for _ in range(self.capacity)]
+        self.pods_by_row: list[dict[str, PodEntry]] = [{} for _ in range(self.capacity)]
         self._free_rows = list(range(self.capacity - 1, -1, -1))
         self.present: Bools = np.zeros(self.capacity, np.bool_)
         self.unschedulable: Bools = np.zeros(self.capacity, np.bool_)
@@ -122,7 +128,7 @@ class ClusterState:
         # Code per distinct tuple of taints: each is judged once, then gathered.
         self.taints: CodeColumn[tuple[Taint, ...]] = CodeColumn(self.capacity)
         # What nodes declare that they can do.
-        self.features: CodeColumn[tuple[str, ...]] = CodeColumn(self.capacity)
+        self.declared_features: CodeColumn[tuple[str, ...]] = CodeColumn(self.capacity)
         self.columns: dict[str, ResourceColumn] = {}
         self._sweep_at = COLUMNS_SWEPT_FIRST
         self.column(PODS)
@@ -131,30 +137,32 @@ class ClusterState:
         self.non_zero_memory = ResourceColumn("non-zero memory", self.capacity)
         self.labels = LabelColumns(self.capacity)
         self.images = Images(self.capacity)
-        self._looked = (0, 0)  # up to where of the logs rows have looked at the images
+        self._image_cursors = (0, 0)  # up to where of the logs rows have looked at the images
         self.ports = HostPorts()
         self.tallies = Tallies(self.labels, self.capacity)
-        self.carried = Carried(self.labels, self.capacity)
-        self.related = Related()
+        self.carried_terms = CarriedTerms(self.labels, self.capacity)
+        self.pod_selectors = PodSelectors()
         self.budgets = Budgets(self.tally, self.tallies)
         self.volumes = Volumes(self.journal, self.capacity)
         self.devices = Devices(self.journal)
         self.groups = Groups(self.journal)
         self.negotiations = Negotiations(self.journal)
-        self.watchers: list[PlacedWatcher] = []
+        self.placement_listeners: list[PlacementListener] = []
         # What plugins have brought that goes on beside scheduling, by the plugin's name.
         self.companions: dict[str, Any] = {}
         self.shapes = ShapeTable(self.column, (self.non_zero_cpu, self.non_zero_memory))
         self.pods: dict[str, PodEntry] = {}
-        self.table = PodTable()
+        self.pod_table = PodTable()
         self.uid_by_key: dict[str, str] = {}
-        self.strangers: dict[str, None] = {}  # pods without a node that others schedule, by uid
+        self.other_scheduler_pods: dict[
+            str, None
+        ] = {}  # pods without a node that others schedule, by uid
         # The last pods that were new, oldest first, and how many there were in all; they may be
         # gone by now. Not undone with a trial: those that came in one are gone.
-        self.arrived: deque[PodEntry] = deque(maxlen=ARRIVED_MAX)
-        self.arrived_count = 0
+        self.added_pods: deque[PodEntry] = deque(maxlen=ADDED_PODS_MAX)
+        self.added_pod_count = 0
         # Node name -> pods that were promised room there, by uid.
-        self.nominated: dict[str, dict[str, PodEntry]] = {}
+        self.nominated_pods: dict[str, dict[str, PodEntry]] = {}
 
     # Reading
 
@@ -193,40 +201,40 @@ class ClusterState:
 
     def pods_on(self, row: int) -> list[PodEntry]:
         """The pods of a row, by uid."""
-        return [entry for _, entry in sorted(self.on_row[row].items())]
+        return [entry for _, entry in sorted(self.pods_by_row[row].items())]
 
-    def placed(self) -> Iterator[PodEntry]:
+    def placed_pods(self) -> Iterator[PodEntry]:
         """All pods that hold room."""
         return (entry for entry in self.pods.values() if entry.row >= 0)
 
     def tally(self, *conditions: Condition, live: bool = False) -> Tally:
         """The kept count of pods per row that meet all conditions: (namespaces or None for all,
         selector). `live`: without those that are being deleted."""
-        return self.tallies.register(conditions, live, self.placed())
+        return self.tallies.register(conditions, live, self.placed_pods())
 
-    def step_begins(self, now_ns: int) -> None:
+    def begin_step(self, now_ns: int) -> None:
         """An event is taken in: nobody holds on to anything that is counted here."""
         self.now_ns = now_ns
-        for counts in (self.tallies, self.carried):
-            counts.step_begins()
+        for counts in (self.tallies, self.carried_terms):
+            counts.begin_step()
 
-    def look(self) -> None:
+    def refresh_images(self) -> None:
         """A cycle begins: rows on which something has changed see what is new elsewhere."""
-        use, node = self.use_log.position, self.node_log.position
-        was_use, was_node = self._looked
+        use, node = self.usage_log.position, self.node_log.position
+        was_use, was_node = self._image_cursors
         if use == was_use and node == was_node:
             return
         if not self.images.generation:
-            self._looked = (use, node)
+            self._image_cursors = (use, node)
             return
-        if self.use_log.overrun(was_use) or self.node_log.overrun(was_node):
+        if self.usage_log.is_overrun(was_use) or self.node_log.is_overrun(was_node):
             changed = self.present_rows()
         else:
-            changed = self.use_log.cells(was_use) + self.node_log.cells(was_node)
+            changed = self.usage_log.row_list(was_use) + self.node_log.row_list(was_node)
         for row in changed:
-            if self.images.look(row):
+            if self.images.refresh_row(row):
                 self.node_log.add(row)
-        self._looked = (use, self.node_log.position)
+        self._image_cursors = (use, self.node_log.position)
 
     def trial(self) -> Trial:
         """`with state.trial():` undoes all that is done inside."""
@@ -243,7 +251,7 @@ class ClusterState:
         row = self._row_for(node.metadata.name)
         old = self.nodes[row]
         changed = self._set_node(row, node, allocatable)
-        if self.journal.recording:
+        if self.journal.is_recording:
             self.journal.log(self._undo_set_node, row, old)
         return changed
 
@@ -254,9 +262,9 @@ class ClusterState:
             return False
         old = self.nodes[row]
         self._clear_node(row)
-        if self.journal.recording:
+        if self.journal.is_recording:
             self.journal.log(self._undo_set_node, row, old)
-        self._release_later(row)
+        self._release_row_when_final(row)
         return True
 
     # Pods
@@ -267,9 +275,9 @@ class ClusterState:
 
     def add_placed(self, pod: Pod) -> PodEntry:
         """A pod that the API says is on `spec.nodeName`."""
-        claimed = self._claimed(pod)
+        claimed = self._claimed_resources(pod)
         entry = self._add_entry(pod, self.shapes.intern(pod, claimed=claimed))
-        entry.claimed = claimed
+        entry.claimed_resources = claimed
         self._place(entry, self._row_for(pod.spec.node_name))
         return entry
 
@@ -278,15 +286,15 @@ class ClusterState:
         self._place(entry, row)
         self._set_assumed(entry, True)
 
-    def claim_room(self, entry: PodEntry, claimed: Claimed) -> None:
+    def assume_claimed_resources(self, entry: PodEntry, claimed: Claimed) -> None:
         """Count what the claims of an assumed pod take of its node before the API says so."""
         shape = self.shapes.intern(entry.pod, claimed=claimed)
         self._set_claimed(entry, claimed)
-        self._move(entry, entry.pod, shape, self.names[entry.row])
+        self._move(entry, entry.pod, shape, self.node_names[entry.row])
 
     def confirm(self, entry: PodEntry, pod: Pod) -> None:
         """The API says where the pod is: where it was assumed, or elsewhere."""
-        claimed = self._claimed(pod)
+        claimed = self._claimed_resources(pod)
         shape = self.shapes.intern(pod, claimed=claimed)
         self._set_assumed(entry, False)
         self._set_claimed(entry, claimed)
@@ -294,25 +302,25 @@ class ClusterState:
 
     def forget(self, entry: PodEntry) -> None:
         """Take an assumption back: the pod is pending again."""
-        if not entry.assumed:
+        if not entry.is_assumed:
             raise InvariantError(f"forget {entry.pod.key}: it is not assumed")
         self._set_assumed(entry, False)
         self._unplace(entry)
-        if entry.claimed:
+        if entry.claimed_resources:
             self._set_claimed(entry, ())
             self._set_view(entry, entry.pod, self.shapes.intern(entry.pod))
 
     def displace(self, entry: PodEntry) -> None:
         """Take a pod off its row, for as long as a trial lasts."""
-        if not self.journal.recording:
+        if not self.journal.is_recording:
             raise InvariantError(f"displace {entry.pod.key}: no trial is open")
         self._unplace(entry)
 
     def update_pending(self, entry: PodEntry, pod: Pod) -> None:
         """A pending or assumed pod has changed. What its status says that claims take of a node is
         left over from another attempt, or what was decided in this one."""
-        shape = self.shapes.intern(pod, claimed=entry.claimed)
-        self._move(entry, pod, shape, self.names[entry.row] if entry.row >= 0 else "")
+        shape = self.shapes.intern(pod, claimed=entry.claimed_resources)
+        self._move(entry, pod, shape, self.node_names[entry.row] if entry.row >= 0 else "")
 
     def remove_pod(self, entry: PodEntry) -> None:
         """The pod is gone, or has ended and holds no room any more."""
@@ -323,43 +331,43 @@ class ClusterState:
 
     def nominate(self, entry: PodEntry, node_name: str) -> None:
         """Promise the pod room on a node; an empty name takes the promise back."""
-        old = entry.nominated_to
+        old = entry.nominated_node_name
         if old == node_name:
             return
         if old:
-            del self.nominated[old][entry.uid]
-            if not self.nominated[old]:
-                del self.nominated[old]
-            self._use_changed(old)
+            del self.nominated_pods[old][entry.uid]
+            if not self.nominated_pods[old]:
+                del self.nominated_pods[old]
+            self._log_usage(old)
         if node_name:
-            self.nominated.setdefault(node_name, {})[entry.uid] = entry
-            self._use_changed(node_name)
-        entry.nominated_to = node_name
-        if self.journal.recording:
+            self.nominated_pods.setdefault(node_name, {})[entry.uid] = entry
+            self._log_usage(node_name)
+        entry.nominated_node_name = node_name
+        if self.journal.is_recording:
             self.journal.log(self.nominate, entry, old)
 
     # Primitives
 
-    def _use_changed(self, node_name: str) -> None:
+    def _log_usage(self, node_name: str) -> None:
         row = self.row_by_name.get(node_name, -1)
         if row >= 0:
-            self.use_log.add(row)
+            self.usage_log.add(row)
 
     def _add_entry(self, pod: Pod, shape: Shape) -> PodEntry:
         entry = PodEntry(pod, shape)
         if entry.uid in self.pods:
             raise InvariantError(f"pod {pod.key} with uid {entry.uid} is already known")
         self._know_entry(entry)
-        self.arrived.append(entry)
-        self.arrived_count += 1
+        self.added_pods.append(entry)
+        self.added_pod_count += 1
         return entry
 
     def _know_entry(self, entry: PodEntry) -> None:
         self.pods[entry.uid] = entry
         self.uid_by_key[entry.pod.key] = entry.uid
         if entry.pod.group_name:
-            self.groups.join(entry)
-        if self.journal.recording:
+            self.groups.add_pod(entry)
+        if self.journal.is_recording:
             self.journal.log(self._forget_entry, entry)
 
     def _forget_entry(self, entry: PodEntry) -> None:
@@ -367,13 +375,13 @@ class ClusterState:
         if self.uid_by_key.get(entry.pod.key) == entry.uid:
             del self.uid_by_key[entry.pod.key]
         if entry.pod.group_name:
-            self.groups.leave(entry)
-        if self.journal.recording:
+            self.groups.remove_pod(entry)
+        if self.journal.is_recording:
             self.journal.log(self._know_entry, entry)
 
     def _move(self, entry: PodEntry, pod: Pod, shape: Shape, node_name: str) -> None:
         """Show the pod as it is now, on this node; an empty name is none."""
-        here = self.names[entry.row] if entry.row >= 0 else ""
+        here = self.node_names[entry.row] if entry.row >= 0 else ""
         if here == node_name and (shape is entry.shape or not here):
             self._set_view(entry, pod, shape)
             return
@@ -385,89 +393,89 @@ class ClusterState:
             self._place(entry, self._row_for(node_name))
 
     def _set_view(self, entry: PodEntry, pod: Pod, shape: Shape) -> None:
-        if self.journal.recording:
+        if self.journal.is_recording:
             self.journal.log(self._set_view, entry, entry.pod, entry.shape)
         moves = entry.pod.group_name != pod.group_name  # its label was changed
         if moves and entry.pod.group_name:
-            self.groups.leave(entry)
+            self.groups.remove_pod(entry)
         if entry.row >= 0:
             old = entry.pod
-            if self.tallies and not counts_alike(old, pod):
-                self.tallies.go(entry, old, entry.row)
-                self.tallies.come(entry, pod, entry.row)
-            self.table.see(entry, pod)
+            if self.tallies and not is_same_class(old, pod):
+                self.tallies.remove_pod(entry, old, entry.row)
+                self.tallies.add_pod(entry, pod, entry.row)
+            self.pod_table.update_pod(entry, pod)
             if old.spec.affinity != pod.spec.affinity:
-                self.carried.bump(old, entry.row, -1)
-                self.carried.bump(pod, entry.row, 1)
+                self.carried_terms.count_pod(old, entry.row, -1)
+                self.carried_terms.count_pod(pod, entry.row, 1)
         entry.pod = pod
         entry.shape = shape
-        for watcher in self.watchers:
-            watcher.change(entry)
+        for watcher in self.placement_listeners:
+            watcher.update_pod(entry)
         if moves:
-            self.groups.units_generation += 1
+            self.groups.disruption_units_generation += 1
             if pod.group_name:
-                self.groups.join(entry)
+                self.groups.add_pod(entry)
 
     def _place(self, entry: PodEntry, row: int) -> None:
         shape = entry.shape
-        for column, amount in shape.use:
+        for column, amount in shape.usage:
             column.add(row, amount)
         entry.row = row
-        self.on_row[row][entry.uid] = entry
-        self.table.come(entry, row)
+        self.pods_by_row[row][entry.uid] = entry
+        self.pod_table.add_pod(entry, row)
         if shape.ports:
             self.ports.add(row, shape.ports, 1)
-        if shape.storage:
-            self.volumes.come(entry, row)
-        if shape.claims or shape.extended:
-            self.devices.come(entry)
+        if shape.has_storage:
+            self.volumes.add_pod(entry, row)
+        if shape.has_claims or shape.extended_requests:
+            self.devices.add_pod(entry)
         if self.tallies:
-            self.tallies.come(entry, entry.pod, row)
+            self.tallies.add_pod(entry, entry.pod, row)
         if entry.pod.spec.affinity is not None:
-            self.carried.bump(entry.pod, row, 1)
-        for watcher in self.watchers:
-            watcher.come(entry, row)
-        self.use_log.add(row)
-        if self.journal.recording:
+            self.carried_terms.count_pod(entry.pod, row, 1)
+        for watcher in self.placement_listeners:
+            watcher.add_pod(entry, row)
+        self.usage_log.add(row)
+        if self.journal.is_recording:
             self.journal.log(self._unplace, entry)
 
     def _unplace(self, entry: PodEntry) -> None:
         row, shape = entry.row, entry.shape
-        for column, amount in shape.use:
+        for column, amount in shape.usage:
             column.add(row, -amount)
         entry.row = -1
-        del self.on_row[row][entry.uid]
-        self.table.go(entry)
+        del self.pods_by_row[row][entry.uid]
+        self.pod_table.remove_pod(entry)
         if shape.ports:
             self.ports.add(row, shape.ports, -1)
-        if shape.storage:
-            self.volumes.go(entry, row)
-        if shape.claims or shape.extended:
-            self.devices.go(entry)
+        if shape.has_storage:
+            self.volumes.remove_pod(entry, row)
+        if shape.has_claims or shape.extended_requests:
+            self.devices.remove_pod(entry)
         if self.tallies:
-            self.tallies.go(entry, entry.pod, row)
+            self.tallies.remove_pod(entry, entry.pod, row)
         if entry.pod.spec.affinity is not None:
-            self.carried.bump(entry.pod, row, -1)
-        for watcher in self.watchers:
-            watcher.go(entry, row)
-        self.use_log.add(row)
-        if self.journal.recording:
+            self.carried_terms.count_pod(entry.pod, row, -1)
+        for watcher in self.placement_listeners:
+            watcher.remove_pod(entry, row)
+        self.usage_log.add(row)
+        if self.journal.is_recording:
             self.journal.log(self._place, entry, row)
-        self._release_later(row)
+        self._release_row_when_final(row)
 
     def _set_assumed(self, entry: PodEntry, assumed: bool) -> None:
-        if self.journal.recording and assumed != entry.assumed:
-            self.journal.log(self._set_assumed, entry, entry.assumed)
-        entry.assumed = assumed
+        if self.journal.is_recording and assumed != entry.is_assumed:
+            self.journal.log(self._set_assumed, entry, entry.is_assumed)
+        entry.is_assumed = assumed
 
     def _set_claimed(self, entry: PodEntry, claimed: Claimed) -> None:
-        if self.journal.recording and claimed != entry.claimed:
-            self.journal.log(self._set_claimed, entry, entry.claimed)
-        entry.claimed = claimed
+        if self.journal.is_recording and claimed != entry.claimed_resources:
+            self.journal.log(self._set_claimed, entry, entry.claimed_resources)
+        entry.claimed_resources = claimed
 
-    def _claimed(self, pod: Pod) -> Claimed:
+    def _claimed_resources(self, pod: Pod) -> Claimed:
         """What the claims of a pod with a node take of it, as the API says."""
-        if not self.counts_claims:
+        if not self.is_counting_claims:
             return ()
         return pod.status.node_allocatable_resource_claim_statuses or ()
 
@@ -479,25 +487,25 @@ class ClusterState:
                 self._grow()
             row = self._free_rows.pop()
             self.row_by_name[name] = row
-            self.names[row] = name
+            self.node_names[row] = name
             self.name_hashes[row] = name_hash(name)
             self.row_limit = max(self.row_limit, row + 1)
-            if self.journal.recording:
+            if self.journal.is_recording:
                 self.journal.log(self._release_row, row)
         return row
 
-    def _release_later(self, row: int) -> None:
+    def _release_row_when_final(self, row: int) -> None:
         """Give the row back if it is empty, but not before it is sure to stay so."""
-        if self.journal.recording:
-            self.journal.later(self._release_row, row)
-        elif not self.journal.undoing:
+        if self.journal.is_recording:
+            self.journal.defer(self._release_row, row)
+        elif not self.journal.is_undoing:
             self._release_row(row)
 
     def _release_row(self, row: int) -> None:
         """Give back a row that has neither node nor pods."""
-        if self.names[row] and self.nodes[row] is None and not self.on_row[row]:
-            del self.row_by_name[self.names[row]]
-            self.names[row] = ""
+        if self.node_names[row] and self.nodes[row] is None and not self.pods_by_row[row]:
+            del self.row_by_name[self.node_names[row]]
+            self.node_names[row] = ""
             self.name_hashes[row] = 0
             self._free_rows.append(row)
 
@@ -519,10 +527,10 @@ class ClusterState:
         if use_changed:
             for name in before:
                 if name not in allocatable:
-                    self.column(name).set_room(row, 0)
+                    self.column(name).set_allocatable(row, 0)
             for name, amount in allocatable.items():
-                self.column(name).set_room(row, amount)
-            self.use_log.add(row)
+                self.column(name).set_allocatable(row, amount)
+            self.usage_log.add(row)
         object_changed = old is None
         if old is None:
             self.present[row] = True
@@ -538,7 +546,7 @@ class ClusterState:
             object_changed = True
         declared = node.status.declared_features or ()
         if declared != ((old.status.declared_features if old is not None else None) or ()):
-            self.features.set(row, declared or None)
+            self.declared_features.set(row, declared or None)
             object_changed = True
         if node.spec.unschedulable != self.unschedulable[row]:
             self.unschedulable[row] = node.spec.unschedulable
@@ -557,15 +565,15 @@ class ClusterState:
         self.nodes[row] = None
         for name in node_room(old.status.allocatable):
             column = self.column(name)
-            column.set_room(row, 0)
+            column.set_allocatable(row, 0)
         self.present[row] = False
         self.node_count -= 1
         self.labels.set(row, old.metadata.labels or {}, {})
         self.taints.set(row, None)
-        self.features.set(row, None)
+        self.declared_features.set(row, None)
         self.unschedulable[row] = False
         self.images.set(row, old, None)
-        self.use_log.add(row)
+        self.usage_log.add(row)
         self.node_log.add(row)
 
     def _sweep_columns(self) -> None:
@@ -578,23 +586,23 @@ class ClusterState:
     def _grow(self) -> None:
         """Double the capacity."""
         old, self.capacity = self.capacity, self.capacity * 2
-        self.layout += 1
+        self.layout_generation += 1
         new = self.capacity
-        self.names.extend([""] * old)
+        self.node_names.extend([""] * old)
         self.nodes.extend([None] * old)
-        self.on_row.extend({} for _ in range(old))
+        self.pods_by_row.extend({} for _ in range(old))
         self._free_rows.extend(range(new - 1, old - 1, -1))
-        self.present = grown(self.present, new)
-        self.unschedulable = grown(self.unschedulable, new)
-        self.name_hashes = grown(self.name_hashes, new)
+        self.present = grow_array(self.present, new)
+        self.unschedulable = grow_array(self.unschedulable, new)
+        self.name_hashes = grow_array(self.name_hashes, new)
         self.taints.grow(new)
-        self.features.grow(new)
+        self.declared_features.grow(new)
         self.volumes.grow(new)
         self.images.grow(new)
         for column in (*self.columns.values(), self.non_zero_cpu, self.non_zero_memory):
             column.grow(new)
         self.labels.grow(new)
         self.tallies.grow(new)
-        self.carried.grow(new)
-        for watcher in self.watchers:
+        self.carried_terms.grow(new)
+        for watcher in self.placement_listeners:
             watcher.grow(new)

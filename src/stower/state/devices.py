@@ -35,28 +35,28 @@ if TYPE_CHECKING:
 
 PoolID = tuple[str, str]  # driver, pool
 NANO: Final = -9
-Part = TypeVar("Part")
+Extension = TypeVar("Extension")
 
 
-class Use(NamedTuple):
+class DeviceUsage(NamedTuple):
     """How a device is used: by so many claims alone (more than one only while they disagree), in
     so many shares, which have taken this much (nano-units) of each capacity."""
 
-    alone: int = 0
-    shares: int = 0
-    taken: tuple[tuple[str, int], ...] = ()
+    exclusive_count: int = 0
+    share_count: int = 0
+    consumed_capacity: tuple[tuple[str, int], ...] = ()
 
 
-UNUSED: Final = Use()
+UNUSED: Final = DeviceUsage()
 
 
 class ClaimRef(NamedTuple):
     """A claim of a pod or group: its entry there, and the claim's name, None where there is none
     yet, "" where none is needed."""
 
-    entry: str
+    entry_name: str
     name: str | None
-    made_for_pod: bool
+    is_generated: bool
 
 
 def claim_refs(pod: Pod) -> Iterator[ClaimRef]:
@@ -64,11 +64,11 @@ def claim_refs(pod: Pod) -> Iterator[ClaimRef]:
     return _claim_refs(pod.spec.resource_claims, pod.status.resource_claim_statuses)
 
 
-def claims_once(pod: Pod) -> list[ClaimRef]:
+def distinct_claim_refs(pod: Pod) -> list[ClaimRef]:
     """The same, but each claim under the first entry that names it only."""
     found: dict[str, ClaimRef] = {}
     for ref in claim_refs(pod):
-        found.setdefault(ref.name or f"/{ref.entry}", ref)
+        found.setdefault(ref.name or f"/{ref.entry_name}", ref)
     return [*found.values()]
 
 
@@ -104,7 +104,7 @@ class Devices:
         self.classes: dict[str, DeviceClass] = {}
         self.rules: dict[str, DeviceTaintRule] = {}
         # What was decided and is not to be after all, for whoever waits for devices.
-        self.given_back: list[ResourceClaim] = []
+        self.released_claims: list[ResourceClaim] = []
         self._claims: dict[str, ResourceClaim] = {}
         self._assumed: dict[str, ResourceClaim] = {}
         # The version from which on the API shows what was assumed, where that was written.
@@ -112,35 +112,37 @@ class Devices:
         # By claim key: the version whose reservations are being taken back.
         self._revoked: dict[str, str] = {}
         # Claims that were made for extended resources, by their pod's uid.
-        self._made_for: dict[str, str] = {}
-        self._left: dict[str, None] = {}  # of these pods: those that have left in a trial
-        self._resources: tuple[int, dict[str, str]] = (-1, {})
+        self._extended_claim_by_pod: dict[str, str] = {}
+        self._displaced_pods: dict[str, None] = {}  # of these pods: those that have left in a trial
+        self._class_by_resource: tuple[int, dict[str, str]] = (-1, {})
         self.generation = 0
         # Grow with a change of what there is, or of what may be chosen.
         self.slice_generation = 0
         self.rule_generation = 0
         self.class_generation = 0
-        self._used: dict[PoolID, dict[str, Use]] = {}
-        self._used_since: dict[PoolID, int] = {}
-        self._held: dict[str, AllocationResult] = {}  # by claim key: what is counted for it
+        self._usage: dict[PoolID, dict[str, DeviceUsage]] = {}
+        self._usage_versions: dict[PoolID, int] = {}
+        self._counted_allocations: dict[
+            str, AllocationResult
+        ] = {}  # by claim key: what is counted for it
         self._users: dict[str, dict[str, PodEntry]] = {}  # placed pods, by claim key and uid
         # Pools in which something was taken or given back, and the names of slices that changed.
-        self.log: ChangeLog[PoolID] = ChangeLog()
+        self.pool_log: ChangeLog[PoolID] = ChangeLog()
         self.slice_log: ChangeLog[str] = ChangeLog()
-        self._parts: dict[type, object] = {}
+        self._extensions: dict[type, object] = {}
 
-    def part(self, kind: type[Part]) -> Part:
+    def extension(self, kind: type[Extension]) -> Extension:
         """What a higher layer keeps of these devices: made once, with this object."""
-        part = self._parts.get(kind)
+        part = self._extensions.get(kind)
         if part is None:
-            part = self._parts[kind] = kind(self)  # type: ignore[call-arg]
+            part = self._extensions[kind] = kind(self)  # type: ignore[call-arg]
         return part  # type: ignore[return-value]
 
     # Objects
 
     def put(self, obj: DeviceObject) -> None:
         """An object as it is now."""
-        if self._journal.recording:
+        if self._journal.is_recording:
             self._log_undo(obj)
         self.generation += 1
         name = obj.metadata.name
@@ -148,18 +150,18 @@ class Devices:
             key = obj.metadata.key
             assumed = self._assumed.get(key)
             if assumed is not None:
-                if self._overrules(obj, assumed):
+                if self._supersedes(obj, assumed):
                     self._expected.pop(key, None)
-                    self._give_back(key, obj.status.allocation)
+                    self._release_assumed(key, obj.status.allocation)
                 else:
                     # Something else about it has changed: what was decided still stands.
                     self._assumed[key] = msgspec.structs.replace(obj, status=assumed.status)
             self._claims[key] = obj
             if key in self._revoked and not self.is_revoked(obj):
                 del self._revoked[key]
-            owner = extended_owner(obj)
+            owner = extended_claim_owner(obj)
             if owner:
-                self._made_for[owner] = key
+                self._extended_claim_by_pod[owner] = key
             self._recount(key)
         elif isinstance(obj, ResourceSlice):
             self.slices[name] = obj
@@ -175,18 +177,18 @@ class Devices:
 
     def drop(self, obj: DeviceObject) -> None:
         """It is gone."""
-        if self._journal.recording:
+        if self._journal.is_recording:
             self._log_undo(obj)
         self.generation += 1
         name = obj.metadata.name
         if isinstance(obj, ResourceClaim):
             self._claims.pop(obj.metadata.key, None)
-            self._give_back(obj.metadata.key)
+            self._release_assumed(obj.metadata.key)
             self._expected.pop(obj.metadata.key, None)
             self._revoked.pop(obj.metadata.key, None)
-            owner = extended_owner(obj)
-            if self._made_for.get(owner) == obj.metadata.key:
-                del self._made_for[owner]
+            owner = extended_claim_owner(obj)
+            if self._extended_claim_by_pod.get(owner) == obj.metadata.key:
+                del self._extended_claim_by_pod[owner]
             self._recount(obj.metadata.key)
         elif isinstance(obj, ResourceSlice):
             self.slices.pop(name, None)
@@ -200,7 +202,7 @@ class Devices:
             self.rule_generation += 1
             self.slice_generation += 1
 
-    def _overrules(self, obj: ResourceClaim, assumed: ResourceClaim) -> bool:
+    def _supersedes(self, obj: ResourceClaim, assumed: ResourceClaim) -> bool:
         """Whether the API says how it is, whatever was assumed."""
         made = not assumed.metadata.uid  # by us: this is it, or it has taken the name
         if obj.status.allocation is not None:
@@ -208,19 +210,19 @@ class Devices:
         if obj.metadata.uid != assumed.metadata.uid and not made:
             return True
         expected = self._expected.get(obj.metadata.key, "")
-        return bool(expected) and is_as_new(obj.metadata.resource_version, expected)
+        return bool(expected) and is_same_or_newer(obj.metadata.resource_version, expected)
 
     def _log_undo(self, obj: DeviceObject) -> None:
         if isinstance(obj, ResourceClaim):
             key = obj.metadata.key
             self._journal.log(self._assume, key, self._assumed.get(key))
-        old = self.seen(obj)
+        old = self.api_object(obj)
         if old is None:
             self._journal.log(self.drop, obj)
         else:
             self._journal.log(self.put, old)
 
-    def seen(self, obj: DeviceObject) -> DeviceObject | None:
+    def api_object(self, obj: DeviceObject) -> DeviceObject | None:
         """What is known of the object, as the API has it."""
         if isinstance(obj, ResourceClaim):
             return self._claims.get(obj.metadata.key)
@@ -230,7 +232,7 @@ class Devices:
             return self.classes.get(obj.metadata.name)
         return self.rules.get(obj.metadata.name)
 
-    def known(self) -> list[DeviceObject]:
+    def api_objects(self) -> list[DeviceObject]:
         """All of them, as the API has them."""
         return [
             *self.slices.values(), *self.classes.values(), *self.rules.values(),
@@ -266,7 +268,11 @@ class Devices:
         if key not in self._assumed:
             return
         seen = self._claims.get(key)
-        if seen is not None and version and is_as_new(seen.metadata.resource_version, version):
+        if (
+            seen is not None
+            and version
+            and is_same_or_newer(seen.metadata.resource_version, version)
+        ):
             self.restore(key)
         else:
             self._expected[key] = version
@@ -279,9 +285,9 @@ class Devices:
     def is_revoked(self, claim: ResourceClaim) -> bool:
         """Whether the reservations of the claim as seen may be gone by now."""
         version = self._revoked.get(claim.metadata.key)
-        return version is not None and is_as_new(version, claim.metadata.resource_version)
+        return version is not None and is_same_or_newer(version, claim.metadata.resource_version)
 
-    def uphold(self, key: str, version: str) -> None:
+    def cancel_revocation(self, key: str, version: str) -> None:
         """A reservation that was written once more is of this version: where that is the one as of
         which it was being taken back, that has come to nothing, and no news of it will come."""
         if self._revoked.get(key) == version:
@@ -291,46 +297,48 @@ class Devices:
         """Take back what was decided about the claim, as far as the API does not have it."""
         self._expected.pop(key, None)
         if key in self._assumed:
-            if self._journal.recording:
+            if self._journal.is_recording:
                 self._journal.log(self._assume, key, self._assumed[key])
-            self._give_back(key)
+            self._release_assumed(key)
             self.generation += 1
             self._recount(key)
 
-    def _give_back(self, key: str, instead: AllocationResult | None = None) -> None:
+    def _release_assumed(self, key: str, api_allocation: AllocationResult | None = None) -> None:
         """What was decided is not counted on any more; the API has this instead."""
         claim = self._assumed.pop(key, None)
         allocation = claim.status.allocation if claim is not None else None
-        is_other = instead is None or (allocation and allocation.devices != instead.devices)
-        if claim is not None and is_other and not self._journal.recording:
-            self.given_back.append(claim)
+        is_other = api_allocation is None or (
+            allocation and allocation.devices != api_allocation.devices
+        )
+        if claim is not None and is_other and not self._journal.is_recording:
+            self.released_claims.append(claim)
 
     @property
     def has_assumptions(self) -> bool:
         """Whether something that was decided is not in the API yet."""
         return bool(self._assumed)
 
-    def seen_claim(self, key: str) -> ResourceClaim | None:
+    def api_claim(self, key: str) -> ResourceClaim | None:
         """The claim as the API has it."""
         return self._claims.get(key)
 
-    def seen_claims(self) -> Iterator[ResourceClaim]:
+    def api_claims(self) -> Iterator[ResourceClaim]:
         """All claims, as the API has them."""
         yield from self._claims.values()
 
-    def made_for(self, uid: str) -> ResourceClaim | None:
+    def extended_resource_claim(self, uid: str) -> ResourceClaim | None:
         """The claim that was made for the extended resources of the pod, as the API has it."""
-        return self._claims.get(self._made_for.get(uid, ""))
+        return self._claims.get(self._extended_claim_by_pod.get(uid, ""))
 
     @property
-    def resources(self) -> dict[str, str]:
+    def class_by_resource(self) -> dict[str, str]:
         """Device classes by the names of the extended resources that they stand for."""
-        if self._resources[0] != self.class_generation:
-            self._resources = (self.class_generation, classes_by_resource(self.classes))
-        return self._resources[1]
+        if self._class_by_resource[0] != self.class_generation:
+            self._class_by_resource = (self.class_generation, classes_by_resource(self.classes))
+        return self._class_by_resource[1]
 
     def _assume_logged(self, key: str, claim: ResourceClaim | None) -> None:
-        if self._journal.recording:
+        if self._journal.is_recording:
             self._journal.log(self._assume, key, self._assumed.get(key))
         self._assume(key, claim)
 
@@ -344,37 +352,37 @@ class Devices:
 
     # What is held
 
-    def used(self, pool: PoolID) -> dict[str, Use]:
+    def usage(self, pool: PoolID) -> dict[str, DeviceUsage]:
         """How the devices of a pool are used, by name; those that are not are left out."""
-        return self._used.get(pool, {})
+        return self._usage.get(pool, {})
 
-    def use_version(self, pool: PoolID) -> int:
+    def usage_version(self, pool: PoolID) -> int:
         """Another one whenever that has changed; 0 where nothing is used."""
-        return self._used_since.get(pool, 0)
+        return self._usage_versions.get(pool, 0)
 
     def users(self, key: str) -> dict[str, "PodEntry"]:
         """The placed pods that use a claim."""
         return self._users.get(key, {})
 
-    def log_since(self, position: int) -> list[PoolID] | None:
+    def pools_changed_since(self, position: int) -> list[PoolID] | None:
         """The pools that have changed since; None where that is not remembered any more."""
-        return self.log.since(position)
+        return self.pool_log.entries_since(position)
 
     @property
     def log_position(self) -> int:
-        return self.log.position
+        return self.pool_log.position
 
-    def come(self, entry: "PodEntry") -> None:
+    def add_pod(self, entry: "PodEntry") -> None:
         """A pod with claims was placed."""
         for key in claim_keys(entry.pod):
             self._users.setdefault(key, {})[entry.uid] = entry
-            if self._journal.recording or self._journal.undoing:
+            if self._journal.is_recording or self._journal.is_undoing:
                 self._recount(key)
-        if entry.uid in self._left:
-            del self._left[entry.uid]
-            self._recount(self._made_for.get(entry.uid, ""))
+        if entry.uid in self._displaced_pods:
+            del self._displaced_pods[entry.uid]
+            self._recount(self._extended_claim_by_pod.get(entry.uid, ""))
 
-    def go(self, entry: "PodEntry") -> None:
+    def remove_pod(self, entry: "PodEntry") -> None:
         """It left its node."""
         for key in claim_keys(entry.pod):
             users = self._users.get(key)
@@ -382,58 +390,58 @@ class Devices:
                 continue
             if not users:
                 del self._users[key]
-            if self._journal.recording or self._journal.undoing:
+            if self._journal.is_recording or self._journal.is_undoing:
                 self._recount(key)
-        made = self._made_for.get(entry.uid)
-        if made is not None and self._journal.in_trial:
-            self._left[entry.uid] = None
+        made = self._extended_claim_by_pod.get(entry.uid)
+        if made is not None and self._journal.is_in_trial:
+            self._displaced_pods[entry.uid] = None
             self._recount(made)
 
     def _recount(self, key: str) -> None:
         """What the claim holds, as it is now. In a trial, nothing once its last pod has left."""
         claim = self.claim(key)
         allocation = claim.status.allocation if claim is not None else None
-        if claim is not None and allocation is not None and self._journal.in_trial:
-            owner = extended_owner(claim)
-            has_user = owner not in self._left if owner else key in self._users
+        if claim is not None and allocation is not None and self._journal.is_in_trial:
+            owner = extended_claim_owner(claim)
+            has_user = owner not in self._displaced_pods if owner else key in self._users
             if claim.status.reserved_for and not has_user:
                 allocation = None
-        held = self._held.get(key)
+        held = self._counted_allocations.get(key)
         if held is allocation:
             return
         if held is not None:
             self._count(held, -1)
-            del self._held[key]
+            del self._counted_allocations[key]
         if allocation is not None:
             self._count(allocation, 1)
-            self._held[key] = allocation
+            self._counted_allocations[key] = allocation
 
     def _count(self, allocation: AllocationResult, sign: int) -> None:
         for result in allocation.devices.results or ():
             if result.admin_access:
                 continue
             pool = (result.driver, result.pool)
-            used = self._used.setdefault(pool, {})
+            used = self._usage.setdefault(pool, {})
             use = used.get(result.device, UNUSED)
             if result.share_id is None:
-                use = use._replace(alone=use.alone + sign)
+                use = use._replace(exclusive_count=use.exclusive_count + sign)
             else:
-                taken = dict(use.taken)
+                taken = dict(use.consumed_capacity)
                 for name, text in (result.consumed_capacity or {}).items():
-                    taken[name] = taken.get(name, 0) + sign * max(nano(text), 0)
+                    taken[name] = taken.get(name, 0) + sign * max(to_nano(text), 0)
                 left = tuple(sorted((name, n) for name, n in taken.items() if n))
-                use = Use(use.alone, use.shares + sign, left)
+                use = DeviceUsage(use.exclusive_count, use.share_count + sign, left)
             if use == UNUSED:
                 used.pop(result.device, None)
             else:
                 used[result.device] = use
-            self.log.add(pool)
-            self._used_since[pool] = self.log.position
+            self.pool_log.add(pool)
+            self._usage_versions[pool] = self.pool_log.position
             if not used:
-                del self._used[pool], self._used_since[pool]
+                del self._usage[pool], self._usage_versions[pool]
 
 
-def extended_owner(claim: ResourceClaim) -> str:
+def extended_claim_owner(claim: ResourceClaim) -> str:
     """The uid of the pod for whose extended resources the claim was made, or ""."""
     meta = claim.metadata
     if (meta.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) == "true":
@@ -441,7 +449,7 @@ def extended_owner(claim: ResourceClaim) -> str:
     return ""
 
 
-def nano(text: QuantityText) -> int:
+def to_nano(text: QuantityText) -> int:
     """A quantity in nano-units."""
     return quantity_of(text).round_up(NANO)
 
@@ -459,12 +467,12 @@ def used_claim_keys(pod: Pod) -> list[str]:
     return [*claim_keys(pod), *([f"{pod.metadata.namespace}/{own}"] if own else ())]
 
 
-def is_as_new(version: str, than: str) -> bool:
+def is_same_or_newer(version: str, other: str) -> bool:
     """Whether an object's version is that of another one, or a later one."""
     try:
-        return int(version) >= int(than)
+        return int(version) >= int(other)
     except ValueError:
-        return version == than
+        return version == other
 
 
 def devices_of(objects: Iterable[object]) -> Devices:

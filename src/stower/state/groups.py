@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stower.state.cluster import PodEntry
 
 # A parent that is its own ancestor has no root: who climbs stops here.
-CLIMB_MAX: Final = 64
+DEPTH_MAX: Final = 64
 
 
 class GroupKey(NamedTuple):
@@ -30,7 +30,7 @@ class Groups:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.pod_groups: dict[str, PodGroup] = {}
-        self.composites: dict[str, CompositePodGroup] = {}
+        self.composite_groups: dict[str, CompositePodGroup] = {}
         # Pods by the key of the PodGroup that they name, be there such a group or not, and by uid.
         self.members: dict[str, dict[str, PodEntry]] = {}
         # Groups by the key of the parent that they name.
@@ -38,80 +38,80 @@ class Groups:
         self.generation = 0
         # Groups that are disrupted as a whole; `units_generation` grows when there are others, or
         # a pod has changed its group.
-        self.whole: dict[GroupKey, None] = {}
-        self.units_generation = 0
+        self.disruption_units: dict[GroupKey, None] = {}
+        self.disruption_units_generation = 0
         # Whether groups can be in groups; where not, parents and groups of groups are nobody's
         # concern (feature gate CompositePodGroup).
-        self.has_parents = True
+        self.has_composite_groups = True
 
-    def get(self, which: GroupKey) -> GroupObject | None:
+    def get(self, group: GroupKey) -> GroupObject | None:
         """The group's object, None where it is not known."""
-        return (self.composites if which.is_composite else self.pod_groups).get(which.key)
+        return (self.composite_groups if group.is_composite else self.pod_groups).get(group.key)
 
     def put(self, obj: GroupObject) -> None:
         """An object as it is now."""
         self._log_undo(obj)
         self.generation += 1
-        which = group_key(obj)
-        old, new = self.parent_of(self.get(which)), self.parent_of(obj)
+        group = group_key(obj)
+        old, new = self.parent_of(self.get(group)), self.parent_of(obj)
         if isinstance(obj, PodGroup):
-            self.pod_groups[which.key] = obj
+            self.pod_groups[group.key] = obj
         else:
-            self.composites[which.key] = obj
-        self._set_whole(which, is_whole(obj.spec.disruption_mode))
+            self.composite_groups[group.key] = obj
+        self._set_disruption_unit(group, is_whole(obj.spec.disruption_mode))
         if old != new:
-            self._unlink(which, old)
+            self._unlink(group, old)
             if new:
-                self.children.setdefault(new, {})[which] = None
+                self.children.setdefault(new, {})[group] = None
 
     def drop(self, obj: GroupObject) -> None:
         """There is no such object any more."""
         self._log_undo(obj)
         self.generation += 1
-        which = group_key(obj)
-        self._unlink(which, self.parent_of(self.get(which)))
-        self._set_whole(which, False)
-        if which.is_composite:
-            self.composites.pop(which.key, None)
+        group = group_key(obj)
+        self._unlink(group, self.parent_of(self.get(group)))
+        self._set_disruption_unit(group, False)
+        if group.is_composite:
+            self.composite_groups.pop(group.key, None)
         else:
-            self.pod_groups.pop(which.key, None)
+            self.pod_groups.pop(group.key, None)
 
-    def _set_whole(self, which: GroupKey, whole: bool) -> None:
-        if whole and which not in self.whole:
-            self.whole[which] = None
-            self.units_generation += 1
-        elif not whole and which in self.whole:
-            del self.whole[which]
-            self.units_generation += 1
+    def _set_disruption_unit(self, group: GroupKey, is_unit: bool) -> None:
+        if is_unit and group not in self.disruption_units:
+            self.disruption_units[group] = None
+            self.disruption_units_generation += 1
+        elif not is_unit and group in self.disruption_units:
+            del self.disruption_units[group]
+            self.disruption_units_generation += 1
 
-    def _unlink(self, which: GroupKey, parent: str) -> None:
+    def _unlink(self, group: GroupKey, parent: str) -> None:
         siblings = self.children.get(parent, {})
-        siblings.pop(which, None)
+        siblings.pop(group, None)
         if parent and not siblings:
             self.children.pop(parent, None)
 
     def _log_undo(self, obj: GroupObject) -> None:
-        if self._journal.recording:
-            old = self.seen(obj)
+        if self._journal.is_recording:
+            old = self.api_object(obj)
             self._journal.log(self.put if old is not None else self.drop, old or obj)
 
-    def seen(self, obj: GroupObject) -> GroupObject | None:
+    def api_object(self, obj: GroupObject) -> GroupObject | None:
         """What is known of the object."""
         return self.get(group_key(obj))
 
-    def known(self) -> list[GroupObject]:
+    def api_objects(self) -> list[GroupObject]:
         """All of them."""
-        return [*self.pod_groups.values(), *self.composites.values()]
+        return [*self.pod_groups.values(), *self.composite_groups.values()]
 
     # Members
 
-    def join(self, entry: "PodEntry") -> None:
+    def add_pod(self, entry: "PodEntry") -> None:
         """A pod has come that names a group."""
-        self.members.setdefault(member_of(entry), {})[entry.uid] = entry
+        self.members.setdefault(group_key_of_pod(entry), {})[entry.uid] = entry
 
-    def leave(self, entry: "PodEntry") -> None:
+    def remove_pod(self, entry: "PodEntry") -> None:
         """It is no more."""
-        key = member_of(entry)
+        key = group_key_of_pod(entry)
         pods = self.members[key]
         del pods[entry.uid]
         if not pods:
@@ -122,28 +122,28 @@ class Groups:
     def parent_of(self, obj: GroupObject | None) -> str:
         """The key of the parent that a group names, "" for none; where its version has no field for
         that (v1alpha2), by a label."""
-        if obj is None or not self.has_parents:
+        if obj is None or not self.has_composite_groups:
             return ""
         name = obj.spec.parent_composite_pod_group_name
         if not name and obj.metadata.labels:
             name = obj.metadata.labels.get(PARENT_GROUP, "")
         return f"{obj.metadata.namespace}/{name}" if name else ""
 
-    def lineage(self, which: GroupKey) -> list[GroupKey]:
+    def lineage(self, group: GroupKey) -> list[GroupKey]:
         """The group and those around it, itself first, as far as they are known; the last may not
         be. In a cycle, each once."""
-        found = [which]
-        while (parent := self.parent_of(self.get(found[-1]))) and len(found) < CLIMB_MAX:
+        found = [group]
+        while (parent := self.parent_of(self.get(found[-1]))) and len(found) < DEPTH_MAX:
             around = GroupKey(True, parent)
             if around in found:
                 break
             found.append(around)
         return found
 
-    def root(self, which: GroupKey) -> GroupKey:
+    def root(self, group: GroupKey) -> GroupKey:
         """The group at the top of the tree, known or not; of a cycle, one of its groups, the same
         for all."""
-        lineage = self.lineage(which)
+        lineage = self.lineage(group)
         top = lineage[-1]
         parent = self.parent_of(self.get(top))
         if not parent:
@@ -157,6 +157,6 @@ def group_key(obj: GroupObject) -> GroupKey:
     return GroupKey(isinstance(obj, CompositePodGroup), obj.metadata.key)
 
 
-def member_of(entry: "PodEntry") -> str:
+def group_key_of_pod(entry: "PodEntry") -> str:
     """The key of the PodGroup that a pod names."""
     return f"{entry.pod.metadata.namespace}/{entry.pod.group_name}"

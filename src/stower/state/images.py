@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stower.model.kinds import Node
-from stower.state.arrays import Ints, cells_of, grown
+from stower.state.arrays import Ints, cells_of, grow_array
 
 # Changes of one image's number of nodes that are remembered before those nobody knows are dropped.
 HISTORY_MAX: Final = 64
@@ -22,11 +22,19 @@ HISTORY_MAX: Final = 64
 class Images:
     """Rows and size per image name. `generation` grows with every change that scores could see."""
 
-    __slots__ = ("_arrays", "_bytes", "_cells", "_history", "_rows", "_seen", "generation")
+    __slots__ = (
+        "_arrays",
+        "_bytes",
+        "_cells",
+        "_history",
+        "_row_generations",
+        "_rows",
+        "generation",
+    )
 
     def __init__(self, capacity: int) -> None:
-        self._seen: Ints = np.zeros(capacity, np.int64)
-        self._cells = cells_of(self._seen)
+        self._row_generations: Ints = np.zeros(capacity, np.int64)
+        self._cells = cells_of(self._row_generations)
         # (generation, number of nodes from then on), by image.
         self._history: dict[str, list[tuple[int, int]]] = {}
         self._rows: dict[str, set[int]] = {}
@@ -60,7 +68,7 @@ class Images:
                 self._arrays.pop(name, None)
                 self._remember(name, len(rows))
 
-    def look(self, row: int) -> bool:
+    def refresh_row(self, row: int) -> bool:
         """Something has changed on the row: it knows the numbers of now. Whether it did not."""
         if self._cells[row] == self.generation:
             return False
@@ -69,8 +77,8 @@ class Images:
 
     def grow(self, capacity: int) -> None:
         """Extend to more rows."""
-        self._seen = grown(self._seen, capacity)
-        self._cells = cells_of(self._seen)
+        self._row_generations = grow_array(self._row_generations, capacity)
+        self._cells = cells_of(self._row_generations)
 
     def _remember(self, name: str, count: int) -> None:
         history = self._history.setdefault(name, [])
@@ -80,21 +88,23 @@ class Images:
                 del history[0]
         history.append((self.generation, count))
 
-    def known(self, names: tuple[str, ...]) -> bool:
+    def has_any(self, names: tuple[str, ...]) -> bool:
         """Whether some node has one of the images."""
         return bool(self._rows) and any(name in self._rows for name in names)
 
-    def counts(self, name: str, rows: NDArray[np.intp]) -> Ints:
+    def node_counts(self, name: str, rows: NDArray[np.intp]) -> Ints:
         """int64[rows]: on how many nodes the image is, as each of these rows knows it."""
         history = self._history.get(name, [])
         if len(history) < 2:
             return np.full(len(rows), history[0][1] if history else 0, np.int64)
         since = np.array([generation for generation, _ in history], np.int64)
         numbers = np.array([count for _, count in history], np.int64)
-        found: Ints = numbers[np.maximum(np.searchsorted(since, self._seen[rows], "right") - 1, 0)]
+        found: Ints = numbers[
+            np.maximum(np.searchsorted(since, self._row_generations[rows], "right") - 1, 0)
+        ]
         return found
 
-    def holders(self, name: str) -> tuple[NDArray[np.intp], int]:
+    def rows_and_size(self, name: str) -> tuple[NDArray[np.intp], int]:
         """Rows that have the image, and its size in bytes."""
         found = self._arrays.get(name)
         if found is None:

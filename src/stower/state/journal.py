@@ -15,28 +15,28 @@ from typing import Any
 class Journal:
     """A stack of inverse operations. Cost: 0.1 µs a change while a trial is open, else nothing."""
 
-    __slots__ = ("_later", "_outer", "_undo", "recording", "undoing")
+    __slots__ = ("_deferred", "_is_nested", "_undo", "is_recording", "is_undoing")
 
     def __init__(self) -> None:
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._later: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self.recording = False
-        self._outer = False  # what is undone is a part of a trial
+        self._deferred: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self.is_recording = False
+        self._is_nested = False  # what is undone is a part of a trial
         # While it rolls back, a primitive must do no more than its own inverse.
-        self.undoing = False
+        self.is_undoing = False
 
     @property
-    def in_trial(self) -> bool:
+    def is_in_trial(self) -> bool:
         """Whether what is so now may only be supposed to be."""
-        return self.recording or (self.undoing and self._outer)
+        return self.is_recording or (self.is_undoing and self._is_nested)
 
     def log(self, undo: Callable[..., None], *args: Any) -> None:
         """Remember how to undo what was just done. Call only while `recording`."""
         self._undo.append((undo, args))
 
-    def later(self, call: Callable[..., None], *args: Any) -> None:
+    def defer(self, call: Callable[..., None], *args: Any) -> None:
         """Tidying that must wait until the changes stay; forgotten if they are undone."""
-        self._later.append((call, args))
+        self._deferred.append((call, args))
 
     def trial(self) -> "Trial":
         """`with journal.trial():` undoes on exit all that was done inside. Trials nest."""
@@ -46,20 +46,20 @@ class Journal:
         return len(self._undo)
 
     def _rollback(self, mark: int, was_recording: bool) -> None:
-        self.recording = False
-        self.undoing = True
-        self._outer = was_recording
+        self.is_recording = False
+        self.is_undoing = True
+        self._is_nested = was_recording
         undo = self._undo
         while len(undo) > mark:
             call, args = undo.pop()
             call(*args)
-        self.undoing = False
-        self.recording = was_recording
+        self.is_undoing = False
+        self.is_recording = was_recording
 
-    def _settle(self) -> None:
+    def _run_deferred(self) -> None:
         """The outermost trial is over. Tidying left by a part that was undone does no harm."""
         self._undo.clear()
-        later, self._later = self._later, []
+        later, self._deferred = self._deferred, []
         for call, args in later:
             call(*args)
 
@@ -72,11 +72,11 @@ class Trial:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._mark = len(journal)
-        self._was_recording = journal.recording
+        self._was_recording = journal.is_recording
         self._kept = False
 
     def __enter__(self) -> "Trial":
-        self._journal.recording = True
+        self._journal.is_recording = True
         return self
 
     def keep(self) -> None:
@@ -92,6 +92,6 @@ class Trial:
         if not self._kept or kind is not None:
             self._journal._rollback(self._mark, self._was_recording)
         else:
-            self._journal.recording = self._was_recording
+            self._journal.is_recording = self._was_recording
         if not self._was_recording:
-            self._journal._settle()
+            self._journal._run_deferred()

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from stower.model.selectors import Requirement, parse_int64
-from stower.state.arrays import Bools, Ints, Rows, grown
+from stower.state.arrays import Bools, Ints, Rows, grow_array
 
 V = TypeVar("V", bound=Hashable)
 
@@ -22,14 +22,14 @@ class CodeColumn(Generic[V]):
     taints with a time in them) do not grow it for ever.
     """
 
-    __slots__ = ("_free", "_users", "_users_array", "code_of", "codes", "row_count", "values")
+    __slots__ = ("_free", "_row_counts", "_used_codes", "code_of", "codes", "row_count", "values")
 
     def __init__(self, capacity: int) -> None:
         self.codes: Ints = np.zeros(capacity, np.int64)
         self.code_of: dict[V, int] = {}
         self.values: list[V | None] = [None]
-        self._users = [0]
-        self._users_array: Bools | None = None
+        self._row_counts = [0]
+        self._used_codes: Bools | None = None
         self._free: list[int] = []
         self.row_count = 0  # rows that have a value
 
@@ -39,23 +39,23 @@ class CodeColumn(Generic[V]):
         return len(self.values)
 
     @property
-    def in_use(self) -> Bools:
+    def used_codes(self) -> Bools:
         """bool[code_count]: codes that some row has. Read only."""
-        known = self._users_array
+        known = self._used_codes
         if known is None:
-            known = self._users_array = np.array(self._users) > 0
+            known = self._used_codes = np.array(self._row_counts) > 0
         return known
 
     def set(self, row: int, value: V | None) -> None:
         """Give the row a value, or none."""
-        self._users_array = None
+        self._used_codes = None
         old = int(self.codes[row])
         new = 0 if value is None else self._take(value)
         self.codes[row] = new
         self.row_count += (new != 0) - (old != 0)
         if old:
-            self._users[old] -= 1
-            if not self._users[old]:
+            self._row_counts[old] -= 1
+            if not self._row_counts[old]:
                 released = self.values[old]
                 assert released is not None
                 del self.code_of[released]
@@ -64,7 +64,7 @@ class CodeColumn(Generic[V]):
 
     def grow(self, capacity: int) -> None:
         """Extend with rows that have no value."""
-        self.codes = grown(self.codes, capacity)
+        self.codes = grow_array(self.codes, capacity)
 
     def _take(self, value: V) -> int:
         code = self.code_of.get(value)
@@ -75,9 +75,9 @@ class CodeColumn(Generic[V]):
             else:
                 code = len(self.values)
                 self.values.append(value)
-                self._users.append(0)
+                self._row_counts.append(0)
             self.code_of[value] = code
-        self._users[code] += 1
+        self._row_counts[code] += 1
         return code
 
 
@@ -87,14 +87,14 @@ LabelColumn = CodeColumn[str]
 class LabelColumns:
     """All label keys that some node has."""
 
-    __slots__ = ("_capacity", "_nothing", "columns", "followers")
+    __slots__ = ("_capacity", "_zeros", "columns", "listeners")
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._nothing: Ints = np.zeros(capacity, np.int64)
+        self._zeros: Ints = np.zeros(capacity, np.int64)
         self.columns: dict[str, LabelColumn] = {}
         # Called as (key, row, old code, new code): whoever sums over a key's domains follows it.
-        self.followers: list[Callable[[str, int, int, int], None]] = []
+        self.listeners: list[Callable[[str, int, int, int], None]] = []
 
     def column(self, key: str) -> LabelColumn:
         """The key's column, made if no node has the key."""
@@ -106,14 +106,14 @@ class LabelColumns:
     def codes(self, key: str, rows: slice) -> Ints:
         """int64[rows]: the value code of each, all 0 where no node has the key. Read only."""
         column = self.columns.get(key)
-        return self._nothing[rows] if column is None else column.codes[rows]
+        return self._zeros[rows] if column is None else column.codes[rows]
 
     def code_count(self, key: str) -> int:
         """The length of an array indexed by the key's codes."""
         column = self.columns.get(key)
         return 1 if column is None else column.code_count
 
-    def is_of_node(self, key: str, node_count: int) -> bool:
+    def is_unique_per_node(self, key: str, node_count: int) -> bool:
         """Whether each of so many nodes has the key, with a value of its own (as hostnames are): a
         domain is a row."""
         column = self.columns.get(key)
@@ -132,7 +132,7 @@ class LabelColumns:
         column = self.column(key)
         before = int(column.codes[row])
         column.set(row, value)
-        for follow in self.followers:
+        for follow in self.listeners:
             follow(key, row, before, int(column.codes[row]))
         if not column.code_of:
             del self.columns[key]
@@ -140,7 +140,7 @@ class LabelColumns:
     def grow(self, capacity: int) -> None:
         """Extend all columns."""
         self._capacity = capacity
-        self._nothing = np.zeros(capacity, np.int64)
+        self._zeros = np.zeros(capacity, np.int64)
         for column in self.columns.values():
             column.grow(capacity)
 

@@ -19,16 +19,16 @@ class Matcher:
         """Each as the tally of those who meet it, being deleted or not, or as a question."""
         self._conditions = conditions
         self._tallies = tallies
-        self._known: dict[ClassKey, tuple[int, ...]] = {}
+        self._cache: dict[ClassKey, tuple[int, ...]] = {}
 
-    def met_by(self, pod: Pod) -> tuple[int, ...]:
+    def matching_conditions(self, pod: Pod) -> tuple[int, ...]:
         """The numbers of those that the pod meets. Raises TooManyVisits."""
         key = class_key(pod)
-        found = self._known.get(key)
+        found = self._cache.get(key)
         if found is None:
-            counted = self._tallies.counting(pod)
+            counted = self._tallies.tallies_of(pod)
             met = (n for n, of in enumerate(self._conditions) if self._is_met(of, pod, counted))
-            found = self._known[key] = tuple(met)
+            found = self._cache[key] = tuple(met)
         return found
 
     def _is_met(
@@ -36,7 +36,7 @@ class Matcher:
     ) -> bool:
         if isinstance(condition, Tally) and counted is not None:
             return condition in counted
-        self._tallies.matched(1)
+        self._tallies.charge_matches(1)
         if isinstance(condition, Tally):
             return meets(pod, condition.conditions)
         return condition(pod)

@@ -19,7 +19,7 @@ CONTROLLERS: Final = {
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
-class Related:
+class PodSelectors:
     """All of them, as the API has them."""
 
     __slots__ = ("_controllers", "_namespaces", "_services")
@@ -68,7 +68,7 @@ class Related:
         """The labels of a namespace, none where it is not known."""
         return self._namespaces.get(namespace, _NO_LABELS)
 
-    def selected(self, selector: LabelSelector) -> frozenset[str]:
+    def matching_namespaces(self, selector: LabelSelector) -> frozenset[str]:
         """The namespaces that a selector takes."""
         return frozenset(n for n, labels in self._namespaces.items() if selector.matches(labels))
 

@@ -7,7 +7,7 @@ from zlib import crc32
 import numpy as np
 
 from stower.model.times import parse_time
-from stower.state.arrays import CAPACITY_FIRST, DirtyLog, Ints, cells_of, distinct, grown
+from stower.state.arrays import CAPACITY_FIRST, DirtyLog, Ints, cells_of, distinct, grow_array
 
 if TYPE_CHECKING:
     from stower.model.kinds import Pod
@@ -49,8 +49,20 @@ class PodTable:
     """
 
     __slots__ = (
-        "_free", "_k", "_order", "_p", "_r", "_s", "_t", "entries", "log", "priorities", "rows",
-        "shapes", "starts", "ties",
+        "_free",
+        "_priority_cells",
+        "_row_cells",
+        "_shape_cells",
+        "_sorted_slots",
+        "_start_cells",
+        "_tie_cells",
+        "entries",
+        "priorities",
+        "rank_log",
+        "rows",
+        "shapes",
+        "starts",
+        "ties",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -61,55 +73,55 @@ class PodTable:
         self.shapes: Ints = np.zeros(CAPACITY_FIRST, np.int64)
         self.entries: list[PodEntry | None] = [None] * CAPACITY_FIRST
         self._free = list(range(CAPACITY_FIRST - 1, -1, -1))
-        self._order: Ints | None = None
-        self.log = DirtyLog()
-        self._look()
+        self._sorted_slots: Ints | None = None
+        self.rank_log = DirtyLog()
+        self._refresh_cells()
 
-    def come(self, entry: "PodEntry", row: int) -> None:
+    def add_pod(self, entry: "PodEntry", row: int) -> None:
         """The pod is on the row now."""
         if not self._free:
             self._grow()
         slot = entry.slot = self._free.pop()
         entry.rank = None
-        self._order = None
+        self._sorted_slots = None
         pod = entry.pod
         self.entries[slot] = entry
-        self._r[slot] = row
-        self._p[slot] = pod.spec.priority or 0
-        self._s[slot] = start_second(pod)
-        self._t[slot] = crc32(entry.uid.encode())
-        self._k[slot] = entry.shape.serial
+        self._row_cells[slot] = row
+        self._priority_cells[slot] = pod.spec.priority or 0
+        self._start_cells[slot] = start_second(pod)
+        self._tie_cells[slot] = crc32(entry.uid.encode())
+        self._shape_cells[slot] = entry.shape.serial
 
-    def go(self, entry: "PodEntry") -> None:
+    def remove_pod(self, entry: "PodEntry") -> None:
         """It is nowhere."""
         slot = entry.slot
-        self._order = None
-        self._r[slot] = -1
+        self._sorted_slots = None
+        self._row_cells[slot] = -1
         self.entries[slot] = None
         self._free.append(slot)
 
-    def see(self, entry: "PodEntry", pod: "Pod") -> None:
+    def update_pod(self, entry: "PodEntry", pod: "Pod") -> None:
         """The pod, told as it was by its entry, has changed where it is."""
         old, slot = entry.pod, entry.slot
         start, priority = start_second(pod), pod.spec.priority or 0
-        if start != self._s[slot] or priority != self._p[slot]:
+        if start != self._start_cells[slot] or priority != self._priority_cells[slot]:
             entry.rank = None
-            self._order = None
-            self._s[slot], self._p[slot] = start, priority
+            self._sorted_slots = None
+            self._start_cells[slot], self._priority_cells[slot] = start, priority
         elif old.metadata.labels == pod.metadata.labels:
             return
-        self.log.add(entry.row)
+        self.rank_log.add(entry.row)
 
-    def ordered(self) -> Ints:
+    def sorted_slots(self) -> Ints:
         """int64[placed pods]: slots by row; on each, the more important first: by priority, then by
         who has run for longer. Read only.
 
         Some 4 ms for 50,000 pods where one has changed since, else nothing.
         """
-        if self._order is None:
+        if self._sorted_slots is None:
             slots = np.flatnonzero(self.rows >= 0)
-            self._order = slots[self._rank(slots)]
-        return self._order
+            self._sorted_slots = slots[self._rank(slots)]
+        return self._sorted_slots
 
     def _rank(self, slots: Ints) -> Ints:
         rows, priorities = self.rows[slots], self.priorities[slots]
@@ -135,15 +147,15 @@ class PodTable:
     def _grow(self) -> None:
         old = len(self.entries)
         self.rows = np.concatenate((self.rows, np.full(old, -1, np.int64)))
-        self.priorities = grown(self.priorities, 2 * old)
-        self.starts = grown(self.starts, 2 * old)
-        self.ties = grown(self.ties, 2 * old)
-        self.shapes = grown(self.shapes, 2 * old)
+        self.priorities = grow_array(self.priorities, 2 * old)
+        self.starts = grow_array(self.starts, 2 * old)
+        self.ties = grow_array(self.ties, 2 * old)
+        self.shapes = grow_array(self.shapes, 2 * old)
         self.entries.extend([None] * old)
         self._free.extend(range(2 * old - 1, old - 1, -1))
-        self._look()
+        self._refresh_cells()
 
-    def _look(self) -> None:
-        self._r, self._p = cells_of(self.rows), cells_of(self.priorities)
-        self._s, self._t = cells_of(self.starts), cells_of(self.ties)
-        self._k = cells_of(self.shapes)
+    def _refresh_cells(self) -> None:
+        self._row_cells, self._priority_cells = cells_of(self.rows), cells_of(self.priorities)
+        self._start_cells, self._tie_cells = cells_of(self.starts), cells_of(self.ties)
+        self._shape_cells = cells_of(self.shapes)

@@ -16,12 +16,12 @@ class HostPorts:
         # (protocol, port) -> IP -> row -> number of pods.
         self._used: dict[tuple[str, int], dict[str, dict[int, int]]] = {}
 
-    def add(self, row: int, ports: tuple[HostPort, ...], by: int) -> None:
+    def add(self, row: int, ports: tuple[HostPort, ...], delta: int) -> None:
         """A pod with these ports came to the row (1) or left it (-1)."""
         for protocol, port, ip in ports:
             by_ip = self._used.setdefault((protocol, port), {})
             rows = by_ip.setdefault(ip, {})
-            count = rows.get(row, 0) + by
+            count = rows.get(row, 0) + delta
             if count:
                 rows[row] = count
                 continue
@@ -41,7 +41,7 @@ class HostPorts:
                     rows.update(users)
         return sorted(rows)
 
-    def conflict_at(self, row: int, wanted: tuple[HostPort, ...]) -> bool:
+    def has_conflict(self, row: int, wanted: tuple[HostPort, ...]) -> bool:
         """Whether one of the ports is taken on the row."""
         for protocol, port, ip in wanted:
             by_ip = self._used.get((protocol, port))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from stower.model.selectors import IN, LabelSelector
-from stower.state.arrays import Ints, grown
+from stower.state.arrays import Ints, grow_array
 
 if TYPE_CHECKING:
     from stower.state.labels import LabelColumns
@@ -39,17 +39,17 @@ class RowCounts:
             sums[0] = 0
             self.sums[key] = sums
         elif len(sums) < size:
-            sums = self.sums[key] = grown(sums, size)
+            sums = self.sums[key] = grow_array(sums, size)
         # All nodes may have lost the key and some have it again, with fewer values than before.
         return sums[:size]
 
-    def bump(self, row: int, by: int) -> None:
+    def add(self, row: int, delta: int) -> None:
         """Count more (or less) on a row."""
-        self.counts[row] += by
+        self.counts[row] += delta
         for key in self.sums:
             column = self._labels.columns.get(key)
             if column is not None and (code := column.codes[row]):
-                self.domain_counts(key)[code] += by
+                self.domain_counts(key)[code] += delta
 
     def move(self, key: str, row: int, old: int, new: int) -> None:
         """The row's node changed its value of the key: what it has changes domain."""
@@ -62,7 +62,7 @@ class RowCounts:
 
     def grow(self, capacity: int) -> None:
         """Extend to more rows."""
-        self.counts = grown(self.counts, capacity)
+        self.counts = grow_array(self.counts, capacity)
 
 
 class SelectorIndex(Generic[T]):
@@ -72,26 +72,26 @@ class SelectorIndex(Generic[T]):
     thousand groups, each with its own label, cost one look a pod.
     """
 
-    __slots__ = ("_any", "_by_pair", "count")
+    __slots__ = ("_by_pair", "_unindexed", "count")
 
     def __init__(self) -> None:
         self.count = 0
-        self._any: list[tuple[int, T]] = []
+        self._unindexed: list[tuple[int, T]] = []
         self._by_pair: dict[tuple[str, str], list[tuple[int, T]]] = {}
 
-    def add(self, selector: LabelSelector | None, thing: T) -> None:
+    def add(self, selector: LabelSelector | None, item: T) -> None:
         """One more."""
-        pair = wanted_pair(selector)
-        found = self._any if pair is None else self._by_pair.setdefault(pair, [])
-        found.append((self.count, thing))
+        pair = required_label(selector)
+        found = self._unindexed if pair is None else self._by_pair.setdefault(pair, [])
+        found.append((self.count, item))
         self.count += 1
 
-    def candidates(self, labels: Mapping[str, str], since: int = 0) -> Iterator[T]:
+    def candidates(self, labels: Mapping[str, str], start: int = 0) -> Iterator[T]:
         """Those from the so-manieth on that may select the labels."""
-        buckets = [self._any]
+        buckets = [self._unindexed]
         buckets += [b for pair in labels.items() if (b := self._by_pair.get(pair)) is not None]
         for bucket in buckets:
-            for _, thing in bucket[bisect_left(bucket, since, key=_serial) :]:
+            for _, thing in bucket[bisect_left(bucket, start, key=_serial) :]:
                 yield thing
 
 
@@ -99,7 +99,7 @@ def _serial(entry: tuple[int, object]) -> int:
     return entry[0]
 
 
-def wanted_pair(selector: LabelSelector | None) -> tuple[str, str] | None:
+def required_label(selector: LabelSelector | None) -> tuple[str, str] | None:
     """A label that it selects nothing without."""
     if selector is None:
         return None

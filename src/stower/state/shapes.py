@@ -36,7 +36,7 @@ TEXTS_MAX: Final = 16_384
 SHAPES_MAX: Final = 8_192
 
 # The order in which a node's shortages are reported upstream.
-_FIRST: Final = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
+_NAME_ORDER: Final = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
 
 
 class Shape:
@@ -52,9 +52,22 @@ class Shape:
     """
 
     __slots__ = (
-        "balanced_amounts", "claims", "container_count", "extended", "features", "fit_amounts",
-        "images", "node_affinity", "node_name", "node_selector", "ports", "requests", "serial",
-        "storage", "tolerations", "use",
+        "balanced_amounts",
+        "container_count",
+        "extended_requests",
+        "fit_amounts",
+        "has_claims",
+        "has_storage",
+        "images",
+        "node_affinity",
+        "node_name",
+        "node_selector",
+        "ports",
+        "requests",
+        "required_features",
+        "serial",
+        "tolerations",
+        "usage",
     )  # fmt: skip
 
     def __init__(
@@ -64,14 +77,16 @@ class Shape:
         spec = pod.spec
         self.serial = serial
         asked = amounts(pod_requests(pod))
-        self.requests = tuple((columns(name), asked[name]) for name in _ordered(asked))
-        self.extended = tuple(part for part in self.requests if is_class_resource(part[0].name))
+        self.requests = tuple((columns(name), asked[name]) for name in _sorted_names(asked))
+        self.extended_requests = tuple(
+            part for part in self.requests if is_class_resource(part[0].name)
+        )
         with_status = pod_requests(pod, use_status=True, claimed=claimed)
         taken = amounts(with_status)
         zero_cpu, zero_memory = non_zero_requests(pod, with_status, claimed)
-        self.use = (
+        self.usage = (
             (columns(PODS), 1),
-            *((columns(name), taken[name]) for name in _ordered(taken)),
+            *((columns(name), taken[name]) for name in _sorted_names(taken)),
             (non_zero[0], zero_cpu),
             (non_zero[1], zero_memory),
         )
@@ -91,9 +106,9 @@ class Shape:
             spec.affinity.node_affinity if spec.affinity is not None else None
         )
         self.tolerations: tuple[Toleration, ...] = spec.tolerations or ()
-        self.features = required_features(pod)
-        self.storage = uses_storage(pod)
-        self.claims = bool(spec.resource_claims)
+        self.required_features = required_features(pod)
+        self.has_storage = uses_storage(pod)
+        self.has_claims = bool(spec.resource_claims)
 
 
 class ShapeTable:
@@ -136,7 +151,7 @@ class ShapeTable:
                 spec.host_network and spec.host_users is False,
                 bool(spec.resource_claims),
                 node_name,
-                _given(pod) if resized else None,
+                _resize_status(pod) if resized else None,
                 [part.resources for part in claimed] if claimed else None,
             )
         )
@@ -153,7 +168,7 @@ class ShapeTable:
         meaning = self._encode(
             (
                 [(column.name, amount) for column, amount in shape.requests],
-                [(column.name, amount) for column, amount in shape.use],
+                [(column.name, amount) for column, amount in shape.usage],
                 sorted(shape.fit_amounts.items()),
                 shape.ports,
                 shape.images,
@@ -162,9 +177,9 @@ class ShapeTable:
                 sorted((shape.node_selector or {}).items()),
                 shape.node_affinity,
                 shape.tolerations,
-                sorted(shape.features),
-                shape.storage,
-                shape.claims,
+                sorted(shape.required_features),
+                shape.has_storage,
+                shape.has_claims,
             )
         )
         known = self._by_meaning.get(meaning)
@@ -206,7 +221,7 @@ def required_features(pod: Pod) -> frozenset[str]:
     return frozenset(found)
 
 
-def _given(pod: Pod) -> object:
+def _resize_status(pod: Pod) -> object:
     """What containers were given. Readiness and the rest of a status change all the time."""
     status = pod.status
     pending = pod.condition("PodResizePending")
@@ -222,10 +237,10 @@ def _given(pod: Pod) -> object:
     )
 
 
-def _ordered(amounts_: Amounts) -> list[str]:
+def _sorted_names(amounts_: Amounts) -> list[str]:
     """Names with an amount other than 0: cpu, memory, ephemeral-storage, then by name."""
     names = [name for name, amount in amounts_.items() if amount]
-    return sorted(names, key=lambda name: (_FIRST.get(name, 3), name))
+    return sorted(names, key=lambda name: (_NAME_ORDER.get(name, 3), name))
 
 
 def _drop_oldest(table: dict[bytes, Shape]) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from stower.model.kinds import Pod
 from stower.model.selectors import LabelSelector
-from stower.state.row_counts import RowCounts, SelectorIndex, wanted_pair
+from stower.state.row_counts import RowCounts, SelectorIndex, required_label
 
 if TYPE_CHECKING:
     from stower.state.cluster import PodEntry
@@ -23,11 +23,11 @@ ClassKey = tuple[str, frozenset[tuple[str, str]], bool]
 
 TEXTS_MAX: Final = 65_536
 TALLIES_MAX: Final = 4_096  # of which as many are forgotten as were not asked for the longest
-KEPT: Final = TALLIES_MAX // 2
+TALLIES_KEPT: Final = TALLIES_MAX // 2
 # Pods that new tallies count in one attempt: a second of them.
 VISITS_MAX: Final = 5_000_000
-COMPARED_AT_ONCE: Final = 1_000  # selectors that one pod counts as compared with, at most
-MATCH_VISITS: Final = 20  # what comparing a pod with one selector costs beside that
+COMPARISONS_MAX: Final = 1_000  # selectors that one pod counts as compared with, at most
+VISITS_PER_MATCH: Final = 20  # what comparing a pod with one selector costs beside that
 
 
 class TooManyVisits(Exception):
@@ -41,7 +41,7 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 class Tally(RowCounts):
     """Pods per row that meet all conditions; `live`: those being deleted do not count."""
 
-    __slots__ = ("asked", "conditions", "live")
+    __slots__ = ("conditions", "last_used_step", "live")
 
     def __init__(
         self, conditions: tuple[Condition, ...], live: bool, labels: "LabelColumns", capacity: int
@@ -49,7 +49,7 @@ class Tally(RowCounts):
         super().__init__(labels, capacity)
         self.conditions = conditions
         self.live = live
-        self.asked = 0  # when it was asked for last, in steps
+        self.last_used_step = 0  # when it was asked for last, in steps
 
     def matches(self, pod: Pod) -> bool:
         """Whether the pod counts."""
@@ -69,7 +69,7 @@ def meets(pod: Pod, conditions: Iterable[Condition]) -> bool:
     )
 
 
-def counts_alike(one: Pod, other: Pod) -> bool:
+def is_same_class(one: Pod, other: Pod) -> bool:
     """Whether every tally thinks the same of both."""
     a, b = one.metadata, other.metadata
     return (
@@ -79,15 +79,15 @@ def counts_alike(one: Pod, other: Pod) -> bool:
     )
 
 
-class _Class:
+class _PodClass:
     """Placed pods that are alike, and the tallies that count them, as far as was looked."""
 
-    __slots__ = ("members", "seen", "tallies")
+    __slots__ = ("compared_count", "members", "tallies")
 
     def __init__(self) -> None:
         self.members: dict[str, PodEntry] = {}
         self.tallies: list[Tally] = []
-        self.seen = 0
+        self.compared_count = 0
 
 
 class Tallies:
@@ -103,8 +103,8 @@ class Tallies:
         self._capacity = capacity
         self._tallies: dict[tuple[object, ...], Tally] = {}
         self._index: SelectorIndex[Tally] = SelectorIndex()
-        self._classes: dict[ClassKey, _Class] = {}
-        self._by_pair: dict[tuple[str, str], dict[ClassKey, _Class]] = {}
+        self._classes: dict[ClassKey, _PodClass] = {}
+        self._by_pair: dict[tuple[str, str], dict[ClassKey, _PodClass]] = {}
         self._by_text: dict[bytes, Tally] = {}
         self.step = 0  # so many events were taken in
         self.visits = 0  # pods that were counted, since somebody set it to 0
@@ -123,49 +123,49 @@ class Tallies:
         text = _encode((live, [(sorted(n) if n is not None else n, s) for n, s in conditions]))
         tally = self._by_text.get(text)
         if tally is not None:
-            tally.asked = self.step
+            tally.last_used_step = self.step
             return tally
         key = (live, *((namespaces, _canonical(s)) for namespaces, s in conditions))
         tally = self._tallies.get(key)
         if tally is None:
             self._check()
             if not self._tallies:
-                self._labels.followers.append(self._move)
+                self._labels.listeners.append(self._move)
                 for entry in placed:
                     self._class_of(entry.pod).members[entry.uid] = entry
             tally = Tally(conditions, live, self._labels, self._capacity)
             self._tallies[key] = tally
             self._index.add(conditions[0][1] if conditions else None, tally)
-            pair = wanted_pair(conditions[0][1]) if conditions else None
+            pair = required_label(conditions[0][1]) if conditions else None
             classes = self._classes if pair is None else self._by_pair.get(pair, {})
             for found in classes.values():
                 one = next(iter(found.members.values()))
-                self.visits += MATCH_VISITS
+                self.visits += VISITS_PER_MATCH
                 if tally.matches(one.pod):
                     self.visits += len(found.members)
                     for entry in found.members.values():
                         tally.counts[entry.row] += 1
-        tally.asked = self.step
+        tally.last_used_step = self.step
         if len(self._by_text) >= TEXTS_MAX:
             self._by_text.clear()
         self._by_text[text] = tally
         return tally
 
-    def counting(self, pod: Pod) -> set[Tally] | None:
+    def tallies_of(self, pod: Pod) -> set[Tally] | None:
         """The tallies that count the pod; None where that must be asked of each: it is not placed,
         or being deleted. Raises TooManyVisits; what was compared until then is kept."""
         found = self._classes.get(class_key(pod))
         if found is None or pod.metadata.deletion_timestamp is not None:
             return None
-        behind = self._index.count - found.seen
+        behind = self._index.count - found.compared_count
         if behind:
             self._catch_up(found, pod)
-            self.matched(min(behind, COMPARED_AT_ONCE))
+            self.charge_matches(min(behind, COMPARISONS_MAX))
         return set(found.tallies)
 
-    def matched(self, count: int) -> None:
+    def charge_matches(self, count: int) -> None:
         """So many selectors are compared with a pod. Raises TooManyVisits."""
-        self.visits += MATCH_VISITS * count
+        self.visits += VISITS_PER_MATCH * count
         self._check()
 
     def _check(self) -> None:
@@ -175,28 +175,28 @@ class Tallies:
                 "the next"
             )
 
-    def step_begins(self) -> None:
+    def begin_step(self) -> None:
         """Nobody holds a tally now: those that nobody has asked for in a long time may go."""
         self.step += 1
         self.visits = 0
         if len(self._tallies) <= TALLIES_MAX:
             return
-        by_age = sorted(self._tallies.items(), key=lambda item: item[1].asked)
-        self._tallies = dict(by_age[-KEPT:])
+        by_age = sorted(self._tallies.items(), key=lambda item: item[1].last_used_step)
+        self._tallies = dict(by_age[-TALLIES_KEPT:])
         self._by_text.clear()
         self._index = SelectorIndex()
         for tally in self._tallies.values():
             self._index.add(tally.conditions[0][1] if tally.conditions else None, tally)
         for found in self._classes.values():
-            found.tallies, found.seen = [], 0
+            found.tallies, found.compared_count = [], 0
 
-    def come(self, entry: "PodEntry", pod: Pod, row: int) -> None:
+    def add_pod(self, entry: "PodEntry", pod: Pod, row: int) -> None:
         """A pod, seen so, is on the row now."""
         found = self._class_of(pod)
         found.members[entry.uid] = entry
         self._count(found, pod, row, 1)
 
-    def go(self, entry: "PodEntry", pod: Pod, row: int) -> None:
+    def remove_pod(self, entry: "PodEntry", pod: Pod, row: int) -> None:
         """It is no longer there, or no longer seen so."""
         found = self._class_of(pod)
         self._count(found, pod, row, -1)
@@ -216,24 +216,24 @@ class Tallies:
         for tally in self._tallies.values():
             tally.grow(capacity)
 
-    def _count(self, found: _Class, pod: Pod, row: int, by: int) -> None:
+    def _count(self, found: _PodClass, pod: Pod, row: int, delta: int) -> None:
         self._catch_up(found, pod)
         for tally in found.tallies:
-            tally.bump(row, by)
+            tally.add(row, delta)
 
-    def _catch_up(self, found: _Class, pod: Pod) -> None:
+    def _catch_up(self, found: _PodClass, pod: Pod) -> None:
         """Have the class compared with all tallies."""
-        if found.seen < self._index.count:
+        if found.compared_count < self._index.count:
             labels = pod.metadata.labels or _NO_LABELS
-            new = self._index.candidates(labels, found.seen)
+            new = self._index.candidates(labels, found.compared_count)
             found.tallies += [tally for tally in new if tally.matches(pod)]
-            found.seen = self._index.count
+            found.compared_count = self._index.count
 
-    def _class_of(self, pod: Pod) -> _Class:
+    def _class_of(self, pod: Pod) -> _PodClass:
         key = class_key(pod)
         found = self._classes.get(key)
         if found is None:
-            found = self._classes[key] = _Class()
+            found = self._classes[key] = _PodClass()
             for pair in key[1]:
                 self._by_pair.setdefault(pair, {})[key] = found
         return found

@@ -25,14 +25,14 @@ from stower.model.kinds.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from stower.state.arrays import Ints, grown
+from stower.state.arrays import Ints, grow_array
 from stower.state.journal import Journal
 
 if TYPE_CHECKING:
     from stower.state.cluster import PodEntry
 
 # A volume as its driver knows it: driver, and a name that no two of its volumes share.
-Attached = tuple[str, str]
+VolumeHandle = tuple[str, str]
 # A disk that pods of one node cannot share, and whether it is only read.
 Disk = tuple[tuple[str, ...], bool]
 
@@ -42,7 +42,7 @@ AZURE: Final = "disk.csi.azure.com"
 CINDER: Final = "cinder.csi.openstack.org"
 PORTWORX: Final = "pxd.portworx.com"
 # CSI drivers of those that used to be part of Kubernetes, by the old provisioner's name.
-MIGRATED: Final = {
+MIGRATED_DRIVERS: Final = {
     "kubernetes.io/aws-ebs": EBS,
     "kubernetes.io/gce-pd": GCE,
     "kubernetes.io/azure-disk": AZURE,
@@ -50,7 +50,7 @@ MIGRATED: Final = {
     "kubernetes.io/portworx-volume": PORTWORX,
 }
 # The same, but their migration cannot be seen on a node: not counted.
-NOT_COUNTED: Final = ("kubernetes.io/azure-file", "kubernetes.io/vsphere-volume")
+UNCOUNTED_PROVISIONERS: Final = ("kubernetes.io/azure-file", "kubernetes.io/vsphere-volume")
 ZONES: Final = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
 
 
@@ -104,23 +104,25 @@ class Volumes:
         self._assumed_claims: dict[str, PersistentVolumeClaim] = {}
         self._assumed_volumes: dict[str, PersistentVolume] = {}
         # Names of volumes, as decided: free ones by class, the others by the claim they are for.
-        self._free: dict[str, dict[str, None]] = {}
-        self._meant: dict[str, dict[str, None]] = {}
+        self._available: dict[str, dict[str, None]] = {}
+        self._prebound: dict[str, dict[str, None]] = {}
         self._indexed: dict[str, tuple[dict[str, dict[str, None]], str]] = {}
-        self._claims_on: dict[str, dict[str, None]] = {}  # claims bound to a volume, by its name
+        self._claims_by_volume: dict[
+            str, dict[str, None]
+        ] = {}  # claims bound to a volume, by its name
         self.generation = 0
         # Placed pods: who uses a claim, which disks are on a row, which volumes are attached there.
         self._users: dict[str, dict[str, PodEntry]] = {}
         self._disks: dict[tuple[str, ...], dict[int, list[int]]] = {}
-        self._counted: dict[str, tuple[int, tuple[Attached, ...]]] = {}
-        self._rows: dict[Attached, dict[int, int]] = {}
+        self._attached_by_pod: dict[str, tuple[int, tuple[VolumeHandle, ...]]] = {}
+        self._rows: dict[VolumeHandle, dict[int, int]] = {}
         self._counts: dict[str, Ints] = {}
 
     # Objects
 
     def put(self, obj: Storage) -> None:
         """An object as it is now."""
-        if self._journal.recording:
+        if self._journal.is_recording:
             self._log_undo(obj)
         self.generation += 1
         if isinstance(obj, PersistentVolumeClaim):
@@ -130,7 +132,7 @@ class Volumes:
                 self._assumed_claims[obj.key] = assumed
             self._claims[obj.key] = obj
             if obj.spec.volume_name:
-                self._claims_on.setdefault(obj.spec.volume_name, {})[obj.key] = None
+                self._claims_by_volume.setdefault(obj.spec.volume_name, {})[obj.key] = None
             self._recount(obj.key)
         elif isinstance(obj, PersistentVolume):
             held = self._assumed_volumes.get(obj.metadata.name)
@@ -154,7 +156,7 @@ class Volumes:
 
     def drop(self, obj: Storage) -> None:
         """It is gone."""
-        if self._journal.recording:
+        if self._journal.is_recording:
             self._log_undo(obj)
         self.generation += 1
         name = obj.metadata.name
@@ -184,13 +186,13 @@ class Volumes:
         elif isinstance(obj, PersistentVolume):
             name = obj.metadata.name
             self._journal.log(self._assume_volume, name, self._assumed_volumes.get(name))
-        old = self.seen(obj)
+        old = self.api_object(obj)
         if old is None:
             self._journal.log(self.drop, obj)
         else:
             self._journal.log(self.put, old)
 
-    def seen(self, obj: Storage) -> Storage | None:
+    def api_object(self, obj: Storage) -> Storage | None:
         """What is known of the object, as the API has it."""
         name = obj.metadata.name
         if isinstance(obj, PersistentVolumeClaim):
@@ -207,7 +209,7 @@ class Volumes:
             return self.capacities.get((obj.metadata.namespace, name))
         return self.attachments.get(name)
 
-    def known(self) -> Iterator[Storage]:
+    def api_objects(self) -> Iterator[Storage]:
         """Everything, as the API has it."""
         for objects in (
             self._claims, self._volumes, self.classes, self.csi_nodes, self.drivers,
@@ -223,23 +225,23 @@ class Volumes:
         """The volume, as decided."""
         return self._assumed_volumes.get(name) or self._volumes.get(name)
 
-    def seen_claim(self, key: str) -> PersistentVolumeClaim | None:
+    def api_claim(self, key: str) -> PersistentVolumeClaim | None:
         """The claim as the API has it."""
         return self._claims.get(key)
 
-    def seen_volume(self, name: str) -> PersistentVolume | None:
+    def api_volume(self, name: str) -> PersistentVolume | None:
         """The volume as the API has it."""
         return self._volumes.get(name)
 
-    def free(self, class_name: str) -> Iterator[PersistentVolume]:
+    def available_volumes(self, class_name: str) -> Iterator[PersistentVolume]:
         """The volumes of a class that are for nobody yet."""
-        for name in self._free.get(class_name, ()):
+        for name in self._available.get(class_name, ()):
             if (volume := self.volume(name)) is not None:
                 yield volume
 
-    def meant(self, claim: PersistentVolumeClaim) -> Iterator[PersistentVolume]:
+    def prebound_volumes(self, claim: PersistentVolumeClaim) -> Iterator[PersistentVolume]:
         """The volumes of a claim's class that somebody has said are for one of its name."""
-        for name in self._meant.get(claim.key, ()):
+        for name in self._prebound.get(claim.key, ()):
             volume = self.volume(name)
             if volume is not None and volume.class_name == claim.class_name:
                 yield volume
@@ -279,7 +281,7 @@ class Volumes:
         if volume is not None:
             self._assumed_volumes[name] = volume
         self._index(name)
-        if self._journal.recording:
+        if self._journal.is_recording:
             self._journal.log(self._assume_volume, name, old)
 
     def _assume_claim(self, key: str, claim: PersistentVolumeClaim | None) -> None:
@@ -287,17 +289,17 @@ class Volumes:
         old = self._assumed_claims.pop(key, None)
         if claim is not None:
             self._assumed_claims[key] = claim
-        if self._journal.recording:
+        if self._journal.is_recording:
             self._journal.log(self._assume_claim, key, old)
 
     def _drop_claim(self, key: str) -> None:
         self._assumed_claims.pop(key, None)
         old = self._claims.pop(key, None)
         if old is not None and old.spec.volume_name:
-            claims = self._claims_on[old.spec.volume_name]
+            claims = self._claims_by_volume[old.spec.volume_name]
             del claims[key]
             if not claims:
-                del self._claims_on[old.spec.volume_name]
+                del self._claims_by_volume[old.spec.volume_name]
 
     def _drop_volume(self, name: str) -> None:
         self._assumed_volumes.pop(name, None)
@@ -306,7 +308,7 @@ class Volumes:
 
     def _index(self, name: str) -> None:
         """Have the volume where it belongs now."""
-        table, key = self._indexed.pop(name, (self._free, ""))
+        table, key = self._indexed.pop(name, (self._available, ""))
         known = table.get(key)
         if known is not None:
             known.pop(name, None)
@@ -316,15 +318,15 @@ class Volumes:
         if volume is None:
             return
         reference = volume.spec.claim_ref
-        table, key = self._free, volume.class_name
+        table, key = self._available, volume.class_name
         if reference is not None:
-            table, key = self._meant, f"{reference.namespace}/{reference.name}"
+            table, key = self._prebound, f"{reference.namespace}/{reference.name}"
         table.setdefault(key, {})[name] = None
         self._indexed[name] = (table, key)
 
     # Placed pods
 
-    def come(self, entry: "PodEntry", row: int) -> None:
+    def add_pod(self, entry: "PodEntry", row: int) -> None:
         """A pod with storage is on the row now."""
         pod = entry.pod
         for name, _ in claims_of(pod):
@@ -334,7 +336,7 @@ class Volumes:
             users[read_only] += 1
         self._count(entry, row)
 
-    def go(self, entry: "PodEntry", row: int) -> None:
+    def remove_pod(self, entry: "PodEntry", row: int) -> None:
         """It is no longer there."""
         pod = entry.pod
         for name, _ in claims_of(pod):
@@ -352,7 +354,7 @@ class Volumes:
                     del self._disks[disk]
         self._uncount(entry.uid)
 
-    def rows_naming(self, key: str) -> list[int]:
+    def rows_with_claim(self, key: str) -> list[int]:
         """Rows of the placed pods that name the claim themselves."""
         name = key.partition("/")[2]
         return [
@@ -363,7 +365,7 @@ class Volumes:
             and v.persistent_volume_claim.claim_name == name
         ]
 
-    def rows_with(self, disk: Disk) -> list[int]:
+    def rows_with_disk_conflict(self, disk: Disk) -> list[int]:
         """Rows with pods that keep another from the disk."""
         name, read_only = disk
         rows = self._disks.get(name, {})
@@ -373,20 +375,20 @@ class Volumes:
         """Extend to more rows."""
         self._capacity = capacity
         for driver, counts in self._counts.items():
-            self._counts[driver] = grown(counts, capacity)
+            self._counts[driver] = grow_array(counts, capacity)
 
     # What is attached
 
-    def attached(self, pod: Pod) -> tuple[Attached, ...]:
+    def attachable_volumes(self, pod: Pod) -> tuple[VolumeHandle, ...]:
         """The volumes of a pod that count against the limits of drivers, each once."""
-        found: dict[Attached, None] = {}
+        found: dict[VolumeHandle, None] = {}
         for name, _ in claims_of(pod):
             claim = self._claims.get(f"{pod.metadata.namespace}/{name}")
-            names = None if claim is None else self._attached_by(claim)
+            names = None if claim is None else self._claim_handle(claim)
             if names is not None:
                 found[names] = None
         for volume in pod.spec.volumes or ():
-            own = inline(volume)
+            own = inline_volume_handle(volume)
             if own is not None:
                 found[own] = None
         return tuple(found)
@@ -398,15 +400,15 @@ class Volumes:
             found = self._counts[driver] = np.zeros(self._capacity, np.int64)
         return found
 
-    def rows_using(self, name: Attached) -> list[int]:
+    def rows_using(self, name: VolumeHandle) -> list[int]:
         """Rows whose pods use the volume."""
         return list(self._rows.get(name, ()))
 
-    def is_attached(self, name: Attached, row: int) -> bool:
+    def is_attached(self, name: VolumeHandle, row: int) -> bool:
         """Whether a pod of the row uses the volume."""
         return row in self._rows.get(name, ())
 
-    def others_attached(self, driver: str) -> Iterator[tuple[str, Attached]]:
+    def volume_attachments(self, driver: str) -> Iterator[tuple[str, VolumeHandle]]:
         """Volumes that are attached, with the name of the node, whoever uses them."""
         for attachment in self.attachments.values():
             spec = attachment.spec
@@ -414,23 +416,23 @@ class Volumes:
             if spec.attacher == driver and volume is not None and volume.spec.csi is not None:
                 yield spec.node_name, (driver, volume.spec.csi.volume_handle)
 
-    def _attached_by(self, claim: PersistentVolumeClaim) -> Attached | None:
+    def _claim_handle(self, claim: PersistentVolumeClaim) -> VolumeHandle | None:
         volume = self._volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
         if volume is None:
             storage_class = self.classes.get(claim.class_name)
-            if storage_class is None or storage_class.provisioner in NOT_COUNTED:
+            if storage_class is None or storage_class.provisioner in UNCOUNTED_PROVISIONERS:
                 return None
             provisioner = storage_class.provisioner
-            driver = MIGRATED.get(provisioner, provisioner)
+            driver = MIGRATED_DRIVERS.get(provisioner, provisioner)
             return (driver, f"claim/{claim.key}") if driver else None
         if volume.spec.csi is not None:
             csi = volume.spec.csi
             return (csi.driver, csi.volume_handle) if csi.driver and csi.volume_handle else None
-        return _migrated(volume)
+        return _migrated_handle(volume)
 
     def _count(self, entry: "PodEntry", row: int) -> None:
-        names = self.attached(entry.pod)
-        self._counted[entry.uid] = (row, names)
+        names = self.attachable_volumes(entry.pod)
+        self._attached_by_pod[entry.uid] = (row, names)
         for name in names:
             rows = self._rows.setdefault(name, {})
             rows[row] = rows.get(row, 0) + 1
@@ -438,7 +440,7 @@ class Volumes:
                 self.counts(name[0])[row] += 1
 
     def _uncount(self, uid: str) -> None:
-        row, names = self._counted.pop(uid)
+        row, names = self._attached_by_pod.pop(uid)
         for name in names:
             rows = self._rows[name]
             rows[row] -= 1
@@ -454,7 +456,7 @@ class Volumes:
             self._count(entry, entry.row)
 
     def _recount_on(self, volume_name: str) -> None:
-        for key in self._claims_on.get(volume_name, ()):
+        for key in self._claims_by_volume.get(volume_name, ()):
             self._recount(key)
 
     def _recount_all(self) -> None:
@@ -462,15 +464,15 @@ class Volumes:
             self._recount(key)
 
 
-def _is_newer(obj: Storage, than: Storage) -> bool:
+def _is_newer(obj: Storage, other: Storage) -> bool:
     """Whether an object has changed since something was assumed of it."""
     try:
-        return int(obj.metadata.resource_version) > int(than.metadata.resource_version)
+        return int(obj.metadata.resource_version) > int(other.metadata.resource_version)
     except ValueError:
-        return obj.metadata.resource_version != than.metadata.resource_version
+        return obj.metadata.resource_version != other.metadata.resource_version
 
 
-def inline(volume: Volume) -> Attached | None:
+def inline_volume_handle(volume: Volume) -> VolumeHandle | None:
     """As what a disk of the pod itself counts.
 
     Source: csi-translation-lib TranslateInTreeInlineVolumeToCSI."""
@@ -487,7 +489,7 @@ def inline(volume: Volume) -> Attached | None:
     return None
 
 
-def _migrated(volume: PersistentVolume) -> Attached | None:
+def _migrated_handle(volume: PersistentVolume) -> VolumeHandle | None:
     """Source: csi-translation-lib TranslateInTreePVToCSI."""
     spec, labels = volume.spec, volume.metadata.labels or {}
     if spec.aws_elastic_block_store is not None:
@@ -510,7 +512,7 @@ def _migrated(volume: PersistentVolume) -> Attached | None:
     return None
 
 
-def _ebs(volume_id: str) -> Attached | None:
+def _ebs(volume_id: str) -> VolumeHandle | None:
     """aws://zone/vol-1 and vol-1 are the same."""
     if not volume_id.startswith("aws://"):
         return EBS, volume_id
@@ -518,7 +520,7 @@ def _ebs(volume_id: str) -> Attached | None:
     return (EBS, name) if name.startswith("vol-") and "/" not in name else None
 
 
-def _azure(uri: str, kind: str) -> Attached | None:
+def _azure(uri: str, kind: str) -> VolumeHandle | None:
     """Only managed disks have a driver."""
     return (AZURE, uri) if kind in ("", "Managed") else None
 

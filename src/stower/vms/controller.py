@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from stower.framework.cluster_events import Change, Happened
-from stower.framework.companion import Metric, Placing
+from stower.framework.cluster_events import Change, ClusterEvent
+from stower.framework.companion import Metric, TrialScheduler
 from stower.framework.reconcile_queue import EventKind, Item, Key, ReconcileQueue, Result
 from stower.framework.writes import AgentAnswer, JsonPatchObject, Write
 from stower.model.kinds import ApiObject, Node, Pod, VirtualMachineMigration
@@ -82,15 +82,15 @@ class VmScheduling:
         self._looked_at: dict[Key, None] = {}  # what is there, as far as handlers know
         self._out: list[Write] = []
         self._held: Floats = np.zeros((4, state.capacity))
-        state.watchers.append(self.ledger)
-        state.watchers.append(self)
+        state.placement_listeners.append(self.ledger)
+        state.placement_listeners.append(self)
 
-    def join(self, placing: Placing) -> None:
+    def attach(self, placing: TrialScheduler) -> None:
         """It asks nobody."""
 
     # What it is told
 
-    def observed(self, obj: ApiObject, gone: bool, now_ns: int) -> None:
+    def on_object(self, obj: ApiObject, is_deleted: bool, now_ns: int) -> None:
         """See Companion. A pod that has ended is gone."""
         kind = OF_VIEW.get(type(obj))
         if kind is None:
@@ -101,7 +101,7 @@ class VmScheduling:
         if before is not None and before != uid:
             self._forget(Key(kind, before), now_ns)  # another one has its name now
         key = Key(kind, uid)
-        if gone or (isinstance(obj, Pod) and obj.is_terminal):
+        if is_deleted or (isinstance(obj, Pod) and obj.is_terminal):
             if key in self._objects:
                 self._objects[key] = obj
                 self._forget(key, now_ns)
@@ -123,7 +123,7 @@ class VmScheduling:
         if key.kind == POD:
             self._hear(key.uid)
 
-    def listed(self, objects: Iterable[ApiObject], now_ns: int) -> None:
+    def on_list(self, objects: Iterable[ApiObject], now_ns: int) -> None:
         """See Companion. Approvals begin once all nodes and pods that are there at first were
         looked at."""
         found = {}
@@ -137,7 +137,7 @@ class VmScheduling:
         for wanted in (NODE, POD, MIGRATION):
             for key, obj in found.items():
                 if key.kind == wanted and self._objects.get(key) != obj:
-                    self.observed(obj, False, now_ns)
+                    self.on_object(obj, False, now_ns)
         if self._awaited is None:
             self._awaited = {key: None for key in found if key.kind != MIGRATION}
             self._begin(now_ns)
@@ -148,15 +148,15 @@ class VmScheduling:
 
     # As a watcher of the state
 
-    def come(self, entry: PodEntry, row: int) -> None:
+    def add_pod(self, entry: PodEntry, row: int) -> None:
         """See PlacedWatcher."""
         self._look_later(entry)
 
-    def go(self, entry: PodEntry, row: int) -> None:
+    def remove_pod(self, entry: PodEntry, row: int) -> None:
         """See PlacedWatcher."""
         self._look_later(entry)
 
-    def change(self, entry: PodEntry) -> None:
+    def update_pod(self, entry: PodEntry) -> None:
         """See PlacedWatcher."""
 
     def grow(self, capacity: int) -> None:
@@ -172,7 +172,7 @@ class VmScheduling:
         if not self._to_look_at:
             return
         uids, self._to_look_at = self._to_look_at, {}
-        enforcer, names = self.enforcer, self._state.names
+        enforcer, names = self.enforcer, self._state.node_names
         for uid in uids:
             entry = self._state.pods.get(uid)
             was = enforcer.tentative.get(uid)
@@ -181,7 +181,7 @@ class VmScheduling:
                 pod = entry.pod if entry is not None else self._objects.get(Key(POD, uid))
                 self._unreserve(uid, was, pod)
                 was = None
-            if was is None and entry is not None and entry.assumed and here:
+            if was is None and entry is not None and entry.is_assumed and here:
                 if here not in enforcer.nodes:
                     self._to_look_at[uid] = None  # the node is looked at first
                 elif entry.pod.spec.scheduler_name == self.config.scheduler_name:
@@ -203,7 +203,7 @@ class VmScheduling:
         """More is known of what a pod holds."""
         entry = self._state.pods.get(uid)
         if entry is not None:
-            self.ledger.change(entry)
+            self.ledger.update_pod(entry)
 
     def held_on(self, rows: Ints) -> Floats:
         """float64[4, rows]: what is reserved of CPU, its total, the same of memory."""
@@ -243,9 +243,9 @@ class VmScheduling:
             while self._ready:
                 task, answer = self._ready.popleft()
                 self._go_on(task, answer, now_ns, next_id)
-            if is_held or self.queue.ongoing >= self.config.reconcile_workers:
+            if is_held or self.queue.processing_count >= self.config.reconcile_workers:
                 break
-            item = self.queue.next(now_ns)
+            item = self.queue.dequeue(now_ns)
             if item is None:
                 break
             self._handle(item, now_ns, next_id)
@@ -362,7 +362,7 @@ class VmScheduling:
         # That there is no room is no fault, and said every few seconds.
         level = INFO if result.error == SHORT else ERROR
         notes.add(level, f"Failed to reconcile {item.event.value} {kind}: {result.error}", about)
-        times = self.queue.failing[kind][uid].times
+        times = self.queue.backoff_entries[kind][uid].failure_count
         threshold = self.config.log_successive_failures_threshold
         if not times % threshold:
             text = f"{kind} has failed to reconcile >={threshold} times in a row"
@@ -390,7 +390,7 @@ class VmScheduling:
             enforcer.notes.add(ERROR, f"{text}, and are tried again", about)
             for key in list(awaited):
                 self._enqueue(key, now_ns)
-                if key.uid in self.queue.failing.get(key.kind, {}):
+                if key.uid in self.queue.backoff_entries.get(key.kind, {}):
                     del awaited[key]  # it was looked at, and cannot be read
             enforcer.start(self._unseen(awaited))
 
@@ -401,18 +401,18 @@ class VmScheduling:
             obj.spec.node_name if isinstance(obj, Pod) else obj.metadata.name for obj in found
         )]  # fmt: skip
 
-    def happened(self) -> list[Happened]:
+    def take_cluster_events(self) -> list[ClusterEvent]:
         """See Companion."""
         uids, self.ledger.shrunk = self.ledger.shrunk, {}
         found = (self._state.pods.get(uid) for uid in uids)
         change = Change.PLACED_POD_SCALED_DOWN
-        return [Happened(change, old_pod=e.pod, pod=e.pod) for e in found if e is not None]
+        return [ClusterEvent(change, old_pod=e.pod, pod=e.pod) for e in found if e is not None]
 
-    def in_turn(self) -> list[str]:
+    def take_pods_to_activate(self) -> list[str]:
         """Nobody comes before others."""
         return []
 
-    def answered(self, id: int, code: int, message: str, now_ns: int) -> bool:
+    def on_answer(self, id: int, code: int, message: str, now_ns: int) -> bool:
         """See Companion."""
         task = self._by_write.pop(id, None)
         if task is None:
@@ -426,7 +426,7 @@ class VmScheduling:
     @property
     def next_wake_ns(self) -> int | None:
         """See Companion."""
-        is_shut = self._is_held or self.queue.ongoing >= self.config.reconcile_workers
+        is_shut = self._is_held or self.queue.processing_count >= self.config.reconcile_workers
         dues = [None if is_shut else self.queue.next_due_ns]
         dues += [times[0][0] for times in (self._alarms, self._ends) if times]
         if self._awaited and not self.enforcer.is_started:
@@ -435,12 +435,12 @@ class VmScheduling:
         return min(found) if found else None
 
     @property
-    def is_settled(self) -> bool:
+    def is_idle(self) -> bool:
         """See Companion."""
         is_busy = self._by_write or self._ready or self._listening
         return not is_busy and self._written.is_empty
 
-    def notes(self) -> list[tuple[str, str, str]]:
+    def take_log_lines(self) -> list[tuple[str, str, str]]:
         """See Companion."""
         return list(self.enforcer.notes.drain())
 
@@ -450,7 +450,7 @@ class VmScheduling:
 
     # Requests of agents
 
-    def asked(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
+    def on_request(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
         """See Companion."""
         self.enforcer.now_ns = now_ns
         talk = handle_request(self.enforcer, method, body, self._find, self._listen_to)

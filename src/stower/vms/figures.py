@@ -161,13 +161,17 @@ class Figures:
         samples[WAITS] = self.waits.samples(WAITS, {})
         for key, histogram in self.durations.items():
             samples[DURATIONS] += histogram.samples(DURATIONS, dict(key))
-        for kind, failing in queue.failing.items():
+        for kind, failing in queue.backoff_entries.items():
             samples[FAILING].append(Sample(FAILING, {"kind": kind}, len(failing)))
         found = [
             Metric(name.removesuffix(TOTAL), KINDS.get(name, "counter"), text, samples[name])
             for name, text in HELP.items()
         ]
-        own = {"queued": queue.queued, "held": queue.held, "ongoing": queue.ongoing}
+        own = {
+            "queued": queue.queued_count,
+            "held": queue.deferred_count,
+            "ongoing": queue.processing_count,
+        }
         of_queue = [Sample(QUEUE, {"state": state}, count) for state, count in own.items()]
         return [
             *found,

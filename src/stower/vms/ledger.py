@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from stower.model.kinds import Pod
-from stower.state.arrays import Ints, grown
+from stower.state.arrays import Ints, grow_array
 from stower.state.cluster import ClusterState, PodEntry
 from stower.vms.amounts import CPU_MASK, MEMORY_MASK
 from stower.vms.nodes import Broken, discounted
@@ -36,36 +36,36 @@ class Ledger:
         self.shrunk: dict[str, None] = {}  # uids of pods that hold less than before
         self._counted: dict[str, Amounts] = {}  # by the uid of pods that are placed
 
-    def come(self, entry: PodEntry, row: int) -> None:
+    def add_pod(self, entry: PodEntry, row: int) -> None:
         """See PlacedWatcher."""
         amounts = self._counted[entry.uid] = self._amounts(entry, row)
         self.cpu[row] += amounts[0]
         self.memory[row] += amounts[1]
 
-    def go(self, entry: PodEntry, row: int) -> None:
+    def remove_pod(self, entry: PodEntry, row: int) -> None:
         """See PlacedWatcher."""
         cpu, memory = self._counted.pop(entry.uid)
         self.cpu[row] -= cpu
         self.memory[row] -= memory
 
-    def change(self, entry: PodEntry) -> None:
+    def update_pod(self, entry: PodEntry) -> None:
         """See PlacedWatcher; or more is known of it."""
         before = self._counted.get(entry.uid)
         if before is not None:
             row = entry.row
-            self.go(entry, row)
-            self.come(entry, row)
+            self.remove_pod(entry, row)
+            self.add_pod(entry, row)
             now = self._counted[entry.uid]
             if now[0] < before[0] or now[1] < before[1]:
                 self.shrunk[entry.uid] = None
 
     def grow(self, capacity: int) -> None:
         """See PlacedWatcher."""
-        self.cpu = grown(self.cpu, capacity)
-        self.memory = grown(self.memory, capacity)
+        self.cpu = grow_array(self.cpu, capacity)
+        self.memory = grow_array(self.memory, capacity)
 
     def _amounts(self, entry: PodEntry, row: int) -> Amounts:
-        known = self._held(entry.uid, self._state.names[row])
+        known = self._held(entry.uid, self._state.node_names[row])
         found = amounts_of(known if known is not None else entry.pod)
         if found is None:
             text = "Ignoring extra Pod in Filter stage because extracting custom state failed"

@@ -141,7 +141,7 @@ class VmNode:
         self._changed[self.name] = None
         if pod.migratable:
             self.migratable[pod.uid] = None
-        if self._journal.recording:
+        if self._journal.is_recording:
             self._journal.log(self._undo_add, pod.uid)
 
     def remove(self, uid: str) -> bool:
@@ -153,7 +153,7 @@ class VmNode:
         self._changed[self.name] = None
         self.cpu.count(pod.cpu, pod.migrating, -1)
         self.memory.count(pod.memory, pod.migrating, -1)
-        if self._journal.recording:
+        if self._journal.is_recording:
             self._journal.log(self.add, pod)
         return True
 
@@ -191,7 +191,7 @@ class VmNode:
         return True
 
     def _resize(self, to: tuple[int, int, int, int, dict[str, str]]) -> None:
-        if self._journal.recording:
+        if self._journal.is_recording:
             was = (self.cpu.total, self.memory.total, self.cpu.watermark, self.memory.watermark)
             self._journal.log(self._resize, (*was, self.labels))
         self.cpu.total, self.memory.total, self.cpu.watermark, self.memory.watermark, labels = to

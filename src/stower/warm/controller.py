@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from stower.framework.cluster_events import Change, Happened
-from stower.framework.companion import Metric, Placing
+from stower.framework.cluster_events import Change, ClusterEvent
+from stower.framework.companion import Metric, TrialScheduler
 from stower.framework.writes import DeletePod, Write
 from stower.model.kinds import ApiObject, Node, Pod, WarmPool
 from stower.model.kinds.warm_pool import WarmPoolStatus, pool_faults
@@ -48,7 +48,7 @@ class WarmCapacity:
         self._round_ns: int | None = None  # when the next round is due
         self._waiting: dict[str, int] = {}  # users without a node: when they go elsewhere
         self._is_short = False  # a placeholder of our own may be missing
-        self._happened: list[Happened] = []
+        self._happened: list[ClusterEvent] = []
         self._is_turn = False  # of users who wait
         self._looked_ns = 0
         self._made_way: dict[str, int] = {}  # rows of placeholders, by uid, as a trial begins
@@ -60,25 +60,25 @@ class WarmCapacity:
         self.told = Told()
         self.repositioner: Repositioner | None = None
 
-    def join(self, placing: Placing) -> None:
+    def attach(self, placing: TrialScheduler) -> None:
         """See Companion."""
         self.repositioner = Repositioner(self.state, placing)
 
     # What it is told
 
-    def observed(self, obj: ApiObject, gone: bool, now_ns: int) -> None:
+    def on_object(self, obj: ApiObject, is_deleted: bool, now_ns: int) -> None:
         """See Companion."""
         if isinstance(obj, WarmPool):
-            self._pool(obj, gone, now_ns)
+            self._pool(obj, is_deleted, now_ns)
         elif not self.pools:
             return
         elif isinstance(obj, Pod):
-            self._pod(obj, gone or obj.is_terminal, now_ns)
+            self._pod(obj, is_deleted or obj.is_terminal, now_ns)
         elif isinstance(obj, Node):
             self._look_at(obj.metadata.name, self._nodes.values())
         self._wake(now_ns)
 
-    def listed(self, objects: Iterable[ApiObject], now_ns: int) -> None:
+    def on_list(self, objects: Iterable[ApiObject], now_ns: int) -> None:
         """See Companion."""
         known = list(objects)
         old, self.pools = self.pools, dict(self._own)
@@ -141,14 +141,14 @@ class WarmCapacity:
             self._pod(pod, pod.is_terminal, now_ns)
         self._nodes = {key: PoolNodes(pool, self.state) for key, pool in self.pools.items()}
         self._is_turn = True
-        self._happened.append(Happened(Change.WARMTH_CHANGED))
+        self._happened.append(ClusterEvent(Change.WARMTH_CHANGED))
 
     def _look_at(self, name: str, nodes: Iterable[PoolNodes]) -> None:
         """A node may be ready for users who wait."""
         for one in nodes:
             if one.look(name):
                 self._is_turn = True
-                self._happened.append(Happened(Change.WARMTH_CHANGED))
+                self._happened.append(ClusterEvent(Change.WARMTH_CHANGED))
                 self.figures.node_ready(self.state, name)
 
     def _pod(self, pod: Pod, gone: bool, now_ns: int) -> None:
@@ -218,7 +218,7 @@ class WarmCapacity:
         if pool.spec.images.of_users:
             for image in self.state.shapes.intern(pod).images:
                 there = np.zeros(len(ready), np.bool_)
-                holders, _ = self.state.images.holders(image)
+                holders, _ = self.state.images.rows_and_size(image)
                 there[holders[holders < len(there)]] = True
                 ready &= there
         if not is_maintained(pool, pod):
@@ -274,8 +274,10 @@ class WarmCapacity:
                 held_by.setdefault(row, []).append(entry.shape)
         for row, shapes in held_by.items():
             for column, amount in (*shape.requests, (self.state.column(PODS), 1)):
-                held = sum(a for one in shapes for c, a in one.use if c is column)
-                full[row] |= column.used[row] + amount + held > column.alloc[row]
+                held = sum(a for one in shapes for c, a in one.usage if c is column)
+                full[row] |= (
+                    column.requested_cells[row] + amount + held > column.allocatable_cells[row]
+                )
         return full
 
     def make_way(self, pool: Pool, pod: Pod) -> list[PodEntry]:
@@ -321,7 +323,7 @@ class WarmCapacity:
             return []
         if any(self._looked_ns < due_ns <= now_ns for due_ns in self._waiting.values()):
             self._is_turn = True
-            self._happened.append(Happened(Change.WARMTH_CHANGED))
+            self._happened.append(ClusterEvent(Change.WARMTH_CHANGED))
         self._looked_ns = now_ns
         if (is_held or not self._has_decided) and self.repositioner is not None:
             self.repositioner.not_before_ns = now_ns + MINUTE_NS
@@ -431,10 +433,10 @@ class WarmCapacity:
         like = next((e for uid in pool.users if (e := self.state.pods.get(uid))), None)
         requests = like.shape.requests if like is not None else ()
         for row in late if waiting else ():
-            rooms = ((c.alloc[row] - c.used[row]) // n for c, n in requests)
+            rooms = ((c.allocatable_cells[row] - c.requested_cells[row]) // n for c, n in requests)
             pulls += max(0, int(min(rooms, default=0)))
         if here := min(waiting, pulls):
-            names = ", ".join(self.state.names[row] for row in late[:NAMED_MAX])
+            names = ", ".join(self.state.node_names[row] for row in late[:NAMED_MAX])
             parts.append(f"images on {names} for {here} users")
         if pending or waiting > here:
             parts.append(f"scale-up for {waiting - here} users and {pending} placeholders")
@@ -444,12 +446,12 @@ class WarmCapacity:
 
     # What is asked of every companion
 
-    def happened(self) -> list[Happened]:
+    def take_cluster_events(self) -> list[ClusterEvent]:
         """See Companion."""
         found, self._happened = self._happened, []
         return found
 
-    def in_turn(self) -> list[str]:
+    def take_pods_to_activate(self) -> list[str]:
         """See Companion: users come first who came first."""
         if not self._is_turn:
             return []
@@ -459,7 +461,7 @@ class WarmCapacity:
     def _came_ns(self, uid: str) -> int:
         return next((p.came_ns[uid] for p in self.pools.values() if uid in p.came_ns), 0)
 
-    def answered(self, id: int, code: int, message: str, now_ns: int) -> bool:
+    def on_answer(self, id: int, code: int, message: str, now_ns: int) -> bool:
         """See Companion. What was refused is tried again with the next round."""
         is_told = self.told.answered(id, code, message, now_ns)
         return is_told or self.keeping.answered(id, code, message)
@@ -472,7 +474,7 @@ class WarmCapacity:
             due.append(self._round_ns)
         return min(due, default=None)
 
-    def notes(self) -> list[tuple[str, str, str]]:
+    def take_log_lines(self) -> list[tuple[str, str, str]]:
         """See Companion."""
         own, self._notes = self._notes, []
         return own + self.keeping.notes() + self.told.notes()
@@ -482,11 +484,11 @@ class WarmCapacity:
         return self.figures.metrics(self.pools.values())
 
     @property
-    def is_settled(self) -> bool:
+    def is_idle(self) -> bool:
         """See Companion."""
         return not (self.keeping.is_open or self.told.is_open)
 
-    def asked(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
+    def on_request(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
         """Nobody asks it."""
         return False
 

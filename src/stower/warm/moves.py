@@ -7,7 +7,7 @@ Source: seed 001 (descheduling, the flood of deletions); the order is in docs/wa
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from stower.framework.companion import Placing
+from stower.framework.companion import TrialScheduler
 from stower.state.cluster import ClusterState, PodEntry
 
 
@@ -21,7 +21,7 @@ class Plan(NamedTuple):
 class Planner:
     """Over one state."""
 
-    def __init__(self, state: ClusterState, placing: Placing) -> None:
+    def __init__(self, state: ClusterState, placing: TrialScheduler) -> None:
         self._state = state
         self._placing = placing
 
@@ -36,7 +36,7 @@ class Planner:
         """Nodes without users that can be spared, the emptiest first, then the oldest. `rows`: the
         pool's, the oldest first; `mark` says which are not to be gone to; `kept`: one that stays in
         any case."""
-        state, names = self._state, self._state.names
+        state, names = self._state, self._state.node_names
         draining: list[str] = []
         moves: dict[str, tuple[PodEntry, str]] = {}
         entries = sorted(placeholders, key=lambda entry: entry.pod.key)
@@ -77,7 +77,7 @@ class Planner:
                 fits = self._placing.fits(entry, newest)
                 state.assume(entry, newest if fits else was)
                 if fits:
-                    moves.append((entry, state.names[newest]))
+                    moves.append((entry, state.node_names[newest]))
         return Plan((), tuple(moves))
 
     def anew(self, placeholders: Iterable[PodEntry]) -> Plan:
@@ -90,14 +90,14 @@ class Planner:
                     continue
                 state.displace(entry)
                 if self._place(entry, ()):
-                    moves.append((entry, state.names[entry.row]))
+                    moves.append((entry, state.node_names[entry.row]))
                 else:
                     state.assume(entry, was)
         return Plan((), tuple(moves))
 
     def _place(self, entry: PodEntry, shut: Sequence[str]) -> bool:
-        row = self._placing.row_for(entry)
-        if row < 0 or self._state.names[row] in shut:
+        row = self._placing.select_row(entry)
+        if row < 0 or self._state.node_names[row] in shut:
             return False
         self._state.assume(entry, row)
         return True

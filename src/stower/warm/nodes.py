@@ -5,7 +5,7 @@ they were made. Kept up to date node by node.
 import numpy as np
 
 from stower.model.times import time_ns
-from stower.state.arrays import Bools, Ints, grown
+from stower.state.arrays import Bools, Ints, grow_array
 from stower.state.cluster import ClusterState
 from stower.warm.pools import Pool
 from stower.warm.readiness import is_ready
@@ -23,15 +23,15 @@ class PoolNodes:
         self._row_of: dict[str, int] = {}
         self._order: tuple[int, ...] | None = None
         for row in state.present_rows():
-            self.look(state.names[row])
+            self.look(state.node_names[row])
 
     def look(self, name: str) -> bool:
         """A node, or what pulls there, has come, changed or gone. Whether it has become ready."""
         state = self._state
         if len(self.holds) < state.capacity:
-            self.holds = grown(self.holds, state.capacity)
-            self.ready = grown(self.ready, state.capacity)
-            self.born_ns = grown(self.born_ns, state.capacity)
+            self.holds = grow_array(self.holds, state.capacity)
+            self.ready = grow_array(self.ready, state.capacity)
+            self.born_ns = grow_array(self.born_ns, state.capacity)
         old = self._row_of.pop(name, -1)
         was_ready, before = False, (False, 0)
         if old >= 0:
@@ -53,6 +53,6 @@ class PoolNodes:
         """Rows of the pool's nodes."""
         if self._order is None:
             rows = np.flatnonzero(self.holds).tolist()
-            born, names = self.born_ns, self._state.names
+            born, names = self.born_ns, self._state.node_names
             self._order = tuple(sorted(rows, key=lambda row: (int(born[row]), names[row])))
         return self._order

@@ -60,13 +60,13 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
     users, held = warm.users_on(pool), warm.placeholders_on(pool)
     shape = _typical(warm, pool)
     nodes = []
-    for row in sorted(nodes_of.oldest_first, key=lambda row: state.names[row]):
+    for row in sorted(nodes_of.oldest_first, key=lambda row: state.node_names[row]):
         free = _slots(warm, row, shape)
         drawn = "U" * int(users[row]) + "P" * int(held[row]) + "+" * free
         nodes.append(
             NodeState(
-                state.names[row], drawn[:SLOTS_MAX], int(users[row]), int(held[row]), free,
-                bool(nodes_of.ready[row]), state.names[row] in plan.draining,
+                state.node_names[row], drawn[:SLOTS_MAX], int(users[row]), int(held[row]), free,
+                bool(nodes_of.ready[row]), state.node_names[row] in plan.draining,
             )
         )  # fmt: skip
     placed = sum(entry.row >= 0 for entry in entries)
@@ -77,7 +77,7 @@ def _pool(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> PoolState:
         pool=pool.key, nodes=nodes, users=len(pool.users) - waiting, waiting=waiting,
         wanted=warm.wanted_of(pool), placed=placed, pending=pending,
         next_user=_next_user(warm, chooses, pool),
-        moves=[f"{e.pod.key} from {state.names[e.row]} to {to}" for e, to in plan.moves],
+        moves=[f"{e.pod.key} from {state.node_names[e.row]} to {to}" for e, to in plan.moves],
         then=warm.expected(pool, waiting, pending) if waiting or pending else "",
     )  # fmt: skip
 
@@ -96,7 +96,13 @@ def _slots(warm: WarmCapacity, row: int, like: PodEntry | None) -> int:
     if like is None:
         return 0
     needs = (*like.shape.requests, (warm.state.column(PODS), 1))
-    return max(0, min((column.alloc[row] - column.used[row]) // n for column, n in needs))
+    return max(
+        0,
+        min(
+            (column.allocatable_cells[row] - column.requested_cells[row]) // n
+            for column, n in needs
+        ),
+    )
 
 
 def _next_user(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> str:

@@ -61,7 +61,7 @@ class Keeping:
         """Whether its deletion was asked for, or seen."""
         return (
             entry.uid in self._leaving
-            or entry.is_leaving
+            or entry.is_deletion_pending
             or entry.pod.metadata.deletion_timestamp is not None
         )
 
@@ -89,7 +89,7 @@ class Keeping:
             return writes
         alive = [
             e for e in entries
-            if pool.is_own(e.pod) and not self.is_leaving(e) and not e.assumed
+            if pool.is_own(e.pod) and not self.is_leaving(e) and not e.is_assumed
         ]  # fmt: skip
         alive.sort(key=lambda e: (e.row >= 0, int(users[e.row]) if e.row >= 0 else 0, e.pod.key))
         over = max(0, len(alive) + self._coming(pool) - pool.wanted)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from stower.framework.companion import Placing
+from stower.framework.companion import TrialScheduler
 from stower.framework.writes import Write
 from stower.model.kinds.warm_pool import Move
 from stower.model.times import SECOND_NS, time_ns, time_text
@@ -21,7 +21,7 @@ MINUTE_NS: Final = 60 * SECOND_NS
 class Repositioner:
     """Of all pools."""
 
-    def __init__(self, state: ClusterState, placing: Placing) -> None:
+    def __init__(self, state: ClusterState, placing: TrialScheduler) -> None:
         self._state = state
         self._planner = Planner(state, placing)
         # Who begins does not know what was moved in the last minute: not all of it may be told.
@@ -36,7 +36,9 @@ class Repositioner:
         keeping: Keeping,
     ) -> Plan:
         """What the pool's mode would do, were there no limits. `rows`: the oldest first."""
-        free = [entry for entry in entries if not entry.assumed and not keeping.is_leaving(entry)]
+        free = [
+            entry for entry in entries if not entry.is_assumed and not keeping.is_leaving(entry)
+        ]
         state, how = self._state, pool.spec.repositioning
         if how.mode == "Off":
             pool.draining = ()
@@ -83,7 +85,7 @@ class Repositioner:
         for entry, to in plan.moves:
             if left <= 0:
                 break
-            here = self._state.names[entry.row]
+            here = self._state.node_names[entry.row]
             if entry.pod.key in resting or from_node[here] >= how.per_node:
                 continue
             from_node[here] += 1

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from stower.framework.retries import CONFLICT, TOO_MANY
+from stower.framework.retries import CONFLICT, TOO_MANY_REQUESTS
 from stower.framework.writes import Write, patch_of
 from stower.model.kinds.warm_pool import WarmPoolStatus
 from stower.model.times import SECOND_NS
@@ -39,7 +39,11 @@ class Told:
     def answered(self, id: int, code: int, message: str, now_ns: int) -> bool:
         """Whether it was one of these."""
         about = self._open.pop(id, None)
-        if about is not None and 400 <= code < 500 and code not in (CONFLICT, NOT_FOUND, TOO_MANY):
+        if (
+            about is not None
+            and 400 <= code < 500
+            and code not in (CONFLICT, NOT_FOUND, TOO_MANY_REQUESTS)
+        ):
             self._refused_ns[about] = now_ns + REFUSED_NS
             self._notes.append(("error", f"what is to be told of it is refused: {message}", about))
         return about is not None

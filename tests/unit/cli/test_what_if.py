@@ -147,7 +147,7 @@ class Live:
     def __init__(self, path: Path, nodes: int) -> None:
         self.engine = build_engine(None)
         self.recorder = Recorder(path, Built(None, 0, 1000, Features()))
-        self.recorder.built("e")
+        self.recorder.record_engine("e")
         self.pods: dict[str, Pod] = {}
         self.now_ns = 5 * SECOND_NS
         first = tuple(make_node(f"n{i}", cpu="4") for i in range(nodes))
@@ -155,7 +155,7 @@ class Live:
 
     def tell(self, event: Event) -> None:
         writes = self.engine.step(event, self.now_ns)
-        self.recorder.stepped("e", self.now_ns, event, writes)
+        self.recorder.record_step("e", self.now_ns, event, writes)
         for write in writes:
             if isinstance(write, Bind):
                 here = make_pod(write.name, cpu="2", node=write.node_name)
@@ -245,13 +245,13 @@ def owned(name: str, node: str = "", cpu: str = "3", priority: int = 0, **more: 
 def told(path: Path, *events: Event) -> Path:
     """A recording of an engine that was told this, a second apart; what it writes is answered."""
     engine, recorder = build_engine(None), Recorder(path, Built(None, 0, 1000, Features()))
-    recorder.built("e")
+    recorder.record_engine("e")
     for at, event in enumerate(events, 1):
         writes = engine.step(event, at * SECOND_NS)
-        recorder.stepped("e", at * SECOND_NS, event, writes)
+        recorder.record_step("e", at * SECOND_NS, event, writes)
         for write in writes:
             answer = WriteOk(write.id)
-            recorder.stepped("e", at * SECOND_NS, answer, engine.step(answer, at * SECOND_NS))
+            recorder.record_step("e", at * SECOND_NS, answer, engine.step(answer, at * SECOND_NS))
     recorder.close()
     return path
 

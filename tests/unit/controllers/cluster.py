@@ -17,7 +17,7 @@ from stower.controllers.runtime import RESOURCES, path_to
 from stower.engine.engine import Engine
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteFailed, WriteOk
 from stower.framework.writes import CreateEvent, Write
-from stower.live.requests import request_of
+from stower.live.requests import build_request
 from stower.model.kinds import KINDS
 from stower.model.raw import decode
 
@@ -211,7 +211,7 @@ class Cluster:
             if not isinstance(write, CreateEvent):
                 entry = self.engine.state.pods.get(write.uid)
                 known = entry.pod if entry is not None else None
-                method, path, body, kind = request_of(write, known, self.now_ns, "")
+                method, path, body, kind = build_request(write, known, self.now_ns, "")
                 status, answer = self.ask(method, path, body, kind)
                 message = str(answer.get("message", ""))
             good = 200 <= status < 300

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from stower.controllers.cluster import read_cluster
-from stower.controllers.replica_set import ReplicaSets
-from stower.controllers.runtime import Actors
+from stower.controllers.replica_set import ReplicaSetController
+from stower.controllers.runtime import ControllerManager
 from stower.model.errors import InvalidObject
 from tests.unit.controllers.cluster import Cluster, Object, pools
 from tests.unit.controllers.test_kubelet import RUN, pod, ready
@@ -392,7 +392,7 @@ def test_an_owner_that_is_gone_is_struck_off_while_another_is_there() -> None:
 
 def test_a_list_that_is_older_than_an_answer_makes_nothing_gone() -> None:
     """What was made while the list was on its way is not in it."""
-    actors = Actors((ReplicaSets(),))
+    actors = ControllerManager((ReplicaSetController(),))
     own = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}
     meta = {"name": "r", "namespace": "default", "uid": "u", "resourceVersion": "3"}
     selector = {"matchLabels": {"a": "b"}}

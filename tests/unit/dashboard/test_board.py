@@ -15,7 +15,7 @@ from tests.builders import make_node
 class Still:
     """A source at one moment."""
 
-    leads = is_ready = True
+    is_leader = is_ready = True
     in_flight = now_ns = 0
 
     def __init__(self, nodes: int) -> None:

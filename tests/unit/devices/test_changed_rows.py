@@ -39,7 +39,7 @@ def put(state: ClusterState, name: str, in_pool: str, size: int = 1, **spec: Any
 def names(state: ClusterState, changed: ChangedRows) -> list[str] | None:
     """Of the rows to look at."""
     rows = changed.since_last(state)
-    return None if rows is None else sorted(state.names[row] for row in rows)
+    return None if rows is None else sorted(state.node_names[row] for row in rows)
 
 
 def test_a_slice_is_about_the_nodes_that_reach_its_pool() -> None:
@@ -106,6 +106,6 @@ def test_who_is_too_far_behind_looks_at_all() -> None:
     log.add(-1)
     for number in range(LENGTH_MAX):
         log.add(number)
-    assert log.since(0) is None
-    assert [LENGTH_MAX - 1] == log.since(log.position - 1)
+    assert log.entries_since(0) is None
+    assert [LENGTH_MAX - 1] == log.entries_since(log.position - 1)
     assert LENGTH_MAX + 1 == log.position

@@ -30,14 +30,16 @@ class Searches(Fits):
 
     def given(self, plans: Any, state: ClusterState, row: int, rules: Rules) -> Any:
         """The same."""
-        self.searched.append(state.names[row])
+        self.searched.append(state.node_names[row])
         return super().given(plans, state, row, rules)
 
     def asked(self, claim: ResourceClaim, state: ClusterState) -> tuple[dict[str, int], list[str]]:
         """Codes by node, and which nodes were searched for them."""
         self.searched: list[str] = []
         codes = self.column([claim], state, RULES).codes
-        return {state.names[row]: int(codes[row]) for row in state.present_rows()}, self.searched
+        return {
+            state.node_names[row]: int(codes[row]) for row in state.present_rows()
+        }, self.searched
 
 
 def cluster(*slices: Any) -> ClusterState:

@@ -18,7 +18,7 @@ RULES = Rules(DeviceGates(), 10_000, None)
 
 def serials(state: ClusterState) -> list[int]:
     """Of the contents of all devices, in order."""
-    inventory = state.devices.part(Inventory)
+    inventory = state.devices.extension(Inventory)
     inventory.refresh()
     return [record.content.serial for record in inventory.all_records()]
 
@@ -42,7 +42,7 @@ def test_what_devices_have_been_is_forgotten() -> None:
     state.devices.put(device_class())
     for degrees in range(50):
         state.devices.put(device_slice("n1", warm(degrees)))
-        state.devices.part(Fits).column([resource_claim()], state, RULES)
+        state.devices.extension(Fits).column([resource_claim()], state, RULES)
     assert before + 1 == count(Content)
 
 
@@ -71,7 +71,7 @@ def test_a_device_forgets_old_selectors(monkeypatch: pytest.MonkeyPatch) -> None
     state = ClusterState()
     state.devices.put(device_slice("n1", warm(5)))
     serials(state)
-    (record,) = state.devices.part(Inventory).all_records()
+    (record,) = state.devices.extension(Inventory).all_records()
     of = 'device.attributes["gpu.example.com"].degrees'
     for degrees in (4, 5, 6, 7, 5):
         assert (degrees == 5) == record.content.match(f"{of} == {degrees}", True)
@@ -84,7 +84,7 @@ def test_nodes_that_are_gone_are_forgotten() -> None:
     state.devices.put(device_slice("n1", warm(1)))
     for number in range(20):
         state.set_node(make_node(f"n{number}"))
-    fits = state.devices.part(Fits)
+    fits = state.devices.extension(Fits)
     fits.column([resource_claim()], state, RULES)
     for number in range(20):
         if number != 7:

@@ -438,7 +438,7 @@ def test_nominated_pod_that_fits_nowhere_loses_its_promise() -> None:
     patch, _ = add(engine, make_pod(cpu="2", nominated="n1"))
     assert isinstance(patch, PatchPodStatus)
     assert "" == patch.nominated_node_name
-    assert {} == engine.state.nominated
+    assert {} == engine.state.nominated_pods
 
 
 def test_node_with_pods_comes_back_with_their_room_taken() -> None:
@@ -489,9 +489,9 @@ def test_step_ends_after_its_share_of_cycles_and_asks_to_go_on() -> None:
 def test_heartbeat_of_a_node_changes_no_log() -> None:
     """A node whose scheduling properties stay as they are costs no refresh."""
     engine = engine_with(make_node())
-    before = engine.state.use_log.position, engine.state.node_log.position
+    before = engine.state.usage_log.position, engine.state.node_log.position
     engine.step(Observed(MODIFIED, make_node()), 1)
-    assert before == (engine.state.use_log.position, engine.state.node_log.position)
+    assert before == (engine.state.usage_log.position, engine.state.node_log.position)
 
 
 def test_amounts_beyond_64_bits_neither_wrap_nor_stop_the_engine() -> None:
@@ -502,7 +502,9 @@ def test_amounts_beyond_64_bits_neither_wrap_nor_stop_the_engine() -> None:
     assert [] == binds(add(engine, make_pod("p1", cpu="1", memory="1Gi")))
     for i in range(3):
         engine.step(Observed(DELETED, make_pod(f"huge{i}", cpu="1", memory="7Ei", node="n1")), 0)
-    assert 2**30 == engine.state.columns["memory"].used[0]  # of the pod that now has its place
+    assert (
+        2**30 == engine.state.columns["memory"].requested_cells[0]
+    )  # of the pod that now has its place
     assert [("p2", "n1")] == binds(add(engine, make_pod("p2", cpu="3", memory="1Gi")))
 
 
@@ -520,7 +522,7 @@ def test_pod_of_more_resources_than_bits_is_counted_and_explained() -> None:
     assert patch.condition is not None
     assert "Insufficient other resources" in patch.condition.message
     add(engine, make_pod("b", node="n1", requests={"e.com/r5": "1", **extended}))
-    assert 1 == engine.state.columns["e.com/r5"].used[0]
+    assert 1 == engine.state.columns["e.com/r5"].requested_cells[0]
 
 
 def test_taints_with_changing_values_do_not_pile_up() -> None:
@@ -541,7 +543,7 @@ def test_label_keys_and_resources_that_are_gone_leave_nothing_large() -> None:
         engine.step(Observed(ADDED, pod), i)
         engine.step(Observed(DELETED, pod), i)
     assert 1 == len(engine.state.labels.columns)
-    assert sum(c.is_own for c in engine.state.columns.values()) < 300
+    assert sum(c.has_own_arrays for c in engine.state.columns.values()) < 300
 
 
 def test_promise_that_is_taken_back_wakes_pods_that_it_held_off() -> None:
@@ -583,7 +585,7 @@ def test_bind_of_which_nobody_knows_keeps_its_room_and_is_sent_again(code: int) 
     # The first try had bound it: the server refuses the second, and the watch tells.
     assert [] == engine.step(WriteFailed(again.id, 409, "already bound"), 22 * SECOND_NS)
     assert [] == engine.step(Observed(MODIFIED, make_pod("a", cpu="1", node="n1")), 23 * SECOND_NS)
-    assert 1000 == engine.state.columns["cpu"].used[0]
+    assert 1000 == engine.state.columns["cpu"].requested_cells[0]
 
 
 def test_assumed_pod_that_is_deleted_gives_its_room_back_at_once() -> None:
@@ -657,7 +659,7 @@ def test_pod_that_a_list_shows_unbound_is_tried_again(lost: str) -> None:
         (again,) = engine.step(Tick(), 2 * SECOND_NS)
         engine.step(WriteFailed(again.id, 409, "already bound"), 2 * SECOND_NS)
     assert [] == engine.step(Listed((make_node(cpu="1"), pod)), 3 * SECOND_NS)
-    assert 1000 == engine.state.columns["cpu"].used[0]
+    assert 1000 == engine.state.columns["cpu"].requested_cells[0]
     due_ns = engine.next_wake_ns
     assert due_ns is not None
     assert 61 * SECOND_NS < due_ns <= 63 * SECOND_NS
@@ -753,7 +755,7 @@ def test_promise_to_a_pod_that_has_room_already_is_no_promise() -> None:
     engine = engine_with(make_node("n1", cpu="1"), make_node("n2", cpu="1"))
     add(engine, make_pod("a", cpu="1"))
     engine.step(Observed(MODIFIED, make_pod("a", cpu="1", nominated="n2")), 1)
-    assert not engine.state.nominated
+    assert not engine.state.nominated_pods
 
 
 def test_pod_handed_to_another_scheduler_is_left_to_it() -> None:

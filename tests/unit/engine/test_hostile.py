@@ -82,7 +82,7 @@ def test_counting_that_takes_too_long_goes_on_with_the_next_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Three selectors over 40 kinds of pods, of which one attempt may look at one selector's."""
-    monkeypatch.setattr(tallies, "VISITS_MAX", 20 * tallies.MATCH_VISITS)
+    monkeypatch.setattr(tallies, "VISITS_MAX", 20 * tallies.VISITS_PER_MATCH)
     engine = build_engine(None)
     placed = [make_pod(f"e{i}", cpu="10m", node="n", labels={"a": str(i)}) for i in range(40)]
     engine.step(Listed((make_node("n", labels={"zone": "z"}), *placed)), 0)
@@ -139,7 +139,7 @@ def test_preemption_over_many_kinds_of_pods_ends_though_it_may_not_take_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each attempt compares a few of 60 pods that are all different; budgets change meanwhile."""
-    monkeypatch.setattr(tallies, "VISITS_MAX", 30 * tallies.MATCH_VISITS)
+    monkeypatch.setattr(tallies, "VISITS_MAX", 30 * tallies.VISITS_PER_MATCH)
     engine = build_engine(None)
     nodes = [make_node(f"n{i}", cpu="4", labels={"zone": "z"}) for i in range(3)]
     placed = [
@@ -201,8 +201,8 @@ def _asking(expression: str) -> dict[str, Any]:
 
 def test_what_pods_asked_is_forgotten_when_they_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tallies, "TALLIES_MAX", 64)
-    monkeypatch.setattr(tallies, "KEPT", 32)
-    monkeypatch.setattr(carried_terms, "IDLE_MAX", 64)
+    monkeypatch.setattr(tallies, "TALLIES_KEPT", 32)
+    monkeypatch.setattr(carried_terms, "UNUSED_TERMS_MAX", 64)
     engine = build_engine(None)
     engine.step(Listed((make_node("n", labels={"zone": "z"}),)), 0)
     for number in range(200):
@@ -211,7 +211,7 @@ def test_what_pods_asked_is_forgotten_when_they_are_gone(monkeypatch: pytest.Mon
             engine.step(WriteOk(write.id), number + 1)
         engine.step(Observed(WatchType.DELETED, pod), number + 1)
     assert len(engine.state.tallies._tallies) <= 64 + 5
-    assert len(engine.state.carried._terms) <= 64 + 5
+    assert len(engine.state.carried_terms._terms) <= 64 + 5
     assert Outcome.PLACED is come(engine, make_pod("after", affinity=away(5)), 1000)[0]
 
 

@@ -82,7 +82,7 @@ def told(api: Agreeing, pod: Pod) -> list[Any]:
 def in_use(api: Agreeing, resource: str = "cpu") -> int:
     """Of the node (milli-CPU, bytes)."""
     state = api.engine.state
-    return int(state.column(resource).used[state.row_of("n1")])
+    return int(state.column(resource).requested_cells[state.row_of("n1")])
 
 
 def restarted(api: Agreeing) -> Agreeing:
@@ -236,8 +236,8 @@ def test_it_counts_from_the_decision_on_before_anything_is_written() -> None:
         resource_claim("c2"), using("p1", "c1"), using("p2", "c2"), make_pod("p3", cpu="5"),
     )  # fmt: skip
     one.step(Listed(objects), 0)
-    assert ["p1"] == [e.pod.metadata.name for e in one.state.pods.values() if e.assumed]
-    assert 6000 == one.state.column("cpu").used[one.state.row_of("n1")]
+    assert ["p1"] == [e.pod.metadata.name for e in one.state.pods.values() if e.is_assumed]
+    assert 6000 == one.state.column("cpu").requested_cells[one.state.row_of("n1")]
 
 
 def test_after_a_restart_it_is_in_use_still_and_free_again_with_the_pod() -> None:
@@ -433,4 +433,4 @@ def test_with_the_gate_off_statuses_count_for_nothing() -> None:
     api = cluster(device_slice("n1", mapped(cpu=("", "6"))), resource_claim(), using())
     off = build_engine()
     off.step(Listed(tuple(api.objects.values())), 0)
-    assert 0 == off.state.column("cpu").used[off.state.row_of("n1")]
+    assert 0 == off.state.column("cpu").requested_cells[off.state.row_of("n1")]

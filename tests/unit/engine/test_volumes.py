@@ -152,7 +152,11 @@ def test_what_keeps_volumes_from_being_bound_sends_the_pod_back(happens: str, wh
     assert patch.condition.message.startswith(f'running PreBind plugin "VolumeBinding": {why}')
     assert "" == patch.nominated_node_name
     assert [Outcome.PLACED, Outcome.ERROR] == [d.outcome for d in engine.drain()]
-    assert 0 == engine.state.columns["pods"].used[0] + engine.state.columns["pods"].used[1]
+    assert (
+        0
+        == engine.state.columns["pods"].requested_cells[0]
+        + engine.state.columns["pods"].requested_cells[1]
+    )
 
 
 def test_a_pod_that_is_preempted_before_it_is_bound_gives_its_node_up() -> None:
@@ -225,7 +229,7 @@ def test_a_list_tells_what_has_changed_of_volumes() -> None:
     writes = engine.step(Listed((*nodes, pod(), storage_class(), claim(bound="v"), volume("v"))), 1)
     assert ["p1"] == [name for name, _ in bound(writes)]
     engine.step(Listed((*nodes,)), 2)
-    assert [] == [*engine.state.volumes.known()]
+    assert [] == [*engine.state.volumes.api_objects()]
 
 
 CAPACITY = {"metadata": {"name": "c", "namespace": "x", "uid": "c"}, "storageClassName": "late",

@@ -13,8 +13,8 @@ from stower.framework.configuration import (
     REMOVED_PLUGINS,
     PluginRef,
     PluginSet,
-    expanded,
-    merged_multi_point,
+    expand_multi_point,
+    merge_multi_point,
     read_configuration,
 )
 from stower.framework.plugin import Features
@@ -183,7 +183,7 @@ def test_disabling_a_plugin_that_is_not_there_does_nothing() -> None:
 
 
 def test_new_plugins_come_after_the_defaults() -> None:
-    merged = merged_multi_point(PluginSet((PluginRef("Mine", 5), PluginRef("NodeName"))))
+    merged = merge_multi_point(PluginSet((PluginRef("Mine", 5), PluginRef("NodeName"))))
     assert [name for name, _ in DEFAULT_PLUGINS] + ["Mine"] == [plugin.name for plugin in merged]
 
 
@@ -235,7 +235,7 @@ def test_overrides_come_first_then_multi_point_then_the_rest() -> None:
         (PluginRef("X"), PluginRef("C", 2), PluginRef("B"), PluginRef("Y"), PluginRef("D")),
         (PluginRef("D"),),
     )
-    names = [plugin.name for plugin in expanded(multi, own)]
+    names = [plugin.name for plugin in expand_multi_point(multi, own)]
     assert ["C", "B", "A", "X", "Y", "D"] == names
 
 

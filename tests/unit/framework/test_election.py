@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from stower.framework.election import Election, Terms, read_terms
+from stower.framework.election import LeaderElection, LeaderElectionConfig, read_leader_election
 from stower.model.errors import InvalidObject
 
 S = 1_000_000_000
-TERMS = Terms()
+TERMS = LeaderElectionConfig()
 
 
 def lease(spec: dict[str, Any], version: str = "1") -> dict[str, Any]:
@@ -21,7 +21,7 @@ def held_by(name: str, renewed: str = "t1", lasts: int = 15) -> dict[str, Any]:
 
 
 def test_a_missing_lease_is_made() -> None:
-    wanted = Election("a", TERMS).next(None, 0, 1_000 * S)
+    wanted = LeaderElection("a", TERMS).try_acquire_or_renew(None, 0, 1_000 * S)
     assert wanted is not None
     assert {"name": "kube-scheduler", "namespace": "kube-system"} == wanted["metadata"]
     assert {
@@ -34,57 +34,59 @@ def test_a_missing_lease_is_made() -> None:
 
 
 def test_another_is_waited_for_until_its_lease_ran_out_by_our_clock() -> None:
-    election = Election("b", TERMS)
-    assert election.next(held_by("a"), 0, 0) is None
-    assert election.next(held_by("a"), 15 * S - 1, 0) is None
-    assert election.next(held_by("a", "t2"), 15 * S - 1, 0) is None, "it was renewed"
-    assert election.next(held_by("a", "t2"), 30 * S - 2, 0) is None
-    wanted = election.next(held_by("a", "t2"), 30 * S - 1, 0)
+    election = LeaderElection("b", TERMS)
+    assert election.try_acquire_or_renew(held_by("a"), 0, 0) is None
+    assert election.try_acquire_or_renew(held_by("a"), 15 * S - 1, 0) is None
+    assert election.try_acquire_or_renew(held_by("a", "t2"), 15 * S - 1, 0) is None, (
+        "it was renewed"
+    )
+    assert election.try_acquire_or_renew(held_by("a", "t2"), 30 * S - 2, 0) is None
+    wanted = election.try_acquire_or_renew(held_by("a", "t2"), 30 * S - 1, 0)
     assert wanted is not None
     assert ("b", 4) == (wanted["spec"]["holderIdentity"], wanted["spec"]["leaseTransitions"])
     assert "1" == wanted["metadata"]["resourceVersion"], "it relies on what was read"
 
 
 def test_the_holders_own_duration_counts() -> None:
-    election = Election("b", TERMS)
-    assert election.next(held_by("a", lasts=60), 0, 0) is None
-    assert election.next(held_by("a", lasts=60), 59 * S, 0) is None
-    assert election.next(held_by("a", lasts=60), 60 * S, 0) is not None
+    election = LeaderElection("b", TERMS)
+    assert election.try_acquire_or_renew(held_by("a", lasts=60), 0, 0) is None
+    assert election.try_acquire_or_renew(held_by("a", lasts=60), 59 * S, 0) is None
+    assert election.try_acquire_or_renew(held_by("a", lasts=60), 60 * S, 0) is not None
 
 
 def test_a_lease_that_was_given_up_is_taken_at_once() -> None:
-    first, second = Election("a", TERMS), Election("b", TERMS)
-    given_up = first.released(held_by("a"), 0)
+    first, second = LeaderElection("a", TERMS), LeaderElection("b", TERMS)
+    given_up = first.release_lease(held_by("a"), 0)
     assert given_up is not None
-    wanted = second.next(given_up, 0, 0)
+    wanted = second.try_acquire_or_renew(given_up, 0, 0)
     assert wanted is not None
     assert "b" == wanted["spec"]["holderIdentity"]
-    assert second.released(held_by("a"), 0) is None, "it is not ours to give"
+    assert second.release_lease(held_by("a"), 0) is None, "it is not ours to give"
 
 
 def test_renewing_keeps_when_it_was_acquired() -> None:
-    wanted = Election("a", TERMS).next(held_by("a"), 0, S)
+    wanted = LeaderElection("a", TERMS).try_acquire_or_renew(held_by("a"), 0, S)
     assert wanted is not None
     assert ("t0", 3) == (wanted["spec"]["acquireTime"], wanted["spec"]["leaseTransitions"])
 
 
 def test_who_cannot_renew_leads_no_longer_before_another_may() -> None:
-    election = Election("a", TERMS)
-    assert not election.check(0)
-    election.wrote(asked_at_ns=5 * S)
-    assert election.check(15 * S - 1)
-    assert not election.check(15 * S)
+    election = LeaderElection("a", TERMS)
+    assert not election.check_leadership(0)
+    election.confirm_renewal(requested_at_ns=5 * S)
+    assert election.check_leadership(15 * S - 1)
+    assert not election.check_leadership(15 * S)
     assert 5 * S + TERMS.lease_ns > 15 * S
-    election.wrote(asked_at_ns=20 * S)
-    assert not election.check(21 * S, other_holds=True)
+    election.confirm_renewal(requested_at_ns=20 * S)
+    assert not election.check_leadership(21 * S, is_held_by_other=True)
 
 
 def test_terms_of_a_configuration() -> None:
-    assert TERMS == read_terms(None)
-    assert read_terms({"leaderElect": False}) is None
+    assert TERMS == read_leader_election(None)
+    assert read_leader_election({"leaderElect": False}) is None
     given = {"leaseDuration": "1m30s", "renewDeadline": "60s", "retryPeriod": "500ms",
              "resourceName": "x", "resourceNamespace": "y"}  # fmt: skip
-    assert Terms("x", "y", 90 * S, 60 * S, S // 2) == read_terms(given)
+    assert LeaderElectionConfig("x", "y", 90 * S, 60 * S, S // 2) == read_leader_election(given)
 
 
 @pytest.mark.parametrize(
@@ -102,4 +104,4 @@ def test_terms_of_a_configuration() -> None:
 )
 def test_terms_that_cannot_be(given: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidObject, match=field):
-        read_terms(given)
+        read_leader_election(given)

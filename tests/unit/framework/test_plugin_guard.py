@@ -13,7 +13,7 @@ from stower.framework.decisions import Outcome
 from stower.framework.events import Listed, Observed, Tick, WatchType, WriteOk
 from stower.framework.plugin import Plugin, Scope
 from stower.framework.reasons import Rejection
-from stower.framework.scalar_plugin import MORE_TEXTS, TEXTS_MAX, ScalarPlugin
+from stower.framework.scalar_plugin import OTHER_REASONS, TEXTS_MAX, ScalarPlugin
 from stower.framework.writes import Bind, PatchObject, PatchPodStatus, Write
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Node
@@ -98,13 +98,13 @@ def test_where_no_pod_is_at_stake_the_harmless_answer_counts() -> None:
 
     class Shaky(ScalarPlugin):
         name = "Shaky"
-        wakes_on = Change.NODE_ADDED
+        events_to_register = Change.NODE_ADDED
         open = False
 
         def filter_node(self, pod: Any, node: Any, pods: Any) -> str:
             return "" if node.metadata.name == "n3" else "node(s) are not the third"
 
-        def hint(self, shape: Any, happened: Any) -> bool:
+        def hint(self, shape: Any, event: Any) -> bool:
             raise KeyError("hint")
 
         def pre_enqueue(self, pod: Any) -> Rejection | None:
@@ -143,7 +143,7 @@ def test_texts_without_end_are_cut_short() -> None:
     engine = engine_of(Wordy)
     for i in range(TEXTS_MAX // 2):
         add(engine, f"p{i}")
-    assert MORE_TEXTS in engine.drain()[-1].message
+    assert OTHER_REASONS in engine.drain()[-1].message
 
 
 def test_a_vector_plugin_for_all_nodes_at_once() -> None:
@@ -153,7 +153,7 @@ def test_a_vector_plugin_for_all_nodes_at_once() -> None:
         reasons = ("node(s) were not the second",)
 
         def filter(self, shape: Any, state: Any, rows: Any) -> Any:
-            names = np.array(state.names)[rows]
+            names = np.array(state.node_names)[rows]
             return (names != "n2").astype(np.int64)
 
     engine = engine_of(OnlySecond)
@@ -213,7 +213,7 @@ def test_the_queue_goes_on_where_its_order_fails() -> None:
 def test_a_gate_is_asked_again_when_what_it_waits_for_happens() -> None:
     class Doorman(Plugin):
         name = "Doorman"
-        wakes_on = Change.NODE_ADDED
+        events_to_register = Change.NODE_ADDED
         doors: ClassVar[list[str]] = []
 
         def pre_enqueue(self, pod: Any) -> Rejection | None:
@@ -255,27 +255,27 @@ def test_a_gate_that_has_failed_says_so_and_is_asked_again_after_a_while() -> No
 
 def test_a_reservation_that_fails_gives_the_node_back_at_once() -> None:
     class Broken:
-        expired = "the landlord did not answer"
+        timeout_message = "the landlord did not answer"
         timeout_ns = 600 * SECOND_NS
-        awaits = ()
+        awaited_objects = ()
 
-        def hold(self, state: Any) -> None: ...
+        def assume(self, state: Any) -> None: ...
 
-        def release(self, state: Any) -> None: ...
+        def forget(self, state: Any) -> None: ...
 
         def writes(self, state: Any, next_id: Any) -> list[Write]:
             raise RuntimeError("no pen")
 
-        def answered(self, state: Any, id: int, code: int, version: str) -> bool:
+        def on_answer(self, state: Any, id: int, code: int, version: str) -> bool:
             return True
 
-        def note(self) -> tuple[str, str]:
+        def waiting_event(self) -> tuple[str, str]:
             return "", ""
 
-        def undo(self, state: Any, next_id: Any) -> list[Write]:
+        def unreserve(self, state: Any, next_id: Any) -> list[Write]:
             return []
 
-        def fault(self, state: Any) -> str:
+        def failure_reason(self, state: Any) -> str:
             return ""
 
         def is_done(self, state: Any) -> bool:
@@ -302,13 +302,13 @@ def test_a_reservation_is_told_of_the_answers_to_its_writes() -> None:
     asked: list[str] = []
 
     class Written:
-        expired = "the landlord did not answer"
+        timeout_message = "the landlord did not answer"
         timeout_ns = 600 * SECOND_NS
-        awaits = ()
+        awaited_objects = ()
 
-        def hold(self, state: Any) -> None: ...
+        def assume(self, state: Any) -> None: ...
 
-        def release(self, state: Any) -> None: ...
+        def forget(self, state: Any) -> None: ...
 
         def writes(self, state: Any, next_id: Any) -> list[Write]:
             if asked:
@@ -316,17 +316,17 @@ def test_a_reservation_is_told_of_the_answers_to_its_writes() -> None:
             asked.append("n1")
             return [PatchObject(next_id(), Node, "", "n1", "uid-of-n1", "1", {"metadata": {}})]
 
-        def answered(self, state: Any, id: int, code: int, version: str) -> bool:
+        def on_answer(self, state: Any, id: int, code: int, version: str) -> bool:
             answers.append(code)
             return True
 
-        def note(self) -> tuple[str, str]:
+        def waiting_event(self) -> tuple[str, str]:
             return "", ""
 
-        def undo(self, state: Any, next_id: Any) -> list[Write]:
+        def unreserve(self, state: Any, next_id: Any) -> list[Write]:
             return []
 
-        def fault(self, state: Any) -> str:
+        def failure_reason(self, state: Any) -> str:
             return ""
 
         def is_done(self, state: Any) -> bool:
@@ -392,7 +392,7 @@ def test_evictions_are_looked_for_where_no_filter_counts_amounts() -> None:
         engine.step(Observed(WatchType.DELETED, pod), i * 20 * SECOND_NS + 1)
 
 
-@pytest.mark.parametrize("method", ["rooms", "concerns", "code"])
+@pytest.mark.parametrize("method", ["capacity_constraints", "is_relevant", "code"])
 def test_odd_answers_of_a_filter_fail_the_pod_alone(method: str) -> None:
     class Run:
         def add(self, entry: Any) -> None: ...
@@ -408,8 +408,8 @@ def test_odd_answers_of_a_filter_fail_the_pod_alone(method: str) -> None:
         resolvable = True
         reasons = ("odd",)
 
-        def concerns(self, shape: Any) -> Any:
-            return np.array([True, False]) if method == "concerns" else True
+        def is_relevant(self, shape: Any) -> Any:
+            return np.array([True, False]) if method == "is_relevant" else True
 
         def filter_pod(self, pod: Any, shape: Any, state: Any) -> Any:
             return np.ones(state.row_limit, np.int64)
@@ -417,8 +417,8 @@ def test_odd_answers_of_a_filter_fail_the_pod_alone(method: str) -> None:
         def dry_runs(self, pod: Any, shape: Any, state: Any) -> Any:
             return lambda row: Run()
 
-        def rooms(self, shape: Any, state: Any) -> Any:
-            return ("large",) if method == "rooms" else None
+        def capacity_constraints(self, shape: Any, state: Any) -> Any:
+            return ("large",) if method == "capacity_constraints" else None
 
     engine = engine_of(Odd)
     engine.step(Observed(WatchType.ADDED, make_pod("low", node="n1")), 0)

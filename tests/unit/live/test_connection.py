@@ -6,8 +6,12 @@ import pytest
 
 from stower.live import client
 from stower.live.access import Access
-from stower.live.authorization import ASKING_MAX, Delegated, Refused
-from stower.live.connection import Connection, Lost, Pool, Withheld
+from stower.live.authorization import (
+    REVIEWS_IN_FLIGHT_MAX,
+    AuthorizationError,
+    DelegatingAuthorizer,
+)
+from stower.live.connection import Connection, ConnectionLost, ConnectionPool, RequestNotSent
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -27,8 +31,8 @@ def test_a_connection_that_was_lost_right_after_its_handshake_keeps_nobody_waiti
         connection = Connection()
         connection.connection_made(Transport())
         connection.connection_lost(ConnectionResetError("reset"))
-        with pytest.raises(Lost, match="closed"):
-            connection.ask(b"GET / HTTP/1.1\r\n\r\n")
+        with pytest.raises(ConnectionLost, match="closed"):
+            connection.send(b"GET / HTTP/1.1\r\n\r\n")
 
     asyncio.run(ask())
 
@@ -47,10 +51,10 @@ def test_those_without_an_answer_are_lost_in_time_and_no_others() -> None:
     async def story() -> list[object]:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
-        pool = Pool(f"http://{host}:{port}", None, timeout_s=0.2)
+        pool = ConnectionPool(f"http://{host}:{port}", None, timeout_s=0.2)
 
         async def ask(path: str) -> bytes:
-            reply = await pool.ask(f"GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            reply = await pool.send(f"GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             return b"".join(reply.body)
 
         found: list[object] = [await ask("now")]
@@ -68,8 +72,8 @@ def test_those_without_an_answer_are_lost_in_time_and_no_others() -> None:
     now, first, second, late, again = asyncio.run(story())
     assert (b"ok", b"ok", b"ok") == (now, late, again)
     for one in (first, second):
-        assert isinstance(one, Lost)
-        with pytest.raises(Lost, match="no answer in time"):
+        assert isinstance(one, ConnectionLost)
+        with pytest.raises(ConnectionLost, match="no answer in time"):
             raise one
 
 
@@ -85,11 +89,11 @@ def test_nothing_is_sent_by_whom_it_is_no_longer_to_send() -> None:
     async def story() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
-        pool = Pool(f"http://{host}:{port}", None)
+        pool = ConnectionPool(f"http://{host}:{port}", None)
         request = b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n"
-        with pytest.raises(Withheld):
-            await pool.ask(request % b"no", lambda: False)
-        assert 200 == (await pool.ask(request % b"yes", lambda: True)).status
+        with pytest.raises(RequestNotSent):
+            await pool.send(request % b"no", lambda: False)
+        assert 200 == (await pool.send(request % b"yes", lambda: True)).status
         pool.close()
         server.close()
 
@@ -121,7 +125,7 @@ def test_a_watch_whose_line_does_not_end_is_cut(monkeypatch: pytest.MonkeyPatch)
             async for _ in asker.watch("/x", {}):
                 pass
 
-    with pytest.raises(client.WatchCut, match="more than 1000 bytes"):
+    with pytest.raises(client.WatchInterrupted, match="more than 1000 bytes"):
         asyncio.run(story())
 
 
@@ -132,23 +136,26 @@ def test_strangers_are_asked_about_a_few_at_a_time() -> None:
     class Slow:
         asked = 0
 
-        async def ask(self, *_: object) -> client.Answer:
+        async def request(self, *_: object) -> client.Response:
             self.asked += 1
             await waits.wait()
-            return client.Answer(201, b'{"status": {"authenticated": false}}')
+            return client.Response(201, b'{"status": {"authenticated": false}}')
 
     async def story() -> list[int]:
         slow = Slow()
-        door = Delegated(slow)  # type: ignore[arg-type]
+        door = DelegatingAuthorizer(slow)  # type: ignore[arg-type]
         checks = [
             asyncio.create_task(door.check(f"Bearer token-{i}", "/metrics", "get"))
-            for i in range(2 * ASKING_MAX)
+            for i in range(2 * REVIEWS_IN_FLIGHT_MAX)
         ]
-        while slow.asked < ASKING_MAX or sum(check.done() for check in checks) < ASKING_MAX:
+        while (
+            slow.asked < REVIEWS_IN_FLIGHT_MAX
+            or sum(check.done() for check in checks) < REVIEWS_IN_FLIGHT_MAX
+        ):
             await asyncio.sleep(0)
-        assert ASKING_MAX == slow.asked
+        assert REVIEWS_IN_FLIGHT_MAX == slow.asked
         waits.set()
         found = await asyncio.gather(*checks, return_exceptions=True)
-        return [error.status for error in found if isinstance(error, Refused)]
+        return [error.status for error in found if isinstance(error, AuthorizationError)]
 
-    assert [401] * ASKING_MAX + [503] * ASKING_MAX == asyncio.run(story())
+    assert [401] * REVIEWS_IN_FLIGHT_MAX + [503] * REVIEWS_IN_FLIGHT_MAX == asyncio.run(story())

@@ -19,8 +19,8 @@ from stower.framework.writes import (
     Write,
 )
 from stower.live import dispatcher
-from stower.live.client import Answer
-from stower.live.dispatcher import Dispatch
+from stower.live.client import Response
+from stower.live.dispatcher import Dispatcher
 from stower.model.kinds import ResourceClaim
 from stower.model.kinds.pod import PodCondition
 
@@ -28,14 +28,16 @@ from stower.model.kinds.pod import PodCondition
 class Server:
     """Answers each request after the loop has turned; keeps what was asked."""
 
-    def __init__(self, answer: Callable[[str, int], Answer]) -> None:
+    def __init__(self, answer: Callable[[str, int], Response]) -> None:
         self.asked: list[tuple[str, str, bytes]] = []
         self.most = 0
         self._now = 0
         self._answer = answer
         self._tries: Counter[str] = Counter()
 
-    async def ask(self, method: str, path: str, body: bytes, content_type: str, **_: Any) -> Answer:
+    async def request(
+        self, method: str, path: str, body: bytes, content_type: str, **_: Any
+    ) -> Response:
         self._now += 1
         self.most = max(self.most, self._now)
         self.asked.append((method, path, body))
@@ -53,12 +55,12 @@ def carry_out(
 
     async def main() -> None:
         client: Any = server
-        doing = Dispatch(
+        doing = Dispatcher(
             client, random.Random(1), answers.append, lambda _: None, lambda: 0, "i", in_flight
         )
         doing.send(writes)
         await doing.close(10)
-        assert 0 == doing.waiting
+        assert 0 == doing.pending_count
 
     asyncio.run(main())
     return answers
@@ -69,15 +71,15 @@ def test_nothing_is_sent_once_leadership_is_lost() -> None:
     asked: list[str] = []
 
     class Failing:
-        async def ask(self, method: str, path: str, *rest: Any, **more: Any) -> Answer:
+        async def request(self, method: str, path: str, *rest: Any, **more: Any) -> Response:
             asked.append(path)
-            return Answer(503, b"")
+            return Response(503, b"")
 
     answers: list[WriteOk | WriteFailed] = []
 
     async def main() -> None:
         client: Any = Failing()
-        doing = Dispatch(
+        doing = Dispatcher(
             client, random.Random(1), answers.append, lambda _: None, lambda: 0, "i", 1,
             lambda: not asked,
         )  # fmt: skip
@@ -100,7 +102,7 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_are_answered_and_so_many_are_in_flight() -> None:
-    server = Server(lambda path, tries: Answer(201, b""))
+    server = Server(lambda path, tries: Response(201, b""))
     answers = carry_out(server, [bind(i) for i in range(100)])
     assert {WriteOk(i) for i in range(100)} == set(answers)
     assert 8 == server.most
@@ -109,7 +111,7 @@ def test_all_are_answered_and_so_many_are_in_flight() -> None:
 def test_writes_of_one_pod_go_one_after_the_other() -> None:
     condition = PodCondition("PodScheduled", "False", "Unschedulable", "no")
     patch = PatchPodStatus(1, "default", "p", "uid-p", condition)
-    server = Server(lambda path, tries: Answer(429 if tries < 3 else 200, b""))
+    server = Server(lambda path, tries: Response(429 if tries < 3 else 200, b""))
     answers = carry_out(server, [patch, bind(2, "p"), bind(3)])
     assert [1, 2] == [a.id for a in answers if a.id != 3]
     paths = [path for _, path, _ in server.asked]
@@ -125,7 +127,7 @@ def test_writes_of_one_pod_go_one_after_the_other() -> None:
 def test_a_binding_that_may_have_been_made_is_left_to_the_engine(
     status: int, tried: int, code: int
 ) -> None:
-    server = Server(lambda path, tries: Answer(status, b'{"message":"why"}'))
+    server = Server(lambda path, tries: Response(status, b'{"message":"why"}'))
     assert [WriteFailed(1, code, "why")] == carry_out(server, [bind(1)])
     assert tried == len(server.asked)
 
@@ -141,14 +143,14 @@ def test_a_binding_that_may_have_been_made_is_left_to_the_engine(
 )  # fmt: skip
 def test_a_conflict_after_a_lost_try_says_nothing_of_who_made_it(lost: int, write: Write) -> None:
     """That try may have been carried out, and the conflict be with it."""
-    server = Server(lambda path, tries: Answer(lost if tries == 1 else 409, b'{"message":"why"}'))
+    server = Server(lambda path, tries: Response(lost if tries == 1 else 409, b'{"message":"why"}'))
     assert [WriteFailed(1, 504, "why")] == carry_out(server, [write])
     assert 2 == len(server.asked)
 
 
 def test_events_that_are_too_many_are_dropped_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "EVENTS_MAX", 3)
-    server = Server(lambda path, tries: Answer(201, b""))
+    server = Server(lambda path, tries: Response(201, b""))
     events: list[Write] = [
         CreateEvent(i, "default", "p", "u", "Normal", "Scheduled", "Binding", "x", 0)
         for i in range(5)
@@ -159,7 +161,7 @@ def test_events_that_are_too_many_are_dropped_and_answered(monkeypatch: pytest.M
 
 
 def test_a_transition_time_is_told_only_of_a_transition() -> None:
-    server = Server(lambda path, tries: Answer(200, b""))
+    server = Server(lambda path, tries: Response(200, b""))
     condition = PodCondition("PodScheduled", "False", "Unschedulable", "no")
     carry_out(server, [PatchPodStatus(1, "a b", "p/q", "u", condition, "")])
     method, path, body = server.asked[0]

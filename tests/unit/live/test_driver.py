@@ -9,7 +9,7 @@ import pytest
 
 from stower.driver import Driver, Entry, MemoryLedger
 from stower.live import reflector
-from stower.live.client import Answer, WatchRefused
+from stower.live.client import Response, WatchStatusError
 from stower.live.driver import DriverShell
 
 NAME = "shelf.example.com"
@@ -44,25 +44,25 @@ class Forgetful:
         self.listed: list[str] = []
         self.is_gone = False
 
-    async def ask(self, method: str, path: str, *_: Any, **__: Any) -> Answer:
+    async def request(self, method: str, path: str, *_: Any, **__: Any) -> Response:
         self.listed.append(path)
         items = [CLAIM] if "resourceclaims" in path and not self.is_gone else []
         body = {"metadata": {"resourceVersion": "5"}, "items": items}
-        return Answer(200, msgspec.json.encode(body))
+        return Response(200, msgspec.json.encode(body))
 
     async def watch(self, path: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
         if "sendInitialEvents" in query:
-            raise WatchRefused(Answer(422, b"{}"))  # no lists as streams here
+            raise WatchStatusError(Response(422, b"{}"))  # no lists as streams here
         if "resourceclaims" in path and not self.is_gone:
             self.is_gone = True
-            raise WatchRefused(Answer(410, b"{}"))
+            raise WatchStatusError(Response(410, b"{}"))
         yield []
         await asyncio.Event().wait()
 
 
 def test_what_went_while_nobody_watched_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is listed again, from the server itself and not from what it remembers."""
-    monkeypatch.setattr(reflector, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(reflector, "BACKOFF_SECONDS", 0.001)
 
     async def main() -> tuple[list[str], list[str], MemoryLedger]:
         client, stop = Forgetful(), asyncio.Event()
@@ -76,7 +76,7 @@ def test_what_went_while_nobody_watched_is_given_back(monkeypatch: pytest.Monkey
             await shelf.done.wait()
         stop.set()
         await running
-        assert await shell.calls.close(5)
+        assert await shell.executor.close(5)
         return client.listed, shelf.freed, ledger
 
     listed, freed, ledger = asyncio.run(main())

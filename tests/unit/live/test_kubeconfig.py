@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from stower.live.access import FILE_SECONDS, AccessError, read_access
-from stower.live.kubeconfig import document_of, way_of
+from stower.live.access import FILE_CHECK_SECONDS, AccessError, read_access
+from stower.live.kubeconfig import load_kubeconfig, resolve_context
 from stower.pki.certificates import make_certificates
 
 Object = dict[str, Any]
@@ -42,24 +42,24 @@ def test_the_first_file_has_the_say(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     empty = written(tmp_path / "empty", "")
     first, second = written(tmp_path / "a/one", one), written(tmp_path / "b/two", other)
     listed(monkeypatch, tmp_path / "missing", empty, first, second)
-    document = document_of(None)
+    document = load_kubeconfig(None)
     assert document is not None
-    way = way_of(document, "")
+    way = resolve_context(document, "")
     assert ("http://one:1", {}) == (way.server, way.user)
     assert str(tmp_path / "a/ca.crt") == way.cluster["certificate-authority"]
-    assert "http://two:1" == way_of(document, "two").server
+    assert "http://two:1" == resolve_context(document, "two").server
 
 
 def test_files_are_where_their_kubeconfig_is(tmp_path: Path) -> None:
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "./bin/plug"}
     document = config("c", exec=plugin)
-    found = document_of(written(tmp_path / "k/config", document))
+    found = load_kubeconfig(written(tmp_path / "k/config", document))
     assert found is not None
-    assert str(tmp_path / "k/bin/plug") == way_of(found, "").user["exec"]["command"]
+    assert str(tmp_path / "k/bin/plug") == resolve_context(found, "").user["exec"]["command"]
     plain = config("c", exec={**plugin, "command": "aws"})
-    found = document_of(written(tmp_path / "k/config", plain))
+    found = load_kubeconfig(written(tmp_path / "k/config", plain))
     assert found is not None
-    assert "aws" == way_of(found, "").user["exec"]["command"]
+    assert "aws" == resolve_context(found, "").user["exec"]["command"]
 
 
 @pytest.mark.parametrize(
@@ -158,16 +158,16 @@ def test_files_are_read_again_once_they_have_changed(tmp_path: Path) -> None:
 
         assert ("Bearer one", True) == await shown()
         written(token, "second")
-        now_s = FILE_SECONDS - 1
+        now_s = FILE_CHECK_SECONDS - 1
         assert ("Bearer one", True) == await shown(), "not looked at yet"
-        now_s = FILE_SECONDS
+        now_s = FILE_CHECK_SECONDS
         assert ("Bearer second", False) == await shown()
         first = access.tls
         authority.write_text("-----BEGIN CERTIFICATE-----\nhalf")
-        now_s = 2 * FILE_SECONDS
+        now_s = 2 * FILE_CHECK_SECONDS
         assert ("Bearer second", True) == await shown()
         authority.write_bytes((tmp_path / "pki/server.crt").read_bytes())
-        now_s = 3 * FILE_SECONDS
+        now_s = 3 * FILE_CHECK_SECONDS
         assert ("Bearer second", False) == await shown()
 
     asyncio.run(story())

@@ -11,12 +11,12 @@ from stower.cli import object_loader
 from stower.cli.inputs import RawObject
 from stower.cli.kube import KubeError
 from stower.cli.object_loader import Loader
-from stower.live.client import Answer, WatchRefused
-from stower.live.leader import Candidate, Terms
-from stower.live.reflector import Reflector, Views
+from stower.live.client import Response, WatchStatusError
+from stower.live.leader import LeaderElectionConfig, LeaderElector
+from stower.live.reflector import Reflector, TypedDecoder
 from stower.model.kinds import Pod
 
-EMPTY = Answer(200, b'{"metadata":{"resourceVersion":"5"},"items":[]}')
+EMPTY = Response(200, b'{"metadata":{"resourceVersion":"5"},"items":[]}')
 MS = 1_000_000
 
 
@@ -31,16 +31,16 @@ class Ending:
         self.watches = self.lists = 0
         self._gone = gone
 
-    async def ask(self, *_: Any, **__: Any) -> Answer:
+    async def request(self, *_: Any, **__: Any) -> Response:
         self.lists += 1
         return EMPTY
 
     async def watch(self, _: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
         if "sendInitialEvents" in query:
-            raise WatchRefused(Answer(422, b"{}"))  # no lists as streams here
+            raise WatchStatusError(Response(422, b"{}"))  # no lists as streams here
         self.watches += 1
         if self._gone:
-            raise WatchRefused(Answer(410, b"{}"))
+            raise WatchStatusError(Response(410, b"{}"))
         yield []
 
 
@@ -49,7 +49,7 @@ def test_a_watch_that_ends_at_once_is_a_failure(gone: bool) -> None:
     server, pauses = Ending(gone), 0
 
     class Watched(Reflector):
-        async def _pause(self, least_s: float = 0.0) -> None:
+        async def _backoff(self, min_s: float = 0.0) -> None:
             nonlocal pauses
             pauses += 1
             self._failures += 1
@@ -58,7 +58,7 @@ def test_a_watch_that_ends_at_once_is_a_failure(gone: bool) -> None:
 
     client: Any = server
     reflector = Watched(
-        client, "/api/v1/pods", Views(Pod), random.Random(0),
+        client, "/api/v1/pods", TypedDecoder(Pod), random.Random(0),
         on_list=lambda: None, on_changes=lambda _: None,
     )  # fmt: skip
     with pytest.raises(Enough):
@@ -70,31 +70,31 @@ def test_a_watch_that_ends_at_once_is_a_failure(gone: bool) -> None:
 class Slow:
     """A server that reads a Lease slowly, and never writes it again."""
 
-    async def ask(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    async def request(self, method: str, path: str, body: bytes | None = None) -> Response:
         if method == "GET":
             await asyncio.sleep(0.15)
-            return Answer(404, b"{}")
+            return Response(404, b"{}")
         if method == "POST" and not self.written:
             self.written = True
-            return Answer(201, b"{}")
+            return Response(201, b"{}")
         await asyncio.sleep(60)
-        return Answer(0, b"")
+        return Response(0, b"")
 
     written = False
 
 
 def test_leadership_lasts_no_longer_than_its_deadline() -> None:
     """However long the requests of one renewal take together."""
-    terms = Terms(lease_ns=400 * MS, renew_deadline_ns=200 * MS, retry_ns=20 * MS)
+    terms = LeaderElectionConfig(lease_ns=400 * MS, renew_deadline_ns=200 * MS, retry_ns=20 * MS)
 
     async def held_s() -> float:
         client: Any = Slow()
-        candidate = Candidate(client, "me", terms, random.Random(0))
+        candidate = LeaderElector(client, "me", terms, random.Random(0))
         clock = asyncio.get_running_loop().time
         await candidate.acquire()
         began = clock()
-        await candidate.hold()
-        assert not candidate.election.leads
+        await candidate.renew()
+        assert not candidate.election.is_leader
         return clock() - began
 
     assert asyncio.run(held_s()) < 0.4
@@ -103,19 +103,19 @@ def test_leadership_lasts_no_longer_than_its_deadline() -> None:
 class Flaky:
     """A server that answers as it is told, then with 201."""
 
-    def __init__(self, answers: list[Answer | None]) -> None:
+    def __init__(self, answers: list[Response | None]) -> None:
         self.answers = answers
         self.asked = 0
 
-    async def ask(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    async def ask(self, method: str, path: str, body: bytes | None = None) -> Response:
         self.asked += 1
-        answer = self.answers.pop(0) if self.answers else Answer(201, b"{}")
+        answer = self.answers.pop(0) if self.answers else Response(201, b"{}")
         if answer is None:
             raise KubeError("cannot reach it")
         return answer
 
 
-GONE, BUSY, THERE = None, Answer(429, b"{}"), Answer(409, b"{}")
+GONE, BUSY, THERE = None, Response(429, b"{}"), Response(409, b"{}")
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ GONE, BUSY, THERE = None, Answer(429, b"{}"), Answer(409, b"{}")
         ([GONE, GONE, BUSY], 1, 0, 0),
         ([GONE, THERE], 1, 0, 0),  # the answer was lost, not the pod
         ([THERE], 0, 1, 0),
-        ([Answer(422, b"{}")], 0, 0, 1),
+        ([Response(422, b"{}")], 0, 0, 1),
         ([GONE] * 1000, 0, 0, 1),
     ],
 )
 def test_a_load_waits_for_a_server_that_is_away(
     monkeypatch: pytest.MonkeyPatch,
-    answers: list[Answer | None],
+    answers: list[Response | None],
     created: int,
     there: int,
     failed: int,

@@ -7,7 +7,7 @@ def answers(window: Window, count: int, latency_s: float, start_s: float = 0.0) 
     now_s = start_s
     for _ in range(count):
         now_s += latency_s / window.size
-        window.answered(latency_s, now_s)
+        window.observe_response(latency_s, now_s)
     return now_s
 
 
@@ -21,11 +21,11 @@ def test_a_server_that_says_so_gets_half_once_per_round_trip() -> None:
     window = Window(64)
     now_s = answers(window, 100, 0.01)
     for _ in range(40):
-        window.answered(0.01, now_s, refused=True)
+        window.observe_response(0.01, now_s, is_throttled=True)
     assert 32 == window.size
     for turn in range(20):
-        window.answered(0.01, now_s + turn, refused=True)
-    assert window.least == window.size
+        window.observe_response(0.01, now_s + turn, is_throttled=True)
+    assert window.min_size == window.size
     answers(window, 10_000, 0.01, now_s + 100)
     assert 64 == window.size, "it recovers"
 
@@ -46,5 +46,5 @@ def test_a_server_that_was_always_slow_gets_all() -> None:
 def test_one_at_a_time_is_possible() -> None:
     window = Window(1)
     for turn in range(10):
-        window.answered(0.01, float(turn), refused=True)
+        window.observe_response(0.01, float(turn), is_throttled=True)
     assert 1 == window.size

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from stower.framework.cluster_events import Change, Happened
+from stower.framework.cluster_events import Change, ClusterEvent
 from stower.model.kinds import ResourceClaim
-from stower.plugins.claim_hints import may_help
+from stower.plugins.claim_hints import is_schedulable_after_change
 from tests.device_builders import claiming, resource_claim
 
 USERS = {"reservedFor": [{"resource": "pods", "name": "p2", "uid": "u2"}]}
@@ -16,7 +16,9 @@ USERS = {"reservedFor": [{"resource": "pods", "name": "p2", "uid": "u2"}]}
 def changed(old: ResourceClaim | None, new: ResourceClaim) -> bool:
     """Whether pod p1, which uses the claim c1 of its namespace, is woken."""
     change = Change.RESOURCE_CLAIM_UPDATED if old is not None else Change.RESOURCE_CLAIM_ADDED
-    return may_help(claiming("p1", "c1"), Happened(change, old_object=old, object=new))
+    return is_schedulable_after_change(
+        claiming("p1", "c1"), ClusterEvent(change, old_object=old, object=new)
+    )
 
 
 @pytest.mark.parametrize(

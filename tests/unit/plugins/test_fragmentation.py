@@ -14,7 +14,7 @@ from stower.engine.explain.explanation import explain
 from stower.framework.device_gates import DeviceGates
 from stower.framework.events import Listed
 from stower.model.errors import InvalidObject
-from stower.plugins.fragmentation import scores
+from stower.plugins.fragmentation import normalize_gains
 from stower.state.devices import UNUSED
 from tests.builders import make_node, make_pod
 from tests.device_builders import (
@@ -146,11 +146,11 @@ def test_the_best_row_is_one() -> None:
     gains = np.array([1.0, 3.0, 3.0, 2.0, -np.inf])
     name_of = "acbde".__getitem__
     none = np.zeros(5, np.bool_)
-    assert [0, 99, 100, 49, 0] == scores(gains, none, name_of).tolist()
+    assert [0, 99, 100, 49, 0] == normalize_gains(gains, none, name_of).tolist()
     spared = np.array([False, True, True, False, False])
-    assert [0, 0, 0, 100, 0] == scores(gains, spared, name_of).tolist()
-    assert [99, 100] == scores(np.ones(2), none[:2], "ba".__getitem__).tolist()
-    assert [0, 100] == scores(np.array([0.0, 1.0]), ~none[:2], "ba".__getitem__).tolist()
+    assert [0, 0, 0, 100, 0] == normalize_gains(gains, spared, name_of).tolist()
+    assert [99, 100] == normalize_gains(np.ones(2), none[:2], "ba".__getitem__).tolist()
+    assert [0, 100] == normalize_gains(np.array([0.0, 1.0]), ~none[:2], "ba".__getitem__).tolist()
 
 
 def test_models_that_a_request_tells_apart_are_kept_for_it() -> None:
@@ -219,7 +219,7 @@ def test_the_device_is_the_one_for_which_the_node_was_chosen() -> None:
     """What is left of the node is worth what its score said."""
     api = cluster(nodes=3, devices=3)
     state = api.engine.state
-    book = state.devices.part(Books).book("dgf", DeviceGates())
+    book = state.devices.extension(Books).book("dgf", DeviceGates())
     for i in range(20):
         place(api, f"p{i}", memory=("20Gi", "50Gi", "30Gi", "8Gi")[i % 4])
         pod, claim = claiming("next", "c-next"), resource_claim("c-next", request(memory="10Gi"))
@@ -232,10 +232,10 @@ def test_the_device_is_the_one_for_which_the_node_was_chosen() -> None:
         rank = book.prefer(state.shapes.intern(pod), state, row)
         plan = plan_of(claim, 0, state.devices.classes, DeviceGates())
         (alternative,) = plan.requests[0]
-        views = state.devices.part(Fits).views(state, row, Rules(DeviceGates(), 1, None))
+        views = state.devices.extension(Fits).views(state, row, Rules(DeviceGates(), 1, None))
         ranks = []
         for record in views[0].records:
-            use = state.devices.used(views[0].pool.id).get(record.name, UNUSED)
+            use = state.devices.usage(views[0].pool.id).get(record.name, UNUSED)
             ranks.append(rank(alternative, Candidate(0, 0, record, use), {}))
         assert -found[1].max() == min(ranks)
 
@@ -251,6 +251,6 @@ def test_devices_of_a_new_kind_are_worth_something_at_once() -> None:
     larger = [device(f"d{i}", "160Gi", shared=True) for i in range(2)]
     api.put(device_slice("n2", *larger))
     assert place(api, "second", memory="10Gi") != ""
-    packer = api.engine.state.devices.part(Books).book("dgf", DeviceGates())._packer
+    packer = api.engine.state.devices.extension(Books).book("dgf", DeviceGates())._packer
     assert len(packer.shares) == 2
     assert all(packer._mode.device_worth(kind)[1000] > 0 for kind in range(2))

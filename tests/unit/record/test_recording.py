@@ -53,11 +53,11 @@ def record(path: Path, steps: list[tuple[int, Event]], bytes_max: int = 2**30) -
     """What an engine writes when it is told this, recorded."""
     engine = build_engine(None, seed=7, cycles_per_step_max=64)
     recorder = Recorder(path, BUILT, bytes_max)
-    recorder.built("e")
+    recorder.record_engine("e")
     made = []
     for now_ns, event in steps:
         writes = engine.step(event, now_ns)
-        recorder.stepped("e", now_ns, event, writes)
+        recorder.record_step("e", now_ns, event, writes)
         made.append(writes)
     recorder.close()
     return made
@@ -95,9 +95,9 @@ ALL_WRITES: list[Write] = [
 @pytest.mark.parametrize("name", ["r.ndjson", "r.ndjson.zst"])
 def test_every_event_and_write_comes_back(tmp_path: Path, name: str) -> None:
     recorder = Recorder(tmp_path / name, BUILT)
-    recorder.built("e")
+    recorder.record_engine("e")
     for at_ns, event in enumerate(ALL_EVENTS):
-        recorder.stepped("e", at_ns, event, ALL_WRITES)
+        recorder.record_step("e", at_ns, event, ALL_WRITES)
     recorder.close()
     engine, *told = read(tmp_path / name)
     steps = [step for step in told if isinstance(step, Told)]
@@ -166,9 +166,9 @@ def test_half_a_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     """As a process leaves it that was killed."""
     path = tmp_path / "r.ndjson.zst"
     engine, recorder = build_engine(None, seed=7), Recorder(path, BUILT)
-    recorder.built("e")
+    recorder.record_engine("e")
     for now_ns, event in cluster():
-        recorder.stepped("e", now_ns, event, engine.step(event, now_ns))
+        recorder.record_step("e", now_ns, event, engine.step(event, now_ns))
         recorder.flush()
     whole = path.read_bytes()
     for kept in (len(whole), len(whole) - 20, len(whole) // 2):
@@ -242,9 +242,9 @@ def test_parts_are_rotated_and_each_stands_alone(tmp_path: Path) -> None:
     recorder, made = Recorder(path, BUILT, bytes_max=80_000), 0
     for life in range(9):
         engine = build_engine(None, seed=7)
-        recorder.built(f"e{life}")
+        recorder.record_engine(f"e{life}")
         for now_ns, event in cluster(nodes=2, pods=30):
-            recorder.stepped(f"e{life}", now_ns, event, engine.step(event, now_ns))
+            recorder.record_step(f"e{life}", now_ns, event, engine.step(event, now_ns))
         made += recorder.is_full
     recorder.close()
     parts = sorted(file.name for file in tmp_path.iterdir())
@@ -264,11 +264,11 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
 
 def test_where_the_first_list_fills_a_part_it_is_not_full_at_once(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "r.ndjson", BUILT, bytes_max=4_000)
-    recorder.built("e")
-    recorder.stepped("e", 1, Listed(tuple(make_node(f"n{i}") for i in range(50))), ())
+    recorder.record_engine("e")
+    recorder.record_step("e", 1, Listed(tuple(make_node(f"n{i}") for i in range(50))), ())
     assert not recorder.is_full
     for i in range(40):
-        recorder.stepped("e", 2, Observed(WatchType.ADDED, make_pod(f"p{i}")), ())
+        recorder.record_step("e", 2, Observed(WatchType.ADDED, make_pod(f"p{i}")), ())
     assert recorder.is_full
     recorder.close()
 
@@ -293,8 +293,8 @@ def test_a_disk_that_fails_ends_the_recording_only(
     recorder = Recorder(tmp_path / "r.ndjson", BUILT)
     with pytest.MonkeyPatch.context() as patched, caplog.at_level(logging.WARNING):
         patched.setattr("os.fdopen", lambda descriptor, mode: io.FileIO(full, "wb"))
-        recorder.built("e")
-        recorder.stepped("e", 1, Tick(), ())
+        recorder.record_engine("e")
+        recorder.record_step("e", 1, Tick(), ())
         recorder.flush()
         recorder.close()
     assert 1 == caplog.text.count("No space left on device")
@@ -340,13 +340,13 @@ def test_manifests_and_keys_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "r.ndjson"
     extenders = [{"urlPrefix": "x", "filterVerb": "f", "tlsConfig": {"keyData": "c2VjcmV0"}}]
     recorder = Recorder(path, Built({"extenders": extenders}, 0, 64, Features()))
-    recorder.built("e")
+    recorder.record_engine("e")
     meta = {"kubectl.kubernetes.io/last-applied-configuration": "hunter2", "stower.dev/x": "kept"}
     pod = make_pod("p1")
     pod = msgspec.structs.replace(
         pod, metadata=msgspec.structs.replace(pod.metadata, annotations=meta)
     )
-    recorder.stepped("e", 1, Observed(WatchType.ADDED, pod), ())
+    recorder.record_step("e", 1, Observed(WatchType.ADDED, pod), ())
     recorder.close()
     text = path.read_text()
     assert (False, False, True) == ("hunter2" in text, "c2Vj" in text, "kept" in text)

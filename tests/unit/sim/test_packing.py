@@ -150,8 +150,8 @@ def test_random_takes_any_gpu_that_will_do(worlds: list[packing.World]) -> None:
         run_policy(trace, policy, 0)
     counts = []
     for world in worlds:
-        used = world.engine.state.devices.used((DRIVER, "n"))
-        counts.append([use.shares for _, use in sorted(used.items())])
+        used = world.engine.state.devices.usage((DRIVER, "n"))
+        counts.append([use.share_count for _, use in sorted(used.items())])
     by_chance, packed = counts
     assert 500 == packed[0]
     assert 8 == len(by_chance)

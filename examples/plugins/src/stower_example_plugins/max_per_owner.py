@@ -21,7 +21,7 @@ class MaxPerOwner(ScalarPlugin):
 
     name = "MaxPerOwner"
     resolvable = True  # a pod that leaves makes room
-    wakes_on = Change.NODE_ADDED | Change.PLACED_POD_DELETED
+    events_to_register = Change.NODE_ADDED | Change.PLACED_POD_DELETED
 
     def __init__(self, max_pods: int = 3) -> None:
         self.max_pods = max_pods

@@ -19,7 +19,7 @@ class PreferQuiet(Plugin):
     """
 
     name = "PreferQuiet"
-    scope = Scope.USE
+    scope = Scope.USAGE
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
         """0 to 100 for each row."""
@@ -34,7 +34,7 @@ class PreferQuiet(Plugin):
         column = state.columns[PODS]
 
         def score(row: int) -> int:
-            slots = max(column.alloc[row], 1)
-            return MAX_NODE_SCORE * max(slots - column.used[row], 0) // slots
+            slots = max(column.allocatable_cells[row], 1)
+            return MAX_NODE_SCORE * max(slots - column.requested_cells[row], 0) // slots
 
         return score

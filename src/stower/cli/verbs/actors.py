@@ -11,8 +11,8 @@ from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
 from stower.cli.output import console, failed
 from stower.cli.shutdown import WithParent, stop_event, wait_for_go
 from stower.controllers.assembly import build_actors
-from stower.controllers.runtime import Actors
-from stower.live.controllers import run_actors
+from stower.controllers.runtime import ControllerManager
+from stower.live.controllers import run_controllers
 from stower.live.shell import ShellError
 
 NAME = "actors"
@@ -57,11 +57,11 @@ def run(
     def stop() -> asyncio.Event:
         return stop_event(with_parent)
 
-    def build(served: list[tuple[str, str]]) -> Actors:
+    def build(served: list[tuple[str, str]]) -> ControllerManager:
         return build_actors(described, served)
 
     wait_for_go(with_parent)
     try:
-        asyncio.run(run_actors(kubeconfig, context, build, ready, stop, described.seed))
+        asyncio.run(run_controllers(kubeconfig, context, build, ready, stop, described.seed))
     except ShellError as error:
         raise failed(str(error)) from None

@@ -117,9 +117,9 @@ def run(
         except StateError as error:
             raise failed(str(error)) from None
         except OSError as error:
-            from stower.live.shell import why_not
+            from stower.live.shell import os_error_text
 
-            text = f"cannot serve on {host}:{port}: {why_not(error)}"
+            text = f"cannot serve on {host}:{port}: {os_error_text(error)}"
             raise failed(f"{text}; give another --port or --state") from None
 
     if memory and kubeconfig is not None:

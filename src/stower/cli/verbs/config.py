@@ -17,7 +17,7 @@ from stower.framework.configuration import (
     parse_configuration,
     plugin_sets,
 )
-from stower.framework.conversion import converted
+from stower.framework.conversion import convert_configuration
 from stower.framework.defaults import with_defaults
 from stower.framework.plugin import Features
 from stower.model.errors import InvalidObject
@@ -81,7 +81,7 @@ def run(
     changed: list[str] = []
     if action is Action.CONVERT:
         try:
-            document, changed = converted(document or {})
+            document, changed = convert_configuration(document or {})
         except InvalidObject as error:
             raise bad_input(f"{name}: {error}") from None
     configuration = _valid(name, document, features)
@@ -152,19 +152,19 @@ def _valid(name: str, document: dict[str, Any] | None, features: Features) -> Co
 
 
 def _valid_or_raise(document: dict[str, Any] | None, features: Features) -> Configuration:
-    from stower.framework.election import read_terms
-    from stower.live.extenders import ExtenderError, tls_of
+    from stower.framework.election import read_leader_election
+    from stower.live.extenders import ExtenderError, build_tls_context
 
     configuration = parse_configuration(document)
     faults: list[InvalidObject] = []
     try:
-        read_terms(configuration.leader_election)
+        read_leader_election(configuration.leader_election)
     except InvalidObject as error:
         faults.append(error)
     faults += configuration_faults(configuration)
     for i, extender in enumerate(configuration.extenders):
         try:
-            tls_of(extender)
+            build_tls_context(extender)
         except ExtenderError as error:
             faults.append(invalid(f"extenders[{i}].tlsConfig", "...", str(error)))
     try:

@@ -16,8 +16,8 @@ from stower.cli.kube import AGENT, KubeError, NodeHealth, kubeconfig_of
 from stower.cli.output import Output, console, emit, table
 from stower.cli.supervisor import STATE
 from stower.live.access import AccessError, read_access
-from stower.live.client import Answer, Client
-from stower.live.discovery import look
+from stower.live.client import Client, Response
+from stower.live.discovery import check_features
 from stower.live.shell import ShellError
 from stower.live.version import check_version
 
@@ -145,16 +145,16 @@ async def _of(client: Client) -> AsyncIterator[Finding]:
     except ShellError as error:
         yield Finding("cluster", MISSING, str(error))
         return
-    version = _read(await client.get("/version"), _Version)
+    version = _read(await client.get_with_retry("/version"), _Version)
     assert version is not None  # it was looked at just now
     about = f"{client.access.server}, Kubernetes {version.major}.{version.minor}"
     yield Finding("cluster", OK, about)
-    features = await look(client, ())
-    for name in features.on:
+    features = await check_features(client, ())
+    for name in features.served:
         yield Finding(name, OK, "served")
-    for name in features.off:
+    for name in features.missing:
         yield Finding(name, NOTE, "not served here: done without")
-    for fault in features.faults:
+    for fault in features.problems:
         yield Finding("definitions", MISSING, fault)
     for verb, group, resource, part in RIGHTS:
         what = f"{verb} {resource}{'/' if part else ''}{part}"
@@ -171,7 +171,7 @@ async def _right(
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": asked},
     }  # fmt: skip
-    answer = await client.ask("POST", REVIEW, msgspec.json.encode(body))
+    answer = await client.request("POST", REVIEW, msgspec.json.encode(body))
     review = _read(answer, _Review)
     if review is None:
         return Finding(f"right to {what}", NOTE, f"cannot be asked: {answer.message}")
@@ -181,7 +181,7 @@ async def _right(
 
 
 async def _nodes(client: Client) -> Finding:
-    answer = await client.get("/api/v1/nodes?limit=500")
+    answer = await client.get_with_retry("/api/v1/nodes?limit=500")
     nodes = _read(answer, _Nodes)
     if nodes is None:
         return Finding("nodes", MISSING, answer.message)
@@ -191,7 +191,7 @@ async def _nodes(client: Client) -> Finding:
 
 
 async def _leader(client: Client) -> Finding:
-    lease = _read(await client.get(LEASE), _Lease)
+    lease = _read(await client.get_with_retry(LEASE), _Lease)
     name = "Lease kube-system/kube-scheduler"
     if lease is None or not lease.spec.holderIdentity:
         return Finding(name, OK, "nobody holds it")
@@ -199,7 +199,7 @@ async def _leader(client: Client) -> Finding:
     return Finding(name, NOTE, f"{held}: name a Lease of your own beside it")
 
 
-def _read(answer: Answer, type: type[T]) -> T | None:
+def _read(answer: Response, type: type[T]) -> T | None:
     """What a server says; None where it refuses, or that is no such thing."""
     if not 200 <= answer.status < 300:
         return None

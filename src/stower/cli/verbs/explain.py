@@ -156,9 +156,9 @@ def _negotiation(engine: Engine, key: str, now_ns: int | None) -> Negotiation | 
     state = engine.state
     objects = Objects(
         (entry.pod for entry in state.pods.values()),
-        state.devices.seen_claims(),
+        state.devices.api_claims(),
         state.negotiations.classes.values(),
-        (obj for obj in state.negotiations.known() if isinstance(obj, PodScheduling)),
+        (obj for obj in state.negotiations.api_objects() if isinstance(obj, PodScheduling)),
         (node for row in state.present_rows() if (node := state.nodes[row]) is not None),
         now_ns,
     )

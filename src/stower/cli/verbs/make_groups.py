@@ -8,8 +8,8 @@ from stower.cli.output import console, failed
 from stower.cli.shutdown import stop_event
 from stower.controllers.assembly import build_group_makers
 from stower.controllers.group_makers import GATE
-from stower.controllers.runtime import Actors
-from stower.live.controllers import run_actors
+from stower.controllers.runtime import ControllerManager
+from stower.live.controllers import run_controllers
 from stower.live.shell import ShellError
 
 NAME = "make-groups"
@@ -35,7 +35,7 @@ def run(
     """Make groups for pods that ask for it, until stopped."""
     set_up(v, logging_format)
 
-    def build(served: list[tuple[str, str]]) -> Actors:
+    def build(served: list[tuple[str, str]]) -> ControllerManager:
         if not any(plural == "podgroups" for _, plural in served):
             raise ShellError("the server has no PodGroups: kubectl apply -k deploy/groups/crds")
         return build_group_makers(served)
@@ -45,6 +45,6 @@ def run(
         console().print(text, soft_wrap=True)
 
     try:
-        asyncio.run(run_actors(kubeconfig, context, build, ready, stop_event))
+        asyncio.run(run_controllers(kubeconfig, context, build, ready, stop_event))
     except ShellError as error:
         raise failed(str(error)) from None

@@ -34,12 +34,12 @@ from stower.cli.vm_config import with_vm_config
 from stower.framework.configuration import read_configuration
 from stower.framework.observer import Observer
 from stower.framework.plugin import Features
-from stower.framework.stopwatch import STOPPED, Stopwatch
+from stower.framework.stopwatch import DISABLED_STOPWATCH, Stopwatch
 from stower.live.decision_log import DecisionLog
 from stower.live.scheduler import Options
-from stower.live.shadow import Shadow
+from stower.live.shadow import ShadowComparer
 from stower.live.shell import ShellError
-from stower.live.shell_runner import Around, Place, Ports
+from stower.live.shell_runner import KubeconfigFlags, ListenAddresses, RunOptions
 from stower.live.shell_runner import run as run_scheduler
 from stower.live.tracing import Tracing, TracingError
 from stower.live.window import IN_FLIGHT
@@ -170,10 +170,10 @@ def run(
     set_up(v, logging_format)
     instance = f"{socket.gethostname()}_{secrets.token_hex(4)}"
     is_timed = telling is not None or v >= DECISIONS_V or otlp_endpoint
-    stopwatch = Stopwatch(time.perf_counter_ns) if is_timed else STOPPED
+    stopwatch = Stopwatch(time.perf_counter_ns) if is_timed else DISABLED_STOPWATCH
 
-    def ready(server: str, ports: Ports) -> None:
-        where = f"; tells of itself on {ports.telling}" if ports.telling else ""
+    def ready(server: str, ports: ListenAddresses) -> None:
+        where = f"; tells of itself on {ports.serving}" if ports.serving else ""
         where += f"; answers agents on {ports.agents}" if ports.agents else ""
         what = "Watching what is decided on" if dry_run else "Scheduling for"
         text = f"{what} {server}{where}. Stop it with Ctrl-C."
@@ -197,21 +197,21 @@ def run(
             asyncio.get_running_loop().call_later(lasts_s, event.set)
         return event
 
-    shadow = Shadow(ShadowTelling(output, v > 0)) if dry_run else None
+    shadow = ShadowComparer(ShadowTelling(output, v > 0)) if dry_run else None
     lasts_s = _seconds(for_time, dry_run)
     groups = features.groups or features.devices.group_claims
     options = Options(
         instance, seed, in_flight, None if dry_run else terms, configuration.extenders, groups,
         vms, features.warm_pools, shadow,
     )  # fmt: skip
-    place = Place(kubeconfig, context)
+    place = KubeconfigFlags(kubeconfig, context)
     wait_for_go(with_parent)
     recorder = recorder_of(record, record_max, document, seed, features, CYCLES_PER_STEP)
     observers: list[Observer] = [DecisionLog()] if v >= DECISIONS_V else []
     tracing = _tracing(otlp_endpoint)
     observers += [tracing] if tracing is not None else []
     relies_on = (VirtualMachineMigration,) if vms else ()
-    around = Around(telling, observers, recorder, address, relies_on)
+    around = RunOptions(telling, observers, recorder, address, relies_on)
     try:
         engine = asyncio.run(run_scheduler(place, build, options, around, ready, stop))
     except ShellError as error:
@@ -222,7 +222,7 @@ def run(
         if tracing is not None:
             tracing.close()
     if shadow is not None and engine is not None:
-        if not report(shadow, shadow.pending(engine), output):
+        if not report(shadow, shadow.judge_pending_pods(engine), output):
             raise typer.Exit(1)
 
 

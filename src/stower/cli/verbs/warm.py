@@ -12,7 +12,7 @@ from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.view_plots import plot_warm
 from stower.engine.explain.probe import would_go
 from stower.framework.events import Hold, Listed
-from stower.plugins.warm_capacity import warm_of
+from stower.plugins.warm_capacity import find_warm_controller
 from stower.warm.overview import PoolState, overview
 
 NAME = "warm"
@@ -54,7 +54,7 @@ def run(
     now_ns = time.time_ns()
     engine.step(Hold(True), now_ns)
     engine.step(Listed((*work.related, *work.nodes, *pods)), now_ns)
-    warm = warm_of(engine.state)
+    warm = find_warm_controller(engine.state)
     assert warm is not None
     for level, text, about in engine.notes():
         if level == "error":

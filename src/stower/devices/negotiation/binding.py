@@ -13,12 +13,12 @@ import msgspec
 
 from stower.devices.negotiation.claims import Party, Talk, is_leaving
 from stower.framework.retries import CONFLICT, UNKNOWN
-from stower.framework.writes import PatchObject, Write, patch_of, still
+from stower.framework.writes import PatchObject, Write, no_op_patch, patch_of
 from stower.model.kinds import Pod, ResourceClaim
 from stower.model.kinds.resource_claim import RESERVED_FOR_MAX, ConsumerReference
 from stower.model.times import SECOND_NS
 from stower.state.cluster import ClusterState
-from stower.state.devices import is_as_new
+from stower.state.devices import is_same_or_newer
 
 # A conflict means that something newer is there; where it does not come, the same is tried again.
 NEWS_NS: Final = 3 * SECOND_NS
@@ -74,7 +74,7 @@ class Turns:
 class NegotiatedBinding:
     """The negotiated claims of one pod; see framework.reserve.Reservation."""
 
-    expired = "negotiated claims: context deadline exceeded"
+    timeout_message = "negotiated claims: context deadline exceeded"
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class NegotiatedBinding:
     ) -> None:
         """`reaches`: whether a claim as it is by now can be used on the chosen node."""
         self.timeout_ns = timeout_ns
-        self.awaits: tuple[tuple[type, str, str], ...] = tuple(
+        self.awaited_objects: tuple[tuple[type, str, str], ...] = tuple(
             (ResourceClaim, p.claim.metadata.namespace, p.claim.metadata.name) for p in talk.parties
         )
-        self.relies_on = ""  # the pod's version
+        self.pod_resource_version = ""  # the pod's version
         self._talk = talk
         self._reaches = reaches
         self._turns = turns
@@ -102,20 +102,20 @@ class NegotiatedBinding:
         self._news_ns = 0  # until when a newer one is waited for
 
     @property
-    def again_ns(self) -> int | None:
+    def retry_at_ns(self) -> int | None:
         """When to look for what did not come."""
         dues = [*(ns for _, ns in self._used.values()), *self._behind.values()]
         if self._outdated and not self._sure and not self._asked:
             dues.append(self._news_ns)
         return min(dues, default=None)
 
-    def hold(self, state: ClusterState) -> None:
+    def assume(self, state: ClusterState) -> None:
         """Nothing is taken that the API does not show."""
 
-    def renew(self, state: ClusterState) -> bool:
+    def restart(self, state: ClusterState) -> bool:
         """The pod is not as it was: read it again, and its claims after it."""
         self._renewals += 1
-        self._outdated, self._news_ns = self.relies_on, state.now_ns + NEWS_NS
+        self._outdated, self._news_ns = self.pod_resource_version, state.now_ns + NEWS_NS
         self._sure.clear()
         return self._renewals <= RENEWALS_MAX
 
@@ -123,15 +123,15 @@ class NegotiatedBinding:
         """Whether the pod's version is known on which the binding will rely: as it was seen, or as
         a later write of ours was answered."""
         entry = state.pods.get(self._talk.pod.metadata.uid)
-        if entry is None or entry.writes:
+        if entry is None or entry.pending_write_count:
             return False
         version = entry.pod.metadata.resource_version
-        if is_as_new(entry.version, version):
-            version = entry.version
+        if is_same_or_newer(entry.written_version, version):
+            version = entry.written_version
         if not self._sure and not self._asked:
             if version == self._outdated and state.now_ns < self._news_ns:
                 return False  # the newer one is on its way
-            self.relies_on = version
+            self.pod_resource_version = version
         return True
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
@@ -142,7 +142,7 @@ class NegotiatedBinding:
         uid, asked = self._talk.pod.metadata.uid, {*self._asked.values()}
         for party in self._talk.parties:
             key = party.key
-            claim = state.devices.seen_claim(key)
+            claim = state.devices.api_claim(key)
             if claim is None or key in asked or key in self._sure or self._fault(state, party):
                 continue
             version, due_ns = self._used.get(key, ("", 0))
@@ -151,7 +151,7 @@ class NegotiatedBinding:
             self._used.pop(key, None)
             self._behind.pop(key, None)
             version = claim.metadata.resource_version
-            write = still(claim, "status")
+            write = no_op_patch(claim, "status")
             if not claim.is_reserved_for(uid):
                 due_ns = self._turns.take(key, version, uid, state.now_ns)
                 if due_ns:
@@ -164,7 +164,7 @@ class NegotiatedBinding:
             found.append(msgspec.structs.replace(write, id=id))
         return found
 
-    def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
+    def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
         """What was refused because something newer is there is tried on that."""
         key = self._asked.pop(id)
         if code == 0:
@@ -175,13 +175,13 @@ class NegotiatedBinding:
         return code in (CONFLICT, UNKNOWN) and self._conflicts < CONFLICTS_MAX
 
     def _fault(self, state: ClusterState, party: Party) -> str:
-        claim = state.devices.seen_claim(party.key)
+        claim = state.devices.api_claim(party.key)
         fault = unusable(party, claim, claim is not None and self._reaches(claim))
         if claim is None or fault or claim.is_reserved_for(self._talk.pod.metadata.uid):
             return fault
         return full(party) if len(claim.status.reserved_for or ()) >= RESERVED_FOR_MAX else ""
 
-    def fault(self, state: ClusterState) -> str:
+    def failure_reason(self, state: ClusterState) -> str:
         """Why the pod cannot have its claims after all."""
         faults = (self._fault(state, party) for party in self._talk.parties)
         return next((fault for fault in faults if fault), "")
@@ -190,13 +190,13 @@ class NegotiatedBinding:
         """All are reserved for the pod, and were so after its version was read."""
         return all(party.key in self._sure for party in self._talk.parties)
 
-    def note(self) -> tuple[str, str]:
+    def waiting_event(self) -> tuple[str, str]:
         """Nothing to tell."""
         return "", ""
 
-    def release(self, state: ClusterState) -> None:
+    def forget(self, state: ClusterState) -> None:
         """Nothing was taken."""
 
-    def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+    def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """Reservations stay for the next attempt: to take one back, the pod is touched first."""
         return []

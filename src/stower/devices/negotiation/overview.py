@@ -113,7 +113,7 @@ class Objects:
             missing |= claim is None and ref.name != ""
             driver = driver_of(claim, self.classes) if claim is not None else ""
             if claim is not None and driver:
-                parties.append(Party(ref.entry, driver, claim))
+                parties.append(Party(ref.entry_name, driver, claim))
         return Talk(pod, tuple(parties), self.schedulings.get(pod.key), missing)
 
     def reached(self, claim: ResourceClaim) -> tuple[str, ...] | None:
@@ -297,10 +297,10 @@ class _Case:
         parties = {party.entry: party for party in talk.parties}
         claims = []
         for ref in claim_refs(talk.pod):
-            if ref.entry in parties:
-                claims.append(self._claim(parties[ref.entry]))
+            if ref.entry_name in parties:
+                claims.append(self._claim(parties[ref.entry_name]))
             elif ref.name is None:
-                awaits = f"a claim to be made for {ref.entry}"
+                awaits = f"a claim to be made for {ref.entry_name}"
                 claims.append(ClaimState("", "", "missing", awaits))
             elif ref.name and (key := self._key(ref.name)) not in self._objects.claims:
                 claims.append(ClaimState(key, "", "missing", f"{key} to be created"))

@@ -27,7 +27,7 @@ from stower.model.kinds.resource_claim import ResourceClaim
 from stower.model.resources import CPU, MEMORY
 from stower.state.arrays import Bools, Floats, Ints
 from stower.state.cluster import ClusterState, PodEntry
-from stower.state.devices import UNUSED, Devices, PoolID, Use, claim_refs
+from stower.state.devices import UNUSED, Devices, DeviceUsage, PoolID, claim_refs
 from stower.state.shapes import Shape
 
 # Pods whose claims were not there yet when they came: so many are remembered, and so many of them
@@ -65,8 +65,8 @@ class Book:
         self._devices = devices
         self._mode = mode
         self._rules = Rules(gates, 1, None)
-        self._fits = devices.part(Fits)
-        self._inventory = devices.part(Inventory)
+        self._fits = devices.extension(Fits)
+        self._inventory = devices.extension(Inventory)
         self._arrived = 0
         self._late: deque[PodEntry] = deque(maxlen=LATE_MAX)
         self._start_over()
@@ -91,7 +91,7 @@ class Book:
         """The feasible rows, what the pod scores there (-inf: nobody knows), and whether to use
         them only where there is no other. None for a pod of which nobody knows what it asks for."""
         self.learn(state)
-        request = self._request(pod, shape, not state.journal.in_trial)
+        request = self._request(pod, shape, not state.journal.is_in_trial)
         if request is None:
             return None
         self._follow(state)
@@ -117,7 +117,7 @@ class Book:
                 return 0.0
             taken = tuple(candidate.taken.items())
             alone = int(candidate.in_use) + len(candidate.claims)
-            free = free_share(candidate.content, Use(alone, candidate.shares, taken), gates)
+            free = free_share(candidate.content, DeviceUsage(alone, candidate.shares, taken), gates)
             kind = self._kinds.kind(candidate.content)
             key = (kind, free, self._kinds.shares[kind][ask])
             if key not in ranks:
@@ -131,16 +131,16 @@ class Book:
 
     def learn(self, state: ClusterState) -> None:
         """Count the pods that have come since, unless in a trial (see Plugin.learn)."""
-        if state.journal.in_trial:
+        if state.journal.is_in_trial:
             return
         late = [self._late.popleft() for _ in range(min(LATE_TRIES, len(self._late)))]
-        new = state.arrived_count - self._arrived
+        new = state.added_pod_count - self._arrived
         entries: Iterable[PodEntry]
-        if new > len(state.arrived) and not self._arrived:
+        if new > len(state.added_pods) and not self._arrived:
             entries = [*state.pods.values()]
         else:
-            entries = [*islice(reversed(state.arrived), new)][::-1]
-        self._arrived = state.arrived_count
+            entries = [*islice(reversed(state.added_pods), new)][::-1]
+        self._arrived = state.added_pod_count
         if self._kinds.is_full:
             self._start_over()
         requests = []
@@ -160,7 +160,7 @@ class Book:
         """What the pod asks for, None while that is not known, or where nobody has asked for it
         before and it is must not."""
         room = self._room(shape)
-        if not shape.claims:
+        if not shape.has_claims:
             return Request(room, ())
         claims = self._claims(pod)
         if claims is None:
@@ -198,7 +198,7 @@ class Book:
                 return None
             if not ref.name:
                 continue
-            claim = self._devices.seen_claim(f"{pod.metadata.namespace}/{ref.name}")
+            claim = self._devices.api_claim(f"{pod.metadata.namespace}/{ref.name}")
             if claim is None:
                 return None
             found.append(claim)
@@ -209,18 +209,20 @@ class Book:
     def _follow(self, state: ClusterState) -> None:
         """Look at the nodes on which something has changed."""
         changed = self._changed.since_last(state)
-        if changed is None or state.use_log.overrun(self._use_position):
+        if changed is None or state.usage_log.is_overrun(self._use_position):
             rows = dict.fromkeys(range(state.row_limit))
         else:
-            rows = dict.fromkeys((*state.use_log.cells(self._use_position), *changed))
-        self._use_position = state.use_log.position
+            rows = dict.fromkeys((*state.usage_log.row_list(self._use_position), *changed))
+        self._use_position = state.usage_log.position
         cpu = state.column(CPU)
         memory = state.column(MEMORY) if self._packer.counts_memory else None
         for row in rows:
             devices = [*self._devices_of(row, state)] if state.present[row] else []
             if devices:
-                most = Room(cpu.alloc[row], memory.alloc[row] if memory else 0)
-                used = Room(cpu.used[row], memory.used[row] if memory else 0)
+                most = Room(
+                    cpu.allocatable_cells[row], memory.allocatable_cells[row] if memory else 0
+                )
+                used = Room(cpu.requested_cells[row], memory.requested_cells[row] if memory else 0)
                 free = Room(*(a - b for a, b in zip(most, used)))
                 self._packer.set_node(row, free, most, devices)
             else:
@@ -236,7 +238,7 @@ class Book:
         if own is None or own.views is not views:
             own = self._own[row] = Own(views, tuple(self._pools(views)))
         for pool, devices in own.pools:
-            used = self._devices.used(pool)
+            used = self._devices.usage(pool)
             for name, content, kind in devices:
                 use = used.get(name, UNUSED)
                 yield kind, free_share(content, use, self._rules.gates)

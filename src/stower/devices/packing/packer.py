@@ -17,7 +17,7 @@ from stower.devices.packing.mix import Demand, Mix, Request, Room
 from stower.devices.packing.modes import Mode, Rows, Size
 from stower.devices.packing.phi import FULL
 from stower.devices.packing.states import KIND_SHIFT, SHARE_MASK, State, States
-from stower.state.arrays import Bools, Floats, Ints, grown
+from stower.state.arrays import Bools, Floats, Ints, grow_array
 
 MODES: Final[dict[str, type[Mode]]] = {"dgf": Dgf, "fgd": Fgd}
 # Requests of which the options are remembered: 10 MB for each thousand nodes.
@@ -132,15 +132,15 @@ class Packer:
 
     def _grow(self, capacity: int) -> None:
         self._capacity = capacity
-        self._version = grown(self._version, capacity)
-        self._current = grown(self._current, capacity)
+        self._version = grow_array(self._version, capacity)
+        self._current = grow_array(self._current, capacity)
         self._current_seen = np.concatenate(
             (self._current_seen, np.full(capacity - len(self._current_seen), NEVER))
         )
-        self._cpu = grown(self._cpu, capacity)
-        self._memory = grown(self._memory, capacity)
-        self._full = grown(self._full, capacity)
-        self._free = grown(self._free, capacity)
+        self._cpu = grow_array(self._cpu, capacity)
+        self._memory = grow_array(self._memory, capacity)
+        self._full = grow_array(self._full, capacity)
+        self._free = grow_array(self._free, capacity)
         self._options.clear()
 
     # The mix

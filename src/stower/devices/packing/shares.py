@@ -12,7 +12,7 @@ from stower.devices.packing.phi import FULL
 from stower.devices.requests import Alternative
 from stower.framework.device_gates import DeviceGates
 from stower.model.kinds.resource_slice import QuantityText
-from stower.state.devices import Use
+from stower.state.devices import DeviceUsage
 
 # Distinct asks that are known at a time; beyond it, one starts over with those that come next.
 ASKS_MAX: Final = 1_024
@@ -58,17 +58,17 @@ def share_of(ask: Ask, content: Content, gates: DeviceGates) -> int:
     return most
 
 
-def free_share(content: Content, use: Use, gates: DeviceGates) -> int:
+def free_share(content: Content, use: DeviceUsage, gates: DeviceGates) -> int:
     """Thousandths that are left of the capacity of which least is left, rounded up, so that what
     fits has room here too."""
-    if use.alone:
+    if use.exclusive_count:
         return 0
-    if not use.shares:
+    if not use.share_count:
         return FULL
     if not (gates.consumable and content.is_shared):
         return 0
     least = FULL
-    for name, taken in use.taken:
+    for name, taken in use.consumed_capacity:
         capacity = content.capacity.get(name)
         if capacity is not None and capacity.whole.nano > 0:
             whole = capacity.whole.nano

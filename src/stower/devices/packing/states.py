@@ -13,7 +13,7 @@ import numpy as np
 from stower.devices.packing.fill import Column, columns_of, fills
 from stower.devices.packing.mix import CLASSES_MAX, Demand
 from stower.devices.packing.modes import Features, Mode
-from stower.state.arrays import Floats, Ints, grown
+from stower.state.arrays import Floats, Ints, grow_array
 
 State = tuple[int, int, tuple[int, ...]]  # free CPU and memory, not below 0, and codes
 # A device of a kind with a free share, as one number: kind << KIND_SHIFT | share.
@@ -88,7 +88,7 @@ class States:
         """Give the waiting states their worth."""
         count = len(self._numbers)
         if count > len(self._worth):
-            self._worth = grown(self._worth, 2 * count)
+            self._worth = grow_array(self._worth, 2 * count)
         first = count - len(self._waiting)
         by_layout: dict[tuple[int, ...], list[int]] = {}
         for i, state in enumerate(self._waiting):
@@ -125,9 +125,9 @@ class Table:
         start, self.size = self.size, self.size + len(states)
         if self.size > len(self._cpu):
             room = 2 * self.size
-            self._numbers = grown(self._numbers, room)
-            self._cpu = grown(self._cpu, room)
-            self._memory = grown(self._memory, room)
+            self._numbers = grow_array(self._numbers, room)
+            self._cpu = grow_array(self._cpu, room)
+            self._memory = grow_array(self._memory, room)
             self._free = _longer(self._free, room)
             self._features = _longer(self._features, room)
         here = slice(start, self.size)

@@ -142,7 +142,7 @@ class BindingCycle:
         if self._queue.get(queued.entry.uid) is not queued:
             return
         entry = queued.entry
-        if not entry.assumed:
+        if not entry.is_assumed:
             return  # taken back meanwhile: it waits in the queue again
         message = f'running Bind plugin "DefaultBinder": {answer.message}'
         if answer.code == UNKNOWN:
@@ -163,7 +163,7 @@ class BindingCycle:
         self.fail(queued, message)
 
     def _extender_failed(self, queued: QueuedPod, node_name: str, error: str) -> None:
-        if self._queue.get(queued.entry.uid) is not queued or not queued.entry.assumed:
+        if self._queue.get(queued.entry.uid) is not queued or not queued.entry.is_assumed:
             return
         if self.binders is not None and self.binders.binder_is_ignorable(queued.entry.pod):
             self.bind(queued, node_name, by_extender=False)
@@ -186,10 +186,10 @@ class BindingCycle:
         while self.retries and self.retries[0][0] <= self._state.now_ns:
             _, _, queued, node_name = heappop(self.retries)
             entry = queued.entry
-            if self._queue.get(entry.uid) is not queued or not entry.assumed:
+            if self._queue.get(entry.uid) is not queued or not entry.is_assumed:
                 continue
             is_evicting = self.evictions is not None and self.evictions.is_evicting(entry)
-            if entry.is_leaving or is_evicting:
+            if entry.is_deletion_pending or is_evicting:
                 self.doubt(entry)  # it was evicted meanwhile: the watch will say that it is gone
             else:
                 self.bind(queued, node_name)
@@ -203,7 +203,7 @@ class BindingCycle:
                 return
             del self.doubts[uid]
             entry = self._state.pods.get(uid)
-            if entry is not None and entry.assumed and uid not in self.awaited():
+            if entry is not None and entry.is_assumed and uid not in self.awaited():
                 self._take_back(entry)
 
     def _take_back(self, entry: PodEntry) -> None:
@@ -236,5 +236,5 @@ class BindingCycle:
         """Gives up the binding of an assumed pod that is not being bound yet."""
         if queued.uid in self.pre_bind:
             self.pre_bind.cancel(queued.uid, why)
-        elif queued.entry.assumed:
+        elif queued.entry.is_assumed:
             self.fail(queued, why)

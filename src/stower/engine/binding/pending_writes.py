@@ -17,7 +17,7 @@ from stower.framework.retries import CONFLICT
 from stower.framework.writes import CreateObject, ObjectWrite
 from stower.model.kinds import ApiObject, Pod, ResourceClaim
 from stower.model.times import SECOND_NS
-from stower.state.devices import is_as_new
+from stower.state.devices import is_same_or_newer
 
 # How long a change is awaited: after it was made, and where a conflict says that there is one.
 # A watch that was cut is resumed within this.
@@ -66,9 +66,9 @@ class PendingWrites:
     def begin(self, uid: str, wait: Wait) -> None:
         """Sends the writes of `wait` for the pod and tracks them."""
         self._unblock(uid)
-        if wait.behind is not None:
-            self._blockers[uid] = wait.behind
-            self._blocked.setdefault(wait.behind, {})[uid] = None
+        if wait.awaited_object is not None:
+            self._blockers[uid] = wait.awaited_object
+            self._blocked.setdefault(wait.awaited_object, {})[uid] = None
         for write in wait.writes:
             numbered = msgspec.structs.replace(write, id=self._outbox.next_id())
             view = write.view if isinstance(write, ObjectWrite) else Pod
@@ -76,7 +76,7 @@ class PendingWrites:
             key = (view, write.namespace, write.name)
             writes = self.pods.setdefault(uid, _PodWrites())
             writes.unanswered[numbered.id] = (key, version)
-            writes.retries |= wait.goes_on
+            writes.retries |= wait.is_retried_at_once
             self._pod_of[numbered.id] = uid
             self._outbox.send(numbered, self)
 
@@ -113,7 +113,7 @@ class PendingWrites:
             writes = self.pods[uid]
             version = writes.awaited[key]
             # Where the awaited version is unknown, any change counts.
-            if gone or not version or is_as_new(obj.metadata.resource_version, version):
+            if gone or not version or is_same_or_newer(obj.metadata.resource_version, version):
                 self._stop_awaiting(uid, writes, key)
                 self._finish_if_seen(uid, writes)
 
@@ -156,7 +156,7 @@ class PendingWrites:
         self, uid: str, writes: _PodWrites, key: _ObjectKey, version: str, due_ns: int
     ) -> None:
         known = self._known_version(*key)
-        if known and version and is_as_new(known, version):
+        if known and version and is_same_or_newer(known, version):
             return
         writes.awaited[key] = version
         writes.due_ns = max(writes.due_ns, due_ns)
@@ -190,5 +190,5 @@ class PendingWrites:
             entry = state.pods.get(state.uid_by_key.get(key, ""))
             return entry.pod.metadata.resource_version if entry is not None else ""
         is_claim = view is ResourceClaim
-        found = state.devices.seen_claim(key) if is_claim else state.negotiations.of(key)
+        found = state.devices.api_claim(key) if is_claim else state.negotiations.pod_scheduling(key)
         return found.metadata.resource_version if found is not None else ""

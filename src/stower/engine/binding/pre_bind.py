@@ -13,7 +13,7 @@ from stower.engine.context import Context
 from stower.engine.outbox import UNTRACKED, Answer
 from stower.engine.queue.entities import QueuedPod
 from stower.framework.plugin import Plugin
-from stower.framework.reservation import Pinned, Reservation
+from stower.framework.reservation import Reservation, VersionedReservation
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.model.kinds import ApiObject
 
@@ -82,19 +82,19 @@ class PreBind:
         self.waiting[queued.entry.uid] = waiting
         for i, (_, part) in enumerate(parts):
             self._write(waiting, part)
-            part.hold(self._state)
-            for key in part.awaits:
+            part.assume(self._state)
+            for key in part.awaited_objects:
                 self._by_object.setdefault(key, {})[queued.entry.uid] = waiting
             due_ns = now_ns + part.timeout_ns
             heappush(self._deadlines, (due_ns, self._outbox.next_id(), waiting, i))
-        return [note for _, part in parts if (note := part.note())[0]]
+        return [note for _, part in parts if (note := part.waiting_event())[0]]
 
     def _write(self, waiting: WaitingPod, part: Reservation) -> None:
         for write in part.writes(self._state, self._outbox.next_id):
             waiting.unanswered.add(write.id)
             self._owners[write.id] = (waiting, part)
             self._outbox.send(write, self)
-        retry_ns = part.again_ns
+        retry_ns = part.retry_at_ns
         if retry_ns is not None and retry_ns != waiting.retry_ns and self._is_waiting(waiting):
             waiting.retry_ns = retry_ns
             heappush(self._deadlines, (retry_ns, self._outbox.next_id(), waiting, RETRY))
@@ -109,12 +109,12 @@ class PreBind:
         """Takes the answer to a reservation's write."""
         waiting, part = self._owners.pop(answer.id)
         waiting.unanswered.discard(answer.id)
-        if not part.answered(self._state, answer.id, answer.code, answer.version):
+        if not part.on_answer(self._state, answer.id, answer.code, answer.version):
             waiting.failure = waiting.failure or answer.reason or f"status {answer.code}"
         if self._is_waiting(waiting):
-            if part.again_ns is not None:
+            if part.retry_at_ns is not None:
                 next_id = self._outbox.next_id()
-                heappush(self._deadlines, (part.again_ns, next_id, waiting, RETRY))
+                heappush(self._deadlines, (part.retry_at_ns, next_id, waiting, RETRY))
             self._check(waiting)
         elif answer.code in (UNKNOWN, CONFLICT):
             # The pod does not wait any more; but what may have been written must be known.
@@ -141,7 +141,7 @@ class PreBind:
                 self._check(waiting)
                 continue
             plugin, part = waiting.parts[i]
-            self._fail(waiting, plugin, part.expired)
+            self._fail(waiting, plugin, part.timeout_message)
 
     def drop(self, uid: str) -> None:
         """Releases the reservations of a pod that is bound, or is not to be bound."""
@@ -149,7 +149,7 @@ class PreBind:
         waiting = self._forget(uid)
         if waiting is not None:
             for _, part in waiting.parts:
-                part.release(self._state)
+                part.forget(self._state)
                 self._write(waiting, part)
 
     def bind_version(self, uid: str) -> str:
@@ -157,27 +157,29 @@ class PreBind:
         waiting = self._binding.get(uid)
         if waiting is not None:
             for _, part in waiting.parts:
-                if isinstance(part, Pinned):
-                    return part.relies_on
+                if isinstance(part, VersionedReservation):
+                    return part.pod_resource_version
         return ""
 
     def renew(self, uid: str) -> bool:
         """Begins PreBind anew for a pod that had changed when it was to be bound. Returns False
         where no reservation is pinned to the pod's version, or one cannot be renewed."""
         waiting = self._binding.get(uid)
-        pinned = [p for _, p in waiting.parts if isinstance(p, Pinned)] if waiting else []
-        if waiting is None or not pinned or not all(part.renew(self._state) for part in pinned):
+        pinned = (
+            [p for _, p in waiting.parts if isinstance(p, VersionedReservation)] if waiting else []
+        )
+        if waiting is None or not pinned or not all(part.restart(self._state) for part in pinned):
             return False
         del self._binding[uid]
         self.waiting[uid] = waiting
         for i, (_, part) in enumerate(waiting.parts):
-            for key in part.awaits:
+            for key in part.awaited_objects:
                 self._by_object.setdefault(key, {})[uid] = waiting
             due_ns = self._state.now_ns + part.timeout_ns
             heappush(self._deadlines, (due_ns, self._outbox.next_id(), waiting, i))
-            if part.again_ns is not None:
+            if part.retry_at_ns is not None:
                 next_id = self._outbox.next_id()
-                heappush(self._deadlines, (part.again_ns, next_id, waiting, RETRY))
+                heappush(self._deadlines, (part.retry_at_ns, next_id, waiting, RETRY))
         self._check(waiting)
         return True
 
@@ -185,7 +187,7 @@ class PreBind:
         """Takes back what was written for a pod whose binding failed."""
         waiting = self._binding.pop(uid, None)
         for _, part in waiting.parts if waiting is not None else ():
-            for write in part.undo(self._state, self._outbox.next_id):
+            for write in part.unreserve(self._state, self._outbox.next_id):
                 self._outbox.send(write, UNTRACKED)
 
     def cancel(self, uid: str, why: str) -> None:
@@ -196,7 +198,7 @@ class PreBind:
     def _forget(self, uid: str) -> WaitingPod | None:
         waiting = self.waiting.pop(uid, None)
         for _, part in waiting.parts if waiting is not None else ():
-            for key in part.awaits:
+            for key in part.awaited_objects:
                 pods = self._by_object.get(key, {})
                 pods.pop(uid, None)
                 if not pods:
@@ -212,7 +214,7 @@ class PreBind:
             self._fail(waiting, waiting.parts[0][0], waiting.failure)
             return
         for plugin, part in waiting.parts:
-            fault = part.fault(self._state) if not waiting.unanswered else ""
+            fault = part.failure_reason(self._state) if not waiting.unanswered else ""
             if fault:
                 self._fail(waiting, plugin, fault)
                 return

@@ -67,9 +67,9 @@ class Evaluation:
         self._state = state
         self._shape = shape
         # The plugins of scope PODS to which pods of this shape can matter.
-        self.pod_pre_filters = tuple(p for p in profile.pod_pre_filters if p.concerns(shape))
-        self.pod_filters = tuple(p for p in profile.pod_filters if p.concerns(shape))
-        self.pod_scores = tuple((p, w) for p, w in profile.pod_scores if p.concerns(shape))
+        self.pod_pre_filters = tuple(p for p in profile.pod_pre_filters if p.is_relevant(shape))
+        self.pod_filters = tuple(p for p in profile.pod_filters if p.is_relevant(shape))
+        self.pod_scores = tuple((p, w) for p, w in profile.pod_scores if p.is_relevant(shape))
         # The whole pod is refused by PreFilter: no row is looked at.
         self.refused = False
         self._node_cursor = self._use_cursor = 0
@@ -79,11 +79,11 @@ class Evaluation:
         """Bring `best` up to date with the state."""
         state = self._state
         generation = self._profile.generation(self._shape, state)
-        if self._layout != state.layout or self._generation != generation:
+        if self._layout != state.layout_generation or self._generation != generation:
             self._rebuild()
             return
         if self._node_cursor != state.node_log.position:
-            if state.node_log.overrun(self._node_cursor):
+            if state.node_log.is_overrun(self._node_cursor):
                 self._rebuild()
                 return
             rows = state.node_log.rows(self._node_cursor)
@@ -96,14 +96,14 @@ class Evaluation:
             else:
                 self._refresh_rows(rows)
             self._node_cursor = state.node_log.position
-        log = state.use_log
+        log = state.usage_log
         behind = log.position - self._use_cursor
         if behind == 0:
             return
         if behind <= SCALAR_ROWS_MAX:
-            for row in log.cells(self._use_cursor):
+            for row in log.row_list(self._use_cursor):
                 self._refresh_row(row)
-        elif log.overrun(self._use_cursor):
+        elif log.is_overrun(self._use_cursor):
             self._rebuild()
             return
         else:
@@ -131,7 +131,7 @@ class Evaluation:
 
     def _rebuild(self) -> None:
         profile, state, shape = self._profile, self._state, self._shape
-        self._layout = state.layout
+        self._layout = state.layout_generation
         self._generation = profile.generation(shape, state)
         self._node_cursor = state.node_log.position
         everything = slice(0, state.capacity)
@@ -144,15 +144,15 @@ class Evaluation:
         cells = None if self._static_score is None else cells_of(self._static_score)
         self._static_score_cells = cells
         self._normalized: list[_Normalized] = []
-        for plugin, weight in profile.normalized:
+        for plugin, weight in profile.normalized_scores:
             raw = plugin.score(shape, state, everything)
             if raw is not None:
                 self._normalized.append(_Normalized(plugin, weight, raw))
         self._row_filters = tuple(
-            f for p in profile.use_filters if (f := p.filter_row(shape, state)) is not None
+            f for p in profile.usage_filters if (f := p.filter_row(shape, state)) is not None
         )
         self._row_scores = tuple(
-            (f, w) for p, w in profile.use_scores if (f := p.score_row(shape, state)) is not None
+            (f, w) for p, w in profile.usage_scores if (f := p.score_row(shape, state)) is not None
         )
         self._rebuild_use()
 
@@ -182,7 +182,7 @@ class Evaluation:
     def _rebuild_use(self) -> None:
         """All rows anew, what the nodes themselves say being up to date."""
         state = self._state
-        self._use_cursor = state.use_log.position
+        self._use_cursor = state.usage_log.position
         self.base = self._base_of(slice(0, state.capacity))
         self._base_cells = cells_of(self.base)
         self._rebuild_best()
@@ -192,11 +192,11 @@ class Evaluation:
         state, shape, profile = self._state, self._shape, self._profile
         ok = self._static_ok[rows]
         score = None if self._static_score is None else self._static_score[rows]
-        for plugin in profile.use_filters:
+        for plugin in profile.usage_filters:
             passes = plugin.passes(shape, state, rows)
             if passes is not None:
                 ok = ok & passes
-        for plugin, weight in profile.use_scores:
+        for plugin, weight in profile.usage_scores:
             raw = plugin.score(shape, state, rows)
             if raw is not None:
                 part = raw if weight == 1 else raw * weight
@@ -233,7 +233,7 @@ class Evaluation:
         elif score is not None and score.any():
             return False
         known = {column.plugin.name: column for column in self._normalized}
-        for plugin, _ in profile.normalized:
+        for plugin, _ in profile.normalized_scores:
             raw = plugin.score(shape, state, rows)
             column = known.get(plugin.name)
             if column is None:

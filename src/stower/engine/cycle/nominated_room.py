@@ -31,7 +31,7 @@ class NominatedRoom:
         """Returns the feasible rows (best >= 0) that cannot take both the pod and the pods that
         are nominated there."""
         state = self._state
-        rows = [(name, state.row_of(name)) for name in state.nominated]
+        rows = [(name, state.row_of(name)) for name in state.nominated_pods]
         rows = [(name, row) for name, row in rows if row >= 0 and best[row] >= 0]
         if not rows:
             return []
@@ -40,7 +40,7 @@ class NominatedRoom:
         found = []
         for name, row in rows:
             # Its own nomination is not in its way: its answer for that row is its own.
-            answers = {} if name == entry.nominated_to else cached
+            answers = {} if name == entry.nominated_node_name else cached
             is_full = answers.get(row)
             if is_full is None:
                 pods = nominated_on(state, name, entry.pod.priority, entry.uid)
@@ -55,7 +55,7 @@ class NominatedRoom:
         found: _DryRuns = []
         is_shared = True
         for plugin in profile.filters:
-            if plugin.concerns(entry.shape):
+            if plugin.is_relevant(entry.shape):
                 run = plugin.dry_runs(entry.pod, entry.shape, self._state)
                 if run is not None:
                     found.append(run)
@@ -72,14 +72,14 @@ class NominatedRoom:
             cached = self._cache[key] = _Cached()
         generation = profile.generation(entry.shape, state)
         node = state.node_log.position
-        if (cached.generation, cached.node) != (generation, node) or state.use_log.overrun(
+        if (cached.generation, cached.node) != (generation, node) or state.usage_log.is_overrun(
             cached.use
         ):
             cached.answers.clear()
         else:
-            for row in state.use_log.cells(cached.use):
+            for row in state.usage_log.row_list(cached.use):
                 cached.answers.pop(row, None)
-        cached.generation, cached.node, cached.use = generation, node, state.use_log.position
+        cached.generation, cached.node, cached.use = generation, node, state.usage_log.position
         return cached.answers
 
 

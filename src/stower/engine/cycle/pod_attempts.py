@@ -27,7 +27,7 @@ from stower.engine.status_reporter import UNSCHEDULABLE
 from stower.framework.decisions import Outcome
 from stower.framework.negotiation import Wait
 from stower.framework.plugin import Plugin
-from stower.framework.post_filter import Remedy
+from stower.framework.post_filter import PostFilterResult
 from stower.framework.reasons import Diagnosis, Rejection
 from stower.state.cluster import PodEntry
 
@@ -82,7 +82,7 @@ class PodAttempts:
             if self.extenders is not None and self.extenders.ask_nodes(queued):
                 return
             displaced: Sequence[PodEntry] = ()
-            if queued.profile.way_makers:
+            if queued.profile.displacing_plugins:
                 row, displaced = self.displacement.choose(queued.profile, queued.entry)
             else:
                 row = self._cycle.choose(queued.profile, queued.entry)
@@ -110,7 +110,9 @@ class PodAttempts:
         """Assumes the pod on the row, unless others have to accept it first. `displaced`: pods to
         delete there."""
         entry = queued.entry
-        if queued.profile.settlers and (found := self._cycle.settle(queued.profile, entry, row)):
+        if queued.profile.negotiating_plugins and (
+            found := self._cycle.negotiate(queued.profile, entry, row)
+        ):
             self._wait(queued, *found)
             return
         if not has_binder(queued):
@@ -128,10 +130,10 @@ class PodAttempts:
         """Counts the pod as placed (Reserve), and starts its binding cycle."""
         entry = queued.entry
         parts = self._reserve(queued, row, displaced)
-        node_name = self.state.names[row]
-        has_reported_node = entry.nominated_to == node_name and queued.condition is not None
+        node_name = self.state.node_names[row]
+        has_reported_node = entry.nominated_node_name == node_name and queued.condition is not None
         self.state.assume(entry, row)
-        if entry.nominated_to:
+        if entry.nominated_node_name:
             self.state.nominate(entry, "")
         queued.bind_tries = 0
         if self._queue.is_waiting:
@@ -148,12 +150,12 @@ class PodAttempts:
         """Returns what has to come true before the pod is bound, by plugin."""
         entry, parts = queued.entry, Parts()
         for other in displaced:
-            note = f"Makes way for pod {entry.pod.key} on node {self.state.names[row]}"
+            note = f"Makes way for pod {entry.pod.key} on node {self.state.node_names[row]}"
             self._reporter.event(other.pod, "Normal", "Preempted", "Preempting", note)
         if displaced:
-            parts.append((queued.profile.way_makers[0], DisplacedPods(displaced)))
-        for plugin in queued.profile.reservers:
-            if not plugin.concerns(entry.shape):
+            parts.append((queued.profile.displacing_plugins[0], DisplacedPods(displaced)))
+        for plugin in queued.profile.reserve_plugins:
+            if not plugin.is_relevant(entry.shape):
                 continue
             part = plugin.reserve(entry.pod, entry.shape, self.state, row)
             if part is not None:
@@ -162,16 +164,16 @@ class PodAttempts:
 
     def _wait(self, queued: QueuedPod, plugin: Plugin, wait: Wait) -> None:
         """Parks a pod whose node others have to accept."""
-        self._queue.wait(queued, frozenset((plugin.name,)), self.state.now_ns, wait.again_ns)
+        self._queue.wait(queued, frozenset((plugin.name,)), self.state.now_ns, wait.retry_at_ns)
         self._pending.begin(queued.entry.uid, wait)
         self._reporter.decide(queued, Outcome.UNSCHEDULABLE, message=wait.message)
-        nominated = queued.entry.nominated_to
-        self._reporter.report(queued, UNSCHEDULABLE, wait.message, wait.nominate)
+        nominated = queued.entry.nominated_node_name
+        self._reporter.report(queued, UNSCHEDULABLE, wait.message, wait.nominated_node_name)
         self._wake_if_withdrawn(queued.entry, nominated)
 
     def _wake_if_withdrawn(self, entry: PodEntry, node_name: str) -> None:
         """Wakes pods that may use the nominated room, where the nomination was taken back."""
-        if node_name and entry.nominated_to != node_name:
+        if node_name and entry.nominated_node_name != node_name:
             now_ns, priority = self.state.now_ns, entry.pod.priority
             self._queue.room_freed(entry.pod, now_ns, priority_max=priority)
 
@@ -180,8 +182,8 @@ class PodAttempts:
     def refuse(self, queued: QueuedPod, extended: Mapping[str, Rejection] | None = None) -> None:
         """Refuses a pod that fits on no node. `extended`: nodes that only extenders refused."""
         diagnosis, remedy = self._cycle.fail(queued.profile, queued.entry, extended)
-        if not remedy.victims and queued.profile.settlers:
-            found = self._cycle.settle(queued.profile, queued.entry, -1)
+        if not remedy.victims and queued.profile.negotiating_plugins:
+            found = self._cycle.negotiate(queued.profile, queued.entry, -1)
             if found is not None:
                 self._refuse_and_wait(queued, diagnosis, remedy, found[1])
                 return
@@ -191,37 +193,43 @@ class PodAttempts:
         self.apply_refusal(queued, diagnosis, remedy)
 
     def _refuse_and_wait(
-        self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy, wait: Wait
+        self, queued: QueuedPod, diagnosis: Diagnosis, remedy: PostFilterResult, wait: Wait
     ) -> None:
         """Refuses a pod, and writes what others need to know of it."""
         message = wait.message if wait.message not in diagnosis.message() else ""
         remedy = msgspec.structs.replace(
             remedy,
             message=message if wait.message else remedy.message,
-            nominate=wait.nominate if remedy.nominate is None else remedy.nominate,
+            nominated_node_name=wait.nominated_node_name
+            if remedy.nominated_node_name is None
+            else remedy.nominated_node_name,
         )
         count = queued.unschedulable_count
         self.apply_refusal(queued, diagnosis, remedy)
         self._pending.begin(queued.entry.uid, wait)
         if wait.writes:
             queued.unschedulable_count = count  # something is being done about it
-        if wait.again_ns is not None:
-            self._queue.retry_at(queued, wait.again_ns)
+        if wait.retry_at_ns is not None:
+            self._queue.retry_at(queued, wait.retry_at_ns)
 
-    def apply_refusal(self, queued: QueuedPod, diagnosis: Diagnosis, remedy: Remedy) -> None:
+    def apply_refusal(
+        self, queued: QueuedPod, diagnosis: Diagnosis, remedy: PostFilterResult
+    ) -> None:
         """Parks the pod, reports the diagnosis, and carries out the remedy."""
         message = diagnosis.message(remedy.message)
-        nominated = queued.entry.nominated_to
+        nominated = queued.entry.nominated_node_name
         self._queue.park(queued, diagnosis.plugins, self.state.now_ns)
         self._reporter.decide(queued, Outcome.UNSCHEDULABLE, "", message, diagnosis, (), remedy)
-        self._reporter.report(queued, UNSCHEDULABLE, message, remedy.nominate)
+        self._reporter.report(queued, UNSCHEDULABLE, message, remedy.nominated_node_name)
         self._wake_if_withdrawn(queued.entry, nominated)
         for patch in remedy.patches:
             id = self._outbox.next_id()
             self._outbox.send(msgspec.structs.replace(patch, id=id), UNTRACKED)
-        if remedy.victims and remedy.nominate:
-            self._eviction.withdraw_nominations(remedy.nominate, queued.entry.pod.priority)
-            self._eviction.evict(queued, remedy.nominate, remedy.victims)
+        if remedy.victims and remedy.nominated_node_name:
+            self._eviction.withdraw_nominations(
+                remedy.nominated_node_name, queued.entry.pod.priority
+            )
+            self._eviction.evict(queued, remedy.nominated_node_name, remedy.victims)
         if not queued.is_preempting:
             self._queue.finish_preemption(queued, False, self.state.now_ns)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from stower.framework.plugin import MAX_NODE_SCORE, Normalize, Plugin, Scope
 from stower.framework.profile import Profile
-from stower.framework.reasons import Diagnosis, Refused, Rejection
+from stower.framework.reasons import Diagnosis, Rejection, RejectionCount
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints, distinct
 from stower.state.cluster import ClusterState, PodEntry
@@ -86,7 +86,7 @@ class Verdict:
         checks: list[tuple[int, Callable[[int], int], Ints | None]] = []
         for i, plugin in enumerate(self.profile.filters):
             answer = self.answers[i]
-            if plugin.scope is Scope.USE:
+            if plugin.scope is Scope.USAGE:
                 check = plugin.filter_row(self.shape, state)
                 if check is None:
                     continue
@@ -148,24 +148,26 @@ class Verdict:
         """Returns the refusals, counted; with example nodes where `names` of rows are given."""
         if self.pre_filter is not None:
             plugin, rejection = self.pre_filter
-            refused = Refused(plugin.name, rejection, node_count)
+            refused = RejectionCount(plugin.name, rejection, node_count)
             return Diagnosis(node_count, (), refused, frozenset((plugin.name,)))
         entries, examples = [], []
         plugins = set(self.restricted_by)
         for (refused_by, code), rows in sorted(self.refusals().items(), key=itemgetter(0)):
             count = int(np.count_nonzero(rows))
             if refused_by == PRE_FILTER:
-                entries.append(Refused("", self._outside(), count))
+                entries.append(RejectionCount("", self._outside(), count))
             else:
                 plugin = self.profile.filters[refused_by]
                 plugins.add(plugin.name)
-                entries.append(Refused(plugin.name, plugin.rejection(self.shape, code), count))
+                entries.append(
+                    RejectionCount(plugin.name, plugin.rejection(self.shape, code), count)
+                )
             if names is not None:
                 some = np.flatnonzero(rows)[:EXAMPLES].tolist()
                 examples.append(tuple(names[row] for row in some))
         for row in sorted(self._extended):
             plugins.add(EXTENDERS)
-            entries.append(Refused(EXTENDERS, self._extended[row], 1))
+            entries.append(RejectionCount(EXTENDERS, self._extended[row], 1))
             if names is not None:
                 examples.append((names[row],))
         return Diagnosis(node_count, tuple(entries), None, frozenset(plugins), tuple(examples))
@@ -178,7 +180,7 @@ class Verdict:
 def judge(profile: Profile, state: ClusterState, shape: Shape, pod: Pod) -> Verdict:
     """Filters all rows for a pod of this shape. Pods of its priority or above that are nominated to
     a row count as placed there (RunFilterPluginsWithNominatedPods)."""
-    state.look()
+    state.refresh_images()
     verdict = Verdict(profile, shape, state.row_limit)
     np.copyto(verdict.refused_by, ABSENT, where=~state.present[state.all_rows])
     if not state.node_count:
@@ -196,7 +198,7 @@ def judge(profile: Profile, state: ClusterState, shape: Shape, pod: Pod) -> Verd
             hit = (codes != 0) & (verdict.refused_by == FEASIBLE)
             np.copyto(verdict.refused_by, i, where=hit)
             np.copyto(verdict.codes, codes, where=hit)
-    for name in sorted(state.nominated):
+    for name in sorted(state.nominated_pods):
         row = state.row_of(name)
         pods = nominated_on(state, name, pod.priority, pod.metadata.uid)
         if row >= 0 and pods and verdict.refused_by[row] not in (ABSENT, PRE_FILTER):
@@ -212,7 +214,7 @@ def filtered(
     """Returns a filter's codes for these rows, whatever its scope; None where all pass."""
     if plugin.scope is not Scope.PODS:
         return plugin.filter(shape, state, rows)
-    if not plugin.concerns(shape):
+    if not plugin.is_relevant(shape):
         return None
     codes = plugin.filter_pod(pod, shape, state)
     return None if codes is None else codes[rows]
@@ -230,7 +232,7 @@ def pre_filter(
     answer: Rejection | frozenset[str] | None
     for plugin in profile.shape_pre_filters if pod is None else profile.pre_filters:
         if plugin.scope is Scope.PODS and pod is not None:
-            if not plugin.concerns(verdict.shape):
+            if not plugin.is_relevant(verdict.shape):
                 continue
             answer = plugin.pre_filter_pod(pod, verdict.shape, state)
         else:
@@ -253,7 +255,7 @@ def pre_filter(
 
 def nominated_on(state: ClusterState, name: str, priority: int, uid: str) -> list[PodEntry]:
     """Returns the other pods of this priority or above that are nominated to this node."""
-    nominated = state.nominated.get(name)
+    nominated = state.nominated_pods.get(name)
     if not nominated:
         return []
     return [
@@ -274,7 +276,7 @@ def refused_with(
     """Returns the (filter index, code) that refuses the row once these pods are on it, None where
     all filters pass. A feasible row passes with the nominated pods and without them."""
     for i, plugin in enumerate(profile.filters):
-        runs = plugin.dry_runs(pod, shape, state) if plugin.concerns(shape) else None
+        runs = plugin.dry_runs(pod, shape, state) if plugin.is_relevant(shape) else None
         if runs is None:
             codes = filtered(plugin, pod, shape, state, slice(row, row + 1))
             code = 0 if codes is None else int(codes[0])
@@ -296,7 +298,7 @@ def scores(
     result = {}
     for plugin, weight in profile.scores:
         if plugin.scope is Scope.PODS:
-            if not plugin.concerns(shape):
+            if not plugin.is_relevant(shape):
                 continue
             part = plugin.score_pod(pod, shape, state, feasible)
             if part is not None:

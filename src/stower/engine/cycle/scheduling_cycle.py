@@ -18,7 +18,7 @@ from stower.engine.cycle.verdict_cache import VerdictCache
 from stower.engine.preemption.evaluator import Evaluator, Search
 from stower.framework.negotiation import Wait
 from stower.framework.plugin import Plugin
-from stower.framework.post_filter import Remedy
+from stower.framework.post_filter import PostFilterResult
 from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis, Rejection
 from stower.framework.writes import DeleteObject, PatchObject
@@ -45,7 +45,7 @@ class SchedulingCycle:
         self._verdicts = VerdictCache(state)
         self._evaluator = Evaluator(state, self._seed)
         self._nominated_room = NominatedRoom(state)
-        self._failures: dict[_FailureKey, tuple[tuple[int, ...], Diagnosis, Remedy]] = {}
+        self._failures: dict[_FailureKey, tuple[tuple[int, ...], Diagnosis, PostFilterResult]] = {}
 
     # Choosing a row
 
@@ -56,13 +56,13 @@ class SchedulingCycle:
         evaluated; see engine/cycle/evaluation.py for the rest.
         """
         state = self._state
-        state.look()
+        state.refresh_images()
         evaluation = self._evaluations.get(profile, entry.shape)
         own = evaluation.best[: state.row_limit]
         if not len(own):
             return -1
         best, has_scored = self._with_pod(entry, evaluation, own)
-        if state.nominated or entry.pod.status.nominated_node_name:
+        if state.nominated_pods or entry.pod.status.nominated_node_name:
             relative = evaluation.is_normalized or has_scored
             return self._choose_with_nominated(profile, entry, best, relative)
         return self._pick(best, entry)
@@ -71,7 +71,7 @@ class SchedulingCycle:
         """Returns the row among the allowed ones, with these points added to the scores."""
         best = self.scores_of(profile, entry)
         best = np.where(allowed & (best >= 0), np.maximum(best + points, 0), INFEASIBLE)
-        if self._state.nominated or entry.pod.status.nominated_node_name:
+        if self._state.nominated_pods or entry.pod.status.nominated_node_name:
             return self._choose_with_nominated(profile, entry, best, False)
         return self._pick(best, entry)
 
@@ -89,11 +89,11 @@ class SchedulingCycle:
             return ()
         some = np.argpartition(best, -min(BEST_NODES, len(best)))[-BEST_NODES:]
         rows = sorted(some[best[some] >= 0].tolist(), key=lambda row: (-int(best[row]), row))
-        return tuple((self._state.names[row], int(best[row])) for row in rows)
+        return tuple((self._state.node_names[row], int(best[row])) for row in rows)
 
     def evaluation(self, profile: Profile, shape: Shape) -> Evaluation:
         """Returns the profile's evaluation of all rows for a shape, up to date."""
-        self._state.look()
+        self._state.refresh_images()
         return self._evaluations.get(profile, shape)
 
     def fits(self, profile: Profile, entry: PodEntry, row: int, *, lasting: bool = False) -> bool:
@@ -110,9 +110,9 @@ class SchedulingCycle:
             codes = plugin.filter_pod(pod, shape, state)
             if codes is not None:
                 here = codes[row : row + 1]
-                if (plugin.lasts(here) if lasting else here != 0).any():
+                if (plugin.is_permanent(here) if lasting else here != 0).any():
                     return False
-        return not state.nominated or self._has_room(profile, entry, row)
+        return not state.nominated_pods or self._has_room(profile, entry, row)
 
     def _with_pod(self, entry: PodEntry, evaluation: Evaluation, best: Ints) -> tuple[Ints, bool]:
         """Returns `best` with the answers of plugins of scope PODS for this pod, and whether they
@@ -126,7 +126,7 @@ class SchedulingCycle:
             for plugin in evaluation.pod_filters
             if (codes := plugin.filter_pod(pod, shape, state)) is not None
         ]
-        scoring = [(p, w) for p, w in evaluation.pod_scores if p.speaks(pod, state)]
+        scoring = [(p, w) for p, w in evaluation.pod_scores if p.has_scores(pod, state)]
         if not refusals and not scoring:
             return best, False
         feasible, total = best >= 0, best
@@ -188,29 +188,31 @@ class SchedulingCycle:
     def _has_room(self, profile: Profile, entry: PodEntry, row: int) -> bool:
         """Returns whether a feasible row takes the pod beside the pods nominated there."""
         state = self._state
-        pods = reference.nominated_on(state, state.names[row], entry.pod.priority, entry.uid)
+        pods = reference.nominated_on(state, state.node_names[row], entry.pod.priority, entry.uid)
         return not pods or (
             reference.refused_with(profile, state, entry.shape, entry.pod, row, pods) is None
         )
 
     # Negotiation
 
-    def settle(self, profile: Profile, entry: PodEntry, row: int) -> tuple[Plugin, Wait] | None:
+    def negotiate(self, profile: Profile, entry: PodEntry, row: int) -> tuple[Plugin, Wait] | None:
         """Returns what others have to accept before the pod is bound to the row that was chosen
         last (-1: no row), and the plugin that says so; None where nothing is."""
-        for plugin in profile.settlers:
-            if plugin.concerns(entry.shape):
+        for plugin in profile.negotiating_plugins:
+            if plugin.is_relevant(entry.shape):
                 best = self._with_room(profile, entry) if row >= 0 else None
                 found = _FeasibleRows(best, row, self._state, pod_hash(self._seed, entry.uid))
-                wait = plugin.settle(entry.pod, entry.shape, self._state, found)
+                wait = plugin.negotiate(entry.pod, entry.shape, self._state, found)
                 if wait is not None:
                     return plugin, wait
         return None
 
-    def settle_at(self, profile: Profile, entry: PodEntry, row: int) -> tuple[Plugin, Wait] | None:
+    def negotiate_at(
+        self, profile: Profile, entry: PodEntry, row: int
+    ) -> tuple[Plugin, Wait] | None:
         """As `settle`, for a row that was chosen for the pod together with other pods."""
         self._last = self.scores_of(profile, entry)
-        return self.settle(profile, entry, row)
+        return self.negotiate(profile, entry, row)
 
     def _with_room(self, profile: Profile, entry: PodEntry) -> Ints:
         """Returns the last scores without rows that are full with the pods nominated there: the
@@ -230,7 +232,7 @@ class SchedulingCycle:
         profile: Profile,
         entry: PodEntry,
         extended: Mapping[str, Rejection] | None = None,
-    ) -> tuple[Diagnosis, Remedy]:
+    ) -> tuple[Diagnosis, PostFilterResult]:
         """Returns why the pod fits on no node, and the remedy of the PostFilter plugins.
         `extended`: nodes that extenders refused.
 
@@ -238,18 +240,18 @@ class SchedulingCycle:
         """
         state, pod = self._state, entry.pod
         about_pods = any(
-            p.concerns(entry.shape)
+            p.is_relevant(entry.shape)
             and (p in profile.pod_pre_filters or p.filter_pod(pod, entry.shape, state) is not None)
             for p in (*profile.pod_pre_filters, *profile.pod_filters)
         )
         # Labels, terms about other pods and nominations are not part of the shape.
-        nominated = state.nominated or pod.status.nominated_node_name
+        nominated = state.nominated_pods or pod.status.nominated_node_name
         is_shared = not (about_pods or nominated or extended)
         key = (
             profile.scheduler_name, entry.shape.serial, pod.priority, pod.spec.preemption_policy
         )  # fmt: skip
         position = (
-            state.use_log.position, state.node_log.position, state.budgets.generation,
+            state.usage_log.position, state.node_log.position, state.budgets.generation,
             profile.generation(entry.shape, state),
         )  # fmt: skip
         known = self._failures.get(key)
@@ -261,7 +263,7 @@ class SchedulingCycle:
             verdict = reference.judge(profile, state, entry.shape, pod)
         if extended:
             verdict.extend({state.row_of(name): why for name, why in extended.items()})
-        names = state.names if self.keeps_details else None
+        names = state.node_names if self.keeps_details else None
         diagnosis = verdict.diagnosis(state.node_count, names)
         remedy = self._remedy(profile, entry, verdict)
         if is_shared and not remedy.victims and not remedy.patches:
@@ -270,47 +272,55 @@ class SchedulingCycle:
             self._failures[key] = (position, diagnosis, remedy)
         return diagnosis, remedy
 
-    def diagnose(self, profile: Profile, entry: PodEntry) -> tuple[Diagnosis | None, Remedy]:
+    def diagnose(
+        self, profile: Profile, entry: PodEntry
+    ) -> tuple[Diagnosis | None, PostFilterResult]:
         """Returns why a pod of a group that was refused would not be placed alone either, None
         where it would; and the remedies of PostFilter plugins but evictions: giving back what the
         pod holds helps the group even then."""
         verdict = reference.judge(profile, self._state, entry.shape, entry.pod)
         fits = bool(verdict.feasible.any())
-        if fits and not (entry.shape.claims or entry.shape.extended):
-            return None, Remedy()
+        if fits and not (entry.shape.has_claims or entry.shape.extended_requests):
+            return None, PostFilterResult()
         failure = self._evaluator.failure(profile, entry, verdict)
         remedies = [
-            plugin.post_filter(failure) for plugin in profile.post_filters if not plugin.evicts
+            plugin.post_filter(failure)
+            for plugin in profile.post_filters
+            if not plugin.is_preemption
         ]
         patches = tuple(patch for remedy in remedies for patch in remedy.patches)
         message = ", ".join(remedy.message for remedy in remedies if remedy.message)
-        names = self._state.names if self.keeps_details else None
+        names = self._state.node_names if self.keeps_details else None
         diagnosis = None if fits else verdict.diagnosis(self._state.node_count, names)
-        return diagnosis, Remedy(message, patches=patches)
+        return diagnosis, PostFilterResult(message, patches=patches)
 
     def candidates(self, profile: Profile, entry: PodEntry) -> "Search":
         """Returns the search for nodes on which evictions would make the pod fit."""
         verdict = reference.judge(profile, self._state, entry.shape, entry.pod)
         return self._evaluator.failure(profile, entry, verdict)
 
-    def _remedy(self, profile: Profile, entry: PodEntry, verdict: reference.Verdict) -> Remedy:
+    def _remedy(
+        self, profile: Profile, entry: PodEntry, verdict: reference.Verdict
+    ) -> PostFilterResult:
         """Runs the PostFilter plugins (framework/runtime RunPostFilterPlugins)."""
         if not self._state.node_count or not profile.post_filters:
-            return Remedy(nominate="")
+            return PostFilterResult(nominated_node_name="")
         failure = self._evaluator.failure(profile, entry, verdict)
         messages = []
         patches: tuple[PatchObject | DeleteObject, ...] = ()
         nominate = None
         for plugin in profile.post_filters:
             remedy = plugin.post_filter(failure)
-            if remedy == Remedy():
+            if remedy == PostFilterResult():
                 continue
             patches += remedy.patches
             if not remedy.message:
                 return msgspec.structs.replace(remedy, patches=patches)
             messages.append(remedy.message)
-            nominate = nominate if remedy.nominate is None else remedy.nominate
-        return Remedy(", ".join(messages), nominate, patches=patches)
+            nominate = (
+                nominate if remedy.nominated_node_name is None else remedy.nominated_node_name
+            )
+        return PostFilterResult(", ".join(messages), nominate, patches=patches)
 
 
 class _FeasibleRows:
@@ -323,7 +333,7 @@ class _FeasibleRows:
         self._pod = pod
 
     @property
-    def any(self) -> bool:
+    def has_rows(self) -> bool:
         """Whether there is a feasible row."""
         return self._best is not None
 
@@ -332,7 +342,7 @@ class _FeasibleRows:
         """The number of feasible rows."""
         return 0 if self._best is None else int(np.count_nonzero(self._best >= 0))
 
-    def ranked(self, among: Ints | None = None) -> list[int]:
+    def ranked_rows(self, among: Ints | None = None) -> list[int]:
         """Returns the feasible rows, the best first, equal ones in the order of ties."""
         best = self._best
         if best is None:

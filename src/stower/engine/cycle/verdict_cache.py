@@ -26,9 +26,9 @@ class _Cached:
     def __init__(self, state: ClusterState, verdict: Verdict, generation: int) -> None:
         self.verdict = verdict
         self.generation = generation
-        self.layout = state.layout
+        self.layout = state.layout_generation
         self.node_cursor = state.node_log.position
-        self.use_cursor = state.use_log.position
+        self.use_cursor = state.usage_log.position
 
 
 class VerdictCache:
@@ -43,14 +43,14 @@ class VerdictCache:
     def get(self, profile: Profile, shape: Shape, pod: Pod) -> Verdict:
         """Returns the verdict, up to date; valid until the state changes."""
         state = self._state
-        state.look()
-        log = state.use_log
+        state.refresh_images()
+        log = state.usage_log
         key = (profile.scheduler_name, shape.serial)
         generation = profile.generation(shape, state)
         cached = self._cache.pop(key, None)
         if (
             cached is None
-            or cached.layout != state.layout
+            or cached.layout != state.layout_generation
             or cached.generation != generation
             or cached.node_cursor != state.node_log.position
             or len(cached.verdict.codes) != state.row_limit
@@ -61,7 +61,7 @@ class VerdictCache:
                 del self._cache[next(iter(self._cache))]
         elif cached.use_cursor != log.position:
             if cached.verdict.answers:  # else it was refused as a whole, or there is no node
-                cached.verdict.refresh(state, sorted(set(log.cells(cached.use_cursor))))
+                cached.verdict.refresh(state, sorted(set(log.row_list(cached.use_cursor))))
             cached.use_cursor = log.position
         self._cache[key] = cached
         return cached.verdict

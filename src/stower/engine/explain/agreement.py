@@ -75,7 +75,7 @@ def _judged(
     total = reference.total(parts, len(feasible))
     highest = int(total[feasible].max())
     best = np.flatnonzero(feasible & (total == highest))
-    names = sorted(state.names[one] for one in best.tolist())
+    names = sorted(state.node_names[one] for one in best.tolist())
     found = msgspec.structs.replace(
         found, best=tuple(names[:BEST_SHOWN]), best_count=len(names), score=highest
     )

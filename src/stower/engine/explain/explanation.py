@@ -17,9 +17,9 @@ from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.preemption.displacement import displaceable_pods
 from stower.engine.queue.entities import QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
-from stower.framework.fixes import NODE, Fix, with_spec
+from stower.framework.fixes import NODE_FIELD, Fix, with_spec
 from stower.framework.plugin import Plugin
-from stower.framework.post_filter import ranked
+from stower.framework.post_filter import rank_candidates
 from stower.framework.profile import Profile
 from stower.framework.reasons import Rejection
 from stower.model.kinds import KIND_BY_VIEW, Node, Pod, Storage
@@ -138,7 +138,7 @@ def explain(
 
 def _placed(entry: PodEntry, state: ClusterState, profile: Profile) -> Explanation:
     """Why there: as if it came now."""
-    name, shape = state.names[entry.row], entry.shape
+    name, shape = state.node_names[entry.row], entry.shape
     with state.trial():
         state.displace(entry)
         for other in displaceable_pods(state, profile, entry.pod):
@@ -168,18 +168,19 @@ class _Case:
         verdict = reference.judge(profile, state, shape, pod)
         feasible = int(np.count_nonzero(verdict.feasible))
         row = self.cycle.choose(profile, entry)
-        settling = self.cycle.settle(profile, entry, row)
+        settling = self.cycle.negotiate(profile, entry, row)
         scores = _scores(profile, state, shape, pod, verdict) if feasible else ()
         refused = _refusals(verdict, state, pod)
         if row >= 0 and not gates and settling is None:
             return Explanation(
-                pod.key, "fits", state.names[row], nodes=state.node_count, feasible=feasible,
+                pod.key, "fits", state.node_names[row], nodes=state.node_count, feasible=feasible,
                 refused=refused, scores=scores,
             )  # fmt: skip
         said = settling[1].message if settling is not None else ""
         if settling is not None and row >= 0 and not gates:
             return Explanation(
-                pod.key, "settling", settling[1].nominate or "", said, state.node_count, feasible,
+                pod.key, "settling", settling[1].nominated_node_name or "", said,
+                state.node_count, feasible,
                 refused=refused, waits_for=_wakes(profile, (settling[0].name,)), scores=scores,
             )  # fmt: skip
         rows = self._closest(verdict) if row < 0 else [row]
@@ -189,7 +190,7 @@ class _Case:
         return Explanation(
             pod.key,
             "gated" if gates else "refused",
-            state.names[row] if row >= 0 else "",
+            state.node_names[row] if row >= 0 else "",
             message if row < 0 else said,
             state.node_count,
             feasible,
@@ -211,11 +212,11 @@ class _Case:
             return ()
         found = search.candidates()
         result = []
-        for i in ranked(found)[:SHOWN].tolist():
+        for i in rank_candidates(found)[:SHOWN].tolist():
             row = int(found.rows[i])
             victims = tuple(victim.pod.key for victim in search.victims(row))
-            violations = int(found.violations[i])
-            result.append(Candidate(self.state.names[row], victims, violations))
+            violations = int(found.pdb_violations[i])
+            result.append(Candidate(self.state.node_names[row], victims, violations))
         return tuple(result)
 
     # Changes
@@ -248,7 +249,9 @@ class _Case:
             if codes is not None:
                 counts += codes != 0
                 patterns |= (codes != 0).astype(np.int64) << min(i, 62)
-            for room in plugin.rooms(shape, state) or () if plugin.concerns(shape) else ():
+            for room in (
+                plugin.capacity_constraints(shape, state) or () if plugin.is_relevant(shape) else ()
+            ):
                 lacking = np.maximum(room.need - room.free(state.all_rows), 0)
                 short += lacking / max(1, room.need)
         rows = np.flatnonzero(state.present[state.all_rows])
@@ -293,9 +296,11 @@ class _Case:
                 entry = PodEntry(applied.pod, state.shapes.intern(applied.pod, applied.node_name))
                 chosen = self.cycle.choose(self.profile, entry) if applied.what else -1
                 if chosen >= 0:
-                    found = self.cycle.settle(self.profile, entry, chosen)
+                    found = self.cycle.negotiate(self.profile, entry, chosen)
                     waits = found[1].message if found is not None else ""
-                    change = applied.change(cost, state.names[row], state.names[chosen], waits)
+                    change = applied.change(
+                        cost, state.node_names[row], state.node_names[chosen], waits
+                    )
                     return change, chosen, tuple(applied.what)
                 fix = self._fix(entry, row, applied)
                 if fix is None:
@@ -334,7 +339,7 @@ class _Case:
                 reference.refused_with(self.profile, state, shape, pod, row, pods) is not None
             )
 
-        every = reference.nominated_on(state, state.names[row], pod.priority, pod.metadata.uid)
+        every = reference.nominated_on(state, state.node_names[row], pod.priority, pod.metadata.uid)
         if not keep_off(every):
             return None
         kept: list[PodEntry] = []
@@ -343,7 +348,9 @@ class _Case:
                 kept.append(one)
         gone = tuple(one for one in every if one not in kept)
         keys = ", ".join(one.pod.key for one in gone)
-        return Fix(f"room on {NODE} is promised to {keys}", 1.0 + len(gone), gone=gone)
+        return Fix(
+            f"room on {NODE_FIELD} is promised to {keys}", 1.0 + len(gone), removed_pods=gone
+        )
 
 
 class _Applied:
@@ -367,10 +374,10 @@ class _Applied:
         if fix.node is not None:
             state.set_node(fix.node)
             self._keep(fix.node)
-        for obj in fix.put:
+        for obj in fix.objects:
             state.volumes.put(obj)
             self._keep(obj)
-        for entry in fix.gone:
+        for entry in fix.removed_pods:
             state.remove_pod(entry)
             self.gone.append(entry.pod.key)
 
@@ -380,7 +387,7 @@ class _Applied:
 
     def change(self, cost: float, on: str, goes_to: str, waits: str) -> Change:
         """All of it, as it was done for the node `on`."""
-        what = tuple(text.replace(NODE, on) for text in self.what)
+        what = tuple(text.replace(NODE_FIELD, on) for text in self.what)
         return Change(
             what, round(cost, 3), goes_to, 0, self.pod, self.objects, tuple(self.gone), waits
         )
@@ -403,7 +410,7 @@ def _refusals(verdict: reference.Verdict, state: ClusterState, pod: Pod) -> tupl
     plugins = {plugin.name: plugin for plugin in verdict.profile.filters}
     result = []
     for (name, why), numbers in found.items():
-        examples = tuple(state.names[row] for row in numbers[: reference.EXAMPLES])
+        examples = tuple(state.node_names[row] for row in numbers[: reference.EXAMPLES])
         asked = plugins.get(name)  # none of them, where all nodes were narrowed down to a few
         details = asked.details(pod, verdict.shape, state, numbers[0]) if asked is not None else ()
         result.append(Refusal(name, why.reasons, len(numbers), examples, tuple(details)))
@@ -429,7 +436,7 @@ def _scores(
         best.append(other)
     return tuple(
         Score(
-            state.names[row],
+            state.node_names[row],
             int(total[row]),
             {name: int(part[row]) for name, part in parts.items()},
         )
@@ -443,5 +450,5 @@ def _wakes(profile: Profile, plugins: Iterable[str]) -> tuple[str, ...]:
     found = set()
     for name in plugins:
         if name in known:
-            found |= {str(c.name).lower().replace("_", " ") for c in known[name].wakes_on}
+            found |= {str(c.name).lower().replace("_", " ") for c in known[name].events_to_register}
     return tuple(sorted(found))

@@ -13,14 +13,14 @@ def would_go(engine: Engine, pod: Pod) -> tuple[str, list[str]] | None:
     with engine.state.trial():
         entry = engine.state.add_pending(pod)
         row, leaving = engine.attempts.displacement.choose(profile, entry)
-    return (engine.state.names[row], [e.pod.key for e in leaving]) if row >= 0 else None
+    return (engine.state.node_names[row], [e.pod.key for e in leaving]) if row >= 0 else None
 
 
 def learn(engine: Engine) -> None:
     """Have all plugins look at what there is, as they do before pods are tried."""
     for profile in engine.profiles.values():
         for plugin in profile.plugins.values():
-            plugin.learn(engine.state)
+            plugin.observe_new_pods(engine.state)
 
 
 def explained(engine: Engine, pod: Pod) -> Explanation:

@@ -208,7 +208,7 @@ class ExtenderCalls:
         left: Victims = {}
         for name, victims in (answer.nodenametometavictims or {}).items():
             row = self._state.row_of(name)
-            there = self._state.on_row[row] if row >= 0 else {}
+            there = self._state.pods_by_row[row] if row >= 0 else {}
             entries = []
             for pod in victims.pods or ():
                 entry = there.get(pod.uid)

@@ -19,7 +19,7 @@ from stower.engine.preemption.evaluator import candidates_of
 from stower.engine.queue.entities import QueuedPod
 from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.extenders import Extender
-from stower.framework.post_filter import Remedy, best, ranked
+from stower.framework.post_filter import PostFilterResult, best_candidates, rank_candidates
 from stower.framework.reasons import Diagnosis
 from stower.model.kinds import Pod
 from stower.state.cluster import ClusterState
@@ -69,7 +69,7 @@ class ExtenderCycle:
         rows = np.flatnonzero(self._cycle.scores_of(queued.profile, queued.entry) >= 0).tolist()
         if rows:
             self._queue.defer_decision(queued)
-            names = self._state.names
+            names = self._state.node_names
             self._calls.ask_nodes(queued, [names[row] for row in rows], self._apply_nodes)
         return bool(rows)
 
@@ -82,7 +82,7 @@ class ExtenderCycle:
             return
         state = self._state
         try:
-            names = state.names[: state.row_limit]
+            names = state.node_names[: state.row_limit]
             allowed = np.array([name in result.names for name in names], np.bool_)
             points = points_of(result, state)
             row = self._cycle.choose_among(queued.profile, queued.entry, allowed, points)
@@ -102,9 +102,9 @@ class ExtenderCycle:
         search = self._cycle.candidates(queued.profile, queued.entry)
         found = search.candidates()
         victims: Victims = {}
-        for i in ranked(found)[:CANDIDATES_MAX].tolist():
+        for i in rank_candidates(found)[:CANDIDATES_MAX].tolist():
             row = int(found.rows[i])
-            victims[state.names[row]] = ([*search.victims(row)], int(found.violations[i]))
+            victims[state.node_names[row]] = ([*search.victims(row)], int(found.pdb_violations[i]))
 
         def apply_victims(queued: QueuedPod, left: Victims | str) -> None:
             if self._queue.get(queued.entry.uid) is not queued:
@@ -113,10 +113,12 @@ class ExtenderCycle:
                 left = _still_placed(left, state)
             if isinstance(left, str) or not left:
                 why = left if isinstance(left, str) else "no candidate node for preemption"
-                self._attempts.apply_refusal(queued, diagnosis, Remedy(f"preemption: {why}"))
+                self._attempts.apply_refusal(
+                    queued, diagnosis, PostFilterResult(f"preemption: {why}")
+                )
                 return
-            name = state.names[search.pick(best(candidates_of(state, left)))]
-            remedy = Remedy("", name, tuple(left[name][0]))
+            name = state.node_names[search.pick(best_candidates(candidates_of(state, left)))]
+            remedy = PostFilterResult("", name, tuple(left[name][0]))
             self._attempts.apply_refusal(queued, diagnosis, remedy)
 
         self._queue.defer_decision(queued)

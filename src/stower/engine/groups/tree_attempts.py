@@ -145,7 +145,7 @@ class TreeAttempts:
         return queued.retry_ns or None
 
     def _assume(self, queued: QueuedTree, tree: Tree, plan: Plan) -> None:
-        if queued.profile.settlers and self._wait(queued, plan):
+        if queued.profile.negotiating_plugins and self._wait(queued, plan):
             return
         if not all(has_binder(member) for member, _ in plan):
             self._fail(queued, NO_BINDER)
@@ -162,7 +162,7 @@ class TreeAttempts:
                 why = str(error)
                 message = f"pod {member.pod.key} of its group cannot be bound: {why}"
                 self._binding.reject_group(member.uid, message)
-                if member.entry.assumed:
+                if member.entry.is_assumed:
                     self._binding.cancel(member, why)
                 else:
                     self._attempts.fail(member, why)
@@ -181,19 +181,19 @@ class TreeAttempts:
         False where they need not."""
         waits = []
         for member, row in plan:
-            found = self._cycle.settle_at(queued.profile, member.entry, row)
+            found = self._cycle.negotiate_at(queued.profile, member.entry, row)
             if found is not None:
                 waits.append((member, *found))
         if not waits:
             return False
-        agains = [wait.again_ns for _, _, wait in waits if wait.again_ns is not None]
+        agains = [wait.retry_at_ns for _, _, wait in waits if wait.retry_at_ns is not None]
         names = frozenset(plugin.name for _, plugin, _ in waits)
         again_ns = min(agains) if agains else None
         self._queue.wait(queued, names, self._state.now_ns, again_ns)
         for member, _, wait in waits:
             self._pending.begin(member.uid, wait)
             self._reporter.decide(member, Outcome.UNSCHEDULABLE, message=wait.message)
-            self._reporter.report(member, UNSCHEDULABLE, wait.message, wait.nominate)
+            self._reporter.report(member, UNSCHEDULABLE, wait.message, wait.nominated_node_name)
         return True
 
     def _refuse(self, queued: QueuedTree, tree: Tree, found: TreeResult) -> str:
@@ -211,7 +211,7 @@ class TreeAttempts:
             message = f"{found.message}. preemption: {victims.why_not}"
             kept = dict.fromkeys(queued.members) if victims.why_not == ONGOING else {}
             return self._report(queued, found._replace(message=message), kept)
-        nodes = {member.uid: self._state.names[row] for member, row in victims.plan}
+        nodes = {member.uid: self._state.node_names[row] for member, row in victims.plan}
         note = self._report(queued, found, nodes)
         for node_name in dict.fromkeys(nodes.values()):
             self._eviction.withdraw_nominations(node_name, queued.priority)
@@ -227,7 +227,7 @@ class TreeAttempts:
         if not tree.groups:
             return []
         root = tree.groups[0].obj
-        bound = [e for g in tree.leaves() for e in placed(self._state, tree, g) if not e.assumed]
+        bound = [e for g in tree.leaves() for e in placed(self._state, tree, g) if not e.is_assumed]
         if not bound or is_placed(root) or admitted(self._state, tree)[0]:
             queued.half_bound_ns = None
             return []
@@ -253,7 +253,7 @@ class TreeAttempts:
     def _victims(self, queued: QueuedTree, tree: Tree, found: TreeResult) -> VictimPlan | None:
         """Returns where the tree would go and its victims; None where preemption is not tried
         (KEP-6012 "Preemption triggering rules")."""
-        if not found.resolvable or not any(p.evicts for p in queued.profile.post_filters):
+        if not found.resolvable or not any(p.is_preemption for p in queued.profile.post_filters):
             return None
         pending = pending_of(tree, queued.ungated())
         if self._feasibility(tree, pending) is Feasibility.UNRESOLVABLE:
@@ -294,10 +294,12 @@ class TreeAttempts:
     def _awaits_victims(self, queued: QueuedTree) -> bool:
         """Returns whether victims are still on the nodes that its pods are nominated to."""
         for member in queued.members.values():
-            row = self._state.row_of(member.entry.nominated_to)
-            for entry in self._state.on_row[row].values() if row >= 0 else ():
-                is_leaving = entry.is_leaving or entry.pod.metadata.deletion_timestamp is not None
-                if is_leaving and entry.pod.priority < queued.priority:
+            row = self._state.row_of(member.entry.nominated_node_name)
+            for entry in self._state.pods_by_row[row].values() if row >= 0 else ():
+                is_deletion_pending = (
+                    entry.is_deletion_pending or entry.pod.metadata.deletion_timestamp is not None
+                )
+                if is_deletion_pending and entry.pod.priority < queued.priority:
                     return True
         return False
 
@@ -313,10 +315,10 @@ class TreeAttempts:
         for member in queued.ungated():
             entry, class_key = member.entry, member.class_key
             # Claims made for extended resources differ from pod to pod.
-            if class_key in seen and not entry.shape.extended:
+            if class_key in seen and not entry.shape.extended_requests:
                 continue
             seen.add(class_key)
-            plugins |= {p.name for p in queued.profile.filters if p.concerns(entry.shape)}
+            plugins |= {p.name for p in queued.profile.filters if p.is_relevant(entry.shape)}
             diagnosis, remedy = self._cycle.diagnose(queued.profile, entry)
             if diagnosis is not None:
                 plugins |= diagnosis.plugins

@@ -16,7 +16,7 @@ import numpy as np
 
 from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.engine.queue.entities import QueuedPod, encode_pod_terms
-from stower.framework.dry_run import Room
+from stower.framework.dry_run import CapacityConstraint
 from stower.framework.profile import Profile
 from stower.groups.placement import Answer, Exhausted, Impossible, Placed, place
 from stower.groups.problem import Kind, Problem
@@ -168,7 +168,7 @@ class _Attempt:
         for plugin in filters:
             codes = plugin.filter_pod(entry.pod, entry.shape, self._state)
             if codes is not None:
-                mask = mask & ~plugin.lasts(codes)
+                mask = mask & ~plugin.is_permanent(codes)
         return (entry.shape.serial, terms), mask
 
     def _own_claims(self, pod: Pod) -> list[object] | None:
@@ -182,12 +182,12 @@ class _Attempt:
             found.append(claim.spec.devices)
         return found or None
 
-    def _amounts(self, entry: PodEntry) -> list[Room]:
+    def _amounts(self, entry: PodEntry) -> list[CapacityConstraint]:
         return [
             room
             for plugin in self._profile.filters
-            if plugin.concerns(entry.shape)
-            for room in plugin.amounts(entry.pod, entry.shape, self._state, self._shared)
+            if plugin.is_relevant(entry.shape)
+            for room in plugin.group_constraints(entry.pod, entry.shape, self._state, self._shared)
         ]
 
     def _priority(self) -> int:
@@ -220,7 +220,7 @@ class _Attempt:
         entry = built.pods[g][p][0]
         everywhere = slice(0, self._state.row_limit)
         choices = [
-            int(room.free(everywhere).sum()) for room in self._amounts(entry) if room.is_choice
+            int(room.free(everywhere).sum()) for room in self._amounts(entry) if room.is_discrete
         ]
         return (min(choices, default=0), g, p)
 
@@ -317,7 +317,7 @@ class _Attempt:
                     if not self._cycle.fits(self._profile, entry, row, lasting=True):
                         caps[node] = count
                         # Another choice of devices and volumes may serve more pods.
-                        self._is_cut |= entry.shape.claims or entry.shape.storage
+                        self._is_cut |= entry.shape.has_claims or entry.shape.has_storage
                         break
                     _take(self._state, self._profile, entry, row)
         return caps
@@ -334,11 +334,11 @@ class _Attempt:
 
 def _take(state: ClusterState, profile: Profile, entry: PodEntry, row: int) -> None:
     """Places the pod and holds its reservations, within a trial."""
-    for plugin in profile.reservers:
-        if plugin.concerns(entry.shape):
+    for plugin in profile.reserve_plugins:
+        if plugin.is_relevant(entry.shape):
             part = plugin.reserve(entry.pod, entry.shape, state, row)
             if part is not None:
-                part.hold(state)
+                part.assume(state)
     state.assume(entry, row)
 
 

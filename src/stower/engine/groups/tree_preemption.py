@@ -43,10 +43,10 @@ class TreePreemption:
     ) -> VictimPlan:
         """Returns the victims for a refused tree of this priority."""
         state = self._state
-        placed = [e for e in state.placed() if e.pod.metadata.deletion_timestamp is None]
+        placed = [e for e in state.placed_pods() if e.pod.metadata.deletion_timestamp is None]
         lower = [
             unit
-            for unit in units(state.groups, (e for e in placed if not e.is_leaving))
+            for unit in units(state.groups, (e for e in placed if not e.is_deletion_pending))
             if unit.priority < priority
         ]
         if not lower:
@@ -83,7 +83,7 @@ class TreePreemption:
         for unit in chosen:
             for row in {entry.row for entry in unit.pods}:
                 by_row.setdefault(row, []).append(unit)
-        rows = sorted(by_row, key=lambda row: (_loss(by_row[row]), self._state.names[row]))
+        rows = sorted(by_row, key=lambda row: (_loss(by_row[row]), self._state.node_names[row]))
 
         def some(count: int) -> list[Unit]:
             first = set(rows[:count])
@@ -107,7 +107,9 @@ class TreePreemption:
         """Returns the units that cannot be reprieved."""
         state = self._state
         ordered = sorted(chosen, key=lambda unit: unit.importance)
-        broken, _ = state.budgets.split(entry for unit in ordered for entry in unit.pods)
+        broken, _ = state.budgets.split_by_violation(
+            entry for unit in ordered for entry in unit.pods
+        )
         forbidden = {entry.uid for entry in broken}
         ordered.sort(key=lambda unit: not any(entry.uid in forbidden for entry in unit.pods))
         victims = []

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from stower.engine.queue.entities import Place, QueuedPod, QueuedTree
 from stower.engine.queue.scheduling_queue import SchedulingQueue
-from stower.framework.cluster_events import OWN
+from stower.framework.cluster_events import PENDING_POD_CHANGES
 from stower.groups.tree import Tree, tree_of, unready
 from stower.model.kinds import GroupObject, Pod
 from stower.model.times import SECOND_NS
@@ -76,7 +76,7 @@ class TreeQueue:
         gate = queued.closed_gate()
         if gate is not None:
             name, error = gate
-            if error or queued.profile.plugins[name].wakes_on & ~OWN:
+            if error or queued.profile.plugins[name].events_to_register & ~PENDING_POD_CHANGES:
                 self._gated[tree.root] = None
         if (gate is not None) == was_gated:
             return

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from stower.framework.post_filter import Candidates, best
+from stower.framework.post_filter import Candidates, best_candidates
 from stower.framework.reasons import Rejection
 from stower.state.arrays import Bools, Ints
 from stower.state.cluster import PodEntry
@@ -100,7 +100,7 @@ class BestRows:
 
     def _rebuild(self) -> Bools:
         assert self._possible is not None
-        rows = best(self._columns.candidates(self._possible))
+        rows = best_candidates(self._columns.candidates(self._possible))
         self._tied = np.zeros(len(self._possible), np.bool_)
         self._tied[rows] = True
         self._key = self._columns.key(int(rows[0])) if len(rows) else ()

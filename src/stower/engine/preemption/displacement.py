@@ -41,7 +41,7 @@ class Displacement:
         if not others:
             return self._cycle.choose(profile, entry), ()
         now_ns = self._state.now_ns
-        deletable = [other for other in others if other.stays_ns <= now_ns]
+        deletable = [other for other in others if other.eviction_backoff_until_ns <= now_ns]
         row, displaced = self._choose_without(profile, entry, deletable)
         if row < 0 and len(deletable) < len(others):
             return self._choose_without(profile, entry, others)  # it may be allowed by now
@@ -83,8 +83,8 @@ class Displacement:
 
 def displaceable_pods(state: ClusterState, profile: Profile, pod: Pod) -> list[PodEntry]:
     """Returns the placed pods that plugins name as displaceable by the pod, in deletion order."""
-    named = (plugin.give_way(pod, state) for plugin in profile.way_makers)
-    found = {e.uid: e for entries in named for e in entries if e.row >= 0 and not e.assumed}
+    named = (plugin.displaceable_pods(pod, state) for plugin in profile.displacing_plugins)
+    found = {e.uid: e for entries in named for e in entries if e.row >= 0 and not e.is_assumed}
     return list(found.values())
 
 
@@ -95,7 +95,7 @@ class TrialPlacement:
         self._profiles = profiles
         self._cycle = cycle
 
-    def row_for(self, entry: PodEntry) -> int:
+    def select_row(self, entry: PodEntry) -> int:
         """Returns the row, -1 for none or where another scheduler places the pod."""
         profile = self._profiles.get(entry.pod.spec.scheduler_name)
         return self._cycle.choose(profile, entry) if profile is not None else -1
@@ -110,24 +110,24 @@ class DisplacedPods:
     """A reservation (framework.reservation.Reservation): these pods are deleted before the pod is
     bound to their node."""
 
-    expired = "pods that are to give way are still there"
+    timeout_message = "pods that are to give way are still there"
     timeout_ns = TIMEOUT_NS
-    awaits: tuple[tuple[type, str, str], ...] = ()
-    again_ns: int | None = None
+    awaited_objects: tuple[tuple[type, str, str], ...] = ()
+    retry_at_ns: int | None = None
 
     def __init__(self, displaced: Sequence[PodEntry]) -> None:
         self._remaining = {entry.uid: entry for entry in displaced}
         self._deleting: dict[int, str] = {}
         self._is_refused = False
 
-    def hold(self, state: ClusterState) -> None:
+    def assume(self, state: ClusterState) -> None:
         """Does nothing: the pod is placed beside them already."""
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """Returns deletions without grace period."""
-        if self.again_ns is not None and state.now_ns < self.again_ns:
+        if self.retry_at_ns is not None and state.now_ns < self.retry_at_ns:
             return []
-        self.again_ns = None
+        self.retry_at_ns = None
         found: list[Write] = []
         deleting = set(self._deleting.values())
         for uid, entry in self._remaining.items():
@@ -138,22 +138,22 @@ class DisplacedPods:
             found.append(DeletePod(id, meta.namespace, meta.name, uid, 0))
         return found
 
-    def answered(self, state: ClusterState, id: int, code: int, version: str) -> bool:
+    def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
         """Retries a deletion of unknown outcome; a refused one ends the reservation."""
         uid = self._deleting.pop(id)
         if code not in (*DELETED, *RETRIED) and uid in self._remaining:
-            self._remaining[uid].stays_ns = state.now_ns + UNDELETABLE_NS
+            self._remaining[uid].eviction_backoff_until_ns = state.now_ns + UNDELETABLE_NS
         if code in DELETED:
             gone = self._remaining.pop(uid, None)  # the watch may have shown it before
             if gone is not None:
-                gone.is_leaving = True
+                gone.is_deletion_pending = True
         elif code in RETRIED:
-            self.again_ns = state.now_ns + RETRY_NS
+            self.retry_at_ns = state.now_ns + RETRY_NS
         else:
             self._is_refused = True
         return not self._is_refused
 
-    def fault(self, state: ClusterState) -> str:
+    def failure_reason(self, state: ClusterState) -> str:
         """Returns "": only a refused deletion ends it."""
         return ""
 
@@ -163,18 +163,18 @@ class DisplacedPods:
             del self._remaining[uid]
         return not self._remaining
 
-    def note(self) -> tuple[str, str]:
+    def waiting_event(self) -> tuple[str, str]:
         """Returns no Event."""
         return "", ""
 
-    def release(self, state: ClusterState) -> None:
+    def forget(self, state: ClusterState) -> None:
         """Forgets the pods: a deletion that was sent stays."""
         self._remaining.clear()
 
-    def undo(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
+    def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """Returns nothing: their controllers create them again."""
         return []
 
 
 def _is_deleted(entry: PodEntry) -> bool:
-    return entry.is_leaving or entry.pod.metadata.deletion_timestamp is not None
+    return entry.is_deletion_pending or entry.pod.metadata.deletion_timestamp is not None

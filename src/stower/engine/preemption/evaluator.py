@@ -26,10 +26,10 @@ from stower.engine.preemption.candidates import (
     Columns,
     RowVictims,
 )
-from stower.framework.dry_run import DryRun, Room
-from stower.framework.post_filter import Candidates, best
+from stower.framework.dry_run import CapacityConstraint, DryRun
+from stower.framework.post_filter import Candidates, best_candidates
 from stower.framework.profile import Profile
-from stower.framework.reasons import Refused, Rejection, count_reasons
+from stower.framework.reasons import Rejection, RejectionCount, count_reasons
 from stower.groups.units import Unit, group_of, members_of, unit_of, whole_rows
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints, distinct
@@ -64,12 +64,12 @@ class _Kept:
         self.columns = Columns(state.capacity)
         self.front = BestRows(self.columns)
         self.changed: list[int] | None = None  # rows that `front` has not seen; None: unknown
-        self.layout = state.layout
-        self.use_cursor = state.use_log.position
+        self.layout = state.layout_generation
+        self.use_cursor = state.usage_log.position
         self.node_cursor = state.node_log.position
-        self.pod_cursor = state.table.log.position
+        self.pod_cursor = state.pod_table.rank_log.position
         self.budgets = state.budgets.generation
-        self.groups = state.groups.units_generation
+        self.groups = state.groups.disruption_units_generation
         # Groups that are disrupted as a whole, by row, when the row was computed.
         self.units_on: dict[int, list[GroupKey]] = {}
 
@@ -90,44 +90,44 @@ class Evaluator:
         """Returns the hash that breaks ties for this pod."""
         return pod_hash(self._seed, entry.uid)
 
-    def kept(self, search: "Search", rooms: tuple[Room, ...]) -> _Kept:
+    def kept(self, search: "Search", capacity_constraints: tuple[CapacityConstraint, ...]) -> _Kept:
         """Returns candidates by amounts alone, kept up to date from pod to pod."""
         state, kept_all = self._state, self._kept
         if search.is_nominated:
             # Its own nomination does not count for it, but for other pods of its shape.
             fresh = _Kept(state)
-            search.fill(fresh.columns, rooms, None)
+            search.fill(fresh.columns, capacity_constraints, None)
             return fresh
-        use, pods = state.use_log, state.table.log
+        use, pods = state.usage_log, state.pod_table.rank_log
         key = (search.profile.scheduler_name, search.shape.serial, search.pod.priority)
         kept = kept_all.pop(key, None)
         if kept is not None and (
-            kept.layout != state.layout
+            kept.layout != state.layout_generation
             or kept.budgets != state.budgets.generation
-            or kept.groups != state.groups.units_generation
+            or kept.groups != state.groups.disruption_units_generation
             or kept.node_cursor != state.node_log.position
-            or use.overrun(kept.use_cursor)
-            or pods.overrun(kept.pod_cursor)
+            or use.is_overrun(kept.use_cursor)
+            or pods.is_overrun(kept.pod_cursor)
         ):
             kept = None
         if kept is None:
             kept = _Kept(state)
-            search.fill(kept.columns, rooms, None)
+            search.fill(kept.columns, capacity_constraints, None)
             for row in whole_rows(state.groups):
                 kept.units_on[row] = search.whole_groups_on(row)
             if len(kept_all) >= KEPT_MAX:
                 del kept_all[next(iter(kept_all))]
         elif kept.use_cursor != use.position or kept.pod_cursor != pods.position:
-            rows = sorted({*use.cells(kept.use_cursor), *pods.cells(kept.pod_cursor)})
-            if state.groups.whole:
+            rows = sorted({*use.row_list(kept.use_cursor), *pods.row_list(kept.pod_cursor)})
+            if state.groups.disruption_units:
                 rows = self._with_units(kept, search, rows)
             if len(rows) <= ROWS_ONE_BY_ONE_MAX:
                 for row in rows:
-                    kept.columns.set(row, search.by_amounts(row, rooms))
+                    kept.columns.set(row, search.by_amounts(row, capacity_constraints))
                 if kept.changed is not None:
                     kept.changed += rows
             else:
-                search.fill(kept.columns, rooms, np.array(rows, np.intp))
+                search.fill(kept.columns, capacity_constraints, np.array(rows, np.intp))
                 kept.changed = None
             kept.use_cursor, kept.pod_cursor = use.position, pods.position
         kept_all[key] = kept
@@ -172,14 +172,14 @@ class Search:
         self.profile = profile
         self.pod: Pod = entry.pod
         self.shape: Shape = entry.shape
-        self.nominated_to = entry.nominated_to or entry.pod.status.nominated_node_name
-        self.is_nominated = bool(entry.nominated_to)
+        self.nominated_node_name = entry.nominated_node_name or entry.pod.status.nominated_node_name
+        self.is_nominated = bool(entry.nominated_node_name)
         self._entry = entry
         self._verdict = verdict
         self._preemption = preemption
         self._runs: list[tuple[int, Callable[[int], DryRun]]] = []
         self._fixed: list[tuple[int, Ints]] = []
-        self._rooms: tuple[Room, ...] | None = ()
+        self._rooms: tuple[CapacityConstraint, ...] | None = ()
         self._found: dict[int, RowVictims] = {}
 
     @cached_property
@@ -193,17 +193,17 @@ class Search:
     def whole_groups_on(self, row: int) -> list[GroupKey]:
         """Returns the groups with pods on a row that are disrupted as a whole."""
         groups = self.state.groups
-        if not groups.whole:
+        if not groups.disruption_units:
             return []
-        found = (group_of(groups, entry) for entry in self.state.on_row[row].values())
+        found = (group_of(groups, entry) for entry in self.state.pods_by_row[row].values())
         return [*dict.fromkeys(which for which in found if which is not None)]
 
     def _prepare(self) -> None:
         """Separates filters to which the pods of a row matter from those to which they do not."""
         state, pod, shape = self.state, self.pod, self.shape
-        rooms: list[Room] = []
+        capacity_constraints: list[CapacityConstraint] = []
         for i, plugin in enumerate(self.profile.filters):
-            runs = plugin.dry_runs(pod, shape, state) if plugin.concerns(shape) else None
+            runs = plugin.dry_runs(pod, shape, state) if plugin.is_relevant(shape) else None
             if runs is None:
                 # A pod that PreFilter refused was shown to no filter.
                 codes = (
@@ -215,13 +215,13 @@ class Search:
                     self._fixed.append((i, codes))
                 continue
             self._runs.append((i, runs))
-            own = plugin.rooms(shape, state)
+            own = plugin.capacity_constraints(shape, state)
             if own is None:
                 self._rooms = None
             else:
-                rooms += own
+                capacity_constraints += own
         if self._rooms is not None:
-            self._rooms = tuple(rooms)
+            self._rooms = tuple(capacity_constraints)
 
     # Questions of PostFilter plugins
 
@@ -248,14 +248,18 @@ class Search:
 
     def victims(self, row: int) -> tuple[PodEntry, ...]:
         """Returns the victims on a candidate row, most important first."""
-        rooms = self._rooms
-        return (self.on_row(row) if rooms is None else self.by_amounts(row, rooms)).victims
+        capacity_constraints = self._rooms
+        return (
+            self.on_row(row)
+            if capacity_constraints is None
+            else self.by_amounts(row, capacity_constraints)
+        ).victims
 
-    def best(self) -> int:
+    def select_candidate(self) -> int:
         """Returns the best candidate row, -1 where there is none."""
         possible = self._possible
         if self._rooms is None or not possible.any():
-            rows = best(self.candidates())
+            rows = best_candidates(self.candidates())
             return self.pick(rows) if len(rows) else -1
         kept = self._preemption.kept(self, self._rooms)
         tied = kept.front.tied(possible & self._others_pass(), kept.changed)
@@ -272,7 +276,7 @@ class Search:
         hashes = self.state.name_hashes[: len(tied)]
         return pick(tied, hashes, self._preemption.hash_of(self._entry))
 
-    def no_candidate(self) -> str:
+    def no_candidate_reason(self) -> str:
         """Returns why there is no candidate, in upstream's words."""
         state = self.state
         lower = self._has_lower() if self._possible.any() else self._possible
@@ -287,7 +291,7 @@ class Search:
         rest = state.node_count - sum(refusals.values())
         if rest:
             refusals[NOT_HELPFUL] = rest
-        counts = count_reasons(Refused("", why, n) for why, n in refusals.items())
+        counts = count_reasons(RejectionCount("", why, n) for why, n in refusals.items())
         reasons = ", ".join(sorted(f"{n} {reason}" for reason, n in counts.items()))
         return f"0/{state.node_count} nodes are available: {reasons}."
 
@@ -300,24 +304,28 @@ class Search:
             found = self._found[row] = self._on_row(row)
         return found
 
-    def by_amounts(self, row: int, rooms: tuple[Room, ...]) -> RowVictims:
+    def by_amounts(
+        self, row: int, capacity_constraints: tuple[CapacityConstraint, ...]
+    ) -> RowVictims:
         """Returns the victims of one row where only amounts keep the pod off; none where it still
         does not fit."""
         state, priority = self.state, self.pod.priority
         if self.nominated_on_row(row) or self.whole_groups_on(row):
             return self.on_row(row)
-        lower = [e for e in state.on_row[row].values() if e.pod.priority < priority]
-        if not lower or not rooms or state.nodes[row] is None:
+        lower = [e for e in state.pods_by_row[row].values() if e.pod.priority < priority]
+        if not lower or not capacity_constraints or state.nodes[row] is None:
             return RowVictims()
         here = slice(row, row + 1)
-        spare = [int(room.free(here)[0]) - room.need for room in rooms]
+        spare = [int(room.free(here)[0]) - room.need for room in capacity_constraints]
         of_shape: dict[int, list[int]] = {}
         held = []
         for entry in lower:
             shape = entry.shape
             amounts = of_shape.get(shape.serial)
             if amounts is None:
-                amounts = of_shape[shape.serial] = [room.held(shape) for room in rooms]
+                amounts = of_shape[shape.serial] = [
+                    room.usage(shape) for room in capacity_constraints
+                ]
             held.append(amounts)
         spare = list(map(sum, zip(spare, *held)))
         if min(spare) < 0:
@@ -338,7 +346,7 @@ class Search:
     ) -> RowVictims:
         """Returns those that cannot be reprieved; `comes_back` tries to reprieve one."""
         lower.sort(key=importance)
-        violating, others = self.state.budgets.split(lower)
+        violating, others = self.state.budgets.split_by_violation(lower)
         kept_away = [entry for entry in violating if not comes_back(entry)]
         violations = len(kept_away)
         kept_away += [entry for entry in others if not comes_back(entry)]
@@ -357,7 +365,7 @@ class Search:
     def _reprieve_units(self, units: list[Unit], comes_back: Callable[[Unit], bool]) -> RowVictims:
         """As _reprieve, for groups that are disrupted as a whole, on whatever nodes they are."""
         units.sort(key=lambda unit: unit.importance)
-        violating, _ = self.state.budgets.split(e for unit in units for e in unit.pods)
+        violating, _ = self.state.budgets.split_by_violation(e for unit in units for e in unit.pods)
         forbidden = {entry.uid for entry in violating}
         units.sort(key=lambda unit: not any(entry.uid in forbidden for entry in unit.pods))
         kept_away = [e for unit in units if not comes_back(unit) for e in unit.pods]
@@ -368,7 +376,7 @@ class Search:
         state, pod = self.state, self.pod
         if state.nodes[row] is None:
             return RowVictims(refusal=NOT_HELPFUL)
-        lower = [e for e in state.on_row[row].values() if e.pod.priority < pod.priority]
+        lower = [e for e in state.pods_by_row[row].values() if e.pod.priority < pod.priority]
         whole = bool(self.whole_groups_on(row))
         units = self._units(lower) if whole else []
         if whole:
@@ -403,7 +411,7 @@ class Search:
 
     def _has_lower(self) -> Bools:
         """Returns bool[row_limit]: rows with pods of lower priority."""
-        table = self.state.table
+        table = self.state.pod_table
         slots = (table.rows >= 0) & (table.priorities < self.pod.priority)
         lower = np.zeros(self.state.row_limit, np.bool_)
         lower[table.rows[slots]] = True
@@ -426,37 +434,42 @@ class Search:
 
     def nominated_on_row(self, row: int) -> list[PodEntry]:
         """Returns the pods of this priority or above that are nominated to the row."""
-        if not self.state.nominated:
+        if not self.state.nominated_pods:
             return []
-        name = self.state.names[row]
+        name = self.state.node_names[row]
         return nominated_on(self.state, name, self.pod.priority, self.pod.metadata.uid)
 
     # All rows at once
 
-    def fill(self, columns: Columns, rooms: tuple[Room, ...], rows: Ints | None) -> None:
+    def fill(
+        self,
+        columns: Columns,
+        capacity_constraints: tuple[CapacityConstraint, ...],
+        rows: Ints | None,
+    ) -> None:
         """Computes these rows (None: all) by amounts."""
-        state, table = self.state, self.state.table
+        state, table = self.state, self.state.pod_table
         limit = state.row_limit
         wanted = np.zeros(limit, np.bool_)
         wanted[slice(None) if rows is None else rows] = True
         columns.count[:limit][wanted] = 0
         # Rows with budgets or nominated pods are computed one by one.
-        alone = state.budgets.rows_concerned(limit) & wanted
-        for name in state.nominated:
+        alone = state.budgets.rows_over_budget(limit) & wanted
+        for name in state.nominated_pods:
             row = state.row_by_name.get(name, -1)
             if row >= 0 and wanted[row]:
                 alone[row] = True
         for row in whole_rows(state.groups):
             alone[row] |= wanted[row]
-        slots = table.ordered()
+        slots = table.sorted_slots()
         slots = slots[
             (table.priorities[slots] < self.pod.priority) & (wanted & ~alone)[table.rows[slots]]
         ]
         if len(slots):
-            _ManyRows(self, rooms, slots).fill(columns)
+            _ManyRows(self, capacity_constraints, slots).fill(columns)
         if alone.any():
             for row in np.flatnonzero(alone & self._has_lower()).tolist():
-                columns.set(row, self.by_amounts(row, rooms))
+                columns.set(row, self.by_amounts(row, capacity_constraints))
 
 
 class _OneRow:
@@ -507,9 +520,11 @@ class _OneRow:
 class _ManyRows:
     """Reprieves pods on many rows at once, one pod of each row after another."""
 
-    def __init__(self, search: Search, rooms: tuple[Room, ...], slots: Ints) -> None:
+    def __init__(
+        self, search: Search, capacity_constraints: tuple[CapacityConstraint, ...], slots: Ints
+    ) -> None:
         """`slots`: of the pod table, in its order."""
-        table = search.state.table
+        table = search.state.pod_table
         serials = table.shapes[slots]
         kinds = distinct(serials)
         kind = np.searchsorted(kinds, serials)
@@ -517,10 +532,13 @@ class _ManyRows:
         one[kind] = slots  # of each kind, any
         entries = [table.entries[s] for s in one.tolist()]
         shapes = [entry.shape for entry in entries if entry is not None]
-        self._held = [np.array([room.held(s) for s in shapes], np.int64)[kind] for room in rooms]
+        self._held = [
+            np.array([room.usage(s) for s in shapes], np.int64)[kind]
+            for room in capacity_constraints
+        ]
         self._slots = slots
         self._rows = table.rows[slots]
-        self._rooms = rooms
+        self._rooms = capacity_constraints
         self._all_rows = search.state.all_rows
         self._table = table
 

@@ -89,7 +89,7 @@ class PodEviction:
     def withdraw_nominations(self, node_name: str, priority: int) -> None:
         """Takes back the nominations of pods of lower priority, which may no longer fit once the
         new preemptor is on the node."""
-        for _, entry in sorted(self._state.nominated.get(node_name, {}).items()):
+        for _, entry in sorted(self._state.nominated_pods.get(node_name, {}).items()):
             if entry.pod.priority < priority:
                 self._state.nominate(entry, "")
                 self._reporter.nominate(entry, "")
@@ -97,7 +97,9 @@ class PodEviction:
     def _begin(self, preemptor: QueuedEntity, node_name: str, victims: Iterable[PodEntry]) -> None:
         """Evicts victims, but for those that are being deleted already."""
         alive = [
-            v for v in victims if v.pod.metadata.deletion_timestamp is None and not v.is_leaving
+            v
+            for v in victims
+            if v.pod.metadata.deletion_timestamp is None and not v.is_deletion_pending
         ]
         if not alive:
             return
@@ -114,7 +116,7 @@ class PodEviction:
         if answer.code == 0 and not is_deletion:
             self._delete(preemption, victim)
         elif answer.code == 0:
-            victim.is_leaving = True
+            victim.is_deletion_pending = True
             self._event(victim, _event_note(preemption.preemptor, preemption.node_name))
         elif answer.code != NOT_FOUND:
             preemption.failed = True
@@ -140,7 +142,7 @@ class PodEviction:
     def _is_deleted(self, uid: str) -> bool:
         entry = self._state.pods.get(uid)
         is_deleted = entry is not None and entry.pod.metadata.deletion_timestamp is not None
-        return entry is not None and (entry.is_leaving or is_deleted)
+        return entry is not None and (entry.is_deletion_pending or is_deleted)
 
     def _start(self, preemption: _Preemption, victim: PodEntry) -> None:
         message = _condition_message(preemption.preemptor)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from stower.framework.cluster_events import Happened
+from stower.framework.cluster_events import ClusterEvent
 from stower.framework.plugin import Scope
 from stower.framework.plugin_guard import PluginError
 from stower.framework.profile import Profile
@@ -111,7 +111,7 @@ class QueuedEntity:
         """Returns the key under which it shares queueing hints with equal entities."""
         raise NotImplementedError
 
-    def is_helped_by(self, happened: Happened) -> bool:
+    def is_helped_by(self, cluster_event: ClusterEvent) -> bool:
         """Returns whether the hint of a plugin that refused it says that the event may help."""
         raise NotImplementedError
 
@@ -168,9 +168,9 @@ class QueuedPod(QueuedEntity):
         serial = self.entry.shape.serial
         return HintKey(self.profile.scheduler_name, serial, self.refused_by, others)
 
-    def is_helped_by(self, happened: Happened) -> bool:
+    def is_helped_by(self, cluster_event: ClusterEvent) -> bool:
         """Returns whether the hint of a plugin that refused the pod says that it may help."""
-        return may_help(self, self.refused_by, happened)
+        return may_help(self, self.refused_by, cluster_event)
 
 
 class QueuedTree(QueuedEntity):
@@ -211,9 +211,9 @@ class QueuedTree(QueuedEntity):
         """Returns a key of its own: no two trees share hints."""
         return HintKey(self.profile.scheduler_name, -1, self.refused_by, self.uid.encode())
 
-    def is_helped_by(self, happened: Happened) -> bool:
+    def is_helped_by(self, cluster_event: ClusterEvent) -> bool:
         """Returns whether the event may help one of its distinct members."""
-        return any(may_help(member, self.refused_by, happened) for member in self.distinct())
+        return any(may_help(member, self.refused_by, cluster_event) for member in self.distinct())
 
     def ungated(self) -> list[QueuedPod]:
         """Returns the members that no PreEnqueue plugin keeps gated."""
@@ -248,7 +248,7 @@ def encode_pod_terms(pod: Pod, claims: list[object] | None = None) -> bytes:
     )
 
 
-def may_help(queued: QueuedPod, refused_by: frozenset[str], happened: Happened) -> bool:
+def may_help(queued: QueuedPod, refused_by: frozenset[str], cluster_event: ClusterEvent) -> bool:
     """Returns whether the hint of one of these plugins says that the event may help the pod."""
     if not refused_by:
         return True
@@ -256,8 +256,8 @@ def may_help(queued: QueuedPod, refused_by: frozenset[str], happened: Happened) 
         plugin = queued.profile.plugins.get(name)
         if plugin is None:
             return True  # an extender: any event may change its answer
-        if plugin.wakes_on & happened.change and plugin.hint_pod(
-            queued.entry.pod, queued.entry.shape, happened
+        if plugin.events_to_register & cluster_event.change and plugin.hint_pod(
+            queued.entry.pod, queued.entry.shape, cluster_event
         ):
             return True
     return False

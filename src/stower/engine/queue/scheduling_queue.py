@@ -29,7 +29,12 @@ from stower.engine.queue.entities import (
     may_help,
 )
 from stower.engine.queue.heap import LazyHeap
-from stower.framework.cluster_events import OF_CLAIMS, OWN, Change, Happened
+from stower.framework.cluster_events import (
+    PENDING_POD_CHANGES,
+    RESOURCE_CLAIM_CHANGES,
+    Change,
+    ClusterEvent,
+)
 from stower.model.errors import InvariantError
 from stower.model.kinds import Pod
 
@@ -83,7 +88,7 @@ class SchedulingQueue:
         self._changes: dict[tuple[str, frozenset[str]], int] = {}
         # The entity whose attempt takes several steps, and the events since it began.
         self._deciding: QueuedEntity | None = None
-        self._events_in_flight: list[Happened] = []
+        self._events_in_flight: list[ClusterEvent] = []
         # Gated pods by profile and plugin, of plugins that wait for more than the pod's own update.
         self._gated: dict[tuple[str, str], dict[str, QueuedEntity]] = {}
         self._turn = 0
@@ -277,9 +282,9 @@ class SchedulingQueue:
             for h in self._events_in_flight
         )
 
-    def _keep_event(self, happened: Happened) -> None:
+    def _keep_event(self, cluster_event: ClusterEvent) -> None:
         if len(self._events_in_flight) < EVENTS_IN_FLIGHT_MAX:
-            self._events_in_flight.append(happened)
+            self._events_in_flight.append(cluster_event)
 
     def retry_pod(self, pod: QueuedPod, now_ns: int) -> None:
         """Retries a pod, or its tree, whose attempt ended in an error, after a delay."""
@@ -331,31 +336,33 @@ class SchedulingQueue:
 
     def pod_placed(self, pod: Pod, now_ns: int) -> None:
         """Wakes pods that a pod which now holds room on a node may help."""
-        self.wake(Happened(Change.PLACED_POD_ADDED, pod=pod), now_ns)
+        self.wake(ClusterEvent(Change.PLACED_POD_ADDED, pod=pod), now_ns)
 
     def room_freed(self, pod: Pod, now_ns: int, priority_max: int | None = None) -> None:
         """Wakes pods that the room of a pod may help; with a bound, only pods of that priority or
         below: the room was only nominated."""
         if self.is_waiting:
-            happened = Happened(Change.PLACED_POD_DELETED, old_pod=pod, priority_max=priority_max)
-            self.wake(happened, now_ns)
+            cluster_event = ClusterEvent(
+                Change.PLACED_POD_DELETED, old_pod=pod, priority_max=priority_max
+            )
+            self.wake(cluster_event, now_ns)
 
-    def wake(self, happened: Happened, now_ns: int, claim_key: str = "") -> None:
+    def wake(self, cluster_event: ClusterEvent, now_ns: int, claim_key: str = "") -> None:
         """Moves every unschedulable entity that the event may help to backoff or active.
 
         `claim_key`: the claim that the event is about, where it can help only pods that use it.
         """
-        self._event = happened.label
+        self._event = cluster_event.label
         if self._deciding is not None:
-            self._keep_event(happened)
+            self._keep_event(cluster_event)
         if self._gated:
-            self._wake_gated(happened, now_ns)
-        bound = happened.priority_max
-        preemptor = self._victim_deleted(happened, now_ns)
-        change = happened.change.value
+            self._wake_gated(cluster_event, now_ns)
+        bound = cluster_event.priority_max
+        preemptor = self._victim_deleted(cluster_event, now_ns)
+        change = cluster_event.change.value
         for key in self._groups_for(claim_key):
             if self._wakes_on(key) & change and next(iter(self._groups[key].values())).is_helped_by(
-                happened
+                cluster_event
             ):
                 for entity in list(self._groups[key].values()):
                     if entity is not preemptor and (bound is None or entity.priority <= bound):
@@ -370,7 +377,7 @@ class SchedulingQueue:
             found = [entity.profile.plugins.get(name) for name in sorted(group.refused_by)]
             known = 0 if found else -1
             for plugin in found:
-                known |= plugin.wakes_on.value if plugin is not None else -1
+                known |= plugin.events_to_register.value if plugin is not None else -1
             self._changes[key] = known
         return known
 
@@ -379,19 +386,19 @@ class SchedulingQueue:
             return [*{**self._by_claim.get(claim_key, {}), **self._by_any_claim}]
         return list(self._groups)
 
-    def _wake_gated(self, happened: Happened, now_ns: int) -> None:
+    def _wake_gated(self, cluster_event: ClusterEvent, now_ns: int) -> None:
         """Tries gates again whose plugins say that the event may open them."""
         for (_, name), pods in [*self._gated.items()]:
             for pod in [*pods.values()]:
-                if isinstance(pod, QueuedPod) and may_help(pod, frozenset((name,)), happened):
+                if isinstance(pod, QueuedPod) and may_help(pod, frozenset((name,)), cluster_event):
                     self._to_active(pod, now_ns)
 
-    def _victim_deleted(self, happened: Happened, now_ns: int) -> QueuedEntity | None:
+    def _victim_deleted(self, cluster_event: ClusterEvent, now_ns: int) -> QueuedEntity | None:
         """Wakes the preemptor whose last victim was deleted; an earlier deletion may be the one
         that helps. Returns the preemptor that waits for more victims, which nothing wakes."""
-        if not self._preemptors or happened.old_pod is None or happened.pod is not None:
+        if not self._preemptors or cluster_event.old_pod is None or cluster_event.pod is not None:
             return None
-        uid = happened.old_pod.metadata.uid
+        uid = cluster_event.old_pod.metadata.uid
         entity = self._preemptors.pop(uid, None)
         if entity is None:
             return None
@@ -402,19 +409,19 @@ class SchedulingQueue:
             self._wake(entity, now_ns)
         return None
 
-    def update(self, entity: QueuedEntity, happened: Happened, now_ns: int) -> None:
+    def update(self, entity: QueuedEntity, cluster_event: ClusterEvent, now_ns: int) -> None:
         """Moves an entity that changed itself; its entry has the new object already."""
         self._event = "PodUpdate"
         if entity.place is Place.GATED:
             self._to_active(entity, now_ns)
         elif entity is self._deciding:
-            self._keep_event(happened)
+            self._keep_event(cluster_event)
         elif entity.place is Place.ACTIVE:
             if entity.closed_gate() is not None or entity.active_key != entity.sort_key():
                 self._leave(entity)
                 self._to_active(entity, now_ns)
         elif entity.place is Place.UNSCHEDULABLE:
-            if entity.is_helped_by(happened):
+            if entity.is_helped_by(cluster_event):
                 self._wake(entity, now_ns)
             elif entity.hint_key != entity.make_hint_key():
                 self._leave_group(entity)
@@ -491,7 +498,10 @@ class SchedulingQueue:
         entity.place = Place.GATED
         self._count("gated")
         entity.refused_by |= {gate}
-        if isinstance(entity, QueuedPod) and entity.profile.plugins[gate].wakes_on & ~OWN:
+        if (
+            isinstance(entity, QueuedPod)
+            and entity.profile.plugins[gate].events_to_register & ~PENDING_POD_CHANGES
+        ):
             key = (entity.profile.scheduler_name, gate)
             self._gated.setdefault(key, {})[entity.uid] = entity
             self._next_turn(entity)
@@ -564,9 +574,11 @@ class SchedulingQueue:
     def _index(self, entity: QueuedEntity, group: HintKey) -> None:
         """Indexes a new group by the claims that all its pods share."""
         plugins = [entity.profile.plugins.get(name) for name in sorted(group.refused_by)]
-        of_claims = [p for p in plugins if p is None or p.wakes_on & OF_CLAIMS]
+        of_claims = [
+            p for p in plugins if p is None or p.events_to_register & RESOURCE_CLAIM_CHANGES
+        ]
         keys = entity.claim_keys
-        if keys is None or not all(p is not None and p.only_own_claims for p in of_claims):
+        if keys is None or not all(p is not None and p.is_own_claims_only for p in of_claims):
             self._by_any_claim[group] = None
         elif of_claims:
             self._claims_of[group] = keys

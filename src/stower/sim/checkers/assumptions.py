@@ -30,7 +30,7 @@ class Assumptions(Checker):
             for uid, entry in process.engine.state.pods.items():
                 team = [other.entry.pod for other in process.engine.binding.permit.members(uid)]
                 waits = any(self._awaits_volumes(pod) for pod in team or [entry.pod])
-                if entry.assumed and not waits:
+                if entry.is_assumed and not waits:
                     key = (process.name, process.lives, uid)
                     found[key] = self._since.get(key, now_ns)
                     if now_ns - found[key] > RESOLVED_NS:

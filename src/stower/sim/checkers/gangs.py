@@ -95,7 +95,7 @@ class Gangs(Checker):
                         f"{sorted(map(str, values))}"
                     )
             parent = around.spec.parent_composite_pod_group_name
-            around = engine.state.groups.composites.get(f"default/{parent}")
+            around = engine.state.groups.composite_groups.get(f"default/{parent}")
 
     def looked(self) -> None:
         """Gangs that have had a part for too long."""

@@ -35,7 +35,7 @@ class Overlooked(Checker):
                     except PluginError:
                         continue
                 if row >= 0:
-                    where = engine.state.names[row]
+                    where = engine.state.node_names[row]
                     raise self.broken(f"{pod.key} would fit on {where}, and is not tried again")
 
 

@@ -141,7 +141,7 @@ class Negotiations(Checker):
                 continue
             standing = engine.cycle.scores_of(queued.profile, queued.entry)
             for row in (standing >= 0).nonzero()[0].tolist():
-                name = engine.state.names[row]
+                name = engine.state.node_names[row]
                 wanted: dict[str, int] = {}
                 for claim in own:
                     driver = driver_of(claim, classes)

@@ -65,7 +65,7 @@ class Priorities(Checker):
         """Whether whoever leads has a node for it, and only its binding takes long."""
         engines = (process.engine for process in self.court.schedulers)
         entries = (e.state.pods.get(pod.metadata.uid) for e in engines if e is not None)
-        return any(entry is not None and entry.assumed for entry in entries)
+        return any(entry is not None and entry.is_assumed for entry in entries)
 
 
 def _wants(pod: Pod) -> bytes:

@@ -40,7 +40,7 @@ class Promises(Checker):
                 self._look(process, write, held, {later.uid for later in binds})
         if process.engine is not None:
             # What is promised in a step is known to the decisions of the next.
-            promised = process.engine.state.nominated
+            promised = process.engine.state.nominated_pods
             self._promised = {key: {uid: n for n, pods in promised.items() for uid in pods}}
 
     def _look(
@@ -57,11 +57,11 @@ class Promises(Checker):
         row = engine.state.row_of(write.node_name)
         there = [
             entry.pod
-            for entry in (engine.state.on_row[row].values() if row >= 0 else ())
+            for entry in (engine.state.pods_by_row[row].values() if row >= 0 else ())
             if entry.pod.metadata.deletion_timestamp is None and entry.uid not in later
         ]
         before = [pod for pod in there if pod.metadata.uid != write.uid]
-        for uid, known in engine.state.nominated.get(write.node_name, {}).items():
+        for uid, known in engine.state.nominated_pods.get(write.node_name, {}).items():
             other = process.shown(uid)
             if (
                 other is None

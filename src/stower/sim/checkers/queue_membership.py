@@ -30,7 +30,7 @@ class Forgotten(Checker):
                 queued = engine.queue.get(pod.metadata.uid)
                 if queued is None or queued.place is Place.NOWHERE:
                     raise self.broken(f"{process.name} does not know of {pod.key}")
-                if queued.place is Place.IN_FLIGHT and not queued.entry.assumed:
+                if queued.place is Place.IN_FLIGHT and not queued.entry.is_assumed:
                     raise self.broken(f"{pod.key} is in flight and waits for no answer")
                 if queued.place is Place.ACTIVE and engine.next_wake_ns is None:
                     raise self.broken(f"{pod.key} is to be tried, and nobody is woken")

@@ -310,5 +310,5 @@ def test_a_pod_that_drivers_have_to_agree_with_is_settling_and_nothing_is_rememb
     assert ("settling", "n1", f"{message} on n1", 1) == (
         found.verdict, found.node, found.message, found.feasible,
     )  # fmt: skip
-    assert {} == engine.state.negotiations.selecting
+    assert {} == engine.state.negotiations.pending_selections
     assert found == explained(engine, pod)
