@@ -35,7 +35,7 @@ from stower.model.raw import decode
 from stower.model.times import time_ns
 from stower.plugins.dynamic_resources import REASONS, DynamicResources
 from stower.sim.changes import created, merged, patched
-from stower.state.cluster import PodEntry
+from stower.state.pod_entry import PodEntry
 
 Case = dict[str, Any]
 # When the cases were recorded: times in them are relative to it.

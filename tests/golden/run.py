@@ -31,7 +31,8 @@ from stower.framework.post_filter import best_candidates
 from stower.framework.profile import Profile
 from stower.model.kinds import KIND_BY_NAME, KIND_BY_VIEW, SELECTING, Node, Pod, PodDisruptionBudget
 from stower.model.raw import decode
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 
 if not __package__:  # run as a file, from any folder: `tests` is found beside the sources

@@ -13,7 +13,8 @@ from stower.engine.cycle.scheduling_cycle import SchedulingCycle
 from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features, Scope
 from stower.framework.profile import Profile
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from tests.property.strategies import NODE_NAMES, nodes, pods
 from tests.property.worlds import Model, apply, operations
 

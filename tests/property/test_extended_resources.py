@@ -12,7 +12,8 @@ from stower.framework.configuration import read_configuration
 from stower.framework.plugin import Features
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.kinds import DeviceClass
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from tests.builders import make_node, make_pod
 from tests.device_builders import device, device_class, device_slice, resource_claim
 

@@ -29,7 +29,8 @@ from stower.framework.plugin import Features
 from stower.framework.profile import Profile
 from stower.model.kinds import Node, Pod
 from stower.model.raw import decode
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from tests.property.test_long import law
 
 Object = dict[str, Any]

@@ -34,7 +34,8 @@ from stower.model.raw import decode
 from stower.model.selectors import node_selector_matches
 from stower.model.taints import tolerated
 from stower.plugins.default_preemption import DefaultPreemption
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from tests.builders import make_node, make_pod
 from tests.property.test_pods_about_pods import (
     NAMESPACES,

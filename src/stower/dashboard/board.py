@@ -20,7 +20,8 @@ from stower.framework.events import Event
 from stower.framework.observer import Observer
 from stower.model.kinds import Pod
 from stower.plugins.warm_capacity import find_warm_controller
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.vms.amounts import BadAmount
 from stower.vms.pods import BadPod, in_use, vm_owner
 

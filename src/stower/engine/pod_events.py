@@ -19,7 +19,7 @@ from stower.engine.status_reporter import POD_SCHEDULED
 from stower.framework.cluster_events import Change, ClusterEvent, is_scaled_down, pending_pod_change
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
-from stower.state.cluster import PodEntry
+from stower.state.pod_entry import PodEntry
 
 
 class MemberObserver(Protocol):

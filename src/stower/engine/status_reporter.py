@@ -17,7 +17,8 @@ from stower.framework.writes import CreateEvent, PatchPodStatus
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodCondition
 from stower.model.meta import ObjectMeta
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 
 POD_SCHEDULED: Final = "PodScheduled"
 # Reasons of the PodScheduled condition and of conditions of pod groups.

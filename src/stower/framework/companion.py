@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 from stower.framework.cluster_events import ClusterEvent
 from stower.framework.writes import Write
 from stower.model.kinds import ApiObject
-from stower.state.cluster import PodEntry
+from stower.state.pod_entry import PodEntry
 
 MetricKind = Literal["counter", "gauge", "histogram", "unknown"]
 

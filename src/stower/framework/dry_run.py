@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from stower.state.arrays import Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from stower.model.kinds import Node, Pod, Storage
 from stower.model.selectors import Requirement
-from stower.state.cluster import PodEntry
+from stower.state.pod_entry import PodEntry
 
 NODE_FIELD: Final = "{node}"  # in a text: where the name of the node goes
 

@@ -31,7 +31,8 @@ from stower.framework.reservation import Reservation
 from stower.framework.writes import DeleteObject
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints, Rows
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 
 # Highest score of one plugin for one node, before its weight.

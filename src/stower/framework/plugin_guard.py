@@ -15,7 +15,8 @@ from stower.framework.post_filter import PostFilterResult
 from stower.framework.reasons import Rejection
 from stower.framework.reservation import Reservation
 from stower.framework.writes import Write
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 
 # Raw scores that are normalised: a hundred times as much is still a number of 64 bits.
 RAW_MAX: Final = 1 << 40

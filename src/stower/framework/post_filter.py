@@ -8,7 +8,8 @@ import numpy as np
 from stower.framework.writes import DeleteObject, PatchObject
 from stower.model.kinds import Pod
 from stower.state.arrays import Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 
 

@@ -23,7 +23,8 @@ from stower.groups.problem import (
 )
 from stower.groups.tree import Tree, TreeGroup, done
 from stower.state.arrays import Bools, Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 
 # Of a pod: what tells it from others of its group, and bool[row_limit], where it may go.
 Sorted = Callable[[PodEntry], tuple[object, Bools]]

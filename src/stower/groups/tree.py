@@ -11,8 +11,8 @@ import msgspec
 from stower.model.kinds import GroupObject
 from stower.model.kinds.pod import DISRUPTION_TARGET
 from stower.model.kinds.pod_group import PREFERRED, GroupCondition
-from stower.state.cluster import PodEntry
 from stower.state.groups import GroupKey, Groups
+from stower.state.pod_entry import PodEntry
 
 DEPTH_MAX: Final = 4
 WAITS_FOR_PODS: Final = "waiting for minCount pods from a gang to appear in scheduling queue"

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import msgspec
 
 from stower.model.kinds.pod_group import is_whole
-from stower.state.cluster import PodEntry
 from stower.state.groups import GroupKey, Groups
+from stower.state.pod_entry import PodEntry
 from stower.state.pod_table import importance
 
 

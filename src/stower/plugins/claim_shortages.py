@@ -8,8 +8,9 @@ from stower.devices.requests import AllocationError
 from stower.devices.shortages import Lack, lacking
 from stower.framework.fixes import NODE_FIELD, Fix, format_pods
 from stower.model.kinds import ResourceClaim
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
 from stower.state.devices import extended_claim_owner
+from stower.state.pod_entry import PodEntry
 
 
 def request_shortages(

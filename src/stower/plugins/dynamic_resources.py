@@ -10,17 +10,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from stower.devices.allocator import STEPS_MAX, GaveUp
-from stower.devices.best_fit import best_fit
+from stower.devices.allocator import GaveUp
 from stower.devices.fit_cache import FITS, GAVE_UP, INVALID_POOLS, NO_DEVICES, Fits, Rules
 from stower.devices.inventory import Inventory
 from stower.devices.negotiation.claims import driver_of
-from stower.devices.random_order import by_chance, drawn
+from stower.devices.random_order import drawn
 from stower.devices.requests import AllocationError
 from stower.devices.results import allocation_of
 from stower.devices.shortages import Lack
 from stower.devices.stock import Stock
-from stower.framework.args import Args, convert_args, invalid, raise_faults
 from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import CapacityConstraint, DryRun, TrialRun
 from stower.framework.fixes import Fix
@@ -38,7 +36,7 @@ from stower.model.kinds.resource_claim import (
     ConsumerReference,
 )
 from stower.model.resources import Claimed
-from stower.model.times import SECOND_NS, duration_ns
+from stower.model.times import SECOND_NS
 from stower.plugins.claim_binding import (
     ClaimBinding,
     ClaimDecision,
@@ -50,6 +48,7 @@ from stower.plugins.claim_consumers import claim_consumer, is_reserved_for_pod, 
 from stower.plugins.claim_faults import request_fault
 from stower.plugins.claim_hints import is_schedulable_after_change
 from stower.plugins.claim_shortages import eviction_fixes, request_shortages
+from stower.plugins.dynamic_resources_args import read_args
 from stower.plugins.extended_binding import ExtendedClaimBinding, deletion_writes
 from stower.plugins.extended_claims import (
     RequestMappings,
@@ -90,26 +89,8 @@ REASONS: Final = {
     STALE_EXTENDED_CLAIM: "cannot schedule extended resource claim",
     MISSING_RESOURCE: "cannot fit resource",
 }
-# How long a search of so many steps may take at most, as filterTimeout means it.
-STEPS_PER_SECOND: Final = STEPS_MAX // 10
-DEVICE_ORDERS: Final = {"BestFit": best_fit, "FirstFit": None, "Random": by_chance}
-DEFAULT_ORDER: Final = "BestFit"
-
 
 _ExtendedAllocation = tuple[ResourceClaim, AllocationResult, RequestMappings]
-
-
-class DynamicResourcesArgs(Args, frozen=True, rename="camel"):
-    """Arguments of the plugin in a KubeSchedulerConfiguration.
-
-    `deviceOrder` is Stower's own: BestFit (of several devices the one of which least is left over),
-    FirstFit (the first, as upstream) or Random (any: a hash of claims and devices decides).
-    Where it is not given, Fragmentation decides if the profile enables it, else BestFit.
-    """
-
-    filter_timeout: str = "10s"
-    binding_timeout: str = "10m0s"
-    device_order: str = ""
 
 
 class DynamicResources(Plugin):
@@ -157,28 +138,8 @@ class DynamicResources(Plugin):
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "DynamicResources":
         """DynamicResourcesArgs: filterTimeout, bindingTimeout and deviceOrder."""
-        read = convert_args(args, DynamicResourcesArgs, path)
-        lasts, faults = [], []
-        for field, text, least_ns, must in (
-            ("filterTimeout", read.filter_timeout, 0, "must be zero or positive"),
-            ("bindingTimeout", read.binding_timeout, SECOND_NS, "must be at least 1 second"),
-        ):
-            lasts_ns = duration_ns(text)
-            if lasts_ns is None and not text.startswith("-"):
-                faults.append(invalid(f"{path}.{field}", text, 'must be a duration such as "10s"'))
-            elif lasts_ns is None or lasts_ns < least_ns:
-                faults.append(invalid(f"{path}.{field}", text, must))
-            lasts.append(lasts_ns or 0)
-        order = read.device_order or DEFAULT_ORDER
-        if order not in DEVICE_ORDERS:
-            must = f"must be one of {', '.join(DEVICE_ORDERS)}"
-            faults.append(invalid(f"{path}.deviceOrder", order, must))
-        raise_faults(faults)
-        # No timeout is no limit: as many steps as nobody waits for.
-        steps = STEPS_PER_SECOND * lasts[0] // SECOND_NS if lasts[0] else 1 << 62
-        rules = Rules(features.devices, max(steps, 1), DEVICE_ORDERS[order])
-        is_enabled = features.dynamic_resource_allocation
-        return cls(rules, lasts[1], is_enabled, bool(read.device_order))
+        rules, timeout_ns, has_device_order = read_args(args, path, features)
+        return cls(rules, timeout_ns, features.dynamic_resource_allocation, has_device_order)
 
     def with_profile_plugins(self, plugins: Mapping[str, Plugin]) -> "DynamicResources":
         """Fragmentation knows better which of several devices to take."""

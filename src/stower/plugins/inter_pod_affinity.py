@@ -30,8 +30,9 @@ from stower.model.kinds.pod import PodAffinity, PodAffinityTerm
 from stower.plugins.bounds import TERMS_MAX, check_count
 from stower.state.arrays import Bools, Ints
 from stower.state.carried_terms import CarriedTerm, TermKind, namespaces_of
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
 from stower.state.matcher import Matcher
+from stower.state.pod_entry import PodEntry
 from stower.state.pod_selectors import PodSelectors
 from stower.state.row_counts import RowCounts
 from stower.state.shapes import Shape

@@ -14,7 +14,8 @@ from stower.framework.plugin import Plugin, Scope
 from stower.model.kinds import Pod
 from stower.model.resources import host_ports
 from stower.state.arrays import Ints, Rows
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.state.ports import ANY_IP, HostPort, HostPorts
 from stower.state.shapes import Shape
 

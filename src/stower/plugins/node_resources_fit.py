@@ -44,7 +44,8 @@ from stower.plugins import resource_scores as kernels
 from stower.plugins.device_use import with_devices
 from stower.plugins.resource_scores import ScoredResource
 from stower.state.arrays import Bools, Ints, ResourceColumn, Rows
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 
 # Codes are bit sets: bit 0 no pod slot, bit 1 some shortage that no eviction could end, then one

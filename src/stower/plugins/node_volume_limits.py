@@ -17,7 +17,8 @@ from stower.model.kinds import Pod
 from stower.model.kinds.pod import Volume
 from stower.model.kinds.storage import CSINode, CSINodeSpec, PersistentVolumeClaim, VolumeResources
 from stower.state.arrays import Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 from stower.state.volumes import VolumeHandle, claims_of, inline_volume_handle
 

@@ -7,23 +7,12 @@ policies), 3243 (matchLabelKeys).
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from stower.framework.args import (
-    Args,
-    FieldFault,
-    convert_args,
-    duplicate,
-    forbidden,
-    invalid,
-    label_name_faults,
-    raise_faults,
-    required,
-    unsupported,
-)
+from stower.framework.args import convert_args, raise_faults
 from stower.framework.cluster_events import Change, ClusterEvent
 from stower.framework.dry_run import DryRun
 from stower.framework.fixes import NODE_FIELD, Fix, with_labels, with_spec
@@ -31,51 +20,34 @@ from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.framework.reasons import Rejection
 from stower.model.kinds import Node, Pod
 from stower.model.kinds.pod import TopologySpreadConstraint
-from stower.model.selectors import IN, LabelSelector, Requirement
 from stower.plugins.bounds import TERMS_MAX, check_count
 from stower.plugins.node_affinity import required_rows
+from stower.plugins.spread_constraints import (
+    DO_NOT_SCHEDULE,
+    HOSTNAME,
+    SCHEDULE_ANYWAY,
+    SYSTEM_DEFAULT_CONSTRAINTS,
+    PodTopologySpreadArgs,
+    SpreadConstraint,
+    args_faults,
+    is_match_label_changed,
+    resolve_constraint,
+)
+from stower.plugins.spread_dry_run import (
+    MAX_SKEW_EXCEEDED,
+    NO_LABEL,
+    ConstraintCounts,
+    SpreadDryRun,
+)
 from stower.plugins.taint_toleration import untolerated_rows
 from stower.state.arrays import Bools, Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
 from stower.state.matcher import Matcher
 from stower.state.shapes import Shape
 from stower.state.tallies import Tally
 
-DO_NOT_SCHEDULE: Final = "DoNotSchedule"
-SCHEDULE_ANYWAY: Final = "ScheduleAnyway"
-HONOR: Final = "Honor"
-HOSTNAME: Final = "kubernetes.io/hostname"
-ZONE: Final = "topology.kubernetes.io/zone"
-SYSTEM_DEFAULT_CONSTRAINTS: Final = (
-    TopologySpreadConstraint(topology_key=HOSTNAME, when_unsatisfiable=SCHEDULE_ANYWAY, max_skew=3),
-    TopologySpreadConstraint(topology_key=ZONE, when_unsatisfiable=SCHEDULE_ANYWAY, max_skew=5),
-)
-NO_LABEL: Final = 1
-MAX_SKEW_EXCEEDED: Final = 2
 REASON: Final = "node(s) didn't match pod topology spread constraints"
 _NO_LABELS: Final[Mapping[str, str]] = {}
-
-
-class PodTopologySpreadArgs(Args, frozen=True, rename="camel"):
-    """Arguments of the plugin in a KubeSchedulerConfiguration."""
-
-    default_constraints: tuple[TopologySpreadConstraint, ...] = ()
-    defaulting_type: str = ""
-
-
-class _SpreadConstraint(NamedTuple):
-    """A constraint as it applies to one pod."""
-
-    max_skew: int
-    key: str
-    selector: LabelSelector | None  # None: takes no pod
-    min_domains: int
-    honors_affinity: bool
-    honors_taints: bool
-
-    def matches(self, pod: Pod) -> bool:
-        """Whether the selector takes the pod."""
-        return self.selector is not None and self.selector.matches(pod.metadata.labels or {})
 
 
 class PodTopologySpread(Plugin):
@@ -116,7 +88,7 @@ class PodTopologySpread(Plugin):
     ) -> "PodTopologySpread":
         """PodTopologySpreadArgs: defaultConstraints, defaultingType."""
         read = convert_args(args, PodTopologySpreadArgs, path)
-        raise_faults(_faults(read, path))
+        raise_faults(args_faults(read, path))
         has_comparison_operators = features.taint_toleration_comparison_operators
         if read.defaulting_type != "List":
             return cls(has_comparison_operators=has_comparison_operators)
@@ -159,7 +131,7 @@ class PodTopologySpread(Plugin):
         if not spread_constraints:
             return None
         constraint_counts = [
-            _ConstraintCounts(state, *found)
+            ConstraintCounts(state, *found)
             for found in self._count_domains(pod, shape, state, spread_constraints, True)
         ]
         conditions = [
@@ -167,7 +139,7 @@ class PodTopologySpread(Plugin):
             for c in constraint_counts
         ]
         matcher = Matcher(conditions, state.tallies)
-        return lambda row: _SpreadDryRun(pod, constraint_counts, matcher, row)
+        return lambda row: SpreadDryRun(pod, constraint_counts, matcher, row)
 
     def is_permanent(self, codes: Ints) -> Bools:
         """What is uneven may become even."""
@@ -218,7 +190,7 @@ class PodTopologySpread(Plugin):
                 return
 
     def _replace_constraint(
-        self, pod: Pod, spread_constraint: _SpreadConstraint, number: int, **fields: int
+        self, pod: Pod, spread_constraint: SpreadConstraint, number: int, **fields: int
     ) -> Pod:
         """The pod with these fields in its hard constraint of that number; where it has none of its
         own, the profile's become its own."""
@@ -296,7 +268,7 @@ class PodTopologySpread(Plugin):
         pod: Pod,
         shape: Shape,
         state: ClusterState,
-        spread_constraint: _SpreadConstraint,
+        spread_constraint: SpreadConstraint,
         feasible: Bools,
     ) -> Ints:
         """The same for one constraint: worked out once per domain, then looked up."""
@@ -334,22 +306,22 @@ class PodTopologySpread(Plugin):
 
     def _resolve_constraints(
         self, pod: Pod, state: ClusterState, action: str
-    ) -> tuple[_SpreadConstraint, ...]:
+    ) -> tuple[SpreadConstraint, ...]:
         own = pod.spec.topology_spread_constraints
         if own:
             check_count(len(own), TERMS_MAX, "topology spread constraints")
-            return tuple(_resolve_constraint(c, pod) for c in own if c.when_unsatisfiable == action)
+            return tuple(resolve_constraint(c, pod) for c in own if c.when_unsatisfiable == action)
         chosen = [c for c in self.default_constraints if c.when_unsatisfiable == action]
         selector = state.pod_selectors.default_selector(pod) if chosen else None
         if selector is None:
             return ()
-        return tuple(_resolve_constraint(c, pod)._replace(selector=selector) for c in chosen)
+        return tuple(resolve_constraint(c, pod)._replace(selector=selector) for c in chosen)
 
     def _requires_all_topologies(self, pod: Pod) -> bool:
         return bool(pod.spec.topology_spread_constraints) or not self.is_system_defaulted
 
     def _tally(
-        self, pod: Pod, state: ClusterState, spread_constraint: _SpreadConstraint
+        self, pod: Pod, state: ClusterState, spread_constraint: SpreadConstraint
     ) -> Tally | None:
         """The pods that the selector takes; None where it takes none."""
         if spread_constraint.selector is None or not (
@@ -359,7 +331,7 @@ class PodTopologySpread(Plugin):
         where = frozenset((pod.metadata.namespace,))
         return state.tally((where, spread_constraint.selector), live=True)
 
-    def _sums(self, pod: Pod, state: ClusterState, spread_constraint: _SpreadConstraint) -> Ints:
+    def _sums(self, pod: Pod, state: ClusterState, spread_constraint: SpreadConstraint) -> Ints:
         """int64[value codes of the key]: pods per domain, of all nodes."""
         tally = self._tally(pod, state, spread_constraint)
         if tally is None:
@@ -377,10 +349,10 @@ class PodTopologySpread(Plugin):
         pod: Pod,
         shape: Shape,
         state: ClusterState,
-        spread_constraints: tuple[_SpreadConstraint, ...],
+        spread_constraints: tuple[SpreadConstraint, ...],
         require_all_topologies: bool,
-        key_constraints: tuple[_SpreadConstraint, ...] = (),
-    ) -> Iterator[tuple[_SpreadConstraint, Ints, Bools, Bools]]:
+        key_constraints: tuple[SpreadConstraint, ...] = (),
+    ) -> Iterator[tuple[SpreadConstraint, Ints, Bools, Bools]]:
         """Each term with the pods per domain, which domains there are (both by value code), and
         which nodes count (by row).
 
@@ -435,7 +407,7 @@ class PodTopologySpread(Plugin):
         hard = [
             c for c in own or self.default_constraints if c.when_unsatisfiable == DO_NOT_SCHEDULE
         ]
-        spread_constraints = tuple(_resolve_constraint(c, pod) for c in hard)
+        spread_constraints = tuple(resolve_constraint(c, pod) for c in hard)
         if event.node is not None or event.old_node is not None:
             return _is_schedulable_after_node_change(spread_constraints, event.old_node, event.node)
         if event.change & Change.OWN_TOLERATIONS and any(
@@ -448,111 +420,12 @@ class PodTopologySpread(Plugin):
                 return False
         if not own:
             return True  # by defaults: whom they count is known to the state alone
-        if event.change & Change.OWN_LABELS and _is_match_label_changed(own, old, new):
+        if event.change & Change.OWN_LABELS and is_match_label_changed(own, old, new):
             return True
         if old is not None and new is not None:
             return any(t.matches(old) != t.matches(new) for t in spread_constraints)
         other = new or old
         return other is not None and any(t.matches(other) for t in spread_constraints)
-
-
-class _ConstraintCounts:
-    """One constraint over all rows, as a dry run starts from it."""
-
-    def __init__(
-        self,
-        state: ClusterState,
-        spread_constraint: _SpreadConstraint,
-        counts: Ints,
-        domains: Bools,
-        eligible: Bools,
-    ) -> None:
-        self.spread_constraint = spread_constraint
-        self.counts = counts
-        self.eligible = eligible
-        self.values = state.labels.codes(spread_constraint.key, state.all_rows)
-        among = np.sort(counts[domains])
-        self.has_too_few_domains = len(among) < max(1, spread_constraint.min_domains)
-        self.min_count = int(among[0]) if len(among) else 0
-        self.second_min_count: int | None = int(among[1]) if len(among) > 1 else None
-        self.domains = domains
-
-    def min_count_excluding(self, value: int) -> int | None:
-        """The fewest in any domain but this one; None where there is no other."""
-        if self.domains[value] and int(self.counts[value]) == self.min_count:
-            return self.second_min_count
-        return self.min_count if self.domains.any() else None
-
-
-class _SpreadDryRun:
-    """One row's domains while pods come and go in thought.
-
-    As upstream a pod that leaves is taken off the count even where it was not in it, because it was
-    being deleted.
-    """
-
-    def __init__(
-        self, pod: Pod, constraint_counts: list[_ConstraintCounts], matcher: Matcher, row: int
-    ) -> None:
-        """`matcher`: of the constraints' selectors."""
-        self._pod = pod
-        self._constraints = constraint_counts
-        self._matcher = matcher
-        self._values = [int(c.values[row]) for c in constraint_counts]
-        # Whether the node counts at all, by its keys and the constraint's policies.
-        self._has_all_keys = all(self._values)
-        self._is_eligible = [
-            self._has_all_keys and bool(c.eligible[row]) for c in constraint_counts
-        ]
-        self._match_counts = [
-            int(c.counts[v]) for c, v in zip(constraint_counts, self._values, strict=True)
-        ]
-
-    def add(self, entry: PodEntry) -> None:
-        self._count(entry.pod, 1)
-
-    def remove(self, entry: PodEntry) -> None:
-        self._count(entry.pod, -1)
-
-    def _count(self, other: Pod, delta: int) -> None:
-        if other.metadata.namespace != self._pod.metadata.namespace:
-            return
-        for i in self._matcher.matching_conditions(other):
-            if self._is_eligible[i]:
-                self._match_counts[i] += delta
-
-    def code(self) -> int:
-        for i, constraint in enumerate(self._constraints):
-            value, count, spread_constraint = (
-                self._values[i],
-                self._match_counts[i],
-                constraint.spread_constraint,
-            )
-            if not value:
-                return NO_LABEL
-            min_count = 0
-            if not constraint.has_too_few_domains:
-                beside = constraint.min_count_excluding(value)
-                min_count = count if beside is None else beside
-                if self._is_eligible[i]:
-                    min_count = min(min_count, count)
-            if (
-                count + int(spread_constraint.matches(self._pod)) - min_count
-                > spread_constraint.max_skew
-            ):
-                return MAX_SKEW_EXCEEDED
-        return 0
-
-
-def _resolve_constraint(constraint: TopologySpreadConstraint, pod: Pod) -> _SpreadConstraint:
-    return _SpreadConstraint(
-        constraint.max_skew,
-        constraint.topology_key,
-        _selector(constraint, pod),
-        1 if constraint.min_domains is None else constraint.min_domains,
-        constraint.node_affinity_policy in (None, HONOR),
-        constraint.node_taints_policy == HONOR,
-    )
 
 
 def _label(
@@ -573,33 +446,8 @@ def _label(
     return f"{NODE_FIELD} lacks the label {key} (with {value}, say)", {key: value}
 
 
-def _selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector | None:
-    """With the pod's own values of matchLabelKeys."""
-    selector = constraint.label_selector
-    if selector is None or not constraint.match_label_keys:
-        return selector
-    labels = pod.metadata.labels or _NO_LABELS
-    more = tuple(
-        Requirement(key, IN, (labels[key],)) for key in constraint.match_label_keys if key in labels
-    )
-    if not more:
-        return selector
-    expressions = (*(selector.match_expressions or ()), *more)
-    return msgspec.structs.replace(selector, match_expressions=expressions)
-
-
-def _is_match_label_changed(
-    constraints: tuple[TopologySpreadConstraint, ...], old: Pod | None, new: Pod | None
-) -> bool:
-    """Whether a label has changed by whose value a constraint selects."""
-    before = (old.metadata.labels if old is not None else None) or _NO_LABELS
-    after = (new.metadata.labels if new is not None else None) or _NO_LABELS
-    keys = {key for c in constraints for key in c.match_label_keys or ()}
-    return any(before.get(key) != after.get(key) for key in keys)
-
-
 def _is_schedulable_after_node_change(
-    spread_constraints: tuple[_SpreadConstraint, ...], old: Node | None, new: Node | None
+    spread_constraints: tuple[SpreadConstraint, ...], old: Node | None, new: Node | None
 ) -> bool:
     def labels(node: Node | None) -> Mapping[str, str]:
         return (node.metadata.labels if node is not None else None) or _NO_LABELS
@@ -618,35 +466,3 @@ def _is_schedulable_after_node_change(
 def _weight(size: int) -> float:
     """The logarithm that keeps small topologies from being drowned by large ones."""
     return math.log(size + 2)
-
-
-def _faults(args: PodTopologySpreadArgs, path: str) -> Iterator[FieldFault]:
-    """Source: apis/config/validation/validation_pluginargs.go."""
-    at = f"{path}.defaultConstraints"
-    if args.defaulting_type not in ("", "System", "List"):
-        yield unsupported(f"{path}.defaultingType", args.defaulting_type, ("List", "System"))
-    elif args.defaulting_type != "List" and args.default_constraints:
-        text = "when .defaultConstraints are not empty"
-        yield invalid(f"{path}.defaultingType", "System", text)
-    known = set()
-    for i, constraint in enumerate(args.default_constraints):
-        where, key = f"{at}[{i}]", constraint.topology_key
-        when = constraint.when_unsatisfiable
-        if constraint.max_skew <= 0:
-            yield invalid(f"{where}.maxSkew", constraint.max_skew, "not in valid range (0, inf)")
-        if not key:
-            yield required(f"{where}.topologyKey", "can not be empty")
-        else:
-            yield from label_name_faults(key, f"{where}.topologyKey")
-        if not when:
-            yield required(f"{where}.whenUnsatisfiable", "can not be empty")
-        elif when not in (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY):
-            yield unsupported(
-                f"{where}.whenUnsatisfiable", when, (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY)
-            )
-        if constraint.label_selector is not None:
-            text = "constraint must not define a selector, as they deduced for each pod"
-            yield forbidden(f"{where}.labelSelector", text)
-        if (key, when) in known:
-            yield duplicate(where, f"{{{key}, {when}}}")
-        known.add((key, when))

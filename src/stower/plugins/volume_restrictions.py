@@ -17,7 +17,8 @@ from stower.model.kinds import Pod
 from stower.model.kinds.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from stower.plugins.volume_fixes import fix_claims
 from stower.state.arrays import Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 from stower.state.volumes import Disk, pod_disks
 

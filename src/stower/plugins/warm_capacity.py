@@ -22,7 +22,8 @@ from stower.framework.plugin import MAX_NODE_SCORE, Features, Plugin, Scope
 from stower.model.kinds import Pod
 from stower.model.kinds.warm_pool import WarmPoolSpec, pool_faults
 from stower.state.arrays import Bools, Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 from stower.warm.controller import WarmCapacity as Controller
 from stower.warm.pools import Pool, Role

@@ -16,7 +16,7 @@ from stower.state.matcher import Matcher
 from stower.state.tallies import Condition, Tallies, Tally
 
 if TYPE_CHECKING:
-    from stower.state.cluster import PodEntry
+    from stower.state.pod_entry import PodEntry
 
 
 NO_BUDGETS: Final[Ints] = np.zeros(0, np.int64)

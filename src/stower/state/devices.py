@@ -31,7 +31,7 @@ from stower.state.class_resources import classes_by_resource
 from stower.state.journal import Journal
 
 if TYPE_CHECKING:
-    from stower.state.cluster import PodEntry
+    from stower.state.pod_entry import PodEntry
 
 PoolID = tuple[str, str]  # driver, pool
 NANO: Final = -9

@@ -11,7 +11,7 @@ from stower.model.kinds.pod_group import PARENT_GROUP, is_whole
 from stower.state.journal import Journal
 
 if TYPE_CHECKING:
-    from stower.state.cluster import PodEntry
+    from stower.state.pod_entry import PodEntry
 
 # A parent that is its own ancestor has no root: who climbs stops here.
 DEPTH_MAX: Final = 64

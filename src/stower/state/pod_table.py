@@ -11,7 +11,7 @@ from stower.state.arrays import CAPACITY_FIRST, DirtyLog, Ints, cells_of, distin
 
 if TYPE_CHECKING:
     from stower.model.kinds import Pod
-    from stower.state.cluster import PodEntry
+    from stower.state.pod_entry import PodEntry
 
 # When a pod that has not started is taken to have: after all that have.
 NOT_STARTED: Final = 1 << 33

@@ -14,8 +14,8 @@ from stower.model.selectors import LabelSelector
 from stower.state.row_counts import RowCounts, SelectorIndex, required_label
 
 if TYPE_CHECKING:
-    from stower.state.cluster import PodEntry
     from stower.state.labels import LabelColumns
+    from stower.state.pod_entry import PodEntry
 
 # In one of the namespaces (None: in any), and selected (None: never).
 Condition = tuple[frozenset[str] | None, LabelSelector | None]

@@ -29,7 +29,7 @@ from stower.state.arrays import Ints, grow_array
 from stower.state.journal import Journal
 
 if TYPE_CHECKING:
-    from stower.state.cluster import PodEntry
+    from stower.state.pod_entry import PodEntry
 
 # A volume as its driver knows it: driver, and a name that no two of its volumes share.
 VolumeHandle = tuple[str, str]

@@ -19,7 +19,8 @@ from stower.framework.writes import AgentAnswer, JsonPatchObject, Write
 from stower.model.kinds import ApiObject, Node, Pod, VirtualMachineMigration
 from stower.model.times import SECOND_NS
 from stower.state.arrays import Floats, Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.vms.agent import Await, handle_request
 from stower.vms.approval import SHORT, handle_pod
 from stower.vms.config import Config

@@ -10,7 +10,8 @@ import numpy as np
 
 from stower.model.kinds import Pod
 from stower.state.arrays import Ints, grow_array
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.vms.amounts import CPU_MASK, MEMORY_MASK
 from stower.vms.nodes import Broken, discounted
 from stower.vms.notes import ERROR, Notes

@@ -18,7 +18,8 @@ from stower.model.resources import PODS
 from stower.model.taints import NO_EXECUTE, NO_SCHEDULE, tolerated
 from stower.model.times import SECOND_NS, time_ns
 from stower.state.arrays import Bools, Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 from stower.warm.figures import Figures
 from stower.warm.moves import Plan

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from stower.framework.companion import TrialScheduler
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 
 
 class Plan(NamedTuple):

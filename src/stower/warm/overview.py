@@ -6,7 +6,7 @@ import msgspec
 
 from stower.model.kinds import Pod
 from stower.model.resources import PODS
-from stower.state.cluster import PodEntry
+from stower.state.pod_entry import PodEntry
 from stower.warm.controller import WarmCapacity
 from stower.warm.pools import Pool, Role
 

@@ -14,7 +14,8 @@ from stower.framework.writes import CreateObject, DeletePod, Write
 from stower.model.kinds import KIND_BY_VIEW, Pod, WarmPool
 from stower.model.times import SECOND_NS
 from stower.state.arrays import Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.warm.pools import POOL_LABEL, Pool
 
 # On a placeholder that was made to take the place of another: the node that has room for it.

@@ -10,7 +10,8 @@ from stower.framework.writes import Write
 from stower.model.kinds.warm_pool import Move
 from stower.model.times import SECOND_NS, time_ns, time_text
 from stower.state.arrays import Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.warm.moves import Plan, Planner
 from stower.warm.placeholders import Keeping
 from stower.warm.pools import Pool

@@ -22,7 +22,7 @@ from stower.framework.decisions import Outcome
 from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import Bind, CallExtender
 from stower.model.kinds import Pod
-from stower.state.cluster import PodEntry
+from stower.state.pod_entry import PodEntry
 
 
 class Binders(Protocol):

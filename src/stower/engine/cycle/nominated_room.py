@@ -13,7 +13,8 @@ from stower.framework.dry_run import DryRun
 from stower.framework.plugin import Scope
 from stower.framework.profile import Profile
 from stower.state.arrays import Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 
 ENTRIES_MAX: Final = 64
 

@@ -29,7 +29,7 @@ from stower.framework.negotiation import Wait
 from stower.framework.plugin import Plugin
 from stower.framework.post_filter import PostFilterResult
 from stower.framework.reasons import Diagnosis, Rejection
-from stower.state.cluster import PodEntry
+from stower.state.pod_entry import PodEntry
 
 NO_BINDER: Final = "no Bind plugin binds the pod"
 

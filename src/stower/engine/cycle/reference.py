@@ -15,7 +15,8 @@ from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis, Rejection, RejectionCount
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints, distinct
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 
 # In `refused_by`, beside indices into the profile's filters.

@@ -23,7 +23,8 @@ from stower.framework.profile import Profile
 from stower.framework.reasons import Diagnosis, Rejection
 from stower.framework.writes import DeleteObject, PatchObject
 from stower.state.arrays import Bools, Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 from stower.state.ties import pick, pod_hash, tie_ranks
 

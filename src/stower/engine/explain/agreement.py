@@ -12,7 +12,8 @@ import numpy as np
 from stower.engine.cycle import reference
 from stower.engine.preemption.displacement import displaceable_pods
 from stower.framework.profile import Profile
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 
 BEST_SHOWN: Final = 8
 PARTS_SHOWN: Final = 4

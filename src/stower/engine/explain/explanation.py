@@ -24,7 +24,8 @@ from stower.framework.profile import Profile
 from stower.framework.reasons import Rejection
 from stower.model.kinds import KIND_BY_VIEW, Node, Pod, Storage
 from stower.state.arrays import Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 
 SHOWN: Final = 5

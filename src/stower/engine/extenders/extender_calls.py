@@ -28,7 +28,8 @@ from stower.framework.reasons import Rejection
 from stower.framework.writes import CallExtender
 from stower.model.kinds import Pod
 from stower.state.arrays import Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 
 # Highest score of an extender for a node; it counts ten times.
 SCORE_SCALE: Final = 10

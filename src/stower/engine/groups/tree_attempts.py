@@ -38,7 +38,7 @@ from stower.groups.reasons import NO_NODE
 from stower.groups.tree import Tree, done, is_placed, pods_disagree
 from stower.model.kinds import GroupObject
 from stower.model.times import SECOND_NS
-from stower.state.cluster import PodEntry
+from stower.state.pod_entry import PodEntry
 
 GATED: Final = "SchedulingGated"  # as of pods with gates: nobody need make room for it yet
 HALF_BOUND: Final = "stower.dev/when-half-bound"  # an annotation of a root

@@ -25,8 +25,9 @@ from stower.groups.reasons import told
 from stower.groups.tree import Tree
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
 from stower.state.devices import claim_keys
+from stower.state.pod_entry import PodEntry
 
 # Placements that plugins may refuse before the attempt is given up.
 ROUNDS_MAX: Final = 20

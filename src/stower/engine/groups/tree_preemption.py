@@ -16,7 +16,8 @@ from stower.engine.queue.entities import QueuedPod
 from stower.framework.profile import Profile
 from stower.groups.tree import Tree
 from stower.groups.units import Unit, units
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 
 NONE_FOUND = "No preemption victims found for incoming preemptor"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"

@@ -11,7 +11,7 @@ import numpy as np
 from stower.framework.post_filter import Candidates, best_candidates
 from stower.framework.reasons import Rejection
 from stower.state.arrays import Bools, Ints
-from stower.state.cluster import PodEntry
+from stower.state.pod_entry import PodEntry
 from stower.state.pod_table import start_second
 
 # Makes every priority 0 or more, so that few victims beat many.

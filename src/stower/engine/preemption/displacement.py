@@ -17,7 +17,8 @@ from stower.framework.retries import CONFLICT, UNKNOWN
 from stower.framework.writes import DeletePod, Write
 from stower.model.kinds import Pod
 from stower.model.times import SECOND_NS
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
+from stower.state.pod_entry import PodEntry
 
 TIMEOUT_NS: Final = 30 * SECOND_NS
 RETRY_NS: Final = SECOND_NS

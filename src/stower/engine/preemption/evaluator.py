@@ -33,8 +33,9 @@ from stower.framework.reasons import Rejection, RejectionCount, count_reasons
 from stower.groups.units import Unit, group_of, members_of, unit_of, whole_rows
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints, distinct
-from stower.state.cluster import ClusterState, PodEntry
+from stower.state.cluster import ClusterState
 from stower.state.groups import GroupKey
+from stower.state.pod_entry import PodEntry
 from stower.state.pod_table import NOT_STARTED, importance
 from stower.state.shapes import Shape
 from stower.state.ties import pick, pod_hash

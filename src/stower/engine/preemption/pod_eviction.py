@@ -18,8 +18,8 @@ from stower.engine.queue.scheduling_queue import SchedulingQueue
 from stower.framework.writes import DeletePod, PatchPodStatus
 from stower.groups.units import leaving
 from stower.model.kinds.pod import DISRUPTION_TARGET, PodCondition
-from stower.state.cluster import PodEntry
 from stower.state.groups import GroupKey
+from stower.state.pod_entry import PodEntry
 
 BY_SCHEDULER: Final = "PreemptionByScheduler"
 NOT_FOUND: Final = 404

@@ -17,9 +17,9 @@ from stower.framework.plugin_guard import PluginError
 from stower.framework.profile import Profile
 from stower.model.kinds import Pod
 from stower.model.kinds.pod import PodCondition
-from stower.state.cluster import PodEntry
 from stower.state.devices import claim_keys
 from stower.state.groups import GroupKey
+from stower.state.pod_entry import PodEntry
 from stower.state.shapes import uses_storage
 
 # The name of kube-scheduler's plugin, which tree conditions and refusals use.

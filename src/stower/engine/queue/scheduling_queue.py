@@ -8,9 +8,6 @@ gated         kept out by a PreEnqueue plugin
 held          in a pod group tree, which is in one of these places for all its pods
 in flight     placed, its binding not answered
 
-Unschedulable entities with equal hint keys form a hint group: plugins are asked once per group
-whether an event helps, however many pods it has.
-
 Must not know nodes or writes, and reads no clock: time comes in as `now_ns`.
 
 Source: kube-scheduler backend/queue.
@@ -21,7 +18,6 @@ from typing import Final, Protocol
 
 from stower.engine.limits import Limits
 from stower.engine.queue.entities import (
-    HintKey,
     Place,
     QueuedEntity,
     QueuedPod,
@@ -29,9 +25,9 @@ from stower.engine.queue.entities import (
     may_help,
 )
 from stower.engine.queue.heap import LazyHeap
+from stower.engine.queue.hint_groups import HintGroups
 from stower.framework.cluster_events import (
     PENDING_POD_CHANGES,
-    RESOURCE_CLAIM_CHANGES,
     Change,
     ClusterEvent,
 )
@@ -80,12 +76,7 @@ class SchedulingQueue:
         # without any event.
         self._flush: LazyHeap[QueuedEntity] = LazyHeap()
         self._preemptors: dict[str, QueuedEntity] = {}  # by the uid of a victim that is to go
-        self._groups: dict[HintKey, dict[str, QueuedEntity]] = {}
-        # Hint groups by the claims of their pods, and those that any claim's change may help.
-        self._by_claim: dict[str, dict[HintKey, None]] = {}
-        self._by_any_claim: dict[HintKey, None] = {}
-        self._claims_of: dict[HintKey, list[str]] = {}
-        self._changes: dict[tuple[str, frozenset[str]], int] = {}
+        self._groups = HintGroups()
         # The entity whose attempt takes several steps, and the events since it began.
         self._deciding: QueuedEntity | None = None
         self._events_in_flight: list[ClusterEvent] = []
@@ -237,7 +228,7 @@ class SchedulingQueue:
         entity.place = Place.UNSCHEDULABLE
         self._event = FAILURE
         self._count("unschedulable")
-        self._join_group(entity)
+        self._groups.add(entity)
         self._next_turn(entity)
         self._flush.push(now_ns + self._limits.unschedulable_max_ns, entity)
 
@@ -332,7 +323,7 @@ class SchedulingQueue:
     @property
     def is_waiting(self) -> bool:
         """Whether there is any entity that an event may help."""
-        return bool(self._groups or self._gated) or self._deciding is not None
+        return bool(self._groups.by_key or self._gated) or self._deciding is not None
 
     def pod_placed(self, pod: Pod, now_ns: int) -> None:
         """Wakes pods that a pod which now holds room on a node may help."""
@@ -359,32 +350,10 @@ class SchedulingQueue:
             self._wake_gated(cluster_event, now_ns)
         bound = cluster_event.priority_max
         preemptor = self._victim_deleted(cluster_event, now_ns)
-        change = cluster_event.change.value
-        for key in self._groups_for(claim_key):
-            if self._wakes_on(key) & change and next(iter(self._groups[key].values())).is_helped_by(
-                cluster_event
-            ):
-                for entity in list(self._groups[key].values()):
-                    if entity is not preemptor and (bound is None or entity.priority <= bound):
-                        self._wake(entity, now_ns)
-
-    def _wakes_on(self, group: HintKey) -> int:
-        """Returns the changes that one of the refusing plugins registered for, as a bit set."""
-        key = (group.scheduler_name, group.refused_by)
-        known = self._changes.get(key)
-        if known is None:
-            entity = next(iter(self._groups[group].values()))
-            found = [entity.profile.plugins.get(name) for name in sorted(group.refused_by)]
-            known = 0 if found else -1
-            for plugin in found:
-                known |= plugin.events_to_register.value if plugin is not None else -1
-            self._changes[key] = known
-        return known
-
-    def _groups_for(self, claim_key: str) -> list[HintKey]:
-        if claim_key:
-            return [*{**self._by_claim.get(claim_key, {}), **self._by_any_claim}]
-        return list(self._groups)
+        for group in self._groups.helped_by(cluster_event, claim_key):
+            for entity in group:
+                if entity is not preemptor and (bound is None or entity.priority <= bound):
+                    self._wake(entity, now_ns)
 
     def _wake_gated(self, cluster_event: ClusterEvent, now_ns: int) -> None:
         """Tries gates again whose plugins say that the event may open them."""
@@ -424,8 +393,8 @@ class SchedulingQueue:
             if entity.is_helped_by(cluster_event):
                 self._wake(entity, now_ns)
             elif entity.hint_key != entity.make_hint_key():
-                self._leave_group(entity)
-                self._join_group(entity)
+                self._groups.remove(entity)
+                self._groups.add(entity)
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -460,7 +429,7 @@ class SchedulingQueue:
                 self._drop_from_gated(entity)
                 self._to_active(entity, now_ns)
             elif entity is not None:
-                self._leave_group(entity)
+                self._groups.remove(entity)
                 self._to_backoff_or_active(entity, now_ns)
 
     def _wake(self, entity: QueuedEntity, now_ns: int) -> None:
@@ -538,7 +507,7 @@ class SchedulingQueue:
 
     def _leave(self, entity: QueuedEntity) -> None:
         """Takes an entity out of its place; its heap entry, if any, becomes invalid."""
-        self._leave_group(entity)
+        self._groups.remove(entity)
         if self._gated:
             self._leave_gated(entity)
         self._next_turn(entity)
@@ -551,47 +520,6 @@ class SchedulingQueue:
         entity.place = Place.NOWHERE
         if heap is not None:
             heap.withdraw()
-
-    # Hint groups
-
-    def _join_group(self, entity: QueuedEntity) -> None:
-        key = entity.hint_key = entity.make_hint_key()
-        group = self._groups.setdefault(key, {})
-        if not group:
-            self._index(entity, key)
-        group[entity.uid] = entity
-
-    def _leave_group(self, entity: QueuedEntity) -> None:
-        key = entity.hint_key
-        if key is not None:
-            group = self._groups[key]
-            del group[entity.uid]
-            if not group:
-                del self._groups[key]
-                self._unindex(key)
-            entity.hint_key = None
-
-    def _index(self, entity: QueuedEntity, group: HintKey) -> None:
-        """Indexes a new group by the claims that all its pods share."""
-        plugins = [entity.profile.plugins.get(name) for name in sorted(group.refused_by)]
-        of_claims = [
-            p for p in plugins if p is None or p.events_to_register & RESOURCE_CLAIM_CHANGES
-        ]
-        keys = entity.claim_keys
-        if keys is None or not all(p is not None and p.is_own_claims_only for p in of_claims):
-            self._by_any_claim[group] = None
-        elif of_claims:
-            self._claims_of[group] = keys
-            for key in keys:
-                self._by_claim.setdefault(key, {})[group] = None
-
-    def _unindex(self, group: HintKey) -> None:
-        self._by_any_claim.pop(group, None)
-        for key in dict.fromkeys(self._claims_of.pop(group, ())):
-            groups = self._by_claim[key]
-            del groups[group]
-            if not groups:
-                del self._by_claim[key]
 
     def _count(self, place: str) -> None:
         key = (place, self._event)

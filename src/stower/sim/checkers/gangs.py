@@ -13,7 +13,7 @@ from stower.model.times import SECOND_NS
 from stower.sim.checkers.checker import Binds, Checker, Court
 from stower.sim.scheduler import SchedulerProcess
 from stower.sim.server import Change
-from stower.state.cluster import PodEntry
+from stower.state.pod_entry import PodEntry
 
 # All of a minimum is bound at once; what faults hold up is sent again within this.
 WHOLE_NS: Final = 240 * SECOND_NS

@@ -1,0 +1,90 @@
+"""Unschedulable entities in groups with equal hint keys, and which groups an event may help.
+
+Plugins are asked once per group whether an event helps, however many entities it has. Must not know
+the other parts of the queue.
+"""
+
+from stower.engine.queue.entities import HintKey, QueuedEntity
+from stower.framework.cluster_events import RESOURCE_CLAIM_CHANGES, ClusterEvent
+
+
+class HintGroups:
+    """All unschedulable entities, in groups by hint key."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[HintKey, dict[str, QueuedEntity]] = {}
+        # Groups by the claims of their pods, and those that any claim's change may help.
+        self._by_claim: dict[str, dict[HintKey, None]] = {}
+        self._by_any_claim: dict[HintKey, None] = {}
+        self._claims_of: dict[HintKey, list[str]] = {}
+        self._changes: dict[tuple[str, frozenset[str]], int] = {}
+
+    def add(self, entity: QueuedEntity) -> None:
+        """Adds an unschedulable entity to the group of its hint key."""
+        key = entity.hint_key = entity.make_hint_key()
+        group = self.by_key.setdefault(key, {})
+        if not group:
+            self._index(entity, key)
+        group[entity.uid] = entity
+
+    def remove(self, entity: QueuedEntity) -> None:
+        """Removes an entity from its group, where it is in one."""
+        key = entity.hint_key
+        if key is not None:
+            group = self.by_key[key]
+            del group[entity.uid]
+            if not group:
+                del self.by_key[key]
+                self._unindex(key)
+            entity.hint_key = None
+
+    def helped_by(self, event: ClusterEvent, claim_key: str) -> list[list[QueuedEntity]]:
+        """Returns the groups that the event may help, as lists. `claim_key`: the claim that the
+        event is about, where it can help only pods that use it."""
+        change = event.change.value
+        found = []
+        for key in self._groups_for(claim_key):
+            group = self.by_key[key]
+            if self._changes_for(key) & change and next(iter(group.values())).is_helped_by(event):
+                found.append(list(group.values()))
+        return found
+
+    def _groups_for(self, claim_key: str) -> list[HintKey]:
+        if claim_key:
+            return [*{**self._by_claim.get(claim_key, {}), **self._by_any_claim}]
+        return list(self.by_key)
+
+    def _changes_for(self, group: HintKey) -> int:
+        """Returns the changes that one of the refusing plugins registered for, as a bit set."""
+        key = (group.scheduler_name, group.refused_by)
+        known = self._changes.get(key)
+        if known is None:
+            entity = next(iter(self.by_key[group].values()))
+            found = [entity.profile.plugins.get(name) for name in sorted(group.refused_by)]
+            known = 0 if found else -1
+            for plugin in found:
+                known |= plugin.events_to_register.value if plugin is not None else -1
+            self._changes[key] = known
+        return known
+
+    def _index(self, entity: QueuedEntity, group: HintKey) -> None:
+        """Indexes a new group by the claims that all its pods share."""
+        plugins = [entity.profile.plugins.get(name) for name in sorted(group.refused_by)]
+        of_claims = [
+            p for p in plugins if p is None or p.events_to_register & RESOURCE_CLAIM_CHANGES
+        ]
+        keys = entity.claim_keys
+        if keys is None or not all(p is not None and p.is_own_claims_only for p in of_claims):
+            self._by_any_claim[group] = None
+        elif of_claims:
+            self._claims_of[group] = keys
+            for key in keys:
+                self._by_claim.setdefault(key, {})[group] = None
+
+    def _unindex(self, group: HintKey) -> None:
+        self._by_any_claim.pop(group, None)
+        for key in dict.fromkeys(self._claims_of.pop(group, ())):
+            groups = self._by_claim[key]
+            del groups[group]
+            if not groups:
+                del self._by_claim[key]

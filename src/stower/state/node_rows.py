@@ -1,0 +1,270 @@
+"""Nodes as rows of arrays: what each node has, its labels, taints, features and images.
+
+Every primitive logs its inverse in the journal while a trial is open, and says in the dirty logs
+which row it changed: `usage_log` for amounts, `node_log` for the node object itself. Must not know
+pods, beyond that rows with pods are not given to another node.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from stower.model.errors import InvariantError
+from stower.model.kinds import Node
+from stower.model.resources import PODS, node_room
+from stower.model.taints import Taint
+from stower.state.arrays import CAPACITY_FIRST, Bools, DirtyLog, ResourceColumn, grow_array
+from stower.state.images import Images
+from stower.state.journal import Journal, Trial
+from stower.state.labels import CodeColumn, LabelColumns
+from stower.state.pod_entry import PodEntry
+from stower.state.ties import name_hash
+
+# Real clusters have some dozens of resources; a user can make up any number of names.
+COLUMNS_SWEPT_FIRST: Final = 256
+
+
+class NodeRows:
+    """All nodes. Arrays are int64[capacity] or bool[capacity]; rows in use lie below `row_limit`,
+    and `present` says which of them have a node: a row without one has pods whose node is gone, or
+    not seen yet."""
+
+    def __init__(self) -> None:
+        self.journal = Journal()
+        self.usage_log = DirtyLog()
+        self.node_log = DirtyLog()
+        self.capacity = CAPACITY_FIRST
+        # Grows with the capacity: arrays over rows that are kept elsewhere are made anew then.
+        self.layout_generation = 0
+        self.row_limit = 0
+        self.node_count = 0
+        self.row_by_name: dict[str, int] = {}
+        self.node_names: list[str] = [""] * self.capacity
+        self.nodes: list[Node | None] = [None] * self.capacity
+        self.pods_by_row: list[dict[str, PodEntry]] = [{} for _ in range(self.capacity)]
+        self._free_rows = list(range(self.capacity - 1, -1, -1))
+        self.present: Bools = np.zeros(self.capacity, np.bool_)
+        self.unschedulable: Bools = np.zeros(self.capacity, np.bool_)
+        self.name_hashes = np.zeros(self.capacity, np.uint64)
+        # A code per distinct tuple of taints: each tuple is evaluated once, then gathered.
+        self.taints: CodeColumn[tuple[Taint, ...]] = CodeColumn(self.capacity)
+        self.declared_features: CodeColumn[tuple[str, ...]] = CodeColumn(self.capacity)
+        self.columns: dict[str, ResourceColumn] = {}
+        self._sweep_at = COLUMNS_SWEPT_FIRST
+        self.column(PODS)
+        # Requests as scores count them: a pod that requests nothing counts as something.
+        self.non_zero_cpu = ResourceColumn("non-zero cpu", self.capacity)
+        self.non_zero_memory = ResourceColumn("non-zero memory", self.capacity)
+        self.labels = LabelColumns(self.capacity)
+        self.images = Images(self.capacity)
+        self._image_cursors = (0, 0)  # positions of both logs up to which images were refreshed
+
+    # Reading
+
+    @property
+    def all_rows(self) -> slice:
+        """Every row in use, as an index that gives views."""
+        return slice(0, self.row_limit)
+
+    def column(self, name: str) -> ResourceColumn:
+        """The resource's column, made where the resource is new."""
+        column = self.columns.get(name)
+        if column is None:
+            if len(self.columns) >= self._sweep_at:
+                self._sweep_columns()
+            column = self.columns[name] = ResourceColumn(name, self.capacity)
+        return column
+
+    def row_of(self, name: str) -> int:
+        """The row of a present node, or -1."""
+        row = self.row_by_name.get(name, -1)
+        return row if row >= 0 and self.present[row] else -1
+
+    def rows_of(self, names: Iterable[str]) -> list[int]:
+        """The rows of those nodes that are present, in the order of their names."""
+        return [row for row in map(self.row_of, sorted(names)) if row >= 0]
+
+    def present_rows(self) -> list[int]:
+        """Rows that have a node, in order."""
+        return [int(row) for row in np.flatnonzero(self.present)]
+
+    def node_at(self, row: int) -> Node:
+        """The node of a row that has one."""
+        node = self.nodes[row]
+        assert node is not None
+        return node
+
+    def refresh_images(self) -> None:
+        """A cycle begins: rows on which something has changed see what is new elsewhere."""
+        use, node = self.usage_log.position, self.node_log.position
+        was_use, was_node = self._image_cursors
+        if use == was_use and node == was_node:
+            return
+        if not self.images.generation:
+            self._image_cursors = (use, node)
+            return
+        if self.usage_log.is_overrun(was_use) or self.node_log.is_overrun(was_node):
+            changed = self.present_rows()
+        else:
+            changed = self.usage_log.row_list(was_use) + self.node_log.row_list(was_node)
+        for row in changed:
+            if self.images.refresh_row(row):
+                self.node_log.add(row)
+        self._image_cursors = (use, self.node_log.position)
+
+    def trial(self) -> Trial:
+        """`with state.trial():` undoes all that is done inside."""
+        return self.journal.trial()
+
+    # Nodes
+
+    def set_node(self, node: Node) -> bool:
+        """Add or replace a node. Returns whether anything that scheduling reads has changed.
+
+        Raises InvalidObject, with nothing changed, where a quantity of the node is none.
+        """
+        allocatable = node_room(node.status.allocatable)
+        row = self._row_for(node.metadata.name)
+        old = self.nodes[row]
+        changed = self._set_node(row, node, allocatable)
+        if self.journal.is_recording:
+            self.journal.log(self._undo_set_node, row, old)
+        return changed
+
+    def remove_node(self, name: str) -> bool:
+        """Remove a node; its pods stay counted until they are removed. False if unknown."""
+        row = self.row_of(name)
+        if row < 0:
+            return False
+        old = self.nodes[row]
+        self._clear_node(row)
+        if self.journal.is_recording:
+            self.journal.log(self._undo_set_node, row, old)
+        self._release_row_when_final(row)
+        return True
+
+    # Primitives
+
+    def _row_for(self, name: str) -> int:
+        """The row of that name, taking a free one where it has none."""
+        row = self.row_by_name.get(name, -1)
+        if row < 0:
+            if not self._free_rows:
+                self._grow()
+            row = self._free_rows.pop()
+            self.row_by_name[name] = row
+            self.node_names[row] = name
+            self.name_hashes[row] = name_hash(name)
+            self.row_limit = max(self.row_limit, row + 1)
+            if self.journal.is_recording:
+                self.journal.log(self._release_row, row)
+        return row
+
+    def _release_row_when_final(self, row: int) -> None:
+        """Give the row back if it is empty, but not before it is sure to stay so."""
+        if self.journal.is_recording:
+            self.journal.defer(self._release_row, row)
+        elif not self.journal.is_undoing:
+            self._release_row(row)
+
+    def _release_row(self, row: int) -> None:
+        """Give back a row that has neither node nor pods."""
+        if self.node_names[row] and self.nodes[row] is None and not self.pods_by_row[row]:
+            del self.row_by_name[self.node_names[row]]
+            self.node_names[row] = ""
+            self.name_hashes[row] = 0
+            self._free_rows.append(row)
+
+    def _undo_set_node(self, row: int, old: Node | None) -> None:
+        if old is None:
+            self._clear_node(row)
+        else:
+            self._set_node(row, old, node_room(old.status.allocatable))
+
+    def _set_node(self, row: int, node: Node, allocatable: dict[str, int]) -> bool:
+        """Write the node's columns; only what differs from the old node counts as a change."""
+        old = self.nodes[row]
+        self.nodes[row] = node
+        before: dict[str, int] = {}
+        if old is not None:
+            same = old.status.allocatable == node.status.allocatable
+            before = allocatable if same else node_room(old.status.allocatable)
+        use_changed = before != allocatable
+        if use_changed:
+            for name in before:
+                if name not in allocatable:
+                    self.column(name).set_allocatable(row, 0)
+            for name, amount in allocatable.items():
+                self.column(name).set_allocatable(row, amount)
+            self.usage_log.add(row)
+        object_changed = old is None
+        if old is None:
+            self.present[row] = True
+            self.node_count += 1
+        old_labels = (old.metadata.labels if old is not None else None) or {}
+        labels = node.metadata.labels or {}
+        if old_labels != labels:
+            self.labels.set(row, old_labels, labels)
+            object_changed = True
+        taints = node.spec.taints or ()
+        if taints != ((old.spec.taints if old is not None else None) or ()):
+            self.taints.set(row, taints or None)
+            object_changed = True
+        declared = node.status.declared_features or ()
+        if declared != ((old.status.declared_features if old is not None else None) or ()):
+            self.declared_features.set(row, declared or None)
+            object_changed = True
+        if node.spec.unschedulable != self.unschedulable[row]:
+            self.unschedulable[row] = node.spec.unschedulable
+            object_changed = True
+        generation = self.images.generation
+        self.images.set(row, old, node)
+        object_changed |= generation != self.images.generation
+        if object_changed:
+            self.node_log.add(row)
+        return use_changed or object_changed
+
+    def _clear_node(self, row: int) -> None:
+        old = self.nodes[row]
+        if old is None:
+            raise InvariantError(f"row {row} has no node to clear")
+        self.nodes[row] = None
+        for name in node_room(old.status.allocatable):
+            column = self.column(name)
+            column.set_allocatable(row, 0)
+        self.present[row] = False
+        self.node_count -= 1
+        self.labels.set(row, old.metadata.labels or {}, {})
+        self.taints.set(row, None)
+        self.declared_features.set(row, None)
+        self.unschedulable[row] = False
+        self.images.set(row, old, None)
+        self.usage_log.add(row)
+        self.node_log.add(row)
+
+    def _sweep_columns(self) -> None:
+        """Take the arrays from columns of which nothing is left. The next sweep comes when there
+        are twice as many columns, so that sweeping costs little for each."""
+        for column in self.columns.values():
+            column.shrink()
+        self._sweep_at = 2 * len(self.columns)
+
+    def _grow(self) -> None:
+        """Doubles the capacity."""
+        old, self.capacity = self.capacity, self.capacity * 2
+        self.layout_generation += 1
+        new = self.capacity
+        self.node_names.extend([""] * old)
+        self.nodes.extend([None] * old)
+        self.pods_by_row.extend({} for _ in range(old))
+        self._free_rows.extend(range(new - 1, old - 1, -1))
+        self.present = grow_array(self.present, new)
+        self.unschedulable = grow_array(self.unschedulable, new)
+        self.name_hashes = grow_array(self.name_hashes, new)
+        self.taints.grow(new)
+        self.declared_features.grow(new)
+        self.images.grow(new)
+        for column in (*self.columns.values(), self.non_zero_cpu, self.non_zero_memory):
+            column.grow(new)
+        self.labels.grow(new)

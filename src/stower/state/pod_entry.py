@@ -1,0 +1,41 @@
+"""A pod as the state knows it. Must not know where entries are kept."""
+
+from stower.model.kinds import Pod
+from stower.model.resources import Claimed
+from stower.state.shapes import Shape
+
+
+class PodEntry:
+    """One pod. `row` is -1 while it has no node."""
+
+    __slots__ = (
+        "claimed_resources",
+        "eviction_backoff_until_ns",
+        "is_assumed",
+        "is_deletion_pending",
+        "nominated_node_name",
+        "pending_write_count",
+        "pod",
+        "rank",
+        "row",
+        "shape",
+        "slot",
+        "uid",
+        "written_version",
+    )
+
+    def __init__(self, pod: Pod, shape: Shape) -> None:
+        self.uid = pod.metadata.uid
+        self.pod = pod
+        self.shape = shape
+        self.row = -1
+        self.rank: tuple[int, int, int, str] | None = None  # importance, once it was asked for
+        self.slot = -1  # in the table of placed pods
+        self.is_assumed = False
+        # Until then the pod is displaced only where nothing else helps: its deletion was refused.
+        self.eviction_backoff_until_ns = 0
+        self.is_deletion_pending = False  # the API accepted a deletion that no watch has shown yet
+        self.nominated_node_name = ""
+        self.written_version = ""  # resourceVersion after our last write, seen or not
+        self.pending_write_count = 0  # status patches of ours that are not answered
+        self.claimed_resources: Claimed = ()  # what its claims take of its node, where counted
