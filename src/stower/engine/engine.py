@@ -116,7 +116,7 @@ class Engine:
         if now_ns < state.now_ns:
             raise InvariantError(f"clock went back: {now_ns=} < {state.now_ns=}")
         state.begin_step(now_ns)
-        writes = self._outbox.begin_step()
+        writes = self._outbox.writes = []
         HANDLERS[type(event)](self, event)
         if binding.retries or binding.doubts or binding.pre_bind.waiting:
             binding.run_due()
@@ -131,7 +131,7 @@ class Engine:
 
     def _run_cycles(self) -> None:
         state, queue, now_ns = self.state, self.queue, self.state.now_ns
-        if self.tree_attempts is not None:
+        if self.tree_attempts is not None and self.tree_attempts.trees.has_changes:
             self.tree_attempts.trees.update(now_ns)
         tallies, visits = state.tallies, 0  # pods counted for new selectors
         for _ in range(self.limits.cycles_per_step_max):
@@ -143,7 +143,8 @@ class Engine:
             entity = queue.pop(now_ns)
             if entity is None:
                 return
-            self.stopwatch.start()
+            if self.stopwatch.is_running:
+                self.stopwatch.start()
             if isinstance(entity, QueuedPod):
                 self.attempts.run(entity)
             elif isinstance(entity, QueuedTree) and self.tree_attempts is not None:
@@ -200,8 +201,8 @@ class Engine:
         if isinstance(obj, Pod):
             if gone:
                 self._pods.deleted(obj.metadata.uid)
-            elif self._pods.is_deleted(obj.metadata.uid):
-                return
+            elif obj.metadata.uid in self._pods.deleted_uids:
+                return  # the event is late
             else:
                 self._pods.observed(obj)
         elif isinstance(obj, Node):

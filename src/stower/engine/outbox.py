@@ -44,7 +44,8 @@ UNTRACKED: Final = _Untracked()
 
 
 class Outbox:
-    """Write ids, the writes of the current step, and the owners of unanswered writes."""
+    """Write ids, the writes of the current step, and the owners of unanswered writes. The engine
+    replaces `writes` at the start of each step."""
 
     __slots__ = ("_next_id", "_owners", "writes")
 
@@ -52,11 +53,6 @@ class Outbox:
         self.writes: list[Write] = []
         self._next_id = 1
         self._owners: dict[int, WriteOwner] = {}
-
-    def begin_step(self) -> list[Write]:
-        """Starts a step: returns the list that its writes are appended to."""
-        writes = self.writes = []
-        return writes
 
     def next_id(self) -> int:
         """Returns an id that no other write of this engine has."""

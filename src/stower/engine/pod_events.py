@@ -19,6 +19,7 @@ from stower.engine.status_reporter import POD_SCHEDULED
 from stower.framework.cluster_events import Change, ClusterEvent, is_scaled_down, pending_pod_change
 from stower.model.errors import InvalidObject
 from stower.model.kinds import Pod
+from stower.model.kinds.pod import TERMINAL
 from stower.state.pod_entry import PodEntry
 
 
@@ -50,13 +51,9 @@ class PodEvents:
         self._pending = pending
         self.groups: MemberObserver | None = None
         # Uids of deleted pods, oldest first: a late event must not bring one back.
-        self._deleted: dict[str, None] = {}
+        self.deleted_uids: dict[str, None] = {}
 
     # Events
-
-    def is_deleted(self, uid: str) -> bool:
-        """Returns whether the pod is deleted: an event about it is late."""
-        return uid in self._deleted
 
     def observed(self, pod: Pod) -> None:
         """Applies a pod that came or changed."""
@@ -66,7 +63,7 @@ class PodEvents:
         known = state.uid_by_key.get(pod.key, uid)
         if known != uid:
             self.deleted(known)  # another pod has its name now
-        if pod.is_terminal:
+        if pod.status.phase in TERMINAL:
             self._remove(uid)
             return
         entry = state.pods.get(uid)
@@ -86,16 +83,16 @@ class PodEvents:
     def deleted(self, uid: str) -> None:
         """Removes a pod, and remembers that it is deleted."""
         self._remove(uid)
-        self._deleted[uid] = None
-        if len(self._deleted) > self._context.limits.gone_pods_max:
-            del self._deleted[next(iter(self._deleted))]
+        self.deleted_uids[uid] = None
+        if len(self.deleted_uids) > self._context.limits.gone_pods_max:
+            del self.deleted_uids[next(iter(self.deleted_uids))]
 
     def keep_only(self, uids: dict[str, None]) -> None:
         """Removes all pods but these, which a list shows."""
         for uid in [uid for uid in self._state.pods if uid not in uids]:
             self.deleted(uid)
         for uid in uids:
-            self._deleted.pop(uid, None)
+            self.deleted_uids.pop(uid, None)
         self._state.other_scheduler_pods.clear()
 
     def _apply_new(self, pod: Pod) -> None:

@@ -1,16 +1,17 @@
 """The plugin protocol: kube-scheduler's extension points, for many nodes at once.
 
-A plugin is given a pod's shape, the state and the rows to look at (all, or just those that
-changed). It answers with a small integer per row: 0 passes, anything else is a code that
-`rejection` turns into reasons. A score is an integer per row too.
+A plugin gets a pod's shape, the state and the rows to evaluate (all rows, or just those that
+changed). It returns a small integer per row: 0 passes, anything else is a code that `rejection`
+turns into reasons. A score is an integer per row too.
 
-`scope` says what an answer depends on, and so what it may be cached by:
-  NODE  the node object alone (labels, taints, images); asked again for rows whose node changed
-  USE   the node and what is placed on it; asked again for every row on which a pod came or went
-  PODS  the pod itself, and what is placed anywhere; asked for each pod, about all rows at once, by
-        `filter_pod` and `score_pod`
+`scope` says what an answer depends on, and so how it may be cached:
+  NODE   the node object alone (labels, taints, images); evaluated again when the node changes
+  USAGE  the node and the pods on it; evaluated again for every row on which a pod came or went
+  PODS   the pod itself, and pods on any node; evaluated for each pod, for all rows at once, by
+         `filter_pod` and `score_pod`
 
-A method that a plugin does not override is not one of its extension points.
+A method that a plugin does not override is not one of its extension points. Must not know any
+plugin.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -40,10 +41,10 @@ MAX_NODE_SCORE: Final = 100
 
 
 class Features(msgspec.Struct, frozen=True):
-    """Feature gates that are asked about, with Kubernetes 1.36's defaults. `drivers`: whether there
-    are any to negotiate with, which is not so in a simulation; `groups`: whether pods of a group
-    are placed together, which is off in 1.36; `composite_groups`: whether groups are in groups;
-    `warm_pools`: whether there may be WarmPool objects, which have plugins enabled."""
+    """Feature gates that plugins read, with the defaults of Kubernetes 1.36. `drivers`: whether
+    there are drivers to negotiate with, which a simulation has not; `groups`: whether pods of a
+    group are placed together, off in 1.36; `composite_groups`: whether groups may contain groups;
+    `warm_pools`: whether WarmPool objects are served, which enables their plugins."""
 
     taint_toleration_comparison_operators: bool = False
     dynamic_resource_allocation: bool = True
@@ -54,7 +55,7 @@ class Features(msgspec.Struct, frozen=True):
     composite_groups: bool = True
 
 
-# Gates by name: the field of Features or of its device gates, and whether the gate is an alpha one.
+# Gates by name: the field of Features or of its device gates, and whether the gate is alpha.
 GATES: Final = {
     "WarmPools": ("warm_pools", False),  # Stower's own
     "TaintTolerationComparisonOperators": ("taint_toleration_comparison_operators", True),
@@ -75,8 +76,8 @@ GATES: Final = {
 
 
 def read_features(text: str, features: Features | None = None) -> tuple[Features, list[str]]:
-    """`features` (None: the defaults) with gates as --feature-gates has them, Name=true, ...; and
-    the names of those that no plugin asks about. Raises ValueError."""
+    """Returns `features` (None: the defaults) with the gates of a --feature-gates text, and the
+    names of gates that no plugin reads. Raises ValueError."""
     given: dict[str, bool | None] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, value = part.partition("=")
@@ -124,7 +125,7 @@ class Normalize(Enum):
 
 
 class Plugin:
-    """Base of all plugins. Instances are immutable: what they know comes from their arguments."""
+    """Base of all plugins. Instances are immutable: their arguments are their only state."""
 
     name: ClassVar[str]
     scope: ClassVar[Scope] = Scope.NODE
@@ -132,60 +133,66 @@ class Plugin:
     # Texts by code, for plugins whose codes are 1, 2, ... and whose refusals share `resolvable`.
     reasons: ClassVar[tuple[str, ...]] = ()
     resolvable: ClassVar[bool] = False
-    is_preemption: ClassVar[bool] = False  # whether its remedy is that others leave
+    is_preemption: ClassVar[bool] = False  # whether its PostFilter evicts other pods
     events_to_register: Change = Change.NONE  # of the class, or of the instance where gates decide
-    # Whether a claim's change can help only pods that name it, unless it gives devices back.
+    # Whether a claim's change can help only pods that name the claim, unless it frees devices.
     is_own_claims_only: ClassVar[bool] = False
-    # The plugin whose arguments enable this one, where a profile says nothing of it.
+    # The plugin whose arguments enable this one, where the profile does not name it.
     enabling_plugin: ClassVar[str] = ""
     default_weight: ClassVar[int] = 0
 
     @classmethod
     def from_args(cls, args: Mapping[str, Any] | None, path: str, features: Features) -> "Plugin":
-        """The plugin as a profile configures it. Raises InvalidObject that names the field, which
-        lies below `path`; a plugin that does not override this takes no arguments."""
+        """Returns the plugin as a profile configures it; a plugin that does not override this has
+        no arguments. Raises InvalidObject, whose path begins with `path`."""
         return cls()
 
     def with_profile_plugins(self, plugins: Mapping[str, "Plugin"]) -> "Plugin":
-        """The plugin among those that its profile enables, by name; itself where they make no
-        difference to it."""
+        """Returns the plugin for a profile that enables these plugins, by name; itself where they
+        make no difference."""
         return self
 
     def sort_key(self, pod: Pod, added_ns: int) -> tuple[int, ...]:
-        """QueueSort: pods with smaller keys are tried first."""
+        """QueueSort: returns the pod's key; pods with smaller keys are tried first."""
         raise NotImplementedError
 
     def pre_enqueue(self, pod: Pod) -> Rejection | None:
-        """PreEnqueue: a refusal keeps the pod gated, out of every queue that is tried."""
+        """PreEnqueue: returns a rejection to keep the pod gated, so that it is not tried."""
         raise NotImplementedError
 
     def pre_filter(self, shape: Shape, state: ClusterState) -> Rejection | frozenset[str] | None:
-        """PreFilter: refuse the pod at once, or leave only the nodes of these names."""
+        """PreFilter: returns a rejection of the pod, or the names of the only nodes to consider."""
         raise NotImplementedError
 
     def is_relevant(self, shape: Shape) -> bool:
-        """For scope PODS: whether any pod of this shape can matter to it."""
+        """Returns whether the plugin may have an answer for any pod of this shape."""
+        return True
+
+    def is_relevant_to_pod(self, pod: Pod, state: ClusterState) -> bool:
+        """For scope PODS: returns whether `filter_pod` or `score_pod` may have an answer for the
+        pod; worth overriding where that costs little."""
         return True
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
-        """PreFilter, for scope PODS: refuse the pod at once."""
+        """PreFilter, for scope PODS: returns a rejection of the pod."""
         raise NotImplementedError
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """Filter: int64[rows], 0 where the pod may go; None where it may go to all of them."""
+        """Filter: returns int64[rows], 0 where the row passes; None where all rows pass."""
         raise NotImplementedError
 
     def passes(self, shape: Shape, state: ClusterState, rows: Rows) -> Bools | None:
-        """Filter without the reasons: bool[rows], None where all pass. Must equal `filter` == 0;
-        worth overriding where the codes cost extra."""
+        """Filter without reasons: returns bool[rows], None where all rows pass. Must equal `filter`
+        == 0; worth overriding where codes cost extra."""
         codes = self.filter(shape, state, rows)
         return None if codes is None else codes == 0
 
     def filter_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
-        """The same for one row at a time: a function, or None where the pod may go anywhere.
+        """Filter for one row at a time: returns a function from row to code, or None where all rows
+        pass.
 
-        Only asked of plugins of scope USE, whose answers are refreshed row by row. It must equal
-        `filter`; this default is the adapter.
+        Called for plugins of scope USAGE, whose answers are refreshed row by row. Must equal
+        `filter`; this default adapts it.
         """
 
         def check(row: int) -> int:
@@ -195,15 +202,15 @@ class Plugin:
         return check
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
-        """What a code of `filter` means."""
+        """Returns the rejection that a code of `filter` stands for."""
         return Rejection((self.reasons[code - 1],), self.resolvable)
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """Score: int64[rows], raw where `normalize` is set; None is 0 for all of them."""
+        """Score: returns int64[rows], raw where `normalize` is set; None for 0 everywhere."""
         raise NotImplementedError
 
     def score_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
-        """The same for one row at a time; only asked of scope USE. Must equal `score`."""
+        """Score for one row at a time, for plugins of scope USAGE. Must equal `score`."""
 
         def score(row: int) -> int:
             scores = self.score(shape, state, slice(row, row + 1))
@@ -212,36 +219,42 @@ class Plugin:
         return score
 
     def generation(self, shape: Shape, state: ClusterState) -> int:
-        """For scope NODE: changes whenever a node's change may alter the answers of other rows.
-        For filters of scope USE: whenever something that is neither node nor pod does."""
+        """Returns a number that changes whenever cached answers become invalid: for scope NODE,
+        when the change of one node may alter the answers for other rows; for filters of scope
+        USAGE, when an object that is neither node nor pod may."""
         return 0
 
+    def has_generation(self, shape: Shape) -> bool:
+        """Returns whether `generation` may change for the shape."""
+        return True
+
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-        """Filter, for scope PODS: int64[row_limit] as `filter`; None where it may go anywhere."""
+        """Filter, for scope PODS: returns int64[row_limit] as `filter`; None if all rows pass."""
         raise NotImplementedError
 
     def observe_new_pods(self, state: ClusterState) -> None:
-        """Take note of the pods that have come, where scores depend on that. Attempts do it by
-        themselves; in a trial nothing is learned: who asks what would be must not change it."""
+        """Records new pods, where scores depend on the arrival of pods. Attempts record by
+        themselves; nothing is recorded in a trial, so that a question does not change the answer.
+        """
 
     def has_scores(self, pod: Pod, state: ClusterState) -> bool:
-        """Whether `score_pod` may have something to say; worth overriding where that is cheap."""
+        """Returns whether `score_pod` may return scores; worth overriding where that is cheap."""
         return True
 
     def score_pod(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
-        """Score, for scope PODS: int64[row_limit], 0 to 100, of which only the feasible rows mean
-        anything; None where it has nothing to say."""
+        """Score, for scope PODS: returns int64[row_limit], 0 to 100, meaningful on feasible rows
+        alone; None for no scores."""
         raise NotImplementedError
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
-        """What the filter would say if pods came to a row or left it: asked for row by row when
-        evictions are looked for. None where pods make no difference to this one.
+        """Returns a function from row to DryRun, which answers what the filter would return if pods
+        came to the row or left it; None where pods make no difference. Used by preemption.
 
-        The default for other scopes than NODE is right for every filter, and slow.
+        The default is right for every filter, and slow.
         """
         if self.scope is Scope.NODE:
             return None
@@ -258,71 +271,72 @@ class Plugin:
     def capacity_constraints(
         self, shape: Shape, state: ClusterState
     ) -> tuple[CapacityConstraint, ...] | None:
-        """The filter as amounts, for one that has `dry_runs`; None where it is not of that kind."""
+        """Returns the filter as amounts, where it has `dry_runs` and compares nothing but amounts;
+        None elsewhere."""
         return None
 
     def group_constraints(
         self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
     ) -> tuple[CapacityConstraint, ...]:
-        """Amounts that the filter compares, for a whole group of pods at once: no more may be
-        placed than there is of each. What else it refuses is no matter here. `shared`: keys of
-        claims that others use too, which are nobody's own."""
+        """Returns amounts that bound how many pods of a group a row takes; other reasons of the
+        filter are left out. `shared`: keys of claims that several pods use."""
         return self.capacity_constraints(shape, state) or ()
 
     def is_permanent(self, codes: Ints) -> Bools:
-        """bool[codes]: which refusals nothing ends that is placed anywhere."""
+        """Returns bool[codes]: which rejections the placement of other pods cannot lift."""
         lasting: Bools = codes != 0
         return lasting
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
-        """More about this plugin's refusal of the row, line by line, for people."""
+        """Returns more about this plugin's rejection of the row, line by line."""
         return ()
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """What would lift this plugin's refusal of the row, or of the pod as a whole; what people
-        would rather do comes first. Where a fix leads to another refusal, it is asked again."""
+        """Returns changes that lift this plugin's rejection of the row, or of the pod as a whole,
+        preferred ones first. Called again where a fix leads to another rejection."""
         return ()
 
     def post_filter(self, evaluator: PreemptionEvaluator) -> PostFilterResult:
-        """PostFilter: what to do for a pod that fits nowhere."""
+        """PostFilter: returns what to do for a pod that fits on no node."""
         raise NotImplementedError
 
     def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
-        """Reserve and PreBind: what other objects must agree with before the pod is bound to the
-        row; None where nothing is."""
+        """Reserve and PreBind: returns what has to come true before the pod is bound to the row;
+        None for nothing."""
         raise NotImplementedError
 
     def negotiate(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible_nodes: FeasibleNodes
     ) -> Wait | None:
-        """After each attempt: what others have to agree with before the pod is bound. None where
-        nothing is in the way of that, as far as this plugin knows."""
+        """Runs after each attempt: returns what other components have to accept before the pod is
+        bound; None where this plugin has nothing to wait for."""
         raise NotImplementedError
 
     def displaceable_pods(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:
-        """Pods that are in the way of this one nowhere: a node is chosen as if they were gone, and
-        those that hold the room are deleted at once, in this order. What it says may not depend on
-        anything that a trial changes."""
+        """Returns pods that the pod may displace: a node is chosen as if they were absent, and
+        those that occupy the room are deleted at once, in this order. Must not depend on anything
+        that a trial changes."""
         return ()
 
     def post_bind(self, pod: Pod, state: ClusterState) -> Sequence[DeleteObject]:
-        """PostBind: what is not needed any more, now that the pod was seen on its node."""
+        """PostBind: returns deletions of objects that a pod with a node does not need any more."""
         raise NotImplementedError
 
     def companion(self, state: ClusterState, seed: int) -> Companion | None:
-        """What goes on beside scheduling for this plugin, made once for an engine."""
+        """Returns the plugin's companion, one per engine, or None."""
         return None
 
     def bind(self, pod: Pod) -> bool:
-        """Bind: whether this plugin binds the pod."""
+        """Bind: returns whether this plugin binds the pod."""
         raise NotImplementedError
 
     def hint(self, shape: Shape, event: ClusterEvent) -> bool:
-        """Queueing hint: might this change, one of `wakes_on`, let a refused pod in?"""
+        """Queueing hint: returns whether the event, one of `events_to_register`, may make a
+        rejected pod schedulable."""
         return True
 
     def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
-        """The same, for plugins to which the pod's labels and terms about others matter."""
+        """Queueing hint for plugins to which the pod's labels and pod terms matter."""
         return self.hint(shape, event)
 
 
@@ -359,7 +373,7 @@ _POD_METHODS: Final = {
 
 
 def implements(plugin: type[Plugin], point: ExtensionPoint) -> bool:
-    """Whether the plugin takes part at this extension point."""
+    """Returns whether the plugin implements this extension point."""
     method = _METHODS[point]
     if plugin.scope is Scope.PODS:
         method = _POD_METHODS.get(point, method)

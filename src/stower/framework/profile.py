@@ -1,4 +1,7 @@
-"""A profile: the plugins of one scheduler name, in order, with their weights."""
+"""A profile: the plugins of one scheduler name, in order, with their weights.
+
+Must not know any plugin by name.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -11,6 +14,23 @@ from stower.state.shapes import Shape
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
 
+# Shapes whose relevant plugins are kept.
+SHAPES_MAX: Final = 8_192
+
+
+class ShapePlugins:
+    """The plugins of a profile that are relevant for pods of one shape."""
+
+    __slots__ = ("negotiating", "pod_filters", "pod_pre_filters", "pod_scores", "reserve")
+
+    def __init__(self, profile: "Profile", shape: Shape) -> None:
+        self.pod_pre_filters = tuple(p for p in profile.pod_pre_filters if p.is_relevant(shape))
+        self.pod_filters = tuple(p for p in profile.pod_filters if p.is_relevant(shape))
+        self.pod_scores = tuple((p, w) for p, w in profile.pod_scores if p.is_relevant(shape))
+        self.negotiating = tuple(p for p in profile.negotiating_plugins if p.is_relevant(shape))
+        self.reserve = tuple(p for p in profile.reserve_plugins if p.is_relevant(shape))
+
+
 class Profile:
     """Plugins per extension point, in the order in which they run."""
 
@@ -21,6 +41,7 @@ class Profile:
         weights: Mapping[str, int],
     ) -> None:
         self.scheduler_name = scheduler_name
+        self._by_shape: dict[Shape, ShapePlugins] = {}
         self.weights = dict(weights)
         self.queue_sort = points[ExtensionPoint.QUEUE_SORT][0]
         self.pre_enqueue = points[ExtensionPoint.PRE_ENQUEUE]
@@ -61,8 +82,17 @@ class Profile:
             if plugin.scope is not Scope.NODE:
                 raise InvariantError(f"{plugin.name}: a normalised score must be of scope NODE")
 
+    def plugins_for(self, shape: Shape) -> ShapePlugins:
+        """Returns the plugins that are relevant for the shape."""
+        plugins = self._by_shape.get(shape)
+        if plugins is None:
+            if len(self._by_shape) >= SHAPES_MAX:
+                self._by_shape.clear()
+            plugins = self._by_shape[shape] = ShapePlugins(self, shape)
+        return plugins
+
     def generation(self, shape: Shape, state: ClusterState) -> int:
-        """Changes where a node's change may alter what plugins say of other rows."""
+        """Returns a number that changes whenever the answers of plugins for unchanged rows may."""
         result = 0
         for plugin in self.generation_plugins:
             result = result * 31 + plugin.generation(shape, state)

@@ -1,7 +1,7 @@
-"""How long attempts and plugins take, for shells that want to know.
+"""Times attempts and plugins, for shells that report durations.
 
-The core reads no clock: a shell lends it one, and nothing that is decided depends on what it says.
-Some attempts are timed plugin by plugin, as kube-scheduler does (pluginMetricsSamplePercent).
+The core reads no clock: a shell passes one in, and no decision depends on it. A sample of attempts
+is timed plugin by plugin, as in kube-scheduler (pluginMetricsSamplePercent).
 """
 
 from collections.abc import Callable, Mapping
@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from stower.framework.plugin import Plugin
 
-# Of so many attempts one is timed plugin by plugin.
+# One of this many attempts is timed plugin by plugin.
 SAMPLE_INTERVAL: Final = 10
-TIMINGS_MAX: Final = 10_000  # nobody takes them: the oldest are of no use
+TIMINGS_MAX: Final = 10_000  # no shell takes them: sampling stops
 
-# Methods that do an extension point's work for many rows, or for a pod. What looks at one changed
-# row takes a microsecond, and timing it as much.
+# Methods that run an extension point for many rows, or for a pod. A method for one changed row
+# takes a microsecond, and timing it would take another.
 POINTS: Final[Mapping[str, str]] = {
     "pre_enqueue": "PreEnqueue",
     "pre_filter": "PreFilter",
@@ -31,7 +31,7 @@ POINTS: Final[Mapping[str, str]] = {
 
 
 class Stopwatch:
-    """Of one engine. `clock_ns` None: it stands still."""
+    """The timings of one engine; `clock_ns` None: times nothing."""
 
     def __init__(self, clock_ns: Callable[[], int] | None = None) -> None:
         self.is_running = clock_ns is not None
@@ -42,7 +42,7 @@ class Stopwatch:
         self._count = 0
 
     def start(self) -> None:
-        """An attempt begins."""
+        """Starts the timing of an attempt."""
         if self._clock_ns is not None:
             self._started_ns = self._clock_ns()
             self._count += 1
@@ -51,16 +51,16 @@ class Stopwatch:
             )
 
     def elapsed_ns(self) -> int:
-        """Since the attempt began."""
+        """Returns the ns since the attempt began, 0 without a clock."""
         return self._clock_ns() - self._started_ns if self._clock_ns is not None else 0
 
     def take_timings(self) -> list[tuple[str, str, int]]:
-        """The laps since the last call."""
+        """Returns the timings since the last call: plugin, extension point, ns."""
         found, self.timings = self.timings, []
         return found
 
     def instrument(self, plugin: Plugin) -> None:
-        """Time the plugin's methods while an attempt is sampled; without a clock never."""
+        """Wraps the plugin's methods, which are timed while an attempt is sampled."""
         if self._clock_ns is not None:
             for method, point in POINTS.items():
                 is_own = getattr(type(plugin), method) is not getattr(Plugin, method)

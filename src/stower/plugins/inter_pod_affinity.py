@@ -83,11 +83,15 @@ class InterPodAffinity(Plugin):
             raise invalid(at, weight, f"not in valid range [0, {WEIGHT_MAX}]")
         return cls(read.hard_pod_affinity_weight, read.ignore_preferred_terms_of_existing_pods)
 
+    def is_relevant_to_pod(self, pod: Pod, state: ClusterState) -> bool:
+        """Returns whether the pod, or a placed pod, has affinity terms."""
+        return pod.spec.affinity is not None or bool(state.carried_terms.terms)
+
     # Filter
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
         """1 where required pods are not near, 2 where avoided ones are, 3 where it is avoided."""
-        if pod.spec.affinity is None and not state.carried_terms:
+        if pod.spec.affinity is None and not state.carried_terms.terms:
             return None
         affinity_terms, anti_affinity_terms = _required_terms(pod)
         excluded_rows = self._existing_anti_affinity_rows(pod, state)
@@ -125,7 +129,7 @@ class InterPodAffinity(Plugin):
 
     def _existing_anti_affinity_rows(self, pod: Pod, state: ClusterState) -> Bools | None:
         """bool[row_limit]: nodes in domains of pods that avoid this one; None: there are none."""
-        if not state.carried_terms:
+        if not state.carried_terms.terms:
             return None
         found: Bools | None = None
         labels = state.pod_selectors.labels_of(pod.metadata.namespace)
@@ -221,7 +225,7 @@ class InterPodAffinity(Plugin):
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
         """Who is in a row's domains."""
-        if pod.spec.affinity is None and not state.carried_terms:
+        if pod.spec.affinity is None and not state.carried_terms.terms:
             return None
         affinity_terms, anti_affinity_terms = _required_terms(pod)
         terms = state.carried_terms.terms_matching(
@@ -243,7 +247,7 @@ class InterPodAffinity(Plugin):
 
     def has_scores(self, pod: Pod, state: ClusterState) -> bool:
         """Where somebody wants or is wanted."""
-        return bool(state.carried_terms) or pod.spec.affinity is not None
+        return bool(state.carried_terms.terms) or pod.spec.affinity is not None
 
     def score_pod(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
@@ -257,7 +261,7 @@ class InterPodAffinity(Plugin):
         for term, weight in own:
             tally = state.tally(condition(term, pod, state.pod_selectors))
             points.add(tally, weight, term.topology_key)
-        if state.carried_terms:
+        if state.carried_terms.terms:
             labels = state.pod_selectors.labels_of(pod.metadata.namespace)
             for carried in state.carried_terms.terms_matching(pod, labels):
                 if not carried.users or carried.kind is TermKind.REQUIRED_ANTI_AFFINITY:

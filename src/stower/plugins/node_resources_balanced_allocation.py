@@ -39,6 +39,10 @@ class NodeResourcesBalancedAllocation(Plugin):
         self.resources = resources
         self.has_dra_extended_resources = has_dra_extended_resources
 
+    def has_generation(self, shape: Shape) -> bool:
+        """Returns whether devices may stand in for resources of the shape."""
+        return self.has_dra_extended_resources and bool(shape.extended_requests)
+
     def generation(self, shape: Shape, state: ClusterState) -> int:
         """How devices are used, where that scores."""
         if not (self.has_dra_extended_resources and shape.extended_requests):

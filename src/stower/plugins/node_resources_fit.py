@@ -141,6 +141,10 @@ class NodeResourcesFit(Plugin):
         )
         return cls(read, has_dra_extended_resources)
 
+    def has_generation(self, shape: Shape) -> bool:
+        """Returns whether devices may stand in for resources of the shape."""
+        return self.has_dra_extended_resources and bool(shape.extended_requests)
+
     def generation(self, shape: Shape, state: ClusterState) -> int:
         """Which resources devices may stand in for; and how they are used, where that scores."""
         if not (shape.extended_requests and self.has_dra_extended_resources):

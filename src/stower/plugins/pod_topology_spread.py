@@ -94,6 +94,13 @@ class PodTopologySpread(Plugin):
             return cls(has_comparison_operators=has_comparison_operators)
         return cls(read.default_constraints, False, has_comparison_operators)
 
+    def is_relevant_to_pod(self, pod: Pod, state: ClusterState) -> bool:
+        """Returns whether constraints of the pod's own, or defaults, may apply."""
+        if pod.spec.topology_spread_constraints or self._has_hard_defaults:
+            return True
+        selectors = state.pod_selectors
+        return self._has_soft_defaults and bool(selectors.services or selectors.controllers)
+
     # Filter
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:

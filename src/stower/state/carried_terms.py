@@ -1,4 +1,4 @@
-"""Terms that placed pods carry about others: whom they must not meet, want near, or want away.
+"""Affinity terms of placed pods, which apply to pods that are scheduled later.
 
 The symmetric half of pod affinity: a pod that comes is judged by the terms of those that are there.
 Source: kube-scheduler plugins/interpodaffinity; KEP-2249 (namespaceSelector).
@@ -19,17 +19,17 @@ from stower.state.row_counts import RowCounts, SelectorIndex
 if TYPE_CHECKING:
     from stower.state.labels import LabelColumns
 
-CACHE_ENTRIES_MAX: Final = 65_536  # affinities and kinds of pod remembered
-# Terms beyond as many again as are carried: those that nobody carries any more are forgotten.
+CACHE_ENTRIES_MAX: Final = 65_536  # affinities and classes of pods kept
+# Terms that no pod carries any more are dropped when there are more of them than of carried ones.
 UNUSED_TERMS_MAX: Final = 1_024
-# Of one pod that others have placed; plugins.bounds has none placed here that has more.
+# Of one pod that another scheduler placed; plugins.bounds refuses to place a pod with more.
 TERMS_MAX: Final = 100
 _encode = msgspec.msgpack.Encoder().encode
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class TermKind(Enum):
-    """What a term says."""
+    """The kind of an affinity term."""
 
     REQUIRED_ANTI_AFFINITY = auto()  # required anti-affinity
     REQUIRED_AFFINITY = auto()  # required affinity
@@ -37,7 +37,7 @@ class TermKind(Enum):
 
 
 class CarriedTerm(RowCounts):
-    """One term, and how many pods per row carry it (for PREFERS: the sum of their weights)."""
+    """One term, and the number of pods per row that carry it (PREFERRED: the sum of weights)."""
 
     __slots__ = ("kind", "namespace_selector", "namespaces", "selector", "topology_key", "users")
 
@@ -54,7 +54,7 @@ class CarriedTerm(RowCounts):
         self.users = 0
 
     def matches(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
-        """Whether the term is about this pod."""
+        """Returns whether the term selects the pod."""
         wanted = self.namespace_selector
         if pod.metadata.namespace not in self.namespaces and not (
             wanted is not None and wanted.matches(namespace_labels)
@@ -66,14 +66,14 @@ class CarriedTerm(RowCounts):
 
 
 def namespaces_of(term: PodAffinityTerm, namespace: str) -> frozenset[str]:
-    """The namespaces that a term of a pod in this one names; its own where it names none."""
+    """Returns the namespaces of a term of a pod in this namespace: its own where it names none."""
     if not term.namespaces and term.namespace_selector is None:
         return frozenset((namespace,))
     return frozenset(term.namespaces or ())
 
 
 class _MatchedTerms:
-    """The terms about one kind of pod, as far as they were looked at."""
+    """The terms that select one class of pods, up to `compared_count`."""
 
     __slots__ = ("compared_count", "labels", "terms")
 
@@ -84,7 +84,7 @@ class _MatchedTerms:
 
 
 class CarriedTerms:
-    """All terms that pods carry, or once did."""
+    """All terms that placed pods carry, or carried lately."""
 
     __slots__ = (
         "_capacity",
@@ -92,32 +92,29 @@ class CarriedTerms:
         "_index",
         "_is_subscribed",
         "_labels",
-        "_terms",
         "_terms_by_affinity",
         "_terms_by_pod_kind",
+        "terms",
     )
 
     def __init__(self, labels: "LabelColumns", capacity: int) -> None:
         self._labels = labels
         self._capacity = capacity
-        self._terms: dict[bytes, CarriedTerm] = {}
+        self.terms: dict[bytes, CarriedTerm] = {}
         self._index: SelectorIndex[CarriedTerm] = SelectorIndex()
         self._terms_by_affinity: dict[bytes, tuple[tuple[CarriedTerm, int], ...]] = {}
         self._terms_by_pod_kind: dict[tuple[str, frozenset[tuple[str, str]]], _MatchedTerms] = {}
-        self._idle = 0  # terms that nobody carries
-        self._is_subscribed = False  # what becomes of nodes' labels
-
-    def __bool__(self) -> bool:
-        return bool(self._terms)
+        self._idle = 0  # terms that no pod carries
+        self._is_subscribed = False  # whether changes of node labels are followed
 
     def terms_of(self, pod: Pod) -> Iterator[CarriedTerm]:
-        """The terms that a pod brings along."""
+        """Yields the terms of a pod."""
         affinity = pod.spec.affinity
         if affinity is not None:
             yield from (term for term, _ in self._weighted_terms(pod, affinity))
 
     def _weighted_terms(self, pod: Pod, affinity: Affinity) -> tuple[tuple[CarriedTerm, int], ...]:
-        """The same, with their weights."""
+        """Returns the terms of a pod with their weights."""
         key = _encode((pod.metadata.namespace, affinity.pod_affinity, affinity.pod_anti_affinity))
         terms = self._terms_by_affinity.get(key)
         if terms is None:
@@ -127,7 +124,7 @@ class CarriedTerms:
         return terms
 
     def count_pod(self, pod: Pod, row: int, delta: int) -> None:
-        """A pod with terms came to the row (1) or left it (-1)."""
+        """Counts the terms of a pod that came to the row (1) or left it (-1)."""
         affinity = pod.spec.affinity
         if affinity is None or (
             affinity.pod_affinity is None and affinity.pod_anti_affinity is None
@@ -142,19 +139,19 @@ class CarriedTerms:
             term.add(row, weight * delta)
 
     def begin_step(self) -> None:
-        """Nobody holds a term now: those that nobody carries may go."""
-        if self._idle <= max(UNUSED_TERMS_MAX, len(self._terms) // 2):
+        """Starts a step, in which no term is held yet: drops terms that no pod carries."""
+        if self._idle <= max(UNUSED_TERMS_MAX, len(self.terms) // 2):
             return
-        self._terms = {key: term for key, term in self._terms.items() if term.users}
+        self.terms = {key: term for key, term in self.terms.items() if term.users}
         self._idle = 0
         self._terms_by_affinity.clear()
         self._terms_by_pod_kind.clear()
         self._index = SelectorIndex()
-        for term in self._terms.values():
+        for term in self.terms.values():
             self._index.add(term.selector or LabelSelector(), term)
 
     def terms_matching(self, pod: Pod, namespace_labels: Mapping[str, str]) -> list[CarriedTerm]:
-        """The terms that are about this pod; some may be carried by nobody any more."""
+        """Returns the terms that select the pod; some may not be carried any more."""
         meta = pod.metadata
         labels = meta.labels or _NO_LABELS
         key = (meta.namespace, frozenset(labels.items()))
@@ -170,9 +167,9 @@ class CarriedTerms:
         return seen.terms
 
     def grow(self, capacity: int) -> None:
-        """Extend the counts to more rows."""
+        """Extends the counts to more rows."""
         self._capacity = capacity
-        for term in self._terms.values():
+        for term in self.terms.values():
             term.grow(capacity)
 
     def _read_terms(self, pod: Pod) -> Iterator[tuple[CarriedTerm, int]]:
@@ -197,17 +194,17 @@ class CarriedTerms:
             (kind.name, term.topology_key, namespaces, term.namespace_selector,
              term.label_selector)
         )  # fmt: skip
-        found = self._terms.get(key)
+        found = self.terms.get(key)
         if found is None:
             if not self._is_subscribed:
                 self._labels.listeners.append(self._move)
                 self._is_subscribed = True
             self._idle += 1  # until it is carried
             found = CarriedTerm(kind, term, pod.metadata.namespace, self._labels, self._capacity)
-            self._terms[key] = found
+            self.terms[key] = found
             self._index.add(term.label_selector or LabelSelector(), found)
         return found
 
     def _move(self, key: str, row: int, old: int, new: int) -> None:
-        for term in self._terms.values():
+        for term in self.terms.values():
             term.move(key, row, old, new)

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from stower.model.errors import InvariantError
 from stower.model.kinds import Pod
 from stower.model.resources import Claimed
+from stower.state.arrays import add_usage
 from stower.state.budgets import Budgets
 from stower.state.carried_terms import CarriedTerms
 from stower.state.devices import Devices
@@ -35,20 +36,20 @@ ADDED_PODS_MAX: Final = 4_096
 
 
 class PlacementListener(Protocol):
-    """Who counts something of pods that hold room. What is undone with a trial is told as well: the
-    inverse of each change."""
+    """Counts something of placed pods. Is also called when a trial undoes a change, with the
+    inverse of the change."""
 
     def add_pod(self, entry: PodEntry, row: int) -> None:
-        """A pod holds room on a row."""
+        """A pod was placed on a row."""
 
     def remove_pod(self, entry: PodEntry, row: int) -> None:
-        """It does so no more."""
+        """A pod was taken off a row."""
 
     def update_pod(self, entry: PodEntry) -> None:
-        """Its object is another one."""
+        """The object of a pod was replaced."""
 
     def grow(self, capacity: int) -> None:
-        """There are more rows."""
+        """The capacity of all arrays over rows grew."""
 
 
 class ClusterState(NodeRows):
@@ -85,32 +86,34 @@ class ClusterState(NodeRows):
     # Reading
 
     def pods_on(self, row: int) -> list[PodEntry]:
-        """The pods of a row, by uid."""
+        """Returns the pods of a row, by uid."""
         return [entry for _, entry in sorted(self.pods_by_row[row].items())]
 
     def placed_pods(self) -> Iterator[PodEntry]:
-        """All pods that hold room."""
+        """Yields all pods that hold room on a node."""
         return (entry for entry in self.pods.values() if entry.row >= 0)
 
     def tally(self, *conditions: Condition, live: bool = False) -> Tally:
-        """The kept count of pods per row that meet all conditions: (namespaces or None for all,
-        selector). `live`: without those that are being deleted."""
+        """Returns the maintained count of pods per row that meet all conditions: (namespaces or
+        None for all, selector). `live` leaves out pods in deletion."""
         return self.tallies.register(conditions, live, self.placed_pods())
 
     def begin_step(self, now_ns: int) -> None:
-        """An event is taken in: nobody holds on to anything that is counted here."""
+        """Starts a step: nothing holds a tally or a term, so that unused ones may be dropped."""
         self.now_ns = now_ns
-        for counts in (self.tallies, self.carried_terms):
-            counts.begin_step()
+        if self.tallies.by_conditions:
+            self.tallies.begin_step()
+        if self.carried_terms.terms:
+            self.carried_terms.begin_step()
 
     # Pods
 
     def add_pending(self, pod: Pod) -> PodEntry:
-        """A pod without a node. Raises InvalidObject where a quantity is none."""
+        """Adds a pod without a node. Raises InvalidObject where a quantity is unreadable."""
         return self._add_entry(pod, self.shapes.intern(pod))
 
     def add_placed(self, pod: Pod) -> PodEntry:
-        """A pod that the API says is on `spec.nodeName`."""
+        """Adds a pod that the API shows on `spec.nodeName`."""
         claimed = self._claimed_resources(pod)
         entry = self._add_entry(pod, self.shapes.intern(pod, claimed=claimed))
         entry.claimed_resources = claimed
@@ -118,18 +121,21 @@ class ClusterState(NodeRows):
         return entry
 
     def assume(self, entry: PodEntry, row: int) -> None:
-        """Count a pending pod as placed before the API agrees."""
+        """Counts a pending pod as placed before the API shows it there."""
         self._place(entry, row)
-        self._set_assumed(entry, True)
+        if self.journal.is_recording:
+            self._set_assumed(entry, True)
+        else:
+            entry.is_assumed = True
 
     def assume_claimed_resources(self, entry: PodEntry, claimed: Claimed) -> None:
-        """Count what the claims of an assumed pod take of its node before the API says so."""
+        """Counts what the claims of an assumed pod take of its node before the API shows it."""
         shape = self.shapes.intern(entry.pod, claimed=claimed)
         self._set_claimed(entry, claimed)
         self._move(entry, entry.pod, shape, self.node_names[entry.row])
 
     def confirm(self, entry: PodEntry, pod: Pod) -> None:
-        """The API says where the pod is: where it was assumed, or elsewhere."""
+        """Places the pod where the API shows it: where it was assumed, or elsewhere."""
         claimed = self._claimed_resources(pod)
         shape = self.shapes.intern(pod, claimed=claimed)
         self._set_assumed(entry, False)
@@ -137,7 +143,7 @@ class ClusterState(NodeRows):
         self._move(entry, pod, shape, pod.spec.node_name)
 
     def forget(self, entry: PodEntry) -> None:
-        """Take an assumption back: the pod is pending again."""
+        """Withdraws an assumption: the pod is pending again."""
         if not entry.is_assumed:
             raise InvariantError(f"forget {entry.pod.key}: it is not assumed")
         self._set_assumed(entry, False)
@@ -147,26 +153,26 @@ class ClusterState(NodeRows):
             self._set_view(entry, entry.pod, self.shapes.intern(entry.pod))
 
     def displace(self, entry: PodEntry) -> None:
-        """Take a pod off its row, for as long as a trial lasts."""
+        """Takes a pod off its row, for as long as a trial lasts."""
         if not self.journal.is_recording:
             raise InvariantError(f"displace {entry.pod.key}: no trial is open")
         self._unplace(entry)
 
     def update_pending(self, entry: PodEntry, pod: Pod) -> None:
-        """A pending or assumed pod has changed. What its status says that claims take of a node is
-        left over from another attempt, or what was decided in this one."""
+        """Replaces the object of a pending or assumed pod. What its status says that claims take
+        of a node is ignored: it is left from another attempt, or was decided in this one."""
         shape = self.shapes.intern(pod, claimed=entry.claimed_resources)
         self._move(entry, pod, shape, self.node_names[entry.row] if entry.row >= 0 else "")
 
     def remove_pod(self, entry: PodEntry) -> None:
-        """The pod is gone, or has ended and holds no room any more."""
+        """Removes a pod that is gone, or has ended and holds no room any more."""
         if entry.row >= 0:
             self._unplace(entry)
         self.nominate(entry, "")
         self._forget_entry(entry)
 
     def nominate(self, entry: PodEntry, node_name: str) -> None:
-        """Promise the pod room on a node; an empty name takes the promise back."""
+        """Nominates the pod to a node; an empty name withdraws the nomination."""
         old = entry.nominated_node_name
         if old == node_name:
             return
@@ -193,30 +199,30 @@ class ClusterState(NodeRows):
         entry = PodEntry(pod, shape)
         if entry.uid in self.pods:
             raise InvariantError(f"pod {pod.key} with uid {entry.uid} is already known")
-        self._know_entry(entry)
+        self._insert_entry(entry)
         self.added_pods.append(entry)
         self.added_pod_count += 1
         return entry
 
-    def _know_entry(self, entry: PodEntry) -> None:
+    def _insert_entry(self, entry: PodEntry) -> None:
         self.pods[entry.uid] = entry
-        self.uid_by_key[entry.pod.key] = entry.uid
-        if entry.pod.group_name:
+        self.uid_by_key[entry.key] = entry.uid
+        if entry.group_name:
             self.groups.add_pod(entry)
         if self.journal.is_recording:
             self.journal.log(self._forget_entry, entry)
 
     def _forget_entry(self, entry: PodEntry) -> None:
         del self.pods[entry.uid]
-        if self.uid_by_key.get(entry.pod.key) == entry.uid:
-            del self.uid_by_key[entry.pod.key]
-        if entry.pod.group_name:
+        if self.uid_by_key.get(entry.key) == entry.uid:
+            del self.uid_by_key[entry.key]
+        if entry.group_name:
             self.groups.remove_pod(entry)
         if self.journal.is_recording:
-            self.journal.log(self._know_entry, entry)
+            self.journal.log(self._insert_entry, entry)
 
     def _move(self, entry: PodEntry, pod: Pod, shape: Shape, node_name: str) -> None:
-        """Show the pod as it is now, on this node; an empty name is none."""
+        """Replaces the pod's object and places it on this node; an empty name is no node."""
         here = self.node_names[entry.row] if entry.row >= 0 else ""
         if here == node_name and (shape is entry.shape or not here):
             self._set_view(entry, pod, shape)
@@ -225,18 +231,20 @@ class ClusterState(NodeRows):
             self._unplace(entry)
         self._set_view(entry, pod, shape)
         if node_name:
-            # Only now: the row may have been given back when the pod left it.
+            # Only now: the row may have been released when the pod left it.
             self._place(entry, self._row_for(node_name))
 
     def _set_view(self, entry: PodEntry, pod: Pod, shape: Shape) -> None:
+        """Replaces the pod's object and shape where it is."""
         if self.journal.is_recording:
             self.journal.log(self._set_view, entry, entry.pod, entry.shape)
-        moves = entry.pod.group_name != pod.group_name  # its label was changed
-        if moves and entry.pod.group_name:
+        group_name = pod.group_name
+        changes_group = entry.group_name != group_name  # its label was changed
+        if changes_group and entry.group_name:
             self.groups.remove_pod(entry)
         if entry.row >= 0:
             old = entry.pod
-            if self.tallies and not is_same_class(old, pod):
+            if self.tallies.by_conditions and not is_same_class(old, pod):
                 self.tallies.remove_pod(entry, old, entry.row)
                 self.tallies.add_pod(entry, pod, entry.row)
             self.pod_table.update_pod(entry, pod)
@@ -245,17 +253,17 @@ class ClusterState(NodeRows):
                 self.carried_terms.count_pod(pod, entry.row, 1)
         entry.pod = pod
         entry.shape = shape
-        for watcher in self.placement_listeners:
-            watcher.update_pod(entry)
-        if moves:
+        entry.group_name = group_name
+        for listener in self.placement_listeners:
+            listener.update_pod(entry)
+        if changes_group:
             self.groups.disruption_units_generation += 1
-            if pod.group_name:
+            if group_name:
                 self.groups.add_pod(entry)
 
     def _place(self, entry: PodEntry, row: int) -> None:
         shape = entry.shape
-        for column, amount in shape.usage:
-            column.add(row, amount)
+        add_usage(shape.usage, row, 1)
         entry.row = row
         self.pods_by_row[row][entry.uid] = entry
         self.pod_table.add_pod(entry, row)
@@ -265,20 +273,19 @@ class ClusterState(NodeRows):
             self.volumes.add_pod(entry, row)
         if shape.has_claims or shape.extended_requests:
             self.devices.add_pod(entry)
-        if self.tallies:
+        if self.tallies.by_conditions:
             self.tallies.add_pod(entry, entry.pod, row)
         if entry.pod.spec.affinity is not None:
             self.carried_terms.count_pod(entry.pod, row, 1)
-        for watcher in self.placement_listeners:
-            watcher.add_pod(entry, row)
+        for listener in self.placement_listeners:
+            listener.add_pod(entry, row)
         self.usage_log.add(row)
         if self.journal.is_recording:
             self.journal.log(self._unplace, entry)
 
     def _unplace(self, entry: PodEntry) -> None:
         row, shape = entry.row, entry.shape
-        for column, amount in shape.usage:
-            column.add(row, -amount)
+        add_usage(shape.usage, row, -1)
         entry.row = -1
         del self.pods_by_row[row][entry.uid]
         self.pod_table.remove_pod(entry)
@@ -288,12 +295,12 @@ class ClusterState(NodeRows):
             self.volumes.remove_pod(entry, row)
         if shape.has_claims or shape.extended_requests:
             self.devices.remove_pod(entry)
-        if self.tallies:
+        if self.tallies.by_conditions:
             self.tallies.remove_pod(entry, entry.pod, row)
         if entry.pod.spec.affinity is not None:
             self.carried_terms.count_pod(entry.pod, row, -1)
-        for watcher in self.placement_listeners:
-            watcher.remove_pod(entry, row)
+        for listener in self.placement_listeners:
+            listener.remove_pod(entry, row)
         self.usage_log.add(row)
         if self.journal.is_recording:
             self.journal.log(self._place, entry, row)
@@ -310,7 +317,7 @@ class ClusterState(NodeRows):
         entry.claimed_resources = claimed
 
     def _claimed_resources(self, pod: Pod) -> Claimed:
-        """What the claims of a pod with a node take of it, as the API says."""
+        """Returns what the claims of a pod with a node take of the node, as its status says."""
         if not self.is_counting_claims:
             return ()
         return pod.status.node_allocatable_resource_claim_statuses or ()

@@ -64,11 +64,11 @@ class NodeRows:
 
     @property
     def all_rows(self) -> slice:
-        """Every row in use, as an index that gives views."""
+        """All rows in use, as an index that gives views."""
         return slice(0, self.row_limit)
 
     def column(self, name: str) -> ResourceColumn:
-        """The resource's column, made where the resource is new."""
+        """Returns the resource's column; creates it for a new resource."""
         column = self.columns.get(name)
         if column is None:
             if len(self.columns) >= self._sweep_at:
@@ -77,26 +77,26 @@ class NodeRows:
         return column
 
     def row_of(self, name: str) -> int:
-        """The row of a present node, or -1."""
+        """Returns the row of a present node, or -1."""
         row = self.row_by_name.get(name, -1)
         return row if row >= 0 and self.present[row] else -1
 
     def rows_of(self, names: Iterable[str]) -> list[int]:
-        """The rows of those nodes that are present, in the order of their names."""
+        """Returns the rows of those nodes that are present, in the order of their names."""
         return [row for row in map(self.row_of, sorted(names)) if row >= 0]
 
     def present_rows(self) -> list[int]:
-        """Rows that have a node, in order."""
+        """Returns the rows that have a node, in order."""
         return [int(row) for row in np.flatnonzero(self.present)]
 
     def node_at(self, row: int) -> Node:
-        """The node of a row that has one."""
+        """Returns the node of a row that has one."""
         node = self.nodes[row]
         assert node is not None
         return node
 
     def refresh_images(self) -> None:
-        """A cycle begins: rows on which something has changed see what is new elsewhere."""
+        """Starts a cycle: rows that changed take the current numbers of nodes per image."""
         use, node = self.usage_log.position, self.node_log.position
         was_use, was_node = self._image_cursors
         if use == was_use and node == was_node:
@@ -114,13 +114,13 @@ class NodeRows:
         self._image_cursors = (use, self.node_log.position)
 
     def trial(self) -> Trial:
-        """`with state.trial():` undoes all that is done inside."""
+        """Returns a context manager that undoes all changes made inside."""
         return self.journal.trial()
 
     # Nodes
 
     def set_node(self, node: Node) -> bool:
-        """Add or replace a node. Returns whether anything that scheduling reads has changed.
+        """Adds or replaces a node. Returns whether anything that scheduling reads changed.
 
         Raises InvalidObject, with nothing changed, where a quantity of the node is none.
         """
@@ -133,7 +133,7 @@ class NodeRows:
         return changed
 
     def remove_node(self, name: str) -> bool:
-        """Remove a node; its pods stay counted until they are removed. False if unknown."""
+        """Removes a node; its pods stay counted until they go. Returns False if unknown."""
         row = self.row_of(name)
         if row < 0:
             return False
@@ -147,7 +147,7 @@ class NodeRows:
     # Primitives
 
     def _row_for(self, name: str) -> int:
-        """The row of that name, taking a free one where it has none."""
+        """Returns the row of that name; takes a free row for a new name."""
         row = self.row_by_name.get(name, -1)
         if row < 0:
             if not self._free_rows:
@@ -162,14 +162,14 @@ class NodeRows:
         return row
 
     def _release_row_when_final(self, row: int) -> None:
-        """Give the row back if it is empty, but not before it is sure to stay so."""
+        """Releases the row if it is empty, but not before no trial can undo that."""
         if self.journal.is_recording:
             self.journal.defer(self._release_row, row)
         elif not self.journal.is_undoing:
             self._release_row(row)
 
     def _release_row(self, row: int) -> None:
-        """Give back a row that has neither node nor pods."""
+        """Releases a row that has neither node nor pods."""
         if self.node_names[row] and self.nodes[row] is None and not self.pods_by_row[row]:
             del self.row_by_name[self.node_names[row]]
             self.node_names[row] = ""
@@ -183,7 +183,7 @@ class NodeRows:
             self._set_node(row, old, node_room(old.status.allocatable))
 
     def _set_node(self, row: int, node: Node, allocatable: dict[str, int]) -> bool:
-        """Write the node's columns; only what differs from the old node counts as a change."""
+        """Writes the node's columns; only what differs from the old node is a change."""
         old = self.nodes[row]
         self.nodes[row] = node
         before: dict[str, int] = {}
@@ -244,8 +244,8 @@ class NodeRows:
         self.node_log.add(row)
 
     def _sweep_columns(self) -> None:
-        """Take the arrays from columns of which nothing is left. The next sweep comes when there
-        are twice as many columns, so that sweeping costs little for each."""
+        """Shrinks empty columns. The next sweep comes with twice as many columns, so that the cost
+        per column stays constant."""
         for column in self.columns.values():
             column.shrink()
         self._sweep_at = 2 * len(self.columns)

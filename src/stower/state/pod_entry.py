@@ -6,13 +6,15 @@ from stower.state.shapes import Shape
 
 
 class PodEntry:
-    """One pod. `row` is -1 while it has no node."""
+    """One pod. `row` is -1 while it has no node; `key` and `group_name` are those of `pod`."""
 
     __slots__ = (
         "claimed_resources",
         "eviction_backoff_until_ns",
+        "group_name",
         "is_assumed",
         "is_deletion_pending",
+        "key",
         "nominated_node_name",
         "pending_write_count",
         "pod",
@@ -26,6 +28,8 @@ class PodEntry:
 
     def __init__(self, pod: Pod, shape: Shape) -> None:
         self.uid = pod.metadata.uid
+        self.key = pod.key
+        self.group_name = pod.group_name
         self.pod = pod
         self.shape = shape
         self.row = -1

@@ -22,12 +22,12 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 class PodSelectors:
     """All of them, as the API has them."""
 
-    __slots__ = ("_controllers", "_namespaces", "_services")
+    __slots__ = ("_namespaces", "controllers", "services")
 
     def __init__(self) -> None:
         self._namespaces: dict[str, Mapping[str, str]] = {}
-        self._services: dict[str, dict[str, dict[str, str]]] = {}  # namespace: name: selector
-        self._controllers: dict[Key, LabelSelector] = {}
+        self.services: dict[str, dict[str, dict[str, str]]] = {}  # namespace: name: selector
+        self.controllers: dict[Key, LabelSelector] = {}
 
     def put(self, obj: Selecting) -> None:
         """An object as it is now."""
@@ -37,13 +37,13 @@ class PodSelectors:
         elif isinstance(obj, Service):
             self.drop(obj)
             if obj.spec.selector:
-                self._services.setdefault(meta.namespace, {})[meta.name] = obj.spec.selector
+                self.services.setdefault(meta.namespace, {})[meta.name] = obj.spec.selector
         else:
             selector = obj.spec.selector
             if isinstance(selector, dict):
                 selector = LabelSelector(match_labels=selector)
             if selector is not None:
-                self._controllers[(type(obj).__name__, meta.namespace, meta.name)] = selector
+                self.controllers[(type(obj).__name__, meta.namespace, meta.name)] = selector
 
     def drop(self, obj: Selecting) -> None:
         """It is gone."""
@@ -51,18 +51,18 @@ class PodSelectors:
         if isinstance(obj, Namespace):
             self._namespaces.pop(meta.name, None)
         elif isinstance(obj, Service):
-            within = self._services.get(meta.namespace, {})
+            within = self.services.get(meta.namespace, {})
             within.pop(meta.name, None)
             if not within:
-                self._services.pop(meta.namespace, None)
+                self.services.pop(meta.namespace, None)
         else:
-            self._controllers.pop((type(obj).__name__, meta.namespace, meta.name), None)
+            self.controllers.pop((type(obj).__name__, meta.namespace, meta.name), None)
 
     def clear(self) -> None:
         """Nothing is known: a list tells all."""
         self._namespaces.clear()
-        self._services.clear()
-        self._controllers.clear()
+        self.services.clear()
+        self.controllers.clear()
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """The labels of a namespace, none where it is not known."""
@@ -78,18 +78,18 @@ class PodSelectors:
         Source: plugins/helper/spread.go DefaultSelector.
         """
         meta = pod.metadata
-        if not meta.owner_references and meta.namespace not in self._services:
+        if not meta.owner_references and meta.namespace not in self.services:
             return None
         labels = meta.labels or _NO_LABELS
         merged: dict[str, str] = {}
-        for name in sorted(within := self._services.get(meta.namespace, {})):
+        for name in sorted(within := self.services.get(meta.namespace, {})):
             selector = within[name]
             if selector.items() <= labels.items():
                 merged.update(selector)
         more: list[Requirement] = []
         owner = meta.controller
         if owner is not None and CONTROLLERS.get(owner.kind) == owner.api_version:
-            own = self._controllers.get((owner.kind, meta.namespace, owner.name))
+            own = self.controllers.get((owner.kind, meta.namespace, owner.name))
             if own is not None:
                 more = [Requirement(k, IN, (v,)) for k, v in (own.match_labels or {}).items()]
                 more += own.match_expressions or ()

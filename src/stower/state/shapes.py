@@ -1,17 +1,16 @@
-"""Shapes: pods whose node-facing spec is equal share one, so that work is done once for all of
-them.
+"""Shapes: pods with equal node-facing specs share one shape, so that work is done once per shape.
 
-Labels, names and terms about other pods are left out of a shape on purpose: an index label on every
-pod would otherwise make each of them a shape of its own.
+Labels, names and terms about other pods are not part of a shape: an index label on every pod would
+otherwise make every pod a shape of its own. Must not know rows or plugins.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
 from stower.model.kinds import Pod
-from stower.model.kinds.pod import NodeAffinity
+from stower.model.kinds.pod import ImageVolume, NodeAffinity, Volume
 from stower.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -30,8 +29,8 @@ from stower.model.resources import (
 from stower.model.taints import Toleration
 from stower.state.arrays import ResourceColumn
 
-# Distinct spec texts and shapes remembered. Beyond it the oldest are dropped: pods that hold one
-# keep it, later pods get an equal new one.
+# Distinct spec texts and shapes kept. Beyond that the oldest are dropped: pods that hold a dropped
+# shape keep it, later pods get an equal new one.
 TEXTS_MAX: Final = 16_384
 SHAPES_MAX: Final = 8_192
 
@@ -40,10 +39,10 @@ _NAME_ORDER: Final = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
 
 
 class Shape:
-    """What a pod asks of a node. Compared by identity; never changed.
+    """What a pod requires of a node. Compared by identity; immutable.
 
-    requests: what must fit, per resource, amounts of 0 left out; use: what a placed pod takes, per
-    column, what its claims take included, with one of `pods` and the stand-ins for scoring;
+    requests: what must fit, per resource, amounts of 0 left out; usage: what a placed pod takes,
+    per column, with what its claims take, one of `pods` and the non-zero requests for scoring;
     fit_amounts, balanced_amounts: what the two resource scores count; ports: (protocol, port, IP);
     images: one per container or image volume, normalised; features: what the node must declare;
     storage: whether there are volume claims or disks; claims: whether there are claims for devices;
@@ -112,7 +111,7 @@ class Shape:
 
 
 class ShapeTable:
-    """Interns shapes: by the text of the spec first (1 µs), by what it means second."""
+    """Interns shapes: by the encoded spec first (1 µs), by the meaning of the spec second."""
 
     __slots__ = ("_by_meaning", "_by_text", "_columns", "_encode", "_next", "_non_zero")
 
@@ -129,10 +128,10 @@ class ShapeTable:
         self._next = 0
 
     def intern(self, pod: Pod, node_name: str = "", claimed: Claimed = ()) -> Shape:
-        """The pod's shape. Raises InvalidObject where a quantity is none.
+        """Returns the pod's shape. Raises InvalidObject where a quantity is unreadable.
 
-        `node_name` pins a pod that is still to be placed to one node (the NodeName plugin);
-        `claimed` is what the claims of a placed pod take of its node's own resources (KEP-5517).
+        `node_name` pins a pending pod to one node (the NodeName plugin); `claimed` is what the
+        claims of a placed pod take of its node's own resources (KEP-5517).
         """
         spec, status = pod.spec, pod.status
         affinity = spec.affinity
@@ -146,8 +145,7 @@ class ShapeTable:
                 spec.tolerations,
                 spec.overhead,
                 spec.resources,
-                [v.image for v in spec.volumes if v.image is not None] if spec.volumes else None,
-                uses_storage(pod) if spec.volumes else False,
+                _volume_parts(spec.volumes) if spec.volumes else None,
                 spec.host_network and spec.host_users is False,
                 bool(spec.resource_claims),
                 node_name,
@@ -193,23 +191,36 @@ class ShapeTable:
 
 
 def uses_storage(pod: Pod) -> bool:
-    """Whether the pod has claims or disks."""
-    return any(
-        v.persistent_volume_claim is not None
-        or v.ephemeral is not None
-        or v.gce_persistent_disk is not None
-        or v.aws_elastic_block_store is not None
-        or v.iscsi is not None
-        or v.rbd is not None
-        or v.azure_disk is not None
-        or v.cinder is not None
-        or v.portworx_volume is not None
-        for v in pod.spec.volumes or ()
-    )
+    """Returns whether the pod has volume claims or disks."""
+    volumes = pod.spec.volumes
+    return bool(volumes) and _volume_parts(volumes or ())[1]
+
+
+def _volume_parts(volumes: Iterable[Volume]) -> tuple[list[ImageVolume], bool]:
+    """Returns the image volumes, and whether any volume is a claim or a disk."""
+    images = []
+    has_storage = False
+    for v in volumes:
+        if v.image is not None:
+            images.append(v.image)
+        has_storage = (
+            has_storage
+            or v.persistent_volume_claim is not None
+            or v.ephemeral is not None
+            or v.gce_persistent_disk is not None
+            or v.aws_elastic_block_store is not None
+            or v.iscsi is not None
+            or v.rbd is not None
+            or v.azure_disk is not None
+            or v.cinder is not None
+            or v.portworx_volume is not None
+        )
+    return images, has_storage
 
 
 def required_features(pod: Pod) -> frozenset[str]:
-    """What a node must declare for the pod (component-helpers nodedeclaredfeatures/features)."""
+    """Returns the features that the pod's node must declare (component-helpers
+    nodedeclaredfeatures/features)."""
     found = set()
     spec = pod.spec
     for container in (*spec.containers, *(spec.init_containers or ())):
@@ -222,7 +233,7 @@ def required_features(pod: Pod) -> frozenset[str]:
 
 
 def _resize_status(pod: Pod) -> object:
-    """What containers were given. Readiness and the rest of a status change all the time."""
+    """Returns what containers were allocated; the rest of a status changes all the time."""
     status = pod.status
     pending = pod.condition("PodResizePending")
     return (
@@ -238,7 +249,7 @@ def _resize_status(pod: Pod) -> object:
 
 
 def _sorted_names(amounts_: Amounts) -> list[str]:
-    """Names with an amount other than 0: cpu, memory, ephemeral-storage, then by name."""
+    """Returns names with an amount other than 0: cpu, memory, ephemeral-storage, then by name."""
     names = [name for name, amount in amounts_.items() if amount]
     return sorted(names, key=lambda name: (_NAME_ORDER.get(name, 3), name))
 

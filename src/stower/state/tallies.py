@@ -1,7 +1,8 @@
-"""Tallies: how many pods per node meet some conditions, kept up to date.
+"""Tallies: the number of pods per node that meet given conditions, kept up to date.
 
-Registered by whoever needs one; no one ever walks over all pods in a cycle. Pods with the same
-namespace and labels are one class: what a tally thinks of one, it thinks of all.
+A plugin registers the tallies that it needs, so that no cycle walks over all pods. Pods with equal
+namespace and labels form a class: a tally counts all pods of a class or none. Must not know
+plugins.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,21 +18,21 @@ if TYPE_CHECKING:
     from stower.state.labels import LabelColumns
     from stower.state.pod_entry import PodEntry
 
-# In one of the namespaces (None: in any), and selected (None: never).
+# A pod is in one of the namespaces (None: any), and the selector matches it (None: never).
 Condition = tuple[frozenset[str] | None, LabelSelector | None]
 ClassKey = tuple[str, frozenset[tuple[str, str]], bool]
 
 TEXTS_MAX: Final = 65_536
-TALLIES_MAX: Final = 4_096  # of which as many are forgotten as were not asked for the longest
+TALLIES_MAX: Final = 4_096  # beyond it, the least recently used are dropped
 TALLIES_KEPT: Final = TALLIES_MAX // 2
-# Pods that new tallies count in one attempt: a second of them.
+# Pods that new tallies may count in one attempt: about a second.
 VISITS_MAX: Final = 5_000_000
-COMPARISONS_MAX: Final = 1_000  # selectors that one pod counts as compared with, at most
-VISITS_PER_MATCH: Final = 20  # what comparing a pod with one selector costs beside that
+COMPARISONS_MAX: Final = 1_000  # the most selectors that one pod is charged for
+VISITS_PER_MATCH: Final = 20  # the cost of comparing a pod with one selector, in visits
 
 
 class TooManyVisits(Exception):
-    """What was counted is kept: the next attempt gets further."""
+    """The attempt took too much counting. What was counted is kept: the next attempt continues."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -39,7 +40,7 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class Tally(RowCounts):
-    """Pods per row that meet all conditions; `live`: those being deleted do not count."""
+    """The number of pods per row that meet all conditions; `live` leaves out pods in deletion."""
 
     __slots__ = ("conditions", "last_used_step", "live")
 
@@ -49,17 +50,17 @@ class Tally(RowCounts):
         super().__init__(labels, capacity)
         self.conditions = conditions
         self.live = live
-        self.last_used_step = 0  # when it was asked for last, in steps
+        self.last_used_step = 0  # the step of its last use
 
     def matches(self, pod: Pod) -> bool:
-        """Whether the pod counts."""
+        """Returns whether the tally counts the pod."""
         return not (self.live and pod.metadata.deletion_timestamp is not None) and meets(
             pod, self.conditions
         )
 
 
 def meets(pod: Pod, conditions: Iterable[Condition]) -> bool:
-    """Whether the pod meets all of the conditions."""
+    """Returns whether the pod meets all conditions."""
     namespace, labels = pod.metadata.namespace, pod.metadata.labels or _NO_LABELS
     return all(
         (namespaces is None or namespace in namespaces)
@@ -70,7 +71,7 @@ def meets(pod: Pod, conditions: Iterable[Condition]) -> bool:
 
 
 def is_same_class(one: Pod, other: Pod) -> bool:
-    """Whether every tally thinks the same of both."""
+    """Returns whether every tally counts both pods or neither."""
     a, b = one.metadata, other.metadata
     return (
         a.labels == b.labels
@@ -80,7 +81,7 @@ def is_same_class(one: Pod, other: Pod) -> bool:
 
 
 class _PodClass:
-    """Placed pods that are alike, and the tallies that count them, as far as was looked."""
+    """Placed pods of one class, and the tallies that count them, up to `compared_count`."""
 
     __slots__ = ("compared_count", "members", "tallies")
 
@@ -91,17 +92,17 @@ class _PodClass:
 
 
 class Tallies:
-    """All registered tallies, and which of them each kind of pod counts in."""
+    """All registered tallies, and for each class of pods those that count it."""
 
     __slots__ = (
-        "_by_pair", "_by_text", "_capacity", "_classes", "_index", "_labels", "_tallies",
+        "_by_pair", "_by_text", "_capacity", "_classes", "_index", "_labels", "by_conditions",
         "step", "visits",
     )  # fmt: skip
 
     def __init__(self, labels: "LabelColumns", capacity: int) -> None:
         self._labels = labels
         self._capacity = capacity
-        self._tallies: dict[tuple[object, ...], Tally] = {}
+        self.by_conditions: dict[tuple[object, ...], Tally] = {}
         self._index: SelectorIndex[Tally] = SelectorIndex()
         self._classes: dict[ClassKey, _PodClass] = {}
         self._by_pair: dict[tuple[str, str], dict[ClassKey, _PodClass]] = {}
@@ -109,16 +110,13 @@ class Tallies:
         self.step = 0  # so many events were taken in
         self.visits = 0  # pods that were counted, since somebody set it to 0
 
-    def __bool__(self) -> bool:
-        return bool(self._tallies)
-
     def register(
         self,
         conditions: tuple[Condition, ...],
         live: bool,
         placed: Iterable["PodEntry"],
     ) -> Tally:
-        """The tally of these; a new one counts the pods that are placed already."""
+        """Returns the tally of these conditions; a new one counts the placed pods."""
         # By the text first, which takes 1 µs, then by what it means.
         text = _encode((live, [(sorted(n) if n is not None else n, s) for n, s in conditions]))
         tally = self._by_text.get(text)
@@ -126,15 +124,15 @@ class Tallies:
             tally.last_used_step = self.step
             return tally
         key = (live, *((namespaces, _canonical(s)) for namespaces, s in conditions))
-        tally = self._tallies.get(key)
+        tally = self.by_conditions.get(key)
         if tally is None:
             self._check()
-            if not self._tallies:
+            if not self.by_conditions:
                 self._labels.listeners.append(self._move)
                 for entry in placed:
                     self._class_of(entry.pod).members[entry.uid] = entry
             tally = Tally(conditions, live, self._labels, self._capacity)
-            self._tallies[key] = tally
+            self.by_conditions[key] = tally
             self._index.add(conditions[0][1] if conditions else None, tally)
             pair = required_label(conditions[0][1]) if conditions else None
             classes = self._classes if pair is None else self._by_pair.get(pair, {})
@@ -152,8 +150,8 @@ class Tallies:
         return tally
 
     def tallies_of(self, pod: Pod) -> set[Tally] | None:
-        """The tallies that count the pod; None where that must be asked of each: it is not placed,
-        or being deleted. Raises TooManyVisits; what was compared until then is kept."""
+        """Returns the tallies that count the pod; None where each tally has to be asked: the pod is
+        not placed, or in deletion. Raises TooManyVisits; comparisons made until then are kept."""
         found = self._classes.get(class_key(pod))
         if found is None or pod.metadata.deletion_timestamp is not None:
             return None
@@ -164,7 +162,7 @@ class Tallies:
         return set(found.tallies)
 
     def charge_matches(self, count: int) -> None:
-        """So many selectors are compared with a pod. Raises TooManyVisits."""
+        """Charges the comparison of a pod with selectors. Raises TooManyVisits."""
         self.visits += VISITS_PER_MATCH * count
         self._check()
 
@@ -176,28 +174,28 @@ class Tallies:
             )
 
     def begin_step(self) -> None:
-        """Nobody holds a tally now: those that nobody has asked for in a long time may go."""
+        """Starts a step, in which no tally is held yet: drops the least recently used ones."""
         self.step += 1
         self.visits = 0
-        if len(self._tallies) <= TALLIES_MAX:
+        if len(self.by_conditions) <= TALLIES_MAX:
             return
-        by_age = sorted(self._tallies.items(), key=lambda item: item[1].last_used_step)
-        self._tallies = dict(by_age[-TALLIES_KEPT:])
+        by_age = sorted(self.by_conditions.items(), key=lambda item: item[1].last_used_step)
+        self.by_conditions = dict(by_age[-TALLIES_KEPT:])
         self._by_text.clear()
         self._index = SelectorIndex()
-        for tally in self._tallies.values():
+        for tally in self.by_conditions.values():
             self._index.add(tally.conditions[0][1] if tally.conditions else None, tally)
         for found in self._classes.values():
             found.tallies, found.compared_count = [], 0
 
     def add_pod(self, entry: "PodEntry", pod: Pod, row: int) -> None:
-        """A pod, seen so, is on the row now."""
+        """Counts a pod, with this object, on the row."""
         found = self._class_of(pod)
         found.members[entry.uid] = entry
         self._count(found, pod, row, 1)
 
     def remove_pod(self, entry: "PodEntry", pod: Pod, row: int) -> None:
-        """It is no longer there, or no longer seen so."""
+        """Uncounts a pod, with this object, from the row."""
         found = self._class_of(pod)
         self._count(found, pod, row, -1)
         found.members.pop(entry.uid, None)
@@ -211,9 +209,9 @@ class Tallies:
                     del self._by_pair[pair]
 
     def grow(self, capacity: int) -> None:
-        """Extend the counts to more rows."""
+        """Extends the counts to more rows."""
         self._capacity = capacity
-        for tally in self._tallies.values():
+        for tally in self.by_conditions.values():
             tally.grow(capacity)
 
     def _count(self, found: _PodClass, pod: Pod, row: int, delta: int) -> None:
@@ -222,7 +220,7 @@ class Tallies:
             tally.add(row, delta)
 
     def _catch_up(self, found: _PodClass, pod: Pod) -> None:
-        """Have the class compared with all tallies."""
+        """Compares the class with the tallies that are new to it."""
         if found.compared_count < self._index.count:
             labels = pod.metadata.labels or _NO_LABELS
             new = self._index.candidates(labels, found.compared_count)
@@ -239,12 +237,12 @@ class Tallies:
         return found
 
     def _move(self, key: str, row: int, old: int, new: int) -> None:
-        for tally in self._tallies.values():
+        for tally in self.by_conditions.values():
             tally.move(key, row, old, new)
 
 
 def class_key(pod: Pod) -> ClassKey:
-    """What tells apart pods that selectors may tell apart."""
+    """Returns a key that is equal for pods of one class."""
     meta = pod.metadata
     labels = frozenset(meta.labels.items()) if meta.labels else frozenset()
     return meta.namespace, labels, meta.deletion_timestamp is not None

@@ -98,6 +98,9 @@ class BindingCycle:
 
     def pre_bound(self, queued: QueuedPod, node_name: str) -> None:
         """Binds the pod, together with its group where it has one, as soon as all can be bound."""
+        if queued.uid not in self.permit.groups:
+            self.bind(queued, node_name)
+            return
         for ready, name in self.permit.allow(queued, node_name):
             self.bind(ready, name)
 
@@ -113,7 +116,7 @@ class BindingCycle:
                 names = (meta.namespace, meta.name, meta.uid)
                 outbox.send(CallExtender(id, binder, "bind", *names, (node_name,)), self)
                 return
-        version = self.pre_bind.bind_version(meta.uid)
+        version = self.pre_bind.bind_version(meta.uid) if self.pre_bind.done else ""
         outbox.send(Bind(id, meta.namespace, meta.name, meta.uid, node_name, version), self)
 
     # Answers

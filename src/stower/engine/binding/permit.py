@@ -24,44 +24,44 @@ class Permit:
     """All waiting pods: those whose group has a pod that cannot be bound yet."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, PermitGroup] = {}
+        # By the uid of each waiting pod.
+        self.groups: dict[str, PermitGroup] = {}
 
     def waiting_pods(self) -> list[str]:
         """Returns the uids of all pods that wait for others of their group."""
-        return list(self._groups)
+        return list(self.groups)
 
     def members(self, uid: str) -> list[QueuedPod]:
         """Returns the pod and those that it waits for; empty where it waits for none."""
-        group = self._groups.get(uid)
+        group = self.groups.get(uid)
         return list(group.members.values()) if group is not None else []
 
     def wait(self, members: Iterable[QueuedPod]) -> PermitGroup:
         """Makes these pods wait for each other."""
         group = PermitGroup(members)
         for uid in group.members:
-            self._groups[uid] = group
+            self.groups[uid] = group
         return group
 
     def allow(self, queued: QueuedPod, node_name: str) -> list[tuple[QueuedPod, str]]:
-        """Records that nothing but its group keeps the pod from being bound to the node. Returns
-        the pods to bind now, with their nodes: the whole group with its last pod, else none."""
-        group = self._groups.get(queued.uid)
-        if group is None:
-            return [(queued, node_name)]
+        """Records that nothing but its group keeps a waiting pod from being bound to the node.
+        Returns the pods to bind now, with their nodes: the whole group with its last pod, else
+        none."""
+        group = self.groups[queued.uid]
         group.allowed[queued.uid] = (queued, node_name)
         if len(group.allowed) < len(group.members):
             return []
         for uid in group.members:
-            del self._groups[uid]
+            del self.groups[uid]
         return list(group.allowed.values())
 
     def reject(self, uid: str) -> list[QueuedPod]:
         """Records that the pod is not bound. Returns the others of its group, which are not to be
         bound either."""
-        group = self._groups.get(uid)
+        group = self.groups.get(uid)
         if group is None:
             return []
         group.is_rejected = True
         for member in group.members:
-            del self._groups[member]
+            del self.groups[member]
         return [queued for queued in group.members.values() if queued.uid != uid]

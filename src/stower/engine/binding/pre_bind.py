@@ -54,7 +54,7 @@ class PreBind:
         self._outbox = context.outbox
         self._listener = listener
         self.waiting: dict[str, WaitingPod] = {}
-        self._binding: dict[str, WaitingPod] = {}  # done here, not bound yet
+        self.done: dict[str, WaitingPod] = {}  # pods that are not bound yet, by uid
         self._owners: dict[int, tuple[WaitingPod, Reservation]] = {}
         self._by_object: dict[tuple[type, str, str], dict[str, WaitingPod]] = {}
         self._deadlines: list[tuple[int, int, WaitingPod, int]] = []  # due, order, pod, which part
@@ -145,7 +145,7 @@ class PreBind:
 
     def drop(self, uid: str) -> None:
         """Releases the reservations of a pod that is bound, or is not to be bound."""
-        self._binding.pop(uid, None)
+        self.done.pop(uid, None)
         waiting = self._forget(uid)
         if waiting is not None:
             for _, part in waiting.parts:
@@ -154,7 +154,7 @@ class PreBind:
 
     def bind_version(self, uid: str) -> str:
         """Returns the resourceVersion of the pod that its binding relies on, "" for any."""
-        waiting = self._binding.get(uid)
+        waiting = self.done.get(uid)
         if waiting is not None:
             for _, part in waiting.parts:
                 if isinstance(part, VersionedReservation):
@@ -164,13 +164,13 @@ class PreBind:
     def renew(self, uid: str) -> bool:
         """Begins PreBind anew for a pod that had changed when it was to be bound. Returns False
         where no reservation is pinned to the pod's version, or one cannot be renewed."""
-        waiting = self._binding.get(uid)
+        waiting = self.done.get(uid)
         pinned = (
             [p for _, p in waiting.parts if isinstance(p, VersionedReservation)] if waiting else []
         )
         if waiting is None or not pinned or not all(part.restart(self._state) for part in pinned):
             return False
-        del self._binding[uid]
+        del self.done[uid]
         self.waiting[uid] = waiting
         for i, (_, part) in enumerate(waiting.parts):
             for key in part.awaited_objects:
@@ -185,7 +185,7 @@ class PreBind:
 
     def undo(self, uid: str) -> None:
         """Takes back what was written for a pod whose binding failed."""
-        waiting = self._binding.pop(uid, None)
+        waiting = self.done.pop(uid, None)
         for _, part in waiting.parts if waiting is not None else ():
             for write in part.unreserve(self._state, self._outbox.next_id):
                 self._outbox.send(write, UNTRACKED)
@@ -223,11 +223,11 @@ class PreBind:
         if not waiting.unanswered and all(part.is_done(self._state) for _, part in waiting.parts):
             uid = waiting.queued.entry.uid
             self._forget(uid)
-            self._binding[uid] = waiting
+            self.done[uid] = waiting
             self._listener.pre_bound(waiting.queued, waiting.node_name)
 
     def _fail(self, waiting: WaitingPod, plugin: Plugin, why: str) -> None:
         uid = waiting.queued.entry.uid
         self.drop(uid)
-        self._binding[uid] = waiting
+        self.done[uid] = waiting
         self._listener.fail(waiting.queued, f'running PreBind plugin "{plugin.name}": {why}')

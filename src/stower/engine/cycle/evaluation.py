@@ -1,13 +1,13 @@
-"""Evaluation: what a profile thinks of every row for one shape, kept up to date row by row.
+"""Evaluates every row for one shape under one profile, and keeps the result up to date row by row.
 
-Exactly the answer of the reference cycle (engine/cycle/reference.py, which the property tests
-compare it with), but after a placement only the changed row is evaluated again, by the plugins'
-scalar functions.
+Equal to the reference cycle (engine/cycle/reference.py, which the property tests compare it with),
+but after a placement only the changed row is evaluated again, by the plugins' scalar functions.
 
-Layout: `base` is the weighted sum of the scores that need no normalising, INFEASIBLE where a
-filter refuses. Scores that are normalised by their maximum over the feasible rows keep their raw
-column, that maximum, and how many rows have it; `best` holds base plus all of them, and is
-rebuilt only when a maximum changes. Where no raw column varies, `best` is `base` itself.
+Layout: `base` is the weighted sum of the scores that need no normalising, INFEASIBLE where a filter
+refuses. Scores that are normalised by their maximum over the feasible rows keep their raw column,
+that maximum, and the number of rows that have it; `best` is `base` plus all of them, and is rebuilt
+only when a maximum changes. Where no raw column varies, `best` is `base` itself. Must not know
+pods.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stower.engine.cycle.reference import Verdict, normalized, pre_filter
-from stower.framework.plugin import Normalize, Plugin
+from stower.framework.plugin import Normalize, Plugin, Scope
 from stower.framework.profile import Profile
 from stower.state.arrays import Bools, Ints, cells_of
 from stower.state.cluster import ClusterState
@@ -24,13 +24,13 @@ from stower.state.shapes import Shape
 
 # Below every sum of scores, and far from overflow when more is added.
 INFEASIBLE: Final = -(1 << 60)
-# Up to so many changed rows are refreshed one by one (2 to 3 µs each); beyond it a vectorised pass
-# over the changed rows is cheaper (some 60 µs, rows nearly free).
+# Up to this number, changed rows are refreshed one by one (2 to 3 µs each); beyond it a vectorised
+# pass over the changed rows is cheaper (some 60 µs, rows nearly free).
 SCALAR_ROWS_MAX: Final = 24
 
 
 class _Normalized:
-    """One normalised score: raw column, maximum over feasible rows, how many rows have it."""
+    """One normalised score: raw column, maximum over feasible rows, number of rows that have it."""
 
     __slots__ = ("cells", "count", "highest", "how", "plugin", "raw", "weight")
 
@@ -44,7 +44,7 @@ class _Normalized:
         self.count = 0
 
     def points(self, row: int) -> int:
-        """The row's normalised, weighted score under the current maximum."""
+        """Returns the row's normalised, weighted score under the current maximum."""
         reverse = self.how is Normalize.BY_MAXIMUM_REVERSED
         if self.highest == 0:
             return 100 * self.weight if reverse else 0
@@ -53,66 +53,80 @@ class _Normalized:
 
 
 class Evaluation:
-    """One shape under one profile."""
+    """Feasibility and scores of every row for one shape under one profile."""
 
     __slots__ = (
-        "_base_cells", "_best_cells", "_generation", "_layout", "_node_cursor", "_normalized",
-        "_profile", "_row_filters", "_row_scores", "_shape", "_state", "_static_cells",
-        "_static_ok", "_static_score", "_static_score_cells", "_use_cursor", "base", "best",
-        "pod_filters", "pod_pre_filters", "pod_scores", "refused",
+        "_base_cells", "_best_cells", "_layout", "_node_cursor", "_node_generation",
+        "_node_generational", "_normalized", "_profile", "_row_filters", "_row_scores", "_shape",
+        "_state", "_static_cells", "_static_ok", "_static_score", "_static_score_cells",
+        "_usage_cursor", "_usage_generation", "_usage_generational", "base", "best", "plugins",
+        "refused",
     )  # fmt: skip
 
     def __init__(self, profile: Profile, state: ClusterState, shape: Shape) -> None:
         self._profile = profile
         self._state = state
         self._shape = shape
-        # The plugins of scope PODS to which pods of this shape can matter.
-        self.pod_pre_filters = tuple(p for p in profile.pod_pre_filters if p.is_relevant(shape))
-        self.pod_filters = tuple(p for p in profile.pod_filters if p.is_relevant(shape))
-        self.pod_scores = tuple((p, w) for p, w in profile.pod_scores if p.is_relevant(shape))
-        # The whole pod is refused by PreFilter: no row is looked at.
+        self.plugins = profile.plugins_for(shape)
+        generational = [p for p in profile.generation_plugins if p.has_generation(shape)]
+        # What a plugin of scope NODE answers for other rows changes with some node alone.
+        self._node_generational = [p for p in generational if p.scope is Scope.NODE]
+        self._usage_generational = [p for p in generational if p.scope is not Scope.NODE]
+        # PreFilter refused the whole pod: no row is evaluated.
         self.refused = False
-        self._node_cursor = self._use_cursor = 0
+        self._node_cursor = self._usage_cursor = 0
         self._rebuild()
 
     def refresh(self) -> None:
-        """Bring `best` up to date with the state."""
+        """Brings `best` up to date with the state."""
         state = self._state
-        generation = self._profile.generation(self._shape, state)
-        if self._layout != state.layout_generation or self._generation != generation:
+        if self._layout != state.layout_generation or (
+            self._usage_generational
+            and self._usage_generation != self._generation(self._usage_generational)
+        ):
             self._rebuild()
             return
-        if self._node_cursor != state.node_log.position:
-            if state.node_log.is_overrun(self._node_cursor):
-                self._rebuild()
-                return
-            rows = state.node_log.rows(self._node_cursor)
-            if not self._refresh_static(rows):
-                self._rebuild()
-                return
-            if len(rows) <= SCALAR_ROWS_MAX:
-                for row in rows.tolist():
-                    self._refresh_row(row)
-            else:
-                self._refresh_rows(rows)
-            self._node_cursor = state.node_log.position
+        if self._node_cursor != state.node_log.position and not self._refresh_nodes():
+            self._rebuild()
+            return
         log = state.usage_log
-        behind = log.position - self._use_cursor
+        behind = log.position - self._usage_cursor
         if behind == 0:
             return
         if behind <= SCALAR_ROWS_MAX:
-            for row in log.row_list(self._use_cursor):
-                self._refresh_row(row)
-        elif log.is_overrun(self._use_cursor):
+            for i in range(self._usage_cursor, log.position):
+                self._refresh_row(log.ring[i & log.MASK])
+        elif log.is_overrun(self._usage_cursor):
             self._rebuild()
             return
         else:
-            rows = log.rows(self._use_cursor)
+            rows = log.rows(self._usage_cursor)
             if len(rows) * 2 > state.row_limit:
-                self._rebuild_use()
+                self._rebuild_usage()
             else:
                 self._refresh_rows(rows)
-        self._use_cursor = log.position
+        self._usage_cursor = log.position
+
+    def _refresh_nodes(self) -> bool:
+        """Refreshes rows whose node object changed. Returns False where all rows have to be."""
+        log = self._state.node_log
+        if self._node_generation != self._generation(self._node_generational):
+            return False
+        if log.is_overrun(self._node_cursor):
+            return False
+        rows = log.rows(self._node_cursor)
+        if not self._refresh_static(rows):
+            return False
+        if len(rows) <= SCALAR_ROWS_MAX:
+            for row in rows.tolist():
+                self._refresh_row(row)
+        else:
+            self._refresh_rows(rows)
+        self._node_cursor = log.position
+        return True
+
+    def _generation(self, plugins: list[Plugin]) -> tuple[int, ...]:
+        return tuple(plugin.generation(self._shape, self._state) for plugin in plugins)
 
     @property
     def is_normalized(self) -> bool:
@@ -120,7 +134,7 @@ class Evaluation:
         return bool(self._normalized)
 
     def among(self, feasible: Bools) -> Ints:
-        """int64[rows]: `best` were only these of the feasible rows feasible."""
+        """Returns int64[rows]: `best` if only these of the feasible rows were feasible."""
         count = len(feasible)
         total = self.base[:count].copy()
         for column in self._normalized:
@@ -132,7 +146,8 @@ class Evaluation:
     def _rebuild(self) -> None:
         profile, state, shape = self._profile, self._state, self._shape
         self._layout = state.layout_generation
-        self._generation = profile.generation(shape, state)
+        self._node_generation = self._generation(self._node_generational)
+        self._usage_generation = self._generation(self._usage_generational)
         self._node_cursor = state.node_log.position
         everything = slice(0, state.capacity)
         verdict = Verdict(profile, shape, 0)
@@ -154,7 +169,7 @@ class Evaluation:
         self._row_scores = tuple(
             (f, w) for p, w in profile.usage_scores if (f := p.score_row(shape, state)) is not None
         )
-        self._rebuild_use()
+        self._rebuild_usage()
 
     def _static_mask(self, rows: slice | NDArray[np.intp], allowed: frozenset[str] | None) -> Bools:
         state, shape = self._state, self._shape
@@ -179,16 +194,16 @@ class Evaluation:
                 result = raw * weight if result is None else result + raw * weight
         return result
 
-    def _rebuild_use(self) -> None:
-        """All rows anew, what the nodes themselves say being up to date."""
+    def _rebuild_usage(self) -> None:
+        """Evaluates all rows again, but for what depends on node objects alone."""
         state = self._state
-        self._use_cursor = state.usage_log.position
+        self._usage_cursor = state.usage_log.position
         self.base = self._base_of(slice(0, state.capacity))
         self._base_cells = cells_of(self.base)
         self._rebuild_best()
 
     def _base_of(self, rows: slice | NDArray[np.intp]) -> Ints:
-        """int64[rows]: base from scratch."""
+        """Returns int64[rows]: `base`, evaluated again."""
         state, shape, profile = self._state, self._shape, self._profile
         ok = self._static_ok[rows]
         score = None if self._static_score is None else self._static_score[rows]
@@ -204,7 +219,7 @@ class Evaluation:
         return np.where(ok, 0 if score is None else score, INFEASIBLE)
 
     def _rebuild_best(self) -> None:
-        """Maxima and `best` from `base`."""
+        """Computes maxima and `best` from `base`."""
         if not self._normalized:
             self.best = self.base
             self._best_cells = self._base_cells
@@ -222,11 +237,11 @@ class Evaluation:
     # Changed rows
 
     def _refresh_static(self, rows: NDArray[np.intp]) -> bool:
-        """Ask the plugins about changed node objects. False where everything must be asked anew."""
+        """Evaluates changed node objects. Returns False where all rows have to be evaluated."""
         state, shape, profile = self._state, self._shape, self._profile
         verdict = Verdict(profile, shape, 0)
         self._static_ok[rows] = self._static_mask(rows, pre_filter(verdict, state))
-        # A plugin that says None gives 0 to the rows that it was asked about.
+        # A plugin that returns None scores the evaluated rows 0.
         score = self._static_scores(rows)
         if self._static_score is not None:
             self._static_score[rows] = 0 if score is None else score
@@ -240,7 +255,7 @@ class Evaluation:
                 if raw is not None and raw.any():
                     return False
             elif (column.raw[rows] != (0 if raw is None else raw)).any():
-                # Which rows have the maximum is no longer known; `best` is made anew below.
+                # The number of rows that have the maximum is unknown: `best` is rebuilt below.
                 column.raw[rows] = 0 if raw is None else raw
                 column.count = 0
         if any(column.count == 0 for column in self._normalized):
@@ -251,7 +266,7 @@ class Evaluation:
     def _refresh_rows(self, rows: NDArray[np.intp]) -> None:
         base = self._base_of(rows)
         if self._normalized:
-            # Few shapes have them; row by row keeps the counts of the maxima exact.
+            # Few shapes have normalised scores; row by row keeps the counts of maxima exact.
             for row, value in zip(rows.tolist(), base.tolist(), strict=True):
                 self._set(row, value)
         else:
@@ -274,7 +289,7 @@ class Evaluation:
             self._base_cells[row] = value
 
     def _set(self, row: int, value: int) -> None:
-        """Write one row's base and best, following the maxima."""
+        """Writes one row's base and best, and updates the maxima."""
         was, now = self._base_cells[row] >= 0, value >= 0
         self._base_cells[row] = value
         if was != now:
@@ -295,9 +310,9 @@ class Evaluation:
 
 
 class EvaluationCache:
-    """Evaluations by profile and shape, the least recently used dropped.
+    """Evaluations by profile and shape; the least recently used is dropped.
 
-    One takes 25 bytes a row (5,000 rows: 130 kB); making one anew costs some 300 µs.
+    One takes 25 bytes a row (5,000 rows: 130 kB); a new one costs some 300 µs.
     """
 
     # 1,024 evaluations of 5,000 rows take some 130 MB at the most.
@@ -310,7 +325,7 @@ class EvaluationCache:
         self._entries: dict[tuple[str, int], Evaluation] = {}
 
     def get(self, profile: Profile, shape: Shape) -> Evaluation:
-        """The evaluation, up to date."""
+        """Returns the evaluation, up to date."""
         key = (profile.scheduler_name, shape.serial)
         entries = self._entries
         evaluation = entries.pop(key, None)

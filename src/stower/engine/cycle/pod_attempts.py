@@ -109,16 +109,17 @@ class PodAttempts:
     def assume(self, queued: QueuedPod, row: int, displaced: Sequence[PodEntry] = ()) -> None:
         """Assumes the pod on the row, unless others have to accept it first. `displaced`: pods to
         delete there."""
-        entry = queued.entry
-        if queued.profile.negotiating_plugins and (
-            found := self._cycle.negotiate(queued.profile, entry, row)
-        ):
-            self._wait(queued, *found)
-            return
+        profile, entry = queued.profile, queued.entry
+        if profile.plugins_for(entry.shape).negotiating:
+            found = self._cycle.negotiate(profile, entry, row)
+            if found is not None:
+                self._wait(queued, *found)
+                return
         if not has_binder(queued):
             self.fail(queued, NO_BINDER)
             return
-        self.place(queued, row, self._cycle.best_nodes(), displaced)
+        scores = self._cycle.best_nodes() if self._cycle.keeps_details else ()
+        self.place(queued, row, scores, displaced)
 
     def place(
         self,
@@ -129,7 +130,10 @@ class PodAttempts:
     ) -> None:
         """Counts the pod as placed (Reserve), and starts its binding cycle."""
         entry = queued.entry
-        parts = self._reserve(queued, row, displaced)
+        parts: Parts = []
+        plugins = queued.profile.plugins_for(entry.shape).reserve
+        if plugins or displaced:
+            parts = self._reserve(queued, row, plugins, displaced)
         node_name = self.state.node_names[row]
         has_reported_node = entry.nominated_node_name == node_name and queued.condition is not None
         self.state.assume(entry, row)
@@ -146,7 +150,13 @@ class PodAttempts:
         if parts:
             self._binding.pre_bind.begun(entry.uid)
 
-    def _reserve(self, queued: QueuedPod, row: int, displaced: Sequence[PodEntry]) -> Parts:
+    def _reserve(
+        self,
+        queued: QueuedPod,
+        row: int,
+        plugins: Sequence[Plugin],
+        displaced: Sequence[PodEntry],
+    ) -> Parts:
         """Returns what has to come true before the pod is bound, by plugin."""
         entry, parts = queued.entry, Parts()
         for other in displaced:
@@ -154,9 +164,7 @@ class PodAttempts:
             self._reporter.event(other.pod, "Normal", "Preempted", "Preempting", note)
         if displaced:
             parts.append((queued.profile.displacing_plugins[0], DisplacedPods(displaced)))
-        for plugin in queued.profile.reserve_plugins:
-            if not plugin.is_relevant(entry.shape):
-                continue
+        for plugin in plugins:
             part = plugin.reserve(entry.pod, entry.shape, self.state, row)
             if part is not None:
                 parts.append((plugin, part))
@@ -237,4 +245,7 @@ class PodAttempts:
 def has_binder(queued: QueuedPod) -> bool:
     """Returns whether some Bind plugin binds the pod."""
     pod = queued.entry.pod
-    return any(plugin.bind(pod) for plugin in queued.profile.binders)
+    for plugin in queued.profile.binders:  # noqa: SIM110 a generator costs two more calls
+        if plugin.bind(pod):
+            return True
+    return False

@@ -104,10 +104,10 @@ class SchedulingCycle:
         if evaluation.best[row] < 0:
             return False
         state, shape, pod = self._state, entry.shape, entry.pod
-        for pre_filter in evaluation.pod_pre_filters:
+        for pre_filter in evaluation.plugins.pod_pre_filters:
             if pre_filter.pre_filter_pod(pod, shape, state) is not None:
                 return False
-        for plugin in evaluation.pod_filters:
+        for plugin in evaluation.plugins.pod_filters:
             codes = plugin.filter_pod(pod, shape, state)
             if codes is not None:
                 here = codes[row : row + 1]
@@ -119,15 +119,21 @@ class SchedulingCycle:
         """Returns `best` with the answers of plugins of scope PODS for this pod, and whether they
         scored: then scores may depend on which rows are feasible."""
         state, shape, pod = self._state, entry.shape, entry.pod
-        for pre_filter in evaluation.pod_pre_filters:
+        plugins = evaluation.plugins
+        for pre_filter in plugins.pod_pre_filters:
             if pre_filter.pre_filter_pod(pod, shape, state) is not None:
                 return np.full(len(best), INFEASIBLE), False
-        refusals = [
-            codes
-            for plugin in evaluation.pod_filters
-            if (codes := plugin.filter_pod(pod, shape, state)) is not None
-        ]
-        scoring = [(p, w) for p, w in evaluation.pod_scores if p.has_scores(pod, state)]
+        irrelevant: list[Plugin] = []
+        refusals: list[Ints] = []
+        for plugin in plugins.pod_filters:
+            if not plugin.is_relevant_to_pod(pod, state):
+                irrelevant.append(plugin)
+            elif (codes := plugin.filter_pod(pod, shape, state)) is not None:
+                refusals.append(codes)
+        scoring: list[tuple[Plugin, int]] = []
+        for plugin, weight in plugins.pod_scores:
+            if plugin not in irrelevant and plugin.has_scores(pod, state):
+                scoring.append((plugin, weight))
         if not refusals and not scoring:
             return best, False
         feasible, total = best >= 0, best
@@ -199,13 +205,12 @@ class SchedulingCycle:
     def negotiate(self, profile: Profile, entry: PodEntry, row: int) -> tuple[Plugin, Wait] | None:
         """Returns what others have to accept before the pod is bound to the row that was chosen
         last (-1: no row), and the plugin that says so; None where nothing is."""
-        for plugin in profile.negotiating_plugins:
-            if plugin.is_relevant(entry.shape):
-                best = self._with_room(profile, entry) if row >= 0 else None
-                found = _FeasibleRows(best, row, self._state, pod_hash(self._seed, entry.uid))
-                wait = plugin.negotiate(entry.pod, entry.shape, self._state, found)
-                if wait is not None:
-                    return plugin, wait
+        for plugin in profile.plugins_for(entry.shape).negotiating:
+            best = self._with_room(profile, entry) if row >= 0 else None
+            found = _FeasibleRows(best, row, self._state, pod_hash(self._seed, entry.uid))
+            wait = plugin.negotiate(entry.pod, entry.shape, self._state, found)
+            if wait is not None:
+                return plugin, wait
         return None
 
     def negotiate_at(

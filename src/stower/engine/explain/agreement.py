@@ -1,6 +1,7 @@
-"""What this scheduler would have done where another one decided, by the state just before that.
+"""Compares a decision of another scheduler with this one's, on the state just before the decision.
 
-Source: nothing is tried or written; the answer is the plain cycle's (engine/cycle/reference.py).
+Nothing is tried or written; this scheduler's answer is that of the reference cycle. Must not know
+where decisions come from.
 """
 
 from collections.abc import Mapping
@@ -21,13 +22,13 @@ Verdict = Literal["agrees", "differs", "refuses", "places", "unknown"]
 
 
 class Judgement(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """About one decision of another scheduler.
+    """The judgement of one decision of another scheduler.
 
-    `verdict`: agrees (its node is one of the best, or no node would do here either), differs
-    (another is better: `rank` is that of its node, from 1), refuses (its node would not do:
-    `reasons`), places (it found no node, and here there is one), unknown (nothing is known of its
-    node). `best`: some of the best nodes, in order of their names; `parts`: by plugin, what the
-    best node has more than the one that was chosen.
+    `verdict`: agrees (its node is one of the best, or no node is feasible here either), differs
+    (another node is better: `rank` is that of its node, from 1), refuses (its node is infeasible:
+    `reasons`), places (it found no node, here one is feasible), unknown (its node is not known).
+    `best`: some of the best nodes, by name; `parts`: by plugin, the score of the best node minus
+    that of the chosen node.
     """
 
     pod: str
@@ -48,8 +49,8 @@ class Judgement(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 def judged(
     state: ClusterState, profile: Profile, entry: PodEntry, node_name: str, message: str = ""
 ) -> Judgement:
-    """Of the node that another scheduler gave to the pod, which has none yet in the state; ""
-    where it found none, and says why in `message`."""
+    """Returns the judgement of the node that another scheduler chose for a pod that is pending in
+    the state; "" where it found none, for the reason in `message`."""
     with state.trial():
         for other in displaceable_pods(state, profile, entry.pod):
             state.displace(other)

@@ -1,8 +1,7 @@
-"""Why a pod is where it is, or nowhere, and the smallest change that would let it run.
+"""Explains why a pod is on its node, or on none, and the smallest change that would let it run.
 
-Changes are proposed by the plugins that refuse (`Plugin.fixes`), put together node by node, and
-tried on the state in a trial that is undone: what is told has been seen to work. Must not change
-anything.
+The plugins that refuse a node propose changes (`Plugin.fixes`); they are combined node by node and
+verified on the state, in a trial that is undone. Must not change anything.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,16 +28,16 @@ from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 
 SHOWN: Final = 5
-# Nodes on which changes are tried: of each set of plugins that refuse, those that lack least.
+# Nodes on which changes are tried: for each set of refusing plugins, those that lack least.
 NODES_PER_PATTERN: Final = 8
 NODES_TRIED: Final = 64
-# One fix may lead to the next refusal: after so many the node is given up.
+# One fix may lead to the next refusal: after this many the node is given up.
 FIXES_MAX: Final = 16
 
 
 class Refusal(msgspec.Struct, frozen=True, rename="camel"):
-    """So many nodes were refused by a plugin, for these reasons. `details`: what else there is to
-    say of the first of the examples, line by line."""
+    """The number of nodes that a plugin refused for the same reasons, with some of their names.
+    `details`: more about the first of these nodes, line by line."""
 
     plugin: str
     reasons: tuple[str, ...]
@@ -48,7 +47,7 @@ class Refusal(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Score(msgspec.Struct, frozen=True, rename="camel"):
-    """What a node scored, in all and by plugin, weights counted."""
+    """The score of a node, in all and by plugin, with weights."""
 
     node: str
     total: int
@@ -56,8 +55,8 @@ class Score(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Candidate(msgspec.Struct, frozen=True, rename="camel"):
-    """A node on which the pod would fit once these pods were evicted; `violations`: how many of
-    them a disruption budget protects."""
+    """A node on which the pod fits once these pods are evicted; `violations`: the number of them
+    that a disruption budget protects."""
 
     node: str
     victims: tuple[str, ...]
@@ -65,10 +64,10 @@ class Candidate(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Change(msgspec.Struct, frozen=True, rename="camel"):
-    """What would let the pod run, seen to work. `what`: all of it, in words; `node`: where it would
-    go then; `alike`: on so many more of the nodes that were tried the same would help. The rest are
-    the objects as they would be: the pod, others by kind/name, those gone. `waits`: what the pod
-    would wait for then, where others have to agree with its node, or ""."""
+    """A verified change that lets the pod run. `what`: its steps, in words; `node`: where the pod
+    goes then; `alike`: the number of other tried nodes on which the same change helps; `pod`,
+    `objects` (by kind/name) and `gone`: the objects after the change; `waits`: what the pod waits
+    for then, where others have to accept its node, or ""."""
 
     what: tuple[str, ...]
     cost: float
@@ -81,11 +80,11 @@ class Change(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """What there is to say of a pod. `verdict`: placed, fits (and waits only for its turn),
-    settling (a node would do, and others have to agree with it), grouped (a node would do for it
-    alone, and not for all that have to be placed with it), gated, refused, failed (a plugin
-    cannot tell), leaving or unknown (to every profile). `tried`: nodes on which changes were
-    tried."""
+    """The explanation of a pod. `verdict`: placed, fits (a node is feasible and the pod waits only
+    to be tried), settling (a node is feasible, and others have to accept it), grouped (a node is
+    feasible for the pod alone, but not for its whole group), gated, refused, failed (a plugin
+    failed), leaving (in deletion) or unknown (no profile schedules it). `tried`: the number of
+    nodes on which changes were tried."""
 
     pod: str
     verdict: str
@@ -123,7 +122,7 @@ def explain(
     entry = entry or PodEntry(pod, state.shapes.intern(pod, pod.spec.node_name))
     queued = queue.get(pod.metadata.uid)
     refused_by = tuple(sorted(queued.refused_by)) if queued is not None else ()
-    with state.trial():  # nothing is tried yet, but nobody is to learn from being asked
+    with state.trial():  # so that plugins that learn from attempts do not learn from this one
         try:
             for other in displaceable_pods(state, profile, pod):
                 state.displace(other)
@@ -138,7 +137,7 @@ def explain(
 
 
 def _placed(entry: PodEntry, state: ClusterState, profile: Profile) -> Explanation:
-    """Why there: as if it came now."""
+    """Explains a placed pod, as if it were scheduled now."""
     name, shape = state.node_names[entry.row], entry.shape
     with state.trial():
         state.displace(entry)
@@ -154,7 +153,7 @@ def _placed(entry: PodEntry, state: ClusterState, profile: Profile) -> Explanati
 
 
 class _Case:
-    """One pod that waits."""
+    """A pending pod that is explained."""
 
     def __init__(
         self, entry: PodEntry, state: ClusterState, cycle: SchedulingCycle, profile: Profile
@@ -162,7 +161,7 @@ class _Case:
         self.entry, self.state, self.cycle, self.profile = entry, state, cycle, profile
 
     def explained(self, refused_by: tuple[str, ...]) -> Explanation:
-        """Whatever keeps it waiting."""
+        """Returns what keeps the pod waiting."""
         entry, state, profile = self.entry, self.state, self.profile
         pod, shape = entry.pod, entry.shape
         gates = tuple(gate.name for gate in pod.spec.scheduling_gates or ())
@@ -205,7 +204,7 @@ class _Case:
         )
 
     def _candidates(self) -> tuple[Candidate, ...]:
-        """Whom preemption would evict, the best first."""
+        """Returns the candidates of preemption, the best first."""
         if not self.profile.post_filters or not self.state.node_count:
             return ()
         search = self.cycle.candidates(self.profile, self.entry)
@@ -223,7 +222,7 @@ class _Case:
     # Changes
 
     def _changes(self, rows: list[int]) -> tuple[Change, ...]:
-        """The smallest first; of those that differ in the node alone, one."""
+        """Returns changes, the smallest first; of those that differ in the node alone, one."""
         found: dict[tuple[str, ...], list[Change]] = {}
         known: dict[int, tuple[tuple[str, ...], Change] | None] = {}
         for row in rows:
@@ -237,15 +236,15 @@ class _Case:
         return tuple(sorted(first, key=lambda change: (change.cost, change.what))[:SHOWN])
 
     def _closest(self, verdict: reference.Verdict) -> list[int]:
-        """Rows that the fewest plugins refuse, and among these where least is lacking; some of each
-        set of plugins that refuse."""
+        """Returns the rows that the fewest plugins refuse, among equals those that lack least, some
+        for each set of refusing plugins."""
         state, shape, pod = self.state, self.entry.shape, self.entry.pod
         counts: Ints = np.zeros(state.row_limit, np.int64)
         patterns: Ints = np.zeros(state.row_limit, np.int64)
         short = np.zeros(state.row_limit, np.float64)
         for i, plugin in enumerate(self.profile.filters):
             codes = verdict.answers.get(i)
-            if verdict.pre_filter is not None:  # no filter was asked yet
+            if verdict.pre_filter is not None:  # no filter ran yet
                 codes = reference.filtered(plugin, pod, shape, state, state.all_rows)
             if codes is not None:
                 counts += codes != 0
@@ -270,8 +269,8 @@ class _Case:
     def _settled(
         self, row: int, known: dict[int, tuple[tuple[str, ...], Change] | None]
     ) -> tuple[tuple[str, ...], Change] | None:
-        """What makes the pod go to this row, or to the one that would then be chosen: its own
-        change is smaller, as what was done to this one is not needed there."""
+        """Returns the change after which the pod goes to this row. Where it would go to another
+        row then, that row's own change is smaller, and is returned instead."""
         while row not in known:
             known[row] = None
             mended = self._mended(row)
@@ -285,8 +284,8 @@ class _Case:
         return known[row]
 
     def _mended(self, row: int) -> tuple[Change, int, tuple[str, ...]] | None:
-        """What makes some row feasible, one refusal of this one after the other: the change, the
-        row that is chosen then, and the texts without names of nodes. None where nothing does."""
+        """Returns the change that lifts the refusals of this row one after another, the row that
+        is chosen then, and the texts without node names; None where no change does."""
         state, applied, cost = self.state, _Applied(self.entry.pod), 0.0
         for gate in applied.pod.spec.scheduling_gates or ():
             applied.what.append(f"the scheduling gate {gate.name} is to be removed")
@@ -311,8 +310,8 @@ class _Case:
         return None
 
     def _fix(self, entry: PodEntry, row: int, applied: "_Applied") -> Fix | None:
-        """Against the first refusal of the row that is left; None where there is none, or where
-        nobody knows better."""
+        """Returns a fix for the first remaining refusal of the row; None where there is no refusal,
+        or no plugin proposes a fix."""
         state, pod, shape = self.state, entry.pod, entry.shape
         verdict = reference.Verdict(self.profile, shape, state.row_limit)
         reference.pre_filter(verdict, state, pod)
@@ -332,7 +331,8 @@ class _Case:
         return None if refusing else self._promised(entry, row)
 
     def _promised(self, entry: PodEntry, row: int) -> Fix | None:
-        """Where room was promised: as few as possible go elsewhere."""
+        """Returns the fix where the row's room is nominated to other pods: as few of them as
+        possible go elsewhere."""
         state, pod, shape = self.state, entry.pod, entry.shape
 
         def keep_off(pods: list[PodEntry]) -> bool:
@@ -355,7 +355,7 @@ class _Case:
 
 
 class _Applied:
-    """Fixes that were put together, on the state and in words."""
+    """Fixes that were combined: the objects after them, and their texts."""
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
@@ -365,11 +365,11 @@ class _Applied:
 
     @property
     def node_name(self) -> str:
-        """Of the pod's spec."""
+        """The node name in the pod's spec."""
         return self.pod.spec.node_name
 
     def take(self, fix: Fix, state: ClusterState) -> None:
-        """Do it, within a trial."""
+        """Applies a fix to the state, within a trial."""
         self.what.append(fix.text)
         self.pod = fix.pod or self.pod
         if fix.node is not None:
@@ -387,7 +387,7 @@ class _Applied:
         self.objects[f"{kind}/{obj.metadata.key}"] = obj
 
     def change(self, cost: float, on: str, goes_to: str, waits: str) -> Change:
-        """All of it, as it was done for the node `on`."""
+        """Returns the combined change, as it was verified for the node `on`."""
         what = tuple(text.replace(NODE_FIELD, on) for text in self.what)
         return Change(
             what, round(cost, 3), goes_to, 0, self.pod, self.objects, tuple(self.gone), waits
@@ -398,7 +398,7 @@ class _Applied:
 
 
 def _refusals(verdict: reference.Verdict, state: ClusterState, pod: Pod) -> tuple[Refusal, ...]:
-    """Who refused how many nodes, most first."""
+    """Returns the refusals, those with most nodes first."""
     if verdict.pre_filter is not None:
         plugin, rejection = verdict.pre_filter
         return (Refusal(plugin.name, rejection.reasons, state.node_count, ()),)
@@ -426,7 +426,7 @@ def _scores(
     verdict: reference.Verdict,
     beside: str = "",
 ) -> tuple[Score, ...]:
-    """The best few, and the node `beside` them."""
+    """Returns the scores of the best few nodes, and of the node `beside`."""
     feasible = verdict.feasible
     parts = reference.scores(profile, state, shape, pod, feasible)
     total = reference.total(parts, len(feasible))
@@ -446,7 +446,7 @@ def _scores(
 
 
 def _wakes(profile: Profile, plugins: Iterable[str]) -> tuple[str, ...]:
-    """The events on which these plugins would have the pod tried again, in words."""
+    """Returns the events on which these plugins have the pod retried, in words."""
     known = {plugin.name: plugin for plugin in profile.filters}
     found = set()
     for name in plugins:

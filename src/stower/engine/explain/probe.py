@@ -1,4 +1,4 @@
-"""Questions about a pod to an engine as it stands: where it would go, and why. Change nothing."""
+"""Asks an engine where a pod would go, and why, on its current state. Changes nothing."""
 
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Explanation, explain
@@ -6,7 +6,8 @@ from stower.model.kinds import Pod
 
 
 def would_go(engine: Engine, pod: Pod) -> tuple[str, list[str]] | None:
-    """The node, and who leaves it; None where it would wait, or no profile knows it."""
+    """Returns the pod's node and the keys of displaced pods; None where it would wait, or where no
+    profile schedules it."""
     profile = engine.profiles.get(pod.spec.scheduler_name)
     if profile is None:
         return None
@@ -17,14 +18,14 @@ def would_go(engine: Engine, pod: Pod) -> tuple[str, list[str]] | None:
 
 
 def learn(engine: Engine) -> None:
-    """Have all plugins look at what there is, as they do before pods are tried."""
+    """Has all plugins observe new pods, as they do before an attempt."""
     for profile in engine.profiles.values():
         for plugin in profile.plugins.values():
             plugin.observe_new_pods(engine.state)
 
 
 def explained(engine: Engine, pod: Pod) -> Explanation:
-    """All there is to say of a pod, as the engine stands."""
+    """Returns the explanation of a pod on the engine's current state."""
     trees = engine.tree_attempts
     why_waiting = trees.why_waiting if trees is not None else lambda tree: tree.waits_for
     return explain(pod, engine.state, engine.cycle, engine.queue, engine.profiles, why_waiting)

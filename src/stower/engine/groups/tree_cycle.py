@@ -158,7 +158,7 @@ class _Attempt:
         not refuse the pod for good."""
         evaluation = self._cycle.evaluation(self._profile, entry.shape)
         mask = evaluation.best[: self._state.row_limit] >= 0
-        filters, pre_filters = evaluation.pod_filters, evaluation.pod_pre_filters
+        filters, pre_filters = evaluation.plugins.pod_filters, evaluation.plugins.pod_pre_filters
         if not filters and not pre_filters:
             return entry.shape.serial, mask
         terms = encode_pod_terms(entry.pod, self._own_claims(entry.pod))
@@ -335,11 +335,10 @@ class _Attempt:
 
 def _take(state: ClusterState, profile: Profile, entry: PodEntry, row: int) -> None:
     """Places the pod and holds its reservations, within a trial."""
-    for plugin in profile.reserve_plugins:
-        if plugin.is_relevant(entry.shape):
-            part = plugin.reserve(entry.pod, entry.shape, state, row)
-            if part is not None:
-                part.assume(state)
+    for plugin in profile.plugins_for(entry.shape).reserve:
+        part = plugin.reserve(entry.pod, entry.shape, state, row)
+        if part is not None:
+            part.assume(state)
     state.assume(entry, row)
 
 

@@ -128,7 +128,7 @@ class TreePreemption:
     def _stands(self, profile: Profile, queued: QueuedPod, row: int, touched: set[int]) -> bool:
         """Returns whether a pod of the tree still fits on its row, with the units there now."""
         entry = queued.entry
-        is_plain = not self._cycle.evaluation(profile, entry.shape).pod_filters
+        is_plain = not self._cycle.evaluation(profile, entry.shape).plugins.pod_filters
         if is_plain and row not in touched:
             return True
         with self._state.trial():

@@ -57,6 +57,11 @@ class TreeQueue:
 
     # Changes
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether `update` has anything to do."""
+        return bool(self._changed or self._gated or self._deadlines)
+
     def add(self, queued: QueuedPod) -> None:
         """Adds a pod to the tree of its pod group."""
         self._add(queued, self._state.now_ns)

@@ -117,7 +117,7 @@ class SchedulingQueue:
 
     def enqueue(self, pod: QueuedPod) -> None:
         """Adds a new pod: alone, or with the tree of its pod group."""
-        if self.trees is not None and pod.entry.pod.group_name:
+        if self.trees is not None and pod.entry.group_name:
             self.trees.add(pod)
         else:
             self.add(pod)
@@ -125,13 +125,13 @@ class SchedulingQueue:
     def add(self, pod: QueuedPod) -> None:
         """Adds a new pod that is scheduled alone: active or gated."""
         self._event = "PodAdd"
-        self._register(pod)
+        if self._pods.setdefault(pod.uid, pod) is not pod:
+            raise InvariantError(f"pod {pod.pod.key} is queued twice")
         self._to_active(pod, pod.added_ns)
 
     def hold(self, pod: QueuedPod, tree: QueuedTree) -> None:
         """Adds a pod to a tree, which is queued for it."""
-        if pod.uid not in self._pods:
-            self._register(pod)
+        self._pods.setdefault(pod.uid, pod)
         pod.tree = tree
         pod.place = Place.HELD
         tree.members[pod.uid] = pod
@@ -173,10 +173,6 @@ class SchedulingQueue:
         elif tree.place in (Place.ACTIVE, Place.BACKOFF) and tree.waits_for:
             self._leave(tree)
             self._to_active(tree, now_ns)
-
-    def _register(self, pod: QueuedPod) -> None:
-        if self._pods.setdefault(pod.uid, pod) is not pod:
-            raise InvariantError(f"pod {pod.pod.key} is queued twice")
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Removes a pod from wherever it is, and returns it."""
@@ -279,7 +275,7 @@ class SchedulingQueue:
 
     def retry_pod(self, pod: QueuedPod, now_ns: int) -> None:
         """Retries a pod, or its tree, whose attempt ended in an error, after a delay."""
-        if self.trees is not None and pod.entry.pod.group_name:
+        if self.trees is not None and pod.entry.group_name:
             self.trees.fail(pod)
         else:
             self.retry(pod, now_ns)
@@ -291,8 +287,11 @@ class SchedulingQueue:
         entity.refused_by = frozenset()
         entity.added_ns = entity.tried_ns = now_ns
         self._event = FAILURE
-        if not self._gate(entity, now_ns):
+        gate = entity.closed_gate()
+        if gate is None:
             self._to_error_backoff(entity, now_ns)
+        else:
+            self._gate(entity, *gate, now_ns)
 
     def _to_error_backoff(self, entity: QueuedEntity, now_ns: int) -> None:
         entity.place = Place.ERROR_BACKOFF
@@ -449,21 +448,19 @@ class SchedulingQueue:
     def _to_active(self, entity: QueuedEntity, now_ns: int) -> None:
         if self._gated:
             self._leave_gated(entity)
-        if not self._gate(entity, now_ns):
+        gate = entity.closed_gate()
+        if gate is None:
             self._activate(entity)
+        else:
+            self._gate(entity, *gate, now_ns)
 
-    def _gate(self, entity: QueuedEntity, now_ns: int) -> bool:
-        """Gates an entity that a PreEnqueue plugin refuses, or backs it off where one fails.
-        Returns False where no plugin refuses it."""
-        found = entity.closed_gate()
-        if found is None:
-            return False
-        gate, error = found
+    def _gate(self, entity: QueuedEntity, gate: str, error: str, now_ns: int) -> None:
+        """Gates an entity that a PreEnqueue plugin refuses, or backs it off where one failed."""
         if error and isinstance(entity, QueuedPod):
             entity.error_count += 1
             self._to_error_backoff(entity, now_ns)
             self._gate_failed(entity, error)
-            return True
+            return
         entity.place = Place.GATED
         self._count("gated")
         entity.refused_by |= {gate}
@@ -475,7 +472,6 @@ class SchedulingQueue:
             self._gated.setdefault(key, {})[entity.uid] = entity
             self._next_turn(entity)
             self._flush.push(now_ns + self._limits.unschedulable_max_ns, entity)
-        return True
 
     def _leave_gated(self, entity: QueuedEntity) -> None:
         if self._drop_from_gated(entity):
@@ -494,11 +490,13 @@ class SchedulingQueue:
         entity.place = Place.ACTIVE
         self._count("active")
         entity.active_key = entity.sort_key()
-        self._next_turn(entity)
+        self._turn = entity.turn = self._turn + 1
         self._active.push(entity.active_key, entity)
 
     def _to_backoff(self, entity: QueuedEntity, due_ns: int, now_ns: int) -> None:
-        if self._gate(entity, now_ns):
+        gate = entity.closed_gate()
+        if gate is not None:
+            self._gate(entity, *gate, now_ns)
             return
         entity.place = Place.BACKOFF
         self._count("backoff")

@@ -305,6 +305,8 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defa
     node_allocatable_resource_claim_statuses: tuple[ClaimedResources, ...] | None = None
 
 
+# Phases of pods that have ended.
+TERMINAL: Final = ("Succeeded", "Failed")
 # Which PodGroup a pod belongs to, where its spec does not say.
 POD_GROUP: Final = "stower.dev/pod-group"
 # The condition of a pod, or of a group, that somebody has to go.
@@ -341,7 +343,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def is_terminal(self) -> bool:
         """Ended: it holds no room any more."""
-        return self.status.phase in ("Succeeded", "Failed")
+        return self.status.phase in TERMINAL
 
     def condition(self, type: str) -> PodCondition | None:
         """The condition of that type, or None."""
