@@ -106,10 +106,7 @@ def partitions(workload: BenchWorkload) -> Times:
 def _placed(
     workload: BenchWorkload, slices_of: Callable[[str], list[ResourceSlice]], wanted: dict[str, Any]
 ) -> Times:
-    engine = build_engine()
-    nodes = [decode(node_bytes(i, workload), Node) for i in range(workload.nodes)]
-    slices = [part for node in nodes for part in slices_of(node.metadata.name)]
-    engine.step(Listed((_class(), *nodes, *slices)), 0)
+    engine = _engine(workload, slices_of)
     count = workload.existing + workload.arriving
     todo = [(_claim(i, **wanted), _pod(i)) for i in range(count)]
     for claim, pod in todo[: workload.existing]:
@@ -117,6 +114,24 @@ def _placed(
     settle_memory()
     pieces = [_place(engine, claim, pod) for claim, pod in todo[workload.existing :]]
     return Times(pieces, len(pieces))
+
+
+def half_gpus(workload: BenchWorkload) -> Engine:
+    """Returns an engine that has listed the workload's nodes and their shared GPUs."""
+    return _engine(workload, _shared)
+
+
+def place(engine: Engine, number: int, wanted: dict[str, Any]) -> int:
+    """Places the pod of a number with its claim; returns the ns that the engine took."""
+    return _place(engine, _claim(number, **wanted), _pod(number))
+
+
+def _engine(workload: BenchWorkload, slices_of: Callable[[str], list[ResourceSlice]]) -> Engine:
+    engine = build_engine()
+    nodes = [decode(node_bytes(i, workload), Node) for i in range(workload.nodes)]
+    slices = [part for node in nodes for part in slices_of(node.metadata.name)]
+    engine.step(Listed((_class(), *nodes, *slices)), 0)
+    return engine
 
 
 def _place(engine: Engine, claim: ResourceClaim, pod: Pod) -> int:

@@ -44,7 +44,8 @@ def _existing(workload: BenchWorkload) -> list[Pod]:
     ]
 
 
-def _ready(workload: BenchWorkload) -> Engine:
+def build_ready_engine(workload: BenchWorkload) -> Engine:
+    """Returns an engine that has listed the workload's nodes and existing pods."""
     profiles = [{"schedulerName": scheduler_name(i)} for i in range(workload.profiles)]
     engine = build_engine({"profiles": profiles})
     engine.step(Listed((*_related(workload), *_nodes(workload), *_existing(workload))), 0)
@@ -69,7 +70,7 @@ def _one_bind(writes: list[Write]) -> Bind:
 
 def arrive(workload: BenchWorkload) -> Times:
     """Pods come one after another: from the decoded object to the emitted bind."""
-    return _arriving(_ready(workload), workload)
+    return _arriving(build_ready_engine(workload), workload)
 
 
 def _arriving(engine: Engine, workload: BenchWorkload) -> Times:
@@ -111,7 +112,7 @@ class _Drift:
 
 def bytes_to_confirmed(workload: BenchWorkload) -> Times:
     """From a pod's JSON to its confirmed bind: both objects decoded, every write answered."""
-    engine = _ready(workload)
+    engine = build_ready_engine(workload)
     sent = [pod_bytes(i, workload) for i in range(workload.arriving)]
     pieces = []
     for data in sent:
@@ -164,7 +165,7 @@ def hold(workload: BenchWorkload) -> Times:
 
 def wake(workload: BenchWorkload) -> Times:
     """Equal pods that fit nowhere wait; one event wakes all, and all are refused again."""
-    engine = _ready(workload)
+    engine = build_ready_engine(workload)
     too_large_milli = 40_000
     for i in range(workload.arriving):
         pod = decode(pod_bytes(i, workload, cpu_milli=too_large_milli), Pod)
@@ -195,7 +196,7 @@ def _drain(engine: Engine, now_ns: int) -> None:
 
 def churn(workload: BenchWorkload) -> Times:
     """For every pod that comes, a node goes and a new one comes, and a running pod ends."""
-    engine = _ready(workload)
+    engine = build_ready_engine(workload)
     running = _existing(workload)
     pods = [decode(pod_bytes(i, workload), Pod) for i in range(workload.arriving)]
     fresh = [
@@ -218,7 +219,7 @@ def churn(workload: BenchWorkload) -> Times:
 
 def preempt(workload: BenchWorkload) -> Times:
     """Every pod that comes must evict others: until it is bound, all answers and deletions."""
-    engine = _ready(workload)
+    engine = build_ready_engine(workload)
     there = {pod.metadata.uid: pod for pod in _existing(workload)}
     pods = [decode(pod_bytes(i, workload), Pod) for i in range(workload.arriving)]
     pieces = []
@@ -242,7 +243,7 @@ def preempt(workload: BenchWorkload) -> Times:
 
 def preempt_one(workload: BenchWorkload) -> Times:
     """One decision at a time, each by an engine that has never made one."""
-    engine = _ready(workload)
+    engine = build_ready_engine(workload)
     pieces = []
     for i in range(workload.arriving):
         # Requests of their own, so that nothing is known of them.
@@ -261,7 +262,7 @@ def relabel(workload: BenchWorkload) -> Times:
 
     One pod of each shape comes, once after the change and once without: the difference.
     """
-    engine = _ready(workload)
+    engine = build_ready_engine(workload)
     count = workload.shapes
     for i in range(count):
         _one_bind(engine.step(Observed(WatchType.ADDED, decode(pod_bytes(i, workload), Pod)), 1))
@@ -285,7 +286,7 @@ def relabel(workload: BenchWorkload) -> Times:
 
 def waiting(workload: BenchWorkload) -> Times:
     """Pods that fit nowhere wait while others come that do (upstream's Unschedulable)."""
-    engine = _ready(workload)
+    engine = build_ready_engine(workload)
     for i in range(workload.existing_waiting):
         pod = decode(pod_bytes(workload.arriving + i, workload, cpu_milli=99_000), Pod)
         engine.step(Observed(WatchType.ADDED, pod), 1)

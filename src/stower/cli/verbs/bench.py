@@ -36,7 +36,7 @@ RUN_SECONDS_MAX = 600
 
 
 # Benchmarks with a module of their own, run only when they are named.
-NAMED: Final = ("server", "up", "ceiling", "hostile", "scale", "shards")
+NAMED: Final = ("calls", "server", "up", "ceiling", "hostile", "scale", "shards")
 
 # What a benchmark prints: the fields of its best run, the rates of all, ratios.
 Measured = dict[str, Any]
