@@ -46,7 +46,7 @@ def build_vm_agents() -> ControllerManager:
     return ControllerManager((VmAgentController(),))
 
 
-def build_actors(cluster: Cluster, served: Sequence[tuple[str, str]]) -> ControllerManager:
+def build_controllers(cluster: Cluster, served: Sequence[tuple[str, str]]) -> ControllerManager:
     """Kubelets for the cluster's nodes, and every controller.
 
     `served`: apiVersion and plural of all kinds in namespaces.

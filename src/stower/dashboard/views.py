@@ -13,7 +13,7 @@ from stower.dashboard.source import Rebuild, Source
 from stower.dashboard.timeline import timeline
 from stower.devices import overview as devices_overview
 from stower.devices.negotiation import overview as negotiation_overview
-from stower.engine.explain.probe import explained, learn, would_go
+from stower.engine.explain.probe import choose_node_for, explain_pod, observe_new_pods
 from stower.groups import overview as groups_overview
 from stower.live import debug
 from stower.model.errors import InvalidObject
@@ -86,7 +86,7 @@ class View:
         warm = find_warm_controller(engine.state) if engine is not None else None
         if engine is None or warm is None:
             return _cut(())
-        return _cut(warm_overview.overview(warm, lambda pod: would_go(engine, pod)))
+        return _cut(warm_overview.overview(warm, lambda pod: choose_node_for(engine, pod)))
 
     def pod(self, query: Query) -> dict[str, Any]:
         """A pod: why it is where it is, or nowhere; what would help; how it came there."""
@@ -96,8 +96,8 @@ class View:
         found = {**known, "timeline": timeline(self.details, known["decisions"])}
         if engine is None or pod is None:
             return found
-        learn(engine)
-        plain = msgspec.to_builtins(explained(engine, pod))
+        observe_new_pods(engine)
+        plain = msgspec.to_builtins(explain_pod(engine, pod))
         for change in plain["changes"]:  # whole objects, which no page shows
             del change["pod"], change["objects"], change["gone"]
         talks = negotiation_overview.overview(self._negotiating(), key)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from stower.engine.engine import Engine
-from stower.engine.explain.agreement import Judgement, judged
+from stower.engine.explain.agreement import Judgement, judge
 from stower.engine.queue.entities import Place
 from stower.framework.events import Event, Listed, Observed, WatchType
 from stower.model.kinds import Pod
@@ -96,7 +96,7 @@ class ShadowComparer:
         found = []
         for queued in engine.queue.pods():
             if queued.entry.row < 0 and queued.place is not Place.GATED:
-                found.append(judged(engine.state, queued.profile, queued.entry, ""))
+                found.append(judge(engine.state, queued.profile, queued.entry, ""))
         return found
 
     def _judge_pod(self, engine: Engine, pod: Pod) -> Iterator[Judgement]:
@@ -106,11 +106,11 @@ class ShadowComparer:
             return
         if pod.spec.node_name:
             self._last_messages.pop(entry.uid, None)
-            yield judged(engine.state, profile, entry, pod.spec.node_name)
+            yield judge(engine.state, profile, entry, pod.spec.node_name)
             return
         condition = pod.condition(POD_SCHEDULED)
         if condition is None or condition.status != "False" or condition.reason != UNSCHEDULABLE:
             return
         if self._last_messages.get(entry.uid) != condition.message:
             self._last_messages[entry.uid] = condition.message
-            yield judged(engine.state, profile, entry, "", condition.message)
+            yield judge(engine.state, profile, entry, "", condition.message)

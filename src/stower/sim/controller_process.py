@@ -31,7 +31,7 @@ def as_object(obj: ApiObject, kind: Kind) -> dict[str, Any]:
     return {"apiVersion": kind.api_version, "kind": kind.name, **msgspec.to_builtins(obj)}
 
 
-class ActorProcess:
+class ControllerProcess:
     """Some controllers in one process."""
 
     def __init__(

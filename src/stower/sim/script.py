@@ -28,7 +28,7 @@ from stower.model.taints import Taint
 from stower.model.times import SECOND_NS, time_text
 from stower.sim.agenda import Agenda
 from stower.sim.claims import Claims
-from stower.sim.controller_process import ActorProcess
+from stower.sim.controller_process import ControllerProcess
 from stower.sim.nodes import Kubelets
 from stower.sim.resource_drivers import Negotiators
 from stower.sim.scheduler import SchedulerProcess
@@ -52,7 +52,7 @@ class Stage(Protocol):
     claims: Claims
     driver: Driver
     negotiators: Negotiators
-    actors: list[ActorProcess]
+    actors: list[ControllerProcess]
     schedulers: list[SchedulerProcess]
 
 

@@ -25,7 +25,7 @@ from stower.sim.agenda import Agenda
 from stower.sim.checkers import CHECKERS
 from stower.sim.checkers.checker import Broken, Checker
 from stower.sim.claims import Claims
-from stower.sim.controller_process import ActorProcess
+from stower.sim.controller_process import ControllerProcess
 from stower.sim.faults import FAULT_BY_NAME, FAULTS
 from stower.sim.link import Weather
 from stower.sim.load import Size, drawn
@@ -98,7 +98,7 @@ class Trial:
         self.negotiators = Negotiators(
             self.agenda, self.server, self._chance("negotiators"), self._weather
         )
-        self.actors: list[ActorProcess] = []
+        self.actors: list[ControllerProcess] = []
         if has_vms(script):
             self.actors = [self._actors(*one) for one in VM_ACTORS]
         self.faults = [FAULT_BY_NAME[name](self._chance(name), self) for name in script.faults]
@@ -155,8 +155,8 @@ class Trial:
         for checker in self.checkers:
             checker.finished()
 
-    def _actors(self, name: str, build: Callable[[], ControllerManager]) -> ActorProcess:
-        return ActorProcess(
+    def _actors(self, name: str, build: Callable[[], ControllerManager]) -> ControllerProcess:
+        return ControllerProcess(
             name, self.agenda, self.server, self._chance(name), self._weather, build
         )
 

@@ -11,7 +11,7 @@ from stower.api.requests import JSON, Request, Response
 from stower.api.server import Api
 from stower.apiserver.tables import load_registry
 from stower.assembly import build_engine
-from stower.controllers.assembly import build_actors
+from stower.controllers.assembly import build_controllers
 from stower.controllers.cluster import read_cluster
 from stower.controllers.runtime import RESOURCES, path_to
 from stower.engine.engine import Engine
@@ -50,7 +50,7 @@ class Cluster:
         self.api.store.visible = self.api.store.revision
         inside = [(r.api_version, r.plural) for r in registry.resources() if r.namespaced]
         self.cluster = read_cluster(document or pools())
-        self.actors = build_actors(self.cluster, inside)
+        self.actors = build_controllers(self.cluster, inside)
         self.engine: Engine | None = build_engine(configuration, seed=1) if scheduler else None
         self.requests: list[tuple[str, str, int]] = []
         self.failing: list[tuple[str, str]] = []  # method and path of requests that fail once

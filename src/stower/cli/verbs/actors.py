@@ -10,7 +10,7 @@ from stower.cli import simulated_clusters
 from stower.cli.logs import Format, LoggingFormat, Verbosity, set_up
 from stower.cli.output import console, failed
 from stower.cli.shutdown import WithParent, stop_event, wait_for_go
-from stower.controllers.assembly import build_actors
+from stower.controllers.assembly import build_controllers
 from stower.controllers.runtime import ControllerManager
 from stower.live.controllers import run_controllers
 from stower.live.shell import ShellError
@@ -58,7 +58,7 @@ def run(
         return stop_event(with_parent)
 
     def build(served: list[tuple[str, str]]) -> ControllerManager:
-        return build_actors(described, served)
+        return build_controllers(described, served)
 
     wait_for_go(with_parent)
     try:

@@ -26,7 +26,7 @@ from stower.cli.verbs.negotiations import print_hints, print_negotiations
 from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Change, Explanation, Score
-from stower.engine.explain.probe import explained, learn
+from stower.engine.explain.probe import explain_pod, observe_new_pods
 from stower.framework.events import Hold, Listed
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject, printable
@@ -122,12 +122,12 @@ def run(
         engine = engine_of(config, names={pod.spec.scheduler_name for pod in pods})
         engine.step(Hold(True), 0)
         engine.step(Listed((*work.related, *work.nodes, *pods)), 0)
-        learn(engine)
+        observe_new_pods(engine)
     pod = next((pod for pod in pods if pod.key == key), None)
     if pod is None:
         raise bad_input(f"there is no pod {key}, or it has ended")
     with progress("explain"):
-        found = explained(engine, pod)
+        found = explain_pod(engine, pod)
         negotiation = _negotiation(engine, key, None if at is not None else time.time_ns())
     if config is None and recording is None and pod.spec.scheduler_name != DEFAULT_SCHEDULER_NAME:
         note(

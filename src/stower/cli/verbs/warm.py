@@ -10,7 +10,7 @@ from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
 from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.view_plots import plot_warm
-from stower.engine.explain.probe import would_go
+from stower.engine.explain.probe import choose_node_for
 from stower.framework.events import Hold, Listed
 from stower.plugins.warm_capacity import find_warm_controller
 from stower.warm.overview import PoolState, overview
@@ -59,7 +59,7 @@ def run(
     for level, text, about in engine.notes():
         if level == "error":
             raise bad_input(f"{about}: {text}")
-    found = overview(warm, lambda pod: would_go(engine, pod), name)
+    found = overview(warm, lambda pod: choose_node_for(engine, pod), name)
     if found is None:
         raise bad_input(f"got {which!r}, want a pool: one of {', '.join(warm.pools) or 'none'}")
     if plot_file is not None:

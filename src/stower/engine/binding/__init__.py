@@ -1,5 +1,6 @@
-"""The binding cycle: Reserve, Permit, PreBind and Bind of pods that have a node.
+"""The binding cycle: Reserve, PreBind, Permit and Bind of pods that have a node.
 
-Must not know how a node was chosen.
-Exports BindingCycle, Permit, PreBind and PendingWrites, each from the module of that name.
+Must not know how the node was chosen.
+Exports BindingCycle (binding_cycle), PreBind (pre_bind), Permit (permit) and PendingWrites
+(pending_writes).
 """

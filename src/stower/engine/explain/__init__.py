@@ -1,5 +1,5 @@
-"""Answers questions about a pod on the state as it is; changes nothing.
+"""Answers questions about pods on the current state; changes nothing.
 
 Must not know the outbox: nothing here writes.
-Exports explain (explanation), judged (agreement), would_go and explained (probe).
+Exports explain (explanation), judge (agreement), explain_pod and choose_node_for (probe).
 """

@@ -46,7 +46,7 @@ class Judgement(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     message: str = ""
 
 
-def judged(
+def judge(
     state: ClusterState, profile: Profile, entry: PodEntry, node_name: str, message: str = ""
 ) -> Judgement:
     """Returns the judgement of the node that another scheduler chose for a pod that is pending in
@@ -54,10 +54,10 @@ def judged(
     with state.trial():
         for other in displaceable_pods(state, profile, entry.pod):
             state.displace(other)
-        return _judged(state, profile, entry, node_name, message)
+        return _judge(state, profile, entry, node_name, message)
 
 
-def _judged(
+def _judge(
     state: ClusterState, profile: Profile, entry: PodEntry, node_name: str, message: str
 ) -> Judgement:
     pod, shape = entry.pod, entry.shape

@@ -107,10 +107,10 @@ def explain(
     cycle: SchedulingCycle,
     queue: SchedulingQueue,
     profiles: dict[str, Profile],
-    why_grouped: Callable[[QueuedTree], str] = lambda tree: tree.waits_for,
+    why_waiting: Callable[[QueuedTree], str] = lambda tree: tree.waits_for,
 ) -> Explanation:
-    """All there is to say of the pod. `why_grouped`: what keeps a tree of groups waiting, "" where
-    it would be placed."""
+    """Returns the explanation of a pod. `why_waiting` returns what keeps a pod group tree waiting,
+    "" where it would be placed."""
     profile = profiles.get(pod.spec.scheduler_name)
     if profile is None:
         return Explanation(pod.key, "unknown", message=pod.spec.scheduler_name)
@@ -118,7 +118,7 @@ def explain(
         return Explanation(pod.key, "leaving", pod.spec.node_name)
     entry = state.pods.get(pod.metadata.uid)
     if entry is not None and entry.row >= 0:
-        return _placed(entry, state, profile)
+        return _explain_placed(entry, state, profile)
     entry = entry or PodEntry(pod, state.shapes.intern(pod, pod.spec.node_name))
     queued = queue.get(pod.metadata.uid)
     refused_by = tuple(sorted(queued.refused_by)) if queued is not None else ()
@@ -126,17 +126,17 @@ def explain(
         try:
             for other in displaceable_pods(state, profile, pod):
                 state.displace(other)
-            found = _Case(entry, state, cycle, profile).explained(refused_by)
+            found = _PendingPod(entry, state, cycle, profile).explain_pending(refused_by)
         except ATTEMPT_ERRORS as error:
             return Explanation(pod.key, "failed", message=str(error), nodes=state.node_count)
     if queued is not None and queued.tree is not None and found.verdict == "fits":
-        message = why_grouped(queued.tree)
+        message = why_waiting(queued.tree)
         if message:
             return msgspec.structs.replace(found, verdict="grouped", message=message)
     return found
 
 
-def _placed(entry: PodEntry, state: ClusterState, profile: Profile) -> Explanation:
+def _explain_placed(entry: PodEntry, state: ClusterState, profile: Profile) -> Explanation:
     """Explains a placed pod, as if it were scheduled now."""
     name, shape = state.node_names[entry.row], entry.shape
     with state.trial():
@@ -152,7 +152,7 @@ def _placed(entry: PodEntry, state: ClusterState, profile: Profile) -> Explanati
     )  # fmt: skip
 
 
-class _Case:
+class _PendingPod:
     """A pending pod that is explained."""
 
     def __init__(
@@ -160,7 +160,7 @@ class _Case:
     ) -> None:
         self.entry, self.state, self.cycle, self.profile = entry, state, cycle, profile
 
-    def explained(self, refused_by: tuple[str, ...]) -> Explanation:
+    def explain_pending(self, refused_by: tuple[str, ...]) -> Explanation:
         """Returns what keeps the pod waiting."""
         entry, state, profile = self.entry, self.state, self.profile
         pod, shape = entry.pod, entry.shape
@@ -168,30 +168,30 @@ class _Case:
         verdict = reference.judge(profile, state, shape, pod)
         feasible = int(np.count_nonzero(verdict.feasible))
         row = self.cycle.choose(profile, entry)
-        settling = self.cycle.negotiate(profile, entry, row)
+        negotiation = self.cycle.negotiate(profile, entry, row)
         scores = _scores(profile, state, shape, pod, verdict) if feasible else ()
         refused = _refusals(verdict, state, pod)
-        if row >= 0 and not gates and settling is None:
+        if row >= 0 and not gates and negotiation is None:
             return Explanation(
                 pod.key, "fits", state.node_names[row], nodes=state.node_count, feasible=feasible,
                 refused=refused, scores=scores,
             )  # fmt: skip
-        said = settling[1].message if settling is not None else ""
-        if settling is not None and row >= 0 and not gates:
+        text = negotiation[1].message if negotiation is not None else ""
+        if negotiation is not None and row >= 0 and not gates:
             return Explanation(
-                pod.key, "settling", settling[1].nominated_node_name or "", said,
+                pod.key, "settling", negotiation[1].nominated_node_name or "", text,
                 state.node_count, feasible,
-                refused=refused, waits_for=_wakes(profile, (settling[0].name,)), scores=scores,
+                refused=refused, waits_for=_wakes(profile, (negotiation[0].name,)), scores=scores,
             )  # fmt: skip
         rows = self._closest(verdict) if row < 0 else [row]
         diagnosis = verdict.diagnosis(state.node_count)
         waits = tuple(sorted({*refused_by, *diagnosis.plugins}))
-        message = diagnosis.message(said if said not in diagnosis.message() else "")
+        message = diagnosis.message(text if text not in diagnosis.message() else "")
         return Explanation(
             pod.key,
             "gated" if gates else "refused",
             state.node_names[row] if row >= 0 else "",
-            message if row < 0 else said,
+            message if row < 0 else text,
             state.node_count,
             feasible,
             gates,
@@ -226,7 +226,7 @@ class _Case:
         found: dict[tuple[str, ...], list[Change]] = {}
         known: dict[int, tuple[tuple[str, ...], Change] | None] = {}
         for row in rows:
-            mended = self._settled(row, known)
+            mended = self._stable_change(row, known)
             if mended is not None and mended[1] not in found.get(mended[0], ()):
                 found.setdefault(mended[0], []).append(mended[1])
         first = [
@@ -266,14 +266,14 @@ class _Case:
                     break
         return chosen
 
-    def _settled(
+    def _stable_change(
         self, row: int, known: dict[int, tuple[tuple[str, ...], Change] | None]
     ) -> tuple[tuple[str, ...], Change] | None:
         """Returns the change after which the pod goes to this row. Where it would go to another
         row then, that row's own change is smaller, and is returned instead."""
         while row not in known:
             known[row] = None
-            mended = self._mended(row)
+            mended = self._change_for(row)
             if mended is None:
                 return None
             change, chosen, texts = mended
@@ -283,7 +283,7 @@ class _Case:
             row = chosen
         return known[row]
 
-    def _mended(self, row: int) -> tuple[Change, int, tuple[str, ...]] | None:
+    def _change_for(self, row: int) -> tuple[Change, int, tuple[str, ...]] | None:
         """Returns the change that lifts the refusals of this row one after another, the row that
         is chosen then, and the texts without node names; None where no change does."""
         state, applied, cost = self.state, _Applied(self.entry.pod), 0.0
@@ -302,14 +302,14 @@ class _Case:
                         cost, state.node_names[row], state.node_names[chosen], waits
                     )
                     return change, chosen, tuple(applied.what)
-                fix = self._fix(entry, row, applied)
+                fix = self._first_fix(entry, row, applied)
                 if fix is None:
                     return None
                 cost += fix.cost
                 applied.take(fix, state)
         return None
 
-    def _fix(self, entry: PodEntry, row: int, applied: "_Applied") -> Fix | None:
+    def _first_fix(self, entry: PodEntry, row: int, applied: "_Applied") -> Fix | None:
         """Returns a fix for the first remaining refusal of the row; None where there is no refusal,
         or no plugin proposes a fix."""
         state, pod, shape = self.state, entry.pod, entry.shape
@@ -328,9 +328,9 @@ class _Case:
             fresh = [fix for fix in fixes if fix.text not in applied.what]
             if fresh:
                 return min(fresh, key=lambda fix: fix.cost)
-        return None if refusing else self._promised(entry, row)
+        return None if refusing else self._fix_nominations(entry, row)
 
-    def _promised(self, entry: PodEntry, row: int) -> Fix | None:
+    def _fix_nominations(self, entry: PodEntry, row: int) -> Fix | None:
         """Returns the fix where the row's room is nominated to other pods: as few of them as
         possible go elsewhere."""
         state, pod, shape = self.state, entry.pod, entry.shape

@@ -5,7 +5,7 @@ from stower.engine.explain.explanation import Explanation, explain
 from stower.model.kinds import Pod
 
 
-def would_go(engine: Engine, pod: Pod) -> tuple[str, list[str]] | None:
+def choose_node_for(engine: Engine, pod: Pod) -> tuple[str, list[str]] | None:
     """Returns the pod's node and the keys of displaced pods; None where it would wait, or where no
     profile schedules it."""
     profile = engine.profiles.get(pod.spec.scheduler_name)
@@ -17,14 +17,14 @@ def would_go(engine: Engine, pod: Pod) -> tuple[str, list[str]] | None:
     return (engine.state.node_names[row], [e.pod.key for e in leaving]) if row >= 0 else None
 
 
-def learn(engine: Engine) -> None:
+def observe_new_pods(engine: Engine) -> None:
     """Has all plugins observe new pods, as they do before an attempt."""
     for profile in engine.profiles.values():
         for plugin in profile.plugins.values():
             plugin.observe_new_pods(engine.state)
 
 
-def explained(engine: Engine, pod: Pod) -> Explanation:
+def explain_pod(engine: Engine, pod: Pod) -> Explanation:
     """Returns the explanation of a pod on the engine's current state."""
     trees = engine.tree_attempts
     why_waiting = trees.why_waiting if trees is not None else lambda tree: tree.waits_for

@@ -1,5 +1,6 @@
-"""Pod group trees: queued, searched and placed as a whole (KEP-6012).
+"""Pod group trees in the engine: queued, searched and placed as a whole (KEP-6012).
 
-Must not know HTTP, files or the search itself, which is in stower.groups.
-Exports TreeQueue (tree_queue), TreeAttempts (tree_attempts), GroupStatus (group_status).
+Must not know the search itself, which is in stower.groups.
+Exports TreeAttempts (tree_attempts), TreeQueue (tree_queue), TreeCycle (tree_cycle) and GroupStatus
+(group_status).
 """

@@ -1,5 +1,6 @@
-"""Preemption: which pods leave so that another pod fits, and how they are removed.
+"""Preemption: which pods leave so that another pod fits, and how they are evicted.
 
-Must not know the binding cycle or the order of the queue.
-Exports Evaluator and Search (evaluator), PodEviction (pod_eviction), Displacement (displacement).
+Must not know how pods are queued or bound, beyond who waits for which victims.
+Exports Evaluator and Search (evaluator), PodEviction (pod_eviction), Displacement and
+displaceable_pods (displacement).
 """
