@@ -1,6 +1,7 @@
-"""Arguments of plugins in a KubeSchedulerConfiguration: read strictly, with field paths.
+"""Reads plugin arguments of a KubeSchedulerConfiguration strictly, and builds the errors of fields.
 
-Faults are said as kube-scheduler says them (apimachinery field.Error).
+An error carries the path of its field, and the text that kube-scheduler gives it (apimachinery
+field.Error). Must not know which plugins exist.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,18 +15,18 @@ from stower.model.raw import fault_of, without_nulls
 
 
 class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of argument structs. A misspelt field is an error, as in kube-scheduler."""
+    """Base class of argument structs. An unknown field is an error, as in kube-scheduler."""
 
 
 class ResourceSpec(Args, frozen=True):
-    """A resource and how much it counts; weight 0 stands for the default, 1."""
+    """A resource and its weight in a score. Weight 0 stands for the default, 1."""
 
     name: str
     weight: int = 0
 
 
 class AggregateError(InvalidObject):
-    """Several at once, as upstream puts them together."""
+    """Several field errors as one exception, with the text of upstream's aggregate."""
 
     def __init__(self, faults: Sequence[InvalidObject]) -> None:
         first = faults[0]
@@ -35,8 +36,9 @@ class AggregateError(InvalidObject):
 
 
 def raise_faults(faults: Iterable[InvalidObject]) -> None:
-    """Raise InvalidObject for all of them, if there are any."""
-    found = [one for fault in faults for one in faults_of(fault)]
+    """Raises InvalidObject: a single fault as it is, several as an AggregateError. Returns where
+    there are none."""
+    found = [part for fault in faults for part in faults_of(fault)]
     if len(found) > 1:
         raise AggregateError(found)
     if found:
@@ -44,12 +46,12 @@ def raise_faults(faults: Iterable[InvalidObject]) -> None:
 
 
 def faults_of(error: InvalidObject) -> tuple[InvalidObject, ...]:
-    """Them one by one."""
+    """Returns the single field errors that an exception stands for."""
     return error.faults if isinstance(error, AggregateError) else (error,)
 
 
 class FieldFault(InvalidObject):
-    """A field at fault, in upstream's words."""
+    """An error of one field, with the text that upstream gives it."""
 
     def __init__(self, path: str, got: object, text: str) -> None:
         super().__init__(path, got, text)
@@ -57,34 +59,34 @@ class FieldFault(InvalidObject):
 
 
 def invalid(path: str, value: object, detail: str) -> FieldFault:
-    """A value that will not do."""
+    """Returns the fault of a value that is not allowed (field.Invalid)."""
     return FieldFault(path, value, f"Invalid value: {_format_value(value)}: {detail}")
 
 
 def required(path: str, detail: str = "") -> FieldFault:
-    """A value that is missing."""
+    """Returns the fault of a field that has no value (field.Required)."""
     return FieldFault(path, None, f"Required value: {detail}" if detail else "Required value")
 
 
 def duplicate(path: str, value: object) -> FieldFault:
-    """A value that is there already."""
+    """Returns the fault of a value that must occur only once (field.Duplicate)."""
     return FieldFault(path, value, f"Duplicate value: {_format_value(value)}")
 
 
 def unsupported(path: str, value: object, supported: Iterable[str]) -> FieldFault:
-    """A value that is none of some."""
+    """Returns the fault of a value outside a fixed set (field.NotSupported)."""
     known = ", ".join(f'"{name}"' for name in supported)
     text = f"Unsupported value: {_format_value(value)}: supported values: {known}"
     return FieldFault(path, value, text)
 
 
 def forbidden(path: str, detail: str) -> FieldFault:
-    """A field that must not be set."""
+    """Returns the fault of a field that must not be set (field.Forbidden)."""
     return FieldFault(path, None, f"Forbidden: {detail}")
 
 
 def label_name_faults(name: str, path: str) -> Iterator[FieldFault]:
-    """What keeps it from being the key of a label, or a resource's name (ValidateLabelName)."""
+    """Yields why a name is not valid as a label key or as a resource name (ValidateLabelName)."""
     for text in qualified_name_faults(name):
         yield invalid(path, name, text)
 
@@ -98,15 +100,17 @@ A = TypeVar("A", bound=msgspec.Struct)
 
 
 def convert_args(args: Mapping[str, Any] | None, into: type[A], path: str) -> A:
-    """The arguments as their struct, apiVersion and kind left out. Raises InvalidObject."""
+    """Returns plugin arguments as a struct of type `into`, without apiVersion and kind. Raises
+    InvalidObject; `path` is where the arguments lie."""
     fields = {k: v for k, v in (args or {}).items() if k not in ("apiVersion", "kind")}
     return convert(fields, into, path)
 
 
 def convert(value: object, into: type[A], path: str) -> A:
-    """A decoded value as a struct. Raises InvalidObject with the path of the field at fault.
+    """Returns a decoded value as a struct of type `into`. A null reads as an absent field, as in
+    kube-scheduler.
 
-    A null reads as an absent field, as kube-scheduler reads it.
+    Raises InvalidObject with the path of the wrong field; `path` is where the value lies.
     """
     try:
         return msgspec.convert(value, into)

@@ -1,9 +1,9 @@
-"""KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): read, defaulted and checked.
+"""Reads, defaults and validates a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1).
 
 Source: kube-scheduler config/v1/types.go, apis/config/v1/defaults.go, apis/config/validation,
 apis/config/v1/default_plugins.go (mergePlugins), framework/runtime (expandMultiPointPlugins).
 
-Must not know which plugins are built.
+Must not know which plugins exist.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,17 +17,17 @@ from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 from stower.model.errors import InvalidObject
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
-# Plugins whose arguments are a type of the configuration's API.
+# Plugins whose arguments have a type of their own in the configuration API.
 TYPED_ARGS: Final = (
     "DefaultPreemption", "DynamicResources", "InterPodAffinity", "NodeAffinity",
     "NodeResourcesBalancedAllocation", "NodeResourcesFit", "PodTopologySpread", "VolumeBinding",
 )  # fmt: skip
 KIND: Final = "KubeSchedulerConfiguration"
 
-# Weights are int32 there; it also keeps every total score within int64.
+# Weights are int32 upstream. The bound also keeps every total score within int64.
 INT32_MAX: Final = 2**31 - 1
 
-# Removed from this version of the configuration (validation.go).
+# Plugins that are not part of this version of the configuration any more (validation.go).
 REMOVED_PLUGINS: Final = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 
 REMOVED_PLUGIN_MESSAGE: Final = (
@@ -35,7 +35,8 @@ REMOVED_PLUGIN_MESSAGE: Final = (
     f'(KubeSchedulerConfiguration is version "{API_VERSION}")'
 )
 
-# kube-scheduler 1.36's default multiPoint plugins, in order, with their weights; and one more.
+# kube-scheduler 1.36's default multiPoint plugins, in order, with their weights, and
+# NegotiatedResources.
 DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("SchedulingGates", 0),
     ("PrioritySort", 0),
@@ -52,7 +53,7 @@ DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),
     ("DynamicResources", 2),
-    ("NegotiatedResources", 0),  # Stower's own; without a ResourceClass it does nothing
+    ("NegotiatedResources", 0),  # Stower's own; has no effect without a ResourceClass
     ("DefaultPreemption", 0),
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
@@ -62,21 +63,22 @@ DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
 
 
 class PluginRef(Args, frozen=True):
-    """A plugin by name; weight 0 stands for the default."""
+    """A plugin's name and weight. Weight 0 stands for the default."""
 
     name: str
     weight: int = 0
 
 
 class PluginSet(Args, frozen=True):
-    """What an extension point adds to the defaults, and what it takes away ("*": all)."""
+    """The plugins that an extension point adds to the defaults, and those that it removes ("*":
+    all)."""
 
     enabled: tuple[PluginRef, ...] = ()
     disabled: tuple[PluginRef, ...] = ()
 
 
 class Plugins(Args, frozen=True, rename="camel"):
-    """Plugin sets by extension point."""
+    """A profile's plugin sets by extension point."""
 
     multi_point: PluginSet = PluginSet()
     pre_enqueue: PluginSet = PluginSet()
@@ -96,14 +98,14 @@ class Plugins(Args, frozen=True, rename="camel"):
 
 
 class PluginConfig(Args, frozen=True):
-    """Arguments of one plugin."""
+    """The arguments of one plugin."""
 
     name: str
     args: dict[str, Any] | None = None
 
 
 class ProfileConfiguration(Args, frozen=True, rename="camel"):
-    """One profile."""
+    """A profile: a scheduler name, its plugins and their arguments."""
 
     scheduler_name: str | None = None
     percentage_of_nodes_to_score: int | None = None
@@ -112,7 +114,7 @@ class ProfileConfiguration(Args, frozen=True, rename="camel"):
 
 
 class ClientConnection(Args, frozen=True, rename="camel"):
-    """How kube-scheduler reaches its API server; `stower run` has options of its own."""
+    """How kube-scheduler connects to its API server. `stower run` has its own options for that."""
 
     kubeconfig: str = ""
     accept_content_types: str = ""
@@ -122,7 +124,7 @@ class ClientConnection(Args, frozen=True, rename="camel"):
 
 
 class Configuration(Args, frozen=True, rename="camel"):
-    """The whole file. Fields that are other parts' business are kept as they are."""
+    """A whole KubeSchedulerConfiguration. Sections that other modules read are kept as they are."""
 
     api_version: str = API_VERSION
     kind: str = KIND
@@ -131,7 +133,7 @@ class Configuration(Args, frozen=True, rename="camel"):
     client_connection: dict[str, Any] | None = None
     enable_profiling: bool | None = None
     enable_contention_profiling: bool | None = None
-    # Read and checked, but all nodes are always considered.
+    # Read and validated, without effect: all nodes are always considered.
     percentage_of_nodes_to_score: int | None = None
     pod_initial_backoff_seconds: int = 1
     pod_max_backoff_seconds: int = 10
@@ -141,9 +143,10 @@ class Configuration(Args, frozen=True, rename="camel"):
 
 
 def read_configuration(document: Mapping[str, Any] | None) -> Configuration:
-    """The configuration of a decoded document, defaulted and checked; None is all defaults.
+    """Returns the configuration of a decoded document, with defaults, validated. None stands for
+    all defaults.
 
-    Raises InvalidObject that names the fields.
+    Raises InvalidObject that names the wrong fields.
     """
     config = parse_configuration(document)
     raise_faults(configuration_faults(config))
@@ -151,7 +154,8 @@ def read_configuration(document: Mapping[str, Any] | None) -> Configuration:
 
 
 def parse_configuration(document: Mapping[str, Any] | None) -> Configuration:
-    """The same, not checked. Raises InvalidObject where a field is of the wrong type."""
+    """Returns the configuration of a decoded document, with defaults, not validated. Raises
+    InvalidObject where a field has the wrong type."""
     config = convert(document or {}, Configuration, "")
     if config.api_version != API_VERSION:
         raise InvalidObject("apiVersion", config.api_version, API_VERSION)
@@ -165,7 +169,7 @@ def parse_configuration(document: Mapping[str, Any] | None) -> Configuration:
 
 
 def configuration_faults(config: Configuration) -> Iterator[InvalidObject]:
-    """What is wrong with it, but for the arguments of plugins."""
+    """Yields what is wrong with the configuration, except in the arguments of plugins."""
     client = convert(config.client_connection or {}, ClientConnection, "clientConnection")
     if client.burst < 0:
         yield invalid("clientConnection.burst", client.burst, "must be non-negative")
@@ -189,12 +193,12 @@ def configuration_faults(config: Configuration) -> Iterator[InvalidObject]:
             path = f"profiles[{i}].plugins.queueSort"
             yield invalid(path, profile.plugins.queue_sort, "must be the same for all profiles")
     yield from _percentage_faults("percentageOfNodesToScore", config.percentage_of_nodes_to_score)
-    initial, most = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
+    initial, maximum = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
     if initial <= 0:
         yield invalid("podInitialBackoffSeconds", initial, "must be greater than 0")
-    if most < initial:
+    if maximum < initial:
         text = "must be greater than or equal to PodInitialBackoffSeconds"
-        yield invalid("podMaxBackoffSeconds", most, text)
+        yield invalid("podMaxBackoffSeconds", maximum, text)
     yield from extender_faults(config.extenders)
 
 
@@ -216,11 +220,12 @@ def _profile_faults(profile: ProfileConfiguration, path: str) -> Iterator[Invali
             yield duplicate(at, name)
         if name in REMOVED_PLUGINS:
             yield invalid(at, name, REMOVED_PLUGIN_MESSAGE)
-        yield from _type_faults(plugin_config, f"{at}.args")
+        yield from _args_type_faults(plugin_config, f"{at}.args")
 
 
-def _type_faults(config: PluginConfig, path: str) -> Iterator[InvalidObject]:
-    """Arguments that say what they are must be those of the plugin (DecodeNestedObjects)."""
+def _args_type_faults(config: PluginConfig, path: str) -> Iterator[InvalidObject]:
+    """Yields an apiVersion or kind of the arguments that is not the plugin's (DecodeNestedObjects).
+    Either may be left out."""
     args = config.args or {}
     if config.name not in TYPED_ARGS:
         return
@@ -237,22 +242,23 @@ def _percentage_faults(path: str, value: int | None) -> Iterator[InvalidObject]:
 
 
 def plugin_sets(plugins: Plugins) -> dict[str, PluginSet]:
-    """The sets by the extension point's name in the configuration."""
+    """Returns the plugin sets by the extension point's name in the configuration."""
     fields = msgspec.structs.fields(Plugins)
     return {field.encode_name: getattr(plugins, field.name) for field in fields}
 
 
 def own_plugin_sets(plugins: Plugins) -> dict[str, Any]:
-    """The profile's own sets but multiPoint, as a document has them; empty ones left out."""
+    """Returns a profile's own plugin sets as a document has them, without multiPoint and without
+    empty sets."""
     result = {}
     for name, plugin_set in plugin_sets(plugins).items():
         if name != "multiPoint" and (plugin_set.enabled or plugin_set.disabled):
             result[name] = {
-                what: [
+                field: [
                     {"name": ref.name, "weight": ref.weight} if ref.weight else {"name": ref.name}
                     for ref in refs
                 ]
-                for what, refs in (
+                for field, refs in (
                     ("enabled", plugin_set.enabled), ("disabled", plugin_set.disabled)
                 )
                 if refs
@@ -261,20 +267,22 @@ def own_plugin_sets(plugins: Plugins) -> dict[str, Any]:
 
 
 def merge_multi_point(custom: PluginSet) -> tuple[PluginRef, ...]:
-    """The default plugins with the profile's own multiPoint set merged in, in order.
+    """Returns the default plugins merged with a profile's multiPoint set, in order.
 
-    A default that is configured again keeps its place; new ones come last (mergePluginSet).
+    A default plugin that is configured again keeps its place; new plugins come last
+    (mergePluginSet).
     """
     disabled = {plugin.name for plugin in custom.disabled}
-    # Of a plugin that is named twice, the last replaces and the first is appended: an error later.
-    own = {plugin.name: (i, plugin) for i, plugin in enumerate(custom.enabled)}
+    # Where a plugin is enabled twice, the last entry replaces the default and the first is
+    # appended, as upstream: the duplicate is an error later.
+    entry_by_name = {plugin.name: (i, plugin) for i, plugin in enumerate(custom.enabled)}
     result = []
     replaced = set()
     if "*" not in disabled:
         for name, weight in DEFAULT_PLUGINS:
             if name in disabled:
                 continue
-            i, plugin = own.get(name, (-1, PluginRef(name, weight)))
+            i, plugin = entry_by_name.get(name, (-1, PluginRef(name, weight)))
             replaced.add(i)
             result.append(plugin)
     result += [plugin for i, plugin in enumerate(custom.enabled) if i not in replaced]
@@ -282,7 +290,8 @@ def merge_multi_point(custom: PluginSet) -> tuple[PluginRef, ...]:
 
 
 def expand_multi_point(multi_point: tuple[PluginRef, ...], own: PluginSet) -> tuple[PluginRef, ...]:
-    """The plugins of one extension point: configured overrides, multiPoint, then the rest.
+    """Returns the plugins of one extension point: first multiPoint plugins that the point's own set
+    configures again, then the other multiPoint plugins, then the rest of the own set.
 
     `multi_point` must hold only plugins that implement the point (expandMultiPointPlugins).
     """

@@ -1,4 +1,4 @@
-"""Older versions of the configuration in today's.
+"""Converts older versions of a KubeSchedulerConfiguration (v1beta1, v1beta2, v1beta3) to v1.
 
 Source: the v1beta1, v1beta2 and v1beta3 types and conversions of Kubernetes 1.22 to 1.28.
 """
@@ -14,7 +14,7 @@ Object = dict[str, Any]
 OLD_VERSIONS: Final = ("v1beta1", "v1beta2", "v1beta3")
 OLD_FIELDS: Final = ("healthzBindAddress", "metricsBindAddress", "algorithmSource")
 FIT: Final = "NodeResourcesFit"
-# Plugins that are scoring strategies of NodeResourcesFit now.
+# Plugins of older versions that are scoring strategies of NodeResourcesFit in v1.
 STRATEGIES: Final = {
     "NodeResourcesLeastAllocated": "LeastAllocated",
     "NodeResourcesMostAllocated": "MostAllocated",
@@ -27,7 +27,8 @@ OLD_PLUGINS: Final = (
 
 
 def convert_configuration(document: Mapping[str, Any]) -> tuple[Object, list[str]]:
-    """An older document as today's version, and what it loses. Raises InvalidObject."""
+    """Returns an older document converted to v1, and one line for each thing that the conversion
+    drops or changes. Raises InvalidObject."""
     group, _, version = str(document.get("apiVersion", "")).partition("/")
     if group != API_VERSION.partition("/")[0] or version not in (*OLD_VERSIONS, "v1"):
         want = f"{API_VERSION} or one of its versions {', '.join(OLD_VERSIONS)}"
@@ -38,9 +39,9 @@ def convert_configuration(document: Mapping[str, Any]) -> tuple[Object, list[str
         if result.pop(field, None) is not None:
             changes.append(f"{field}: left out, it is no field any more")
     if version in ("v1beta1", "v1beta2"):
-        # Their defaults were 1 each, until v1beta3.
-        weigh = "TaintToleration 3, NodeAffinity 2, InterPodAffinity 2"
-        changes.append(f"{version}: default weights are those of v1 now ({weigh})")
+        # The default weights of these plugins were 1 each before v1beta3.
+        weights = "TaintToleration 3, NodeAffinity 2, InterPodAffinity 2"
+        changes.append(f"{version}: default weights are those of v1 now ({weights})")
     profiles = result.get("profiles")
     if isinstance(profiles, list):
         result["profiles"] = [
@@ -79,30 +80,31 @@ def _convert_profile(profile: Object, path: str, changes: list[str]) -> Object:
 
 def _convert_plugin_set(plugin_set: Object, path: str, changes: list[str]) -> Object:
     result = {**plugin_set}
-    for what in ("enabled", "disabled"):
-        entries = plugin_set.get(what)
+    for field in ("enabled", "disabled"):
+        entries = plugin_set.get(field)
         if not isinstance(entries, list):
             continue
         kept = []
         for entry in entries:
             name = entry.get("name") if isinstance(entry, dict) else None
             if name in OLD_PLUGINS:
-                changes.append(f"{path}.{what}: {name} left out, it is no plugin any more")
+                changes.append(f"{path}.{field}: {name} left out, it is no plugin any more")
             else:
                 kept.append(entry)
-        result[what] = kept
+        result[field] = kept
     return result
 
 
 def _convert_scoring_plugin(profile: Object, path: str, changes: list[str]) -> Object:
-    """A plugin that scored by resources as the strategy of NodeResourcesFit that it became."""
+    """Returns the profile with a plugin that scored by resources replaced by its scoring strategy
+    of NodeResourcesFit."""
     plugins = profile.get("plugins")
     score = plugins.get("score") if isinstance(plugins, dict) else None
     if not isinstance(plugins, dict) or not isinstance(score, dict):
         return profile
     enabled, disabled = (
-        [entry for entry in score.get(what) or () if isinstance(entry, dict)]
-        for what in ("enabled", "disabled")
+        [entry for entry in score.get(field) or () if isinstance(entry, dict)]
+        for field in ("enabled", "disabled")
     )
     old = next((entry for entry in enabled if entry.get("name") in STRATEGIES), None)
     if any(entry.get("name") == "NodeResourcesLeastAllocated" for entry in disabled):

@@ -1,4 +1,4 @@
-"""A configuration with everything written out.
+"""Writes a KubeSchedulerConfiguration as a document in which every default is spelled out.
 
 Source: kube-scheduler apis/config/v1/defaults.go, default_plugins.go.
 """
@@ -19,7 +19,7 @@ from stower.framework.profile import DEFAULT_SCHEDULER_NAME
 Object = dict[str, Any]
 
 CPU_AND_MEMORY: Final = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
-# Arguments of the plugins that have some, in the order in which upstream prints them.
+# Default arguments of plugins, in the order in which upstream prints them.
 DEFAULT_ARGS: Final[Mapping[str, Object]] = {
     "DefaultPreemption": {"minCandidateNodesAbsolute": 100, "minCandidateNodesPercentage": 10},
     "DynamicResources": {"bindingTimeout": "10m0s", "filterTimeout": "10s"},
@@ -60,7 +60,7 @@ CLIENT: Final[Object] = {
 
 
 def with_defaults(config: Configuration) -> Object:
-    """All that is in force, as a document that means the same."""
+    """Returns a document with all values that are in effect; it reads as an equal configuration."""
     percentage = config.percentage_of_nodes_to_score
     profiling = True if config.enable_profiling is None else config.enable_profiling
     contention = config.enable_contention_profiling
@@ -89,7 +89,7 @@ def _profile(profile: ProfileConfiguration) -> Object:
         {"name": ref.name, "weight": ref.weight} if ref.weight else {"name": ref.name}
         for ref in merge_multi_point(profile.plugins.multi_point)
     ]
-    # Only these: read again, the defaults do not come on top.
+    # "*" is disabled so that the defaults are not added when the document is read again.
     plugins: Object = {"multiPoint": {"disabled": [{"name": "*"}], "enabled": multi_point}}
     plugins |= own_plugin_sets(profile.plugins)
     result: Object = {

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class DeviceGates(NamedTuple):
-    """Which parts of resource.k8s.io/v1 are on."""
+    """Which features of resource.k8s.io/v1 are enabled."""
 
     admin_access: bool = True  # DRAAdminAccess
     prioritized_list: bool = True  # DRAPrioritizedList

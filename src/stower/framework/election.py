@@ -1,7 +1,10 @@
-"""Leader election by a Lease, pure: what was read and the time go in, what to write comes out.
+"""Leader election by a Lease, without I/O: computes the Lease to write from the Lease that was read
+and the time.
 
-Source: client-go tools/leaderelection. Clocks of machines are never compared: a lease has run out
-when its holder has not renewed it for its duration by our own clock. Raises and sends nothing.
+Never compares the clocks of two machines: a Lease has expired when its holder has not renewed it
+for its duration by the local clock. LeaderElection raises and sends nothing.
+
+Source: client-go tools/leaderelection.
 """
 
 from collections.abc import Mapping
@@ -13,12 +16,12 @@ from stower.model.errors import InvalidObject
 from stower.model.times import SECOND_NS, duration_ns, micro_time_text
 
 Object = dict[str, Any]
-JITTER_FACTOR: Final = 1.2
+JITTER_FACTOR: Final = 1.2  # leaderelection.JitterFactor
 
 
 @dataclass(frozen=True)
 class LeaderElectionConfig:
-    """How leadership is held. Defaults are kube-scheduler's."""
+    """The Lease's name and the durations of leader election. Defaults are kube-scheduler's."""
 
     name: str = "kube-scheduler"
     namespace: str = "kube-system"
@@ -27,24 +30,29 @@ class LeaderElectionConfig:
     retry_ns: int = 2 * SECOND_NS
 
     def check(self) -> None:
-        """Raises InvalidObject. Source: leaderelection.NewLeaderElector."""
+        """Raises InvalidObject where the durations contradict each other. Source:
+        leaderelection.NewLeaderElector."""
         if self.lease_ns <= self.renew_deadline_ns:
             text = "LeaseDuration must be greater than RenewDeadline"
-            raise invalid("leaderElection.leaseDuration", _seconds(self.lease_ns), text)
+            raise invalid("leaderElection.leaseDuration", _seconds_text(self.lease_ns), text)
         if self.renew_deadline_ns <= self.retry_ns * JITTER_FACTOR:
-            raise InvalidObject("leaderElection.renewDeadline", _seconds(self.renew_deadline_ns),
-                                f"more than {JITTER_FACTOR} times retryPeriod")  # fmt: skip
+            raise InvalidObject(
+                "leaderElection.renewDeadline",
+                _seconds_text(self.renew_deadline_ns),
+                f"more than {JITTER_FACTOR} times retryPeriod",
+            )
 
 
 def read_leader_election(document: Mapping[str, Any] | None) -> LeaderElectionConfig | None:
-    """The `leaderElection` of a KubeSchedulerConfiguration; None where it is switched off.
+    """Returns the `leaderElection` section of a KubeSchedulerConfiguration; None where leader
+    election is disabled.
 
     Raises InvalidObject.
     """
     given = dict(document or {})
-    elect = given.pop("leaderElect", True)
-    if not isinstance(elect, bool):
-        raise InvalidObject("leaderElection.leaderElect", elect, "true or false")
+    is_enabled = given.pop("leaderElect", True)
+    if not isinstance(is_enabled, bool):
+        raise InvalidObject("leaderElection.leaderElect", is_enabled, "true or false")
     lock = given.pop("resourceLock", "leases")
     if lock not in ("leases", ""):
         text = 'resourceLock value must be "leases"'
@@ -56,39 +64,43 @@ def read_leader_election(document: Mapping[str, Any] | None) -> LeaderElectionCo
             raise InvalidObject(f"leaderElection.{key}", value, "a name")
         if value:
             found[field] = value
-    times = (("leaseDuration", "lease_ns"), ("renewDeadline", "renew_deadline_ns"),
-             ("retryPeriod", "retry_ns"))  # fmt: skip
-    for key, field in times:
+    durations = (
+        ("leaseDuration", "lease_ns"),
+        ("renewDeadline", "renew_deadline_ns"),
+        ("retryPeriod", "retry_ns"),
+    )
+    for key, field in durations:
         value = given.pop(key, "0s")
-        lasts_ns = duration_ns(value) if isinstance(value, str) else None
-        if lasts_ns is None:
+        value_ns = duration_ns(value) if isinstance(value, str) else None
+        if value_ns is None:
             raise InvalidObject(f"leaderElection.{key}", value, "a duration such as 15s")
-        if lasts_ns:
-            found[field] = lasts_ns
+        if value_ns:
+            found[field] = value_ns
     for key in given:
         raise InvalidObject("leaderElection", key, "a known field")
-    terms = LeaderElectionConfig(**found)
-    terms.check()
-    return terms if elect else None
+    config = LeaderElectionConfig(**found)
+    config.check()
+    return config if is_enabled else None
 
 
-def _seconds(ns: int) -> str:
+def _seconds_text(ns: int) -> str:
     return f"{ns / SECOND_NS:g}s"
 
 
-def _spec_of(lease: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _lease_spec(lease: Mapping[str, Any] | None) -> Mapping[str, Any]:
     spec = (lease or {}).get("spec")
     return spec if isinstance(spec, Mapping) else {}
 
 
-def _count(spec: Mapping[str, Any], name: str) -> int:
-    """A number of a Lease; 0 where it says something that no Lease can."""
+def _lease_number(spec: Mapping[str, Any], name: str) -> int:
+    """Returns a number of a Lease; 0 where the value is not valid in a Lease."""
     value = spec.get(name)
     return value if isinstance(value, int) and 0 <= value < 1 << 31 else 0
 
 
 class LeaderElection:
-    """One candidate."""
+    """One candidate for leadership: its identity, the Lease that it has seen last, and whether it
+    leads."""
 
     def __init__(self, identity: str, config: LeaderElectionConfig) -> None:
         self.identity = identity
@@ -97,33 +109,36 @@ class LeaderElection:
         self._observed_record: tuple[Any, ...] | None = None
         self._observed_at_ns = 0
         self._renewed_at_ns = 0
-        self.lease_expires_at_ns = 0  # when another's Lease does, if it is not renewed
+        # When the Lease of another holder expires unless renewed; 0 where we hold the Lease.
+        self.lease_expires_at_ns = 0
 
     def try_acquire_or_renew(
         self, lease: Mapping[str, Any] | None, now_ns: int, wall_ns: int
     ) -> Object | None:
-        """The Lease to write now, None where another holds it. `lease` is as it was read.
+        """Returns the Lease to write now in order to acquire or renew leadership; None where
+        another candidate holds a Lease that has not expired.
 
-        now_ns: a clock that only goes forward; wall_ns: what the Lease says.
+        lease: as it was read, None where there is none; now_ns: a monotonic clock; wall_ns: Unix
+        time, for the timestamps in the Lease.
         """
-        spec = _spec_of(lease)
+        spec = _lease_spec(lease)
         holder = str(spec.get("holderIdentity") or "")
         seen = (holder, spec.get("renewTime"), spec.get("leaseTransitions"))
         if seen != self._observed_record:
             self._observed_record, self._observed_at_ns = seen, now_ns
-        # The holder's own duration counts, as it may be configured otherwise than we are.
-        lasts_ns = _count(spec, "leaseDurationSeconds") * SECOND_NS or self.config.lease_ns
-        self.lease_expires_at_ns = self._observed_at_ns + lasts_ns if holder != self.identity else 0
+        # The duration in the Lease counts: its holder may be configured differently.
+        lease_ns = _lease_number(spec, "leaseDurationSeconds") * SECOND_NS or self.config.lease_ns
+        self.lease_expires_at_ns = self._observed_at_ns + lease_ns if holder != self.identity else 0
         if holder and holder != self.identity and now_ns < self.lease_expires_at_ns:
             return None
-        return self._lease(lease, spec, holder, wall_ns)
+        return self._make_lease(lease, spec, holder, wall_ns)
 
-    def _lease(
+    def _make_lease(
         self, lease: Mapping[str, Any] | None, spec: Mapping[str, Any], holder: str, wall_ns: int
     ) -> Object:
         now = micro_time_text(wall_ns)
-        kept = holder == self.identity
-        transitions = _count(spec, "leaseTransitions")
+        is_renewal = holder == self.identity
+        transitions = _lease_number(spec, "leaseTransitions")
         meta = {"name": self.config.name, "namespace": self.config.namespace}
         return {
             "apiVersion": "coordination.k8s.io/v1",
@@ -132,19 +147,21 @@ class LeaderElection:
             "spec": {
                 "holderIdentity": self.identity,
                 "leaseDurationSeconds": max(1, self.config.lease_ns // SECOND_NS),
-                "acquireTime": spec.get("acquireTime") or now if kept else now,
+                "acquireTime": spec.get("acquireTime") or now if is_renewal else now,
                 "renewTime": now,
-                "leaseTransitions": transitions + (lease is not None and not kept),
+                "leaseTransitions": transitions + (lease is not None and not is_renewal),
             },
         }
 
     def confirm_renewal(self, requested_at_ns: int) -> None:
-        """The server took it; it was asked then."""
+        """Takes that the server accepted the Lease of a request that was sent at
+        `requested_at_ns`: this candidate leads."""
         self.is_leader = True
         self._renewed_at_ns = requested_at_ns
 
     def check_leadership(self, now_ns: int, is_held_by_other: bool = False) -> bool:
-        """Whether we lead still: not after another took over, or too long without a renewal."""
+        """Returns whether this candidate still leads. Leadership ends when another candidate holds
+        the Lease, or when the renew deadline has passed without a renewal."""
         if self.is_leader and (
             is_held_by_other or now_ns >= self._renewed_at_ns + self.config.renew_deadline_ns
         ):
@@ -152,20 +169,21 @@ class LeaderElection:
         return self.is_leader
 
     def remaining_ns(self, now_ns: int) -> int:
-        """How long we lead without another renewal."""
+        """Returns how long leadership lasts without another renewal."""
         return max(0, self._renewed_at_ns + self.config.renew_deadline_ns - now_ns)
 
     def release_lease(self, lease: Mapping[str, Any], wall_ns: int) -> Object | None:
-        """The Lease given up, so that another need not wait; None where it is not ours."""
-        spec = _spec_of(lease)
+        """Returns the Lease without a holder, so that another candidate need not wait for it to
+        expire; None where this candidate does not hold the Lease."""
+        spec = _lease_spec(lease)
         if spec.get("holderIdentity") != self.identity:
             return None
         now = micro_time_text(wall_ns)
-        given_up = {
+        released = {
             "holderIdentity": "",
             "leaseDurationSeconds": 1,
             "acquireTime": now,
             "renewTime": now,
-            "leaseTransitions": _count(spec, "leaseTransitions"),
+            "leaseTransitions": _lease_number(spec, "leaseTransitions"),
         }
-        return {**lease, "spec": given_up}
+        return {**lease, "spec": released}

@@ -1,4 +1,7 @@
-"""Extenders in a KubeSchedulerConfiguration: HTTP services that are asked for their opinion.
+"""Defines and validates the `extenders` section of a KubeSchedulerConfiguration: HTTP services that
+filter, score, preempt and bind.
+
+Must not call an extender.
 
 Source: kube-scheduler apis/config Extender, apis/config/validation validateExtenders.
 """
@@ -15,14 +18,15 @@ TIMEOUT_SECONDS: Final = 5
 
 
 class ManagedResource(Args, frozen=True, rename="camel"):
-    """A resource that makes a pod the extender's business."""
+    """A resource that the extender manages: a pod that requests it concerns the extender."""
 
     name: str
     ignored_by_scheduler: bool = False
 
 
 class ExtenderTls(Args, frozen=True, rename="camel"):
-    """How its certificate is checked, and what it is shown. Data is base64."""
+    """How the extender's certificate is verified, and the client certificate to present. The `data`
+    fields are base64."""
 
     insecure: bool = False
     server_name: str = ""
@@ -40,7 +44,7 @@ class Extender(Args, frozen=True, rename={
     "tls_config": "tlsConfig", "http_timeout": "httpTimeout",
     "node_cache_capable": "nodeCacheCapable", "managed_resources": "managedResources",
 }):  # fmt: skip
-    """One extender; a verb that is empty is not asked for."""
+    """The configuration of one extender. The extender is not called for a verb that is empty."""
 
     url_prefix: str = ""
     filter_verb: str = ""
@@ -57,12 +61,12 @@ class Extender(Args, frozen=True, rename={
 
     @property
     def timeout_ns(self) -> int:
-        """For how long an answer is waited for."""
+        """How long a call waits for the response."""
         return (duration_ns(self.http_timeout) or 0) or TIMEOUT_SECONDS * SECOND_NS
 
 
 def extender_faults(extenders: tuple[Extender, ...]) -> Iterator[InvalidObject]:
-    """What makes no sense."""
+    """Yields what is wrong with the extenders (validateExtenders)."""
     managed: set[str] = set()
     binders = 0
     for i, extender in enumerate(extenders):
