@@ -1,1 +1,5 @@
-"""Contracts: events in, writes out, the plugin protocol, reasons and diagnosis, observations."""
+"""Contracts between engine, plugins and shells: events, writes, the plugin protocol, profiles and
+configuration, rejections and diagnoses, observers.
+
+Must not know which plugins exist, or how the engine schedules.
+"""

@@ -1,7 +1,8 @@
-"""Companions: what a plugin brings that goes on beside scheduling, with a state and writes.
+"""Companion: the part of a plugin that runs beside scheduling, with its own state and writes.
 
-It hears of every object, is asked for writes at every step, and is told what became of them; what
-it knows it has from objects, so that a restart loses nothing.
+The engine hands a companion every object, collects its writes at every step, and returns the
+answers to them. A companion derives its state from API objects alone, so that a restart loses
+nothing. Must not know what any companion does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,8 @@ MetricKind = Literal["counter", "gauge", "histogram", "unknown"]
 
 
 class Sample(NamedTuple):
-    """One number of a metric; `name`: the metric's, with what its kind puts behind it."""
+    """One value of a metric. `name`: the metric's name with the suffix of its kind (for a counter,
+    _total)."""
 
     name: str
     labels: Mapping[str, str]
@@ -24,7 +26,8 @@ class Sample(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """What it counts or measures, in Prometheus' terms. `name`: of a counter, without _total."""
+    """A metric in Prometheus' terms. `name`: for a counter, without _total; `help`: what the metric
+    counts or measures."""
 
     name: str
     kind: MetricKind
@@ -33,54 +36,59 @@ class Metric(NamedTuple):
 
 
 class TrialScheduler(Protocol):
-    """What would become of a pod: asked in a trial, about what is supposed there."""
+    """Predicts the engine's decision for a pod. A companion calls it within a trial of the state;
+    the prediction is for the state as the trial has changed it."""
 
     def select_row(self, entry: PodEntry) -> int:
-        """The row that it would be given, -1 for none."""
+        """Returns the row on which the engine would place the pod, -1 for none."""
 
     def fits(self, entry: PodEntry, row: int) -> bool:
-        """Whether it may go to this row."""
+        """Returns whether the pod fits on this row."""
 
 
 class Companion(Protocol):
-    """One of them."""
+    """The companion of one plugin; an engine has one instance for each such plugin."""
 
-    def attach(self, placing: TrialScheduler) -> None:
-        """The engine is made: whom to ask about pods."""
+    def attach(self, trial_scheduler: TrialScheduler) -> None:
+        """Takes the scheduler for trials. Called once, when the engine is built."""
 
     def on_object(self, obj: ApiObject, is_deleted: bool, now_ns: int) -> None:
-        """An object has come, changed or gone."""
+        """Takes an object that was added, changed or deleted."""
 
     def on_list(self, objects: Iterable[ApiObject], now_ns: int) -> None:
-        """These are all there are."""
+        """Takes the list of all objects: an object that is not in the list does not exist."""
 
     def run(self, now_ns: int, next_id: Callable[[], int], is_held: bool) -> list[Write]:
-        """What is due now. is_held: what has begun goes on, and nothing new begins."""
+        """Returns the writes that are due. `is_held`: work in progress continues, and no new work
+        begins."""
 
     def take_cluster_events(self) -> list[ClusterEvent]:
-        """What it knows to have changed since it was asked last, for which pods may be waiting."""
+        """Returns the changes since the last call that the companion has found, as events that may
+        help waiting pods."""
 
     def take_pods_to_activate(self) -> list[str]:
-        """Pods, by uid, that may have been waiting for what has happened since it was asked last,
-        and are tried now, in this order, whatever they have to wait for after failures."""
+        """Returns the uids of pods that an event since the last call may help. The engine activates
+        these pods in this order, whatever is left of their backoff."""
 
     def on_answer(self, id: int, code: int, message: str, now_ns: int) -> bool:
-        """A write was carried out (`code` 0), or not. Whether it was one of its own."""
+        """Takes the answer to a write: `code` 0 where the write was carried out, else the HTTP
+        status. Returns whether the write was one of this companion's."""
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When something is due though nothing happens before."""
+        """When the companion has to run even if no event arrives before; None for never."""
 
     def take_log_lines(self) -> list[tuple[str, str, str]]:
-        """What is worth a line in a log since it was asked last: level (info, warn, error), text,
-        and the object that it is about."""
+        """Returns the log lines since the last call: level (info, warn, error), text, and the
+        object that the line is about."""
 
     def metrics(self) -> list[Metric]:
-        """What it has counted so far, and what it measures now."""
+        """Returns the companion's metrics: counts since the start, and current values."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way, and all that it knows is in the objects."""
+        """Whether no work is in progress, and API objects show all that the companion knows."""
 
     def on_request(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
-        """Somebody asks for something. Whether it will be answered, by `AgentAnswer`."""
+        """Takes the HTTP request of an agent (AgentAsked). Returns whether this companion answers
+        it, by an AgentAnswer of the same id."""

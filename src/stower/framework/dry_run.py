@@ -1,4 +1,6 @@
-"""Dry runs: what a filter would say of one row, were some pods gone from it or others there.
+"""Dry runs: evaluates a filter on one row as if pods had been added to the row or removed from it.
+
+Preemption uses dry runs to find victims, and the scheduling cycle to respect nominated pods.
 
 Source: scheduler framework PreFilterExtensions (AddPod, RemovePod).
 """
@@ -13,22 +15,29 @@ from stower.state.shapes import Shape
 
 
 class DryRun(Protocol):
-    """One filter, one pod, one row. What it is told of happens nowhere else."""
+    """The evaluation of one filter for one pod on one row, under supposed changes of the row. The
+    cluster state does not change."""
 
     def add(self, entry: PodEntry) -> None:
-        """Suppose that this pod were on the row as well."""
+        """Supposes that this pod is on the row as well."""
 
     def remove(self, entry: PodEntry) -> None:
-        """Suppose that this pod of the row were gone."""
+        """Supposes that this pod is gone from the row."""
 
     def code(self) -> int:
-        """As the filter's: 0 where the pod may go there."""
+        """Returns the filter's code under the supposed changes: 0 where the pod may go to the
+        row."""
 
 
 class CapacityConstraint(NamedTuple):
-    """A filter as an amount: the pod needs so much of what rows have free, and other pods hold so
-    much of it each. `code` is the filter's where that is too much; `name`: what it is, equal for
-    pods that compete for it; `is_choice`: single things, of which others may want the same ones."""
+    """A filter that compares one amount: what the pod needs with what a row has free.
+
+    name: of the amount; pods that compete for the amount have constraints of the same name.
+    free: returns int64[rows], the free amount of each row of a slice. need: the amount that the pod
+    needs. usage: returns the amount that a placed pod of a shape holds. code: the filter's code
+    where the need exceeds the free amount. is_discrete: whether the amount counts single items,
+    such as devices, of which other pods may want the same ones.
+    """
 
     name: str
     free: Callable[[slice], Ints]
@@ -39,7 +48,8 @@ class CapacityConstraint(NamedTuple):
 
 
 class TrialRun:
-    """The adapter: what was told is done to the state, the filter asked, and all of it undone."""
+    """A DryRun for any filter: makes the supposed changes in a trial of the state, calls the
+    filter, and rolls the trial back."""
 
     def __init__(self, state: ClusterState, row: int, filter_row: Callable[[int], int]) -> None:
         self._state = state
@@ -49,21 +59,21 @@ class TrialRun:
         self._removed: list[PodEntry] = []
 
     def add(self, entry: PodEntry) -> None:
-        """Suppose that this pod were on the row as well."""
+        """Supposes that this pod is on the row as well."""
         if entry in self._removed:
             self._removed.remove(entry)
         else:
             self._added.append(entry)
 
     def remove(self, entry: PodEntry) -> None:
-        """Suppose that this pod of the row were gone."""
+        """Supposes that this pod is gone from the row."""
         if entry in self._added:
             self._added.remove(entry)
         else:
             self._removed.append(entry)
 
     def code(self) -> int:
-        """As the filter's."""
+        """Implements DryRun.code."""
         state = self._state
         with state.trial():
             for entry in self._removed:

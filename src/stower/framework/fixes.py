@@ -1,6 +1,7 @@
-"""What would lift a plugin's refusal: a change of objects, small and said in words.
+"""Fix: a small change of API objects that would lift a plugin's rejection, with a description.
 
-A plugin proposes (`Plugin.fixes`); whether it helps is found out by trying it on the state.
+A plugin proposes fixes (`Plugin.fixes`). Whether a fix helps is found out by applying it in a trial
+of the state. Must not know how a fix is tried.
 """
 
 from typing import Final
@@ -11,15 +12,15 @@ from stower.model.kinds import Node, Pod, Storage
 from stower.model.selectors import Requirement
 from stower.state.pod_entry import PodEntry
 
-NODE_FIELD: Final = "{node}"  # in a text: where the name of the node goes
+NODE_FIELD: Final = "{node}"  # stands for the node's name in the text of a fix
 
 
 class Fix(msgspec.Struct, frozen=True):
-    """One change. `text`: what stands in the way, in a few words, NODE for the node's name; `cost`:
-    how large the change is, about 1 for one field of one object. What is None or empty stays as it
-    is.
+    """One change of objects. A field that is None or empty leaves its objects as they are.
 
-    pod: the pod as it would be; node: the node; put: storage objects; gone: pods that leave.
+    text: the obstacle, in a few words, with NODE_FIELD for the node's name; cost: the size of the
+    change, about 1 for one field of one object; pod, node, objects: the pod, the node and storage
+    objects after the change; removed_pods: pods that are removed from the node.
     """
 
     text: str
@@ -31,13 +32,13 @@ class Fix(msgspec.Struct, frozen=True):
 
 
 def format_pods(entries: tuple[PodEntry, ...]) -> str:
-    """Pods in words: one by name, or one and how many more."""
-    first, more = entries[0].pod.key, len(entries) - 1
-    return f"{first} and {more} more" if more else first
+    """Returns pods as text: the name of the first, and the number of the others."""
+    first, other_count = entries[0].pod.key, len(entries) - 1
+    return f"{first} and {other_count} more" if other_count else first
 
 
 def format_requirement(requirement: Requirement) -> str:
-    """A condition in words."""
+    """Returns a requirement of a selector as text."""
     key, values = requirement.key, requirement.values or ()
     match requirement.operator:
         case "In" if len(values) == 1:
@@ -56,11 +57,11 @@ def format_requirement(requirement: Requirement) -> str:
 
 
 def with_spec(pod: Pod, **fields: object) -> Pod:
-    """The pod with these fields of its spec."""
+    """Returns the pod with these fields of its spec replaced."""
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **fields))
 
 
 def with_labels(node: Node, labels: dict[str, str]) -> Node:
-    """The node with these labels and no others."""
+    """Returns the node with its labels replaced by these."""
     meta = msgspec.structs.replace(node.metadata, labels=labels)
     return msgspec.structs.replace(node, metadata=meta)

@@ -1,4 +1,8 @@
-"""Settling: what others have to agree with before a node is certain, while its pod waits."""
+"""Negotiation: types for plugins whose pods wait for other components to accept a node before they
+are bound to it.
+
+Must not know what is negotiated, or with whom.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,25 +14,31 @@ from stower.state.arrays import Ints
 
 
 class FeasibleNodes(Protocol):
-    """What an attempt has found."""
+    """The feasible nodes that a scheduling attempt has found, as rows."""
 
     @property
     def has_rows(self) -> bool:
-        """Whether there is a row that would do."""
+        """Whether at least one row is feasible."""
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of feasible rows."""
 
     def ranked_rows(self, among: Ints | None = None) -> Sequence[int]:
-        """The rows (of these) that would do, the best first; none where there is none."""
+        """Returns the feasible rows, the best first, or only those in `among`. Empty where no row
+        is feasible."""
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """The pod is not bound yet. `writes`: without ids; while they are not answered and seen, the
-    pod is not tried again; `goes_on`: then it is tried at once. `nominate`: the node that is
-    promised to it; "" takes a promise back, None leaves it. `again_ns`: when to try again though
-    nothing has happened; `behind`: the object (view, namespace/name) that has to change before."""
+    """A plugin's answer that the pod cannot be bound yet.
+
+    message: the text of the pod's condition; writes: what to write, without ids; the pod is not
+    tried again before the API server has answered the writes and the watch has shown them;
+    nominated_node_name: the node to nominate the pod to, "" to withdraw a nomination, None to leave
+    it; retry_at_ns: when to try the pod again even if no event arrives; is_retried_at_once: whether
+    the pod is tried again as soon as its writes were seen; awaited_object: the object (view,
+    namespace/name) that has to change before the pod is tried again.
+    """
 
     message: str
     writes: Sequence[CreateObject | PatchObject | PatchPodStatus] = ()

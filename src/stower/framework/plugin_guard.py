@@ -1,7 +1,9 @@
-"""A guard around plugins of others: what goes wrong in them is the matter of one pod.
+"""Guards the engine against third-party plugins: an error in a plugin affects only the pod that is
+being scheduled.
 
-An exception, or an answer of the wrong form, becomes PluginError, which the engine tells of in the
-pod's condition; where no pod is at stake, the answer is the one that does no harm.
+An exception, or an answer of the wrong form, becomes a PluginError, which the engine reports in the
+pod's condition. Where no pod is being scheduled (sorting, queueing hints), the guard gives the
+answer that does no harm.
 """
 
 from collections.abc import Callable
@@ -18,15 +20,15 @@ from stower.framework.writes import Write
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 
-# Raw scores that are normalised: a hundred times as much is still a number of 64 bits.
+# Bound of codes and of raw scores: 100 times as much, as normalisation needs, still fits in int64.
 RAW_MAX: Final = 1 << 40
 
 
 class PluginError(Exception):
-    """A plugin failed. The text says which, where, and why."""
+    """A plugin failed. The text names the plugin, the extension point and the cause."""
 
 
-# Methods and the extension points of which an error speaks.
+# The extension point that an error of each method names.
 _POINTS: Final = {
     "pre_enqueue": "PreEnqueue",
     "pre_filter": "PreFilter", "pre_filter_pod": "PreFilter", "is_relevant": "PreFilter",
@@ -45,7 +47,7 @@ def _is_rejection(answer: object) -> bool:
     return isinstance(answer, Rejection) and all(isinstance(r, str) for r in answer.reasons)
 
 
-def _is_remedy(answer: Any) -> bool:
+def _is_post_filter_result(answer: Any) -> bool:
     if not isinstance(answer, PostFilterResult):
         return False
     message, nominate, victims = (
@@ -59,30 +61,33 @@ def _is_remedy(answer: Any) -> bool:
     )
 
 
-def _is_pre_filtered(answer: object) -> bool:
+def _is_pre_filter_answer(answer: object) -> bool:
     if isinstance(answer, frozenset):
         return all(isinstance(name, str) for name in answer)
     return answer is None or _is_rejection(answer)
 
 
-# What the other methods may answer, where it matters, and in words.
+# Checks of the answers of other methods, each with the expected answer in words.
 _ANSWER_CHECKS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "pre_enqueue": (lambda a: a is None or _is_rejection(a), "a Rejection or None"),
-    "pre_filter": (_is_pre_filtered, "a Rejection, a frozenset of names or None"),
+    "pre_filter": (_is_pre_filter_answer, "a Rejection, a frozenset of names or None"),
     "pre_filter_pod": (lambda a: a is None or _is_rejection(a), "a Rejection or None"),
     "rejection": (_is_rejection, "a Rejection with texts"),
     "generation": (lambda a: isinstance(a, int), "a whole number"),
     "is_relevant": (lambda a: isinstance(a, bool), "True or False"),
     "has_scores": (lambda a: isinstance(a, bool), "True or False"),
     "capacity_constraints": (lambda a: a is None, "None: amounts are for the built-in plugins"),
-    "post_filter": (lambda a: _is_remedy(a), "a Remedy with texts and pods that are placed"),
+    "post_filter": (
+        lambda a: _is_post_filter_result(a),
+        "a Remedy with texts and pods that are placed",
+    ),
     "dry_runs": (lambda a: a is None or callable(a), "a function or None"),
     "bind": (lambda a: isinstance(a, bool), "True or False"),
 }
 
 
 def guard_plugin(plugin: Plugin) -> Plugin:
-    """The same plugin, with every method guarded."""
+    """Guards every method of the plugin, in place. Returns the plugin."""
     guards = {method: _guard(plugin, method, point) for method, point in _POINTS.items()}
     guards["sort_key"] = _guard_key(plugin)
     for method, guard in guards.items():
@@ -94,7 +99,7 @@ def guard_plugin(plugin: Plugin) -> Plugin:
 
 def _guard(plugin: Plugin, method: str, point: str) -> Callable[..., Any]:
     call = getattr(plugin, method)
-    fits, want = _ANSWER_CHECKS.get(method, (None, ""))
+    is_valid, want = _ANSWER_CHECKS.get(method, (None, ""))
 
     def guard(*args: Any, **options: Any) -> Any:
         try:
@@ -103,16 +108,16 @@ def _guard(plugin: Plugin, method: str, point: str) -> Callable[..., Any]:
             raise
         except Exception as error:
             raise PluginError(_error_text(plugin, point, error)) from error
-        if fits is not None and not fits(answer):
+        if is_valid is not None and not is_valid(answer):
             raise PluginError(_error_text(plugin, point, _wrong_type_text(method, answer, want)))
         if answer is None:
             return None
         if method in _ROW_ARRAY_METHODS:
             state, rows = args[1], args[2]
-            return _array(plugin, point, method, answer, state.present[rows])
+            return _checked_array(plugin, point, method, answer, state.present[rows])
         if method in _POD_ARRAY_METHODS:
             among = args[3] if method == "score_pod" else np.ones(args[2].row_limit, np.bool_)
-            return _array(plugin, point, method, answer, among)
+            return _checked_array(plugin, point, method, answer, among)
         if method in _ROW_FUNCTION_METHODS:
             return _guard_row(plugin, point, method, answer)
         if method == "dry_runs":
@@ -142,12 +147,12 @@ def _guard_row(plugin: Plugin, point: str, method: str, call: Any) -> Callable[[
         raise PluginError(
             _error_text(plugin, point, _wrong_type_text(method, call, "a function or None"))
         )
-    low, high = _range(plugin, method)
+    low, high = _allowed_range(plugin, method)
     answers = _guard_call(plugin, point, call)
 
     def guard(row: int) -> int:
         answer = answers(row)
-        # Whole numbers of NumPy have an index; floating-point numbers have none.
+        # NumPy integers have __index__; floating-point numbers do not.
         if not hasattr(answer, "__index__"):
             raise PluginError(
                 _error_text(plugin, point, _wrong_type_text(method, answer, "a whole number"))
@@ -160,27 +165,31 @@ def _guard_row(plugin: Plugin, point: str, method: str, call: Any) -> Callable[[
     return guard
 
 
-def _array(plugin: Plugin, point: str, method: str, answer: Any, among: Any) -> Any:
-    """Whole numbers (of `passes` truths), one for each row; in their range for those `among`."""
-    kinds, words = ("b", "truths") if method == "passes" else ("iub", "whole numbers")
+def _checked_array(plugin: Plugin, point: str, method: str, answer: Any, among: Any) -> Any:
+    """Returns the answer as an array with one entry for each row: bool for `passes`, else int64.
+
+    `among`: bool[rows], the rows on which the numbers must be in the allowed range. Raises
+    PluginError.
+    """
+    kinds, noun = ("b", "truths") if method == "passes" else ("iub", "whole numbers")
     array = np.asarray(answer)
     if array.shape != among.shape or array.dtype.kind not in kinds:
-        want = f"want {len(among)} {words}"
+        want = f"want {len(among)} {noun}"
         raise PluginError(
             _error_text(plugin, point, f"got {array.dtype}{list(array.shape)}, {want}")
         )
     if method == "passes":
         return array
-    low, high = _range(plugin, method)
-    there = array[among]
-    if len(there) and not (there.min() >= low and there.max() <= high):
-        what = "scores" if "score" in method else "codes"
-        wrong = f"got {what} of {there.min()} to {there.max()}, want {low} to {high}"
-        raise PluginError(_error_text(plugin, point, wrong))
+    low, high = _allowed_range(plugin, method)
+    checked = array[among]
+    if len(checked) and not (checked.min() >= low and checked.max() <= high):
+        quantity = "scores" if "score" in method else "codes"
+        fault = f"got {quantity} of {checked.min()} to {checked.max()}, want {low} to {high}"
+        raise PluginError(_error_text(plugin, point, fault))
     return array.astype(np.int64)
 
 
-def _range(plugin: Plugin, method: str) -> tuple[int, int]:
+def _allowed_range(plugin: Plugin, method: str) -> tuple[int, int]:
     if "filter" in method:
         return 0, RAW_MAX
     if method != "score_pod" and plugin.normalize is not Normalize.NONE:
@@ -189,22 +198,22 @@ def _range(plugin: Plugin, method: str) -> tuple[int, int]:
 
 
 class _DryRunGuard:
-    """A dry run that fails in words, and answers with a code."""
+    """A plugin's DryRun, whose exceptions and malformed codes become PluginError."""
 
     def __init__(self, plugin: Plugin, inner: DryRun) -> None:
         self._plugin = plugin
         self._inner = inner
 
     def add(self, entry: PodEntry) -> None:
-        """See DryRun."""
+        """Implements DryRun."""
         self._call("add", entry)
 
     def remove(self, entry: PodEntry) -> None:
-        """See DryRun."""
+        """Implements DryRun."""
         self._call("remove", entry)
 
     def code(self) -> int:
-        """See DryRun."""
+        """Implements DryRun."""
         code = self._call("code")
         if not isinstance(code, int | np.integer) or not 0 <= code <= RAW_MAX:
             raise PluginError(
@@ -222,7 +231,7 @@ class _DryRunGuard:
 
 
 class _ReservationGuard:
-    """A reservation of which an error is its fault."""
+    """A plugin's Reservation, whose exceptions become the reason why it fails."""
 
     def __init__(self, plugin: Plugin, inner: Reservation) -> None:
         self._plugin = plugin
@@ -232,56 +241,55 @@ class _ReservationGuard:
             self.timeout_message = str(inner.timeout_message)
             self.timeout_ns = int(inner.timeout_ns)
             self.awaited_objects = tuple(inner.awaited_objects)
-            whole = [
+            methods = [
                 inner.assume, inner.writes, inner.on_answer, inner.failure_reason, inner.is_done,
-                inner.waiting_event,
-                inner.forget, inner.unreserve,
+                inner.waiting_event, inner.forget, inner.unreserve,
             ]  # fmt: skip
         except Exception as error:
             raise PluginError(_error_text(plugin, "Reserve", error)) from error
-        if not all(map(callable, whole)):
+        if not all(map(callable, methods)):
             raise PluginError(_error_text(plugin, "Reserve", "want a Reservation or None"))
 
     @property
     def retry_at_ns(self) -> int | None:
-        """See Reservation; what has none never asks for it."""
-        again_ns = self._call("PreBind", getattr, self._inner, "retry_at_ns", None)
-        return again_ns if isinstance(again_ns, int) else None
+        """Implements Reservation. None where the plugin's reservation has no such property."""
+        retry_ns = self._call("PreBind", getattr, self._inner, "retry_at_ns", None)
+        return retry_ns if isinstance(retry_ns, int) else None
 
     def assume(self, state: ClusterState) -> None:
-        """See Reservation."""
+        """Implements Reservation."""
         self._call("Reserve", self._inner.assume, state)
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """See Reservation."""
+        """Implements Reservation."""
         return list(self._call("PreBind", self._inner.writes, state, next_id) or ())
 
     def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
-        """See Reservation."""
+        """Implements Reservation."""
         answered = self._inner.on_answer
         return bool(self._call("PreBind", answered, state, id, code, version)) and not self._error
 
     def waiting_event(self) -> tuple[str, str]:
-        """See Reservation."""
+        """Implements Reservation."""
         reason, text = self._call("PreBind", self._inner.waiting_event) or ("", "")
         return str(reason), str(text)
 
     def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """See Reservation."""
+        """Implements Reservation."""
         return list(self._call("Unreserve", self._inner.unreserve, state, next_id) or ())
 
     def failure_reason(self, state: ClusterState) -> str:
-        """See Reservation."""
+        """Implements Reservation."""
         return self._error or str(
             self._call("PreBind", self._inner.failure_reason, state) or self._error
         )
 
     def is_done(self, state: ClusterState) -> bool:
-        """See Reservation."""
+        """Implements Reservation."""
         return not self._error and bool(self._call("PreBind", self._inner.is_done, state))
 
     def forget(self, state: ClusterState) -> None:
-        """See Reservation."""
+        """Implements Reservation."""
         self._call("Unreserve", self._inner.forget, state)
 
     def _call(self, point: str, call: Callable[..., Any], *args: Any) -> Any:
@@ -296,7 +304,7 @@ def _guard_key(plugin: Plugin) -> Callable[[Any, int], tuple[int, ...]]:
     call = plugin.sort_key
 
     def guard(pod: Any, added_ns: int) -> tuple[int, ...]:
-        """As PrioritySort would have it where the plugin has no answer."""
+        """Returns the plugin's key, or that of PrioritySort where the plugin fails."""
         try:
             key: Any = call(pod, added_ns)
             if isinstance(key, tuple) and all(isinstance(part, int) for part in key):

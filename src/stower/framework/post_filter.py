@@ -1,4 +1,7 @@
-"""PostFilter: what may be done for a pod that fits nowhere."""
+"""PostFilter: what a plugin can find out about a pod that fits on no node, and what it can answer.
+
+Compares preemption candidates by upstream's criteria. Must not know how candidates are found.
+"""
 
 from typing import Protocol
 
@@ -14,11 +17,13 @@ from stower.state.shapes import Shape
 
 
 class Candidates(msgspec.Struct, frozen=True):
-    """Rows on which the pod would fit once some pods of lower priority were gone: int64[rows] each.
+    """Rows on which the pod would fit if some pods of lower priority were evicted, in columns of
+    int64[candidates].
 
-    violations: evictions that a disruption budget does not allow; highest: the highest priority of
-    a victim; total: sum of their priorities, each made 0 or more; count: how many; start: when the
-    earliest of those of the highest priority started, in Unix seconds.
+    pdb_violations: the number of evictions that a disruption budget does not allow;
+    highest_priority: the highest priority of a victim; priority_sum: the sum of the victims'
+    priorities, each shifted to be 0 or more; victim_count: the number of victims; earliest_start:
+    the earliest start of a victim of the highest priority, in Unix seconds.
     """
 
     rows: Ints
@@ -30,35 +35,36 @@ class Candidates(msgspec.Struct, frozen=True):
 
 
 class PreemptionEvaluator(Protocol):
-    """A pod that no node would take, and what can be found out about it."""
+    """A pod that fits on no node, and its preemption candidates."""
 
     pod: Pod
     shape: Shape
     state: ClusterState
-    nominated_node_name: str  # the node that it was promised, "" for none
+    nominated_node_name: str  # the node that the pod is nominated to, "" for none
 
     def is_unresolvable(self, node_name: str) -> bool:
-        """Whether nothing that leaves the node would let the pod in."""
+        """Returns whether no eviction from the node would make the pod fit there."""
 
     def candidates(self) -> Candidates:
-        """All rows that evictions would make fit."""
+        """Returns all rows on which evictions would make the pod fit."""
 
     def victims(self, row: int) -> tuple[PodEntry, ...]:
-        """Who would be evicted on a candidate row, most important first."""
+        """Returns the pods to evict on a candidate row, the most important first."""
 
     def no_candidate_reason(self) -> str:
-        """Why there is no candidate: as the text of a refusal, node by node."""
+        """Returns why there is no candidate, as a text that counts nodes by reason."""
 
     def select_candidate(self) -> int:
-        """The candidate where evictions hurt least; -1 where there is none."""
+        """Returns the best candidate row by the criteria of `best_candidates`; -1 where there is
+        no candidate."""
 
 
 class PostFilterResult(msgspec.Struct, frozen=True):
-    """What a PostFilter plugin came to.
+    """The answer of a PostFilter plugin.
 
-    nominate: the node that is promised to the pod; "" takes a promise back, None leaves it.
-    victims: who is evicted for it. message: why nothing could be done, or "". patches: what is
-    written in any case, without ids.
+    message: why preemption does not help, or ""; nominated_node_name: the node to nominate the pod
+    to, "" to withdraw a nomination, None to leave it; victims: the pods to evict; patches: writes
+    that are sent in any case, without ids.
     """
 
     message: str = ""
@@ -68,7 +74,8 @@ class PostFilterResult(msgspec.Struct, frozen=True):
 
 
 def best_candidates(candidates: Candidates) -> Ints:
-    """The rows that no other beats: int64[rows]. Criteria as in pickOneNodeForPreemption."""
+    """Returns the rows of the best candidates, int64[candidates]: several where the criteria do not
+    tell them apart. Criteria as in pickOneNodeForPreemption."""
     rows: Ints | None = None
     if not len(candidates.rows):
         return candidates.rows
@@ -80,16 +87,16 @@ def best_candidates(candidates: Candidates) -> Ints:
         (candidates.earliest_start, -1),
     ):
         among = column if rows is None else column[rows]
-        hit = among == (among.min() if sign > 0 else among.max())
-        if not hit.all():
-            rows = np.flatnonzero(hit) if rows is None else rows[hit]
+        is_best = among == (among.min() if sign > 0 else among.max())
+        if not is_best.all():
+            rows = np.flatnonzero(is_best) if rows is None else rows[is_best]
             if len(rows) == 1:
                 break
     return candidates.rows if rows is None else candidates.rows[rows]
 
 
 def rank_candidates(candidates: Candidates) -> Ints:
-    """Indices of the candidates, the best first, by the same criteria."""
+    """Returns the indices of all candidates, the best first, by the same criteria."""
     return np.lexsort(
         (
             -candidates.earliest_start,

@@ -1,4 +1,6 @@
-"""Why a node or a pod was refused, and the words in which Kubernetes says so.
+"""Rejections of nodes and pods, and the diagnosis of an attempt with kube-scheduler's message.
+
+Must not know which plugins exist.
 
 Source: scheduler framework/types.go (FitError.Error), interface.go (status codes).
 """
@@ -16,8 +18,8 @@ NO_NODES: Final = "no nodes available to schedule pods"
 
 
 class Rejection(msgspec.Struct, frozen=True, gc=False):
-    """A refusal: its reasons, and whether removing pods could ever change it. `evictable`: it
-    could, although upstream says that it could not."""
+    """A plugin's rejection of a node or a pod. `resolvable`: whether removing pods could lift it;
+    `evictable`: removing pods could lift it, although upstream reports the opposite."""
 
     reasons: tuple[str, ...]
     resolvable: bool = False
@@ -25,23 +27,23 @@ class Rejection(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def code(self) -> str:
-        """The status code as upstream names it."""
+        """The status code, by upstream's name."""
         return UNSCHEDULABLE if self.resolvable else UNRESOLVABLE
 
     @property
     def may_evict(self) -> bool:
-        """Whether to look for pods whose removal would help."""
+        """Whether to look for pods whose eviction would help."""
         return self.resolvable or self.evictable
 
     @property
     def message(self) -> str:
-        """All reasons in one line."""
+        """All reasons on one line."""
         return ", ".join(self.reasons)
 
 
 class RejectionCount(msgspec.Struct, frozen=True, gc=False):
-    """So many nodes were refused by this plugin with this rejection. No plugin: outside the
-    nodes that PreFilter left."""
+    """The number of nodes that a plugin rejected with one rejection. `plugin` is "" for nodes that
+    PreFilter excluded."""
 
     plugin: str
     rejection: Rejection
@@ -49,8 +51,8 @@ class RejectionCount(msgspec.Struct, frozen=True, gc=False):
 
 
 class Diagnosis(msgspec.Struct, frozen=True, gc=False):
-    """Why no node would do. `plugins` are those whose refusal an event might lift; `examples`
-    (where they were asked for): some nodes for each of `refused`."""
+    """Why no node was feasible. `plugins`: the plugins whose rejection an event may lift;
+    `examples`: the names of some nodes for each entry of `refused`, where examples are recorded."""
 
     node_count: int
     refused: tuple[RejectionCount, ...] = ()
@@ -59,7 +61,8 @@ class Diagnosis(msgspec.Struct, frozen=True, gc=False):
     examples: tuple[tuple[str, ...], ...] = ()
 
     def message(self, post_filter: str = "") -> str:
-        """The text of the PodScheduled condition, word for word as kube-scheduler has it."""
+        """Returns the message of the PodScheduled condition, word for word as kube-scheduler writes
+        it."""
         if self.node_count == 0:
             return NO_NODES
         text = f"0/{self.node_count} nodes are available:"
@@ -73,7 +76,7 @@ class Diagnosis(msgspec.Struct, frozen=True, gc=False):
 
 
 def count_reasons(refused: Iterable[RejectionCount]) -> dict[str, int]:
-    """Nodes per reason. A node with several reasons counts for each."""
+    """Returns the number of nodes by reason. A node with several reasons counts for each."""
     counts: dict[str, int] = {}
     for entry in refused:
         for reason in entry.rejection.reasons:

@@ -1,4 +1,9 @@
-"""Reserve and PreBind: what has to come true for a chosen node before the pod is bound to it."""
+"""Reserve and PreBind: what other objects have to show before a pod is bound to its chosen node.
+
+A plugin returns a Reservation for a pod and a node. The engine drives it: it sends the writes,
+hands back the answers, watches the awaited objects, and binds the pod when the reservation is done.
+Must not know what plugins reserve.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
@@ -8,59 +13,66 @@ from stower.state.cluster import ClusterState
 
 
 class Reservation(Protocol):
-    """One plugin's part of a decision that other objects must agree with first.
+    """What one plugin has to write and to see before one pod can be bound to its node.
 
-    What `hold` has done to the state is seen by all decisions that follow.
+    What `assume` changes in the state is visible to all later decisions.
     """
 
-    timeout_message: str  # why it has failed when it was waited for too long
-    timeout_ns: int
-    awaited_objects: tuple[tuple[type, str, str], ...]  # objects, by view, namespace and name
+    timeout_message: str  # why the reservation has failed when its timeout is over
+    timeout_ns: int  # from the start of PreBind
+    awaited_objects: tuple[tuple[type, str, str], ...]  # by view, namespace and name
 
     @property
     def retry_at_ns(self) -> int | None:
-        """When to ask for writes again though nothing has changed; None where that is no use."""
+        """When to call `writes` again even if nothing has changed; None where that is not
+        needed."""
 
     def assume(self, state: ClusterState) -> None:
-        """Count on it from now on."""
+        """Assumes in the state what the reservation decides, until `forget`."""
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """What has to be written for it now; asked again whenever one of its objects has changed
-        or one of its writes was answered. Once it is released: what tells whether a write of which
-        no answer came was carried out, and nothing else."""
+        """Returns what has to be written now. Called again whenever an awaited object has changed
+        or a write was answered. After `forget`: returns only writes whose answers show whether a
+        write of unknown outcome was carried out."""
 
     def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
-        """A write was answered: `code` 0 is done (the object has that version since), else the HTTP
-        status. Whether to go on: False where that is the end of it."""
+        """Takes the answer to a write: `code` 0 where the write was carried out (`version` is the
+        object's resourceVersion since), else the HTTP status. Returns False where the reservation
+        has failed."""
 
     def failure_reason(self, state: ClusterState) -> str:
-        """Why it can no longer come true, or ""."""
+        """Returns why the reservation can no longer succeed, "" where it still can."""
 
     def is_done(self, state: ClusterState) -> bool:
-        """Whether it has come true."""
+        """Returns whether the pod can be bound as far as this reservation is concerned."""
 
     def waiting_event(self) -> tuple[str, str]:
-        """Reason and text of an Event that says what the pod waits for, ("", "") for none."""
+        """Returns reason and note of an Event that says what the pod waits for, ("", "") for
+        none."""
 
     def forget(self, state: ClusterState) -> None:
-        """Count on it no more, as far as it has not come true and is not being written."""
+        """Withdraws the assumptions that the API does not show yet and that are not being
+        written."""
 
     def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """The pod is not bound after all: what to write to take back what was written for it."""
+        """Returns the writes that take back what was written for the pod, which is not bound after
+        all."""
 
 
 @runtime_checkable
 class VersionedReservation(Protocol):
-    """A reservation that holds only for the pod as it was."""
+    """A reservation that is valid only for one version of the pod."""
 
-    pod_resource_version: str  # the pod's resourceVersion, with which it is to be bound
+    pod_resource_version: str  # the pod's resourceVersion, on which its binding relies
 
     def restart(self, state: ClusterState) -> bool:
-        """The pod was no longer so: begin anew. False where that has been too often."""
+        """Starts again for the current version of the pod, after a binding that relied on an older
+        version was refused. Returns False where that has happened too often."""
 
 
 class CompositeReservation:
-    """Parts of one plugin's decision, all of which must come true."""
+    """Several reservations of one plugin as one, which is done when all of them are. Owns the
+    mapping of write ids to reservations."""
 
     def __init__(self, parts: Sequence[Reservation]) -> None:
         first = min(parts, key=lambda part: part.timeout_ns)
@@ -72,18 +84,18 @@ class CompositeReservation:
 
     @property
     def retry_at_ns(self) -> int | None:
-        """See Reservation."""
+        """Implements Reservation for all parts."""
         return min(
             (ns for part in self._parts if (ns := part.retry_at_ns) is not None), default=None
         )
 
     def assume(self, state: ClusterState) -> None:
-        """See Reservation."""
+        """Implements Reservation for all parts."""
         for part in self._parts:
             part.assume(state)
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """See Reservation."""
+        """Implements Reservation for all parts."""
         found = []
         for part in self._parts:
             for write in part.writes(state, next_id):
@@ -92,26 +104,26 @@ class CompositeReservation:
         return found
 
     def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
-        """See Reservation."""
+        """Implements Reservation for all parts."""
         return self._part_by_write.pop(id).on_answer(state, id, code, version)
 
     def failure_reason(self, state: ClusterState) -> str:
-        """See Reservation."""
-        return next((fault for part in self._parts if (fault := part.failure_reason(state))), "")
+        """Implements Reservation for all parts."""
+        return next((reason for part in self._parts if (reason := part.failure_reason(state))), "")
 
     def is_done(self, state: ClusterState) -> bool:
-        """See Reservation."""
+        """Implements Reservation for all parts."""
         return all(part.is_done(state) for part in self._parts)
 
     def waiting_event(self) -> tuple[str, str]:
-        """See Reservation."""
-        return next((note for part in self._parts if (note := part.waiting_event())[0]), ("", ""))
+        """Implements Reservation for all parts."""
+        return next((event for part in self._parts if (event := part.waiting_event())[0]), ("", ""))
 
     def forget(self, state: ClusterState) -> None:
-        """See Reservation."""
+        """Implements Reservation for all parts."""
         for part in self._parts:
             part.forget(state)
 
     def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """See Reservation."""
+        """Implements Reservation for all parts."""
         return [write for part in self._parts for write in part.unreserve(state, next_id)]

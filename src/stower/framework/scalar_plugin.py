@@ -1,8 +1,8 @@
-"""ScalarPlugin: a plugin that looks at one node at a time.
+"""ScalarPlugin: base class for third-party plugins that filter and score one node at a time.
 
-For plugins of one's own: write `filter_node`, `score_node` or both, and nothing else is needed.
-Each is called for every node and every pod, some 2 µs a call beside its own work; where that is too
-slow, write a Plugin, whose methods see all nodes at once.
+A subclass implements `filter_node`, `score_node` or both, and nothing else. Each is called for
+every node and every pod, at some 2 µs a call beside its own work. Where that is too slow, implement
+Plugin, whose methods work on all nodes at once.
 """
 
 from collections.abc import Sequence
@@ -17,26 +17,29 @@ from stower.state.arrays import Bools, Ints
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
 
-# Texts of refusals that are told apart; a plugin that makes up more is cut short.
+# Distinct reason texts that a plugin may have; further texts become OTHER_REASONS.
 TEXTS_MAX: Final = 1_000
 OTHER_REASONS: Final = "node(s) were refused for other reasons"
 
 
 class ScalarPlugin(Plugin):
-    """Override `filter_node`, `score_node` or both. `resolvable`: whether evictions might help."""
+    """A plugin in terms of single nodes. Subclasses override `filter_node`, `score_node` or both,
+    and set `resolvable` where evictions may lift a rejection."""
 
     scope = Scope.PODS
 
     def filter_node(self, pod: Pod, node: Node, pods: Sequence[Pod]) -> str:
-        """ "" where the pod may go to the node, on which these pods are; else why not."""
+        """Returns "" where the pod may go to the node, else the reason why not. `pods`: the pods
+        that are placed on the node."""
         return ""
 
     def score_node(self, pod: Pod, node: Node, pods: Sequence[Pod]) -> int:
-        """0 to 100: the more, the better the node."""
+        """Returns a score of 0 to 100; higher is better. `pods`: the pods that are placed on the
+        node."""
         return 0
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-        """A code for each text."""
+        """Implements Plugin.filter_pod: each distinct reason has a code."""
         if type(self).filter_node is ScalarPlugin.filter_node:
             return None
         codes = np.zeros(state.row_limit, np.int64)
@@ -51,13 +54,13 @@ class ScalarPlugin(Plugin):
         return codes
 
     def has_scores(self, pod: Pod, state: ClusterState) -> bool:
-        """Where it scores at all."""
+        """Implements Plugin.has_scores: whether the subclass overrides `score_node`."""
         return type(self).score_node is not ScalarPlugin.score_node
 
     def score_pod(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
-        """Of the feasible nodes."""
+        """Implements Plugin.score_pod, for feasible nodes only."""
         if not self.has_scores(pod, state):
             return None
         scores = np.zeros(state.row_limit, np.int64)
@@ -68,15 +71,15 @@ class ScalarPlugin(Plugin):
         return scores
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
-        """The text of a code."""
-        return Rejection((self._texts()[code - 1],), self.resolvable)
+        """Implements Plugin.rejection: returns the reason that a code stands for."""
+        return Rejection((self._reasons()[code - 1],), self.resolvable)
 
-    def _texts(self) -> list[str]:
-        texts: list[str] = self.__dict__.setdefault("_said", [])
+    def _reasons(self) -> list[str]:
+        texts: list[str] = self.__dict__.setdefault("_reason_texts", [])
         return texts
 
     def _code_of(self, text: str) -> int:
-        texts = self._texts()
+        texts = self._reasons()
         if len(texts) >= TEXTS_MAX and text not in texts:
             text = OTHER_REASONS
         if text not in texts:
