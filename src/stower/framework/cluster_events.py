@@ -1,4 +1,7 @@
-"""What happened to the cluster, as plugins see it when they say whether it might help a pod.
+"""Cluster events: changes of API objects, as the queueing hints of plugins see them.
+
+Compares two versions of an object, and says which properties that scheduling reads have changed.
+Must not know which plugins or pods an event concerns.
 
 Source: scheduler framework/events.go.
 """
@@ -33,7 +36,8 @@ from stower.model.resources import node_room, pod_requests
 
 
 class Change(Flag):
-    """Kinds of change; one event may be several."""
+    """Kinds of change. One event may have several flags. OWN_ flags are changes of the waiting pod
+    itself."""
 
     NONE = 0
     NODE_ADDED = auto()
@@ -75,47 +79,50 @@ class Change(Flag):
     OWN_CLAIMS_MADE = auto()
 
 
-# What only the waiting pod's own update can be.
+# Changes that only an update of the waiting pod itself has.
 PENDING_POD_CHANGES: Final = (
     Change.OWN_TOLERATIONS | Change.OWN_LABELS | Change.OWN_ANNOTATIONS | Change.OWN_SCALED_DOWN
     | Change.OWN_GATES_REMOVED | Change.OWN_CLAIMS_MADE
 )  # fmt: skip
 
 
-# About one ResourceClaim.
+# Changes of a ResourceClaim.
 RESOURCE_CLAIM_CHANGES: Final = (
     Change.RESOURCE_CLAIM_ADDED | Change.RESOURCE_CLAIM_UPDATED | Change.RESOURCE_CLAIM_DELETED
 )
 
 
 class ClusterEvent(msgspec.Struct, frozen=True, gc=False):
-    """One change with the objects before and after; `own` ones concern the waiting pod."""
+    """One change, with the object before and after it. Where the change is one of
+    PENDING_POD_CHANGES, `old_pod` and `pod` are the waiting pod itself."""
 
     change: Change
     old_node: Node | None = None
     node: Node | None = None
     old_pod: Pod | None = None
     pod: Pod | None = None
-    # Of any other kind.
+    # Objects of kinds other than Node and Pod.
     old_object: ApiObject | None = None
     object: ApiObject | None = None
-    # What the node has to give, before and after: read once for all who ask.
+    # The node's allocatable amounts before and after, parsed once for all plugins.
     old_allocatable: dict[str, int] | None = None
     allocatable: dict[str, int] | None = None
-    # Device classes by the extended resources that they stand for, where a node has changed.
+    # Device class names by the extended resource that they stand for, where a node has changed.
     class_by_resource: Mapping[str, str] = {}
-    # Only pods of at most this priority may be helped: the room was promised, not taken.
+    # Only pods of at most this priority may be helped: the room was nominated, not taken, and pods
+    # of higher priority do not respect nominations.
     priority_max: int | None = None
 
     @property
     def label(self) -> str:
-        """The event's name in metrics; of several changes the first."""
+        """The event's name in metrics. Of several changes, the name of the first flag."""
         first = self.change.value & -self.change.value
         return EVENT_LABELS.get(first, "")
 
 
-def _labels() -> dict[int, str]:
-    """NODE_ADDED is NodeAdd, PLACED_POD_DELETED is AssignedPodDelete, as upstream names them."""
+def _event_labels() -> dict[int, str]:
+    """Returns the metric label of each flag, as upstream names events: NODE_ADDED is NodeAdd,
+    PLACED_POD_DELETED is AssignedPodDelete."""
     verbs = {"Added": "Add", "Deleted": "Delete", "Updated": "Update", "Changed": "Update"}
     found = {}
     for change in Change:
@@ -125,11 +132,12 @@ def _labels() -> dict[int, str]:
     return found
 
 
-EVENT_LABELS: Final = _labels()
+EVENT_LABELS: Final = _event_labels()
 
 
 def node_change(old: Node | None, new: Node) -> Change:
-    """Which properties of a node that scheduling reads have changed."""
+    """Returns which properties of a node that scheduling reads have changed. `old` is None for a
+    new node."""
     if old is None:
         return Change.NODE_ADDED
     change = Change.NONE
@@ -145,7 +153,7 @@ def node_change(old: Node | None, new: Node) -> Change:
     return change
 
 
-# Added, updated, deleted.
+# Changes of each kind for an added, an updated and a deleted object.
 CHANGES_BY_KIND: Final[Mapping[type, tuple[Change, Change, Change]]] = {
     PersistentVolumeClaim: (Change.CLAIM_ADDED, Change.CLAIM_UPDATED, Change.NONE),
     PersistentVolume: (Change.VOLUME_ADDED, Change.VOLUME_UPDATED, Change.NONE),
@@ -160,7 +168,7 @@ CHANGES_BY_KIND: Final[Mapping[type, tuple[Change, Change, Change]]] = {
         Change.RESOURCE_CLAIM_DELETED,
     ),
     DeviceClass: (Change.DEVICE_CLASS_CHANGED, Change.DEVICE_CLASS_CHANGED, Change.NONE),
-    # A slice that is gone may have held others up; a rule that is gone has tainted devices.
+    # A deleted slice may have made its pool incomplete; a deleted rule no longer taints devices.
     ResourceSlice: (Change.DEVICES_CHANGED, Change.DEVICES_CHANGED, Change.DEVICES_CHANGED),
     DeviceTaintRule: (Change.NONE, Change.DEVICES_CHANGED, Change.DEVICES_CHANGED),
     ResourceClass: (Change.RESOURCE_CLASS_CHANGED,) * 3,
@@ -173,7 +181,7 @@ CHANGES_BY_KIND: Final[Mapping[type, tuple[Change, Change, Change]]] = {
 def node_event(
     change: Change, old: Node | None, new: Node, class_by_resource: Mapping[str, str]
 ) -> ClusterEvent:
-    """A change of a node, with its room read."""
+    """Returns the event of a changed node, with its allocatable amounts parsed."""
     old_allocatable = node_room(old.status.allocatable) if old is not None else None
     return ClusterEvent(
         change,
@@ -186,7 +194,7 @@ def node_event(
 
 
 def pending_pod_change(old: Pod, new: Pod) -> Change:
-    """Which properties of a waiting pod have changed in a way that could make it fit."""
+    """Returns which properties of a waiting pod have changed in a way that could make it fit."""
     change = Change.NONE
     if len(old.spec.tolerations or ()) != len(new.spec.tolerations or ()):
         change |= Change.OWN_TOLERATIONS
@@ -204,7 +212,7 @@ def pending_pod_change(old: Pod, new: Pod) -> Change:
 
 
 def is_scaled_down(old: Pod, new: Pod) -> bool:
-    """Whether some request became smaller or went away."""
+    """Returns whether some resource request became smaller or was removed."""
     if old.spec == new.spec and old.status == new.status:
         return False
     before = pod_requests(old, use_status=True)

@@ -1,4 +1,7 @@
-"""Decisions: one record per attempt, for whoever explains, counts or draws."""
+"""Decision: the record of one scheduling attempt, for explanations, metrics, logs and pages.
+
+Must not know who reads the records.
+"""
 
 from enum import Enum
 
@@ -8,7 +11,7 @@ from stower.framework.reasons import Diagnosis
 
 
 class Outcome(Enum):
-    """What an attempt came to."""
+    """The result of a scheduling attempt."""
 
     PLACED = "placed"
     UNSCHEDULABLE = "unschedulable"
@@ -16,10 +19,13 @@ class Outcome(Enum):
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """One attempt for one pod, and why. `message` is the condition's text where it failed; `scores`
-    (where they are kept): the best few nodes; `victims`: whom preemption evicts, on `nominated`;
-    `waited_ns`: since the pod came into the queue; `took_ns`: by the shell's stopwatch, 0 where it
-    has none."""
+    """The result of one scheduling attempt for one pod, and the reasons for it.
+
+    message: the text of the pod's condition where the attempt failed; scores: the best few nodes
+    with their scores, where scores are recorded; victims: the pods that preemption evicts, on the
+    node `nominated`; waited_ns: the time since the pod entered the queue; took_ns: the duration by
+    the shell's stopwatch, 0 where the shell has none.
+    """
 
     namespace: str
     name: str

@@ -1,4 +1,4 @@
-"""What goes into the engine. Nothing else does."""
+"""Events: the inputs of the engine (`Engine.step`). The engine has no other input."""
 
 from enum import Enum
 
@@ -8,7 +8,7 @@ from stower.model.kinds import ApiObject
 
 
 class WatchType(Enum):
-    """What a watch says has happened to an object."""
+    """The type of a watch event."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -16,30 +16,33 @@ class WatchType(Enum):
 
 
 class Observed(msgspec.Struct, frozen=True, gc=False):
-    """A watch event."""
+    """A watch event: an object was added, modified or deleted."""
 
     type: WatchType
     object: ApiObject
 
 
 class Listed(msgspec.Struct, frozen=True, gc=False):
-    """All objects there are: at the start, and again after a watch was lost.
+    """A list of all objects: at the start, and again after a watch was lost.
 
-    What is known but not among them is gone. Scheduling starts only after all have been taken in.
+    An object that the engine knows and the list does not have is gone. Scheduling starts only after
+    the whole list has been taken in.
     """
 
     objects: tuple[ApiObject, ...]
 
 
 class WriteOk(msgspec.Struct, frozen=True, gc=False):
-    """The API carried out the write. `resource_version`: of the object since, "" where unknown."""
+    """The API server carried out the write. `resource_version`: the object's version after the
+    write, "" where unknown."""
 
     id: int
     resource_version: str = ""
 
 
 class WriteFailed(msgspec.Struct, frozen=True, gc=False):
-    """The API refused the write, or nobody knows. `code` is the HTTP status, 0 where none came."""
+    """The API server refused the write, or the outcome is unknown. `code`: the HTTP status, 0 where
+    no response came."""
 
     id: int
     code: int = 0
@@ -47,7 +50,7 @@ class WriteFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExtenderAnswered(msgspec.Struct, frozen=True, gc=False):
-    """What an extender said: its JSON; or why there is no answer."""
+    """The response of an extender: `body`, its JSON, or `error`, why there is no response."""
 
     id: int
     body: bytes = b""
@@ -55,7 +58,7 @@ class ExtenderAnswered(msgspec.Struct, frozen=True, gc=False):
 
 
 class AgentAsked(msgspec.Struct, frozen=True, gc=False):
-    """An agent asks a companion for something over HTTP; `AgentAnswer` has the same id."""
+    """An agent's HTTP request to a companion. The AgentAnswer to it has the same id."""
 
     id: int
     method: str
@@ -63,11 +66,12 @@ class AgentAsked(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):
-    """Nothing but time has passed."""
+    """Time has passed, and nothing else has happened."""
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):
-    """Try no more pods, as another engine is to take over once nothing is under way; or go on."""
+    """Stops scheduling (`is_on`), because another engine takes over once no work is in progress; or
+    resumes it."""
 
     is_on: bool
 

@@ -1,4 +1,7 @@
-"""Who watches a scheduler work: metrics, log, traces, pages. None of them changes what it does."""
+"""Observer: the callbacks by which metrics, logs, traces and pages follow a running scheduler.
+
+An observer must not change what the scheduler does. Observers must not know each other.
+"""
 
 from collections.abc import Sequence
 
@@ -8,70 +11,72 @@ from stower.framework.writes import ApiWrite
 
 
 class Observer:
-    """One of them. A method that is not overridden looks at nothing; none may take long."""
+    """Base class of observers. A method that is not overridden does nothing. No method may take
+    long: the shell waits for it."""
 
     def on_decision(self, decision: Decision) -> None:
-        """An attempt for a pod has ended."""
+        """Called when a scheduling attempt for a pod has ended."""
 
     def on_bind(self, decision: Decision, latency_s: float) -> None:
-        """A pod is on its node, so long after that was decided."""
+        """Called when a pod is on its node, `latency_s` after the decision."""
 
     def on_bind_failure(self, decision: Decision, latency_s: float) -> None:
-        """It cannot be bound there."""
+        """Called when a pod cannot be bound to its node, `latency_s` after the decision."""
 
     def on_write(self, write: ApiWrite, answer: WriteOk | WriteFailed, duration_s: float) -> None:
-        """A write was answered, with all that was tried again."""
+        """Called when a write was answered. `duration_s` includes all retries."""
 
     def on_request(self, method: str, status: int, duration_s: float) -> None:
-        """One request was answered; status 0: it was not."""
+        """Called when a request to the API server has ended, by its HTTP status, 0 where no
+        response came."""
 
     def on_step(self, event: Event, duration_s: float) -> None:
-        """The engine has taken in an event, and decided what it allows."""
+        """Called when the engine has taken in an event and made the decisions that it allows."""
 
     def on_plugin_timings(self, timings: Sequence[tuple[str, str, int]]) -> None:
-        """Plugins took so long at extension points: plugin, point, ns."""
+        """Called with durations of plugins: plugin, extension point, ns."""
 
 
 class Observers(Observer):
-    """All of them, in order."""
+    """Several observers as observer: forwards each call to all of them, in order."""
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
-        self._all = tuple(observers)
+        self._observers = tuple(observers)
 
     def __bool__(self) -> bool:
-        return bool(self._all)
+        return bool(self._observers)
 
     def on_decision(self, decision: Decision) -> None:
-        """See Observer."""
-        for one in self._all:
-            one.on_decision(decision)
+        """Forwards the call."""
+        for observer in self._observers:
+            observer.on_decision(decision)
 
     def on_bind(self, decision: Decision, latency_s: float) -> None:
-        """See Observer."""
-        for one in self._all:
-            one.on_bind(decision, latency_s)
+        """Forwards the call."""
+        for observer in self._observers:
+            observer.on_bind(decision, latency_s)
 
     def on_bind_failure(self, decision: Decision, latency_s: float) -> None:
-        """See Observer."""
-        for one in self._all:
-            one.on_bind_failure(decision, latency_s)
+        """Forwards the call."""
+        for observer in self._observers:
+            observer.on_bind_failure(decision, latency_s)
 
     def on_write(self, write: ApiWrite, answer: WriteOk | WriteFailed, duration_s: float) -> None:
-        """See Observer."""
-        for one in self._all:
-            one.on_write(write, answer, duration_s)
+        """Forwards the call."""
+        for observer in self._observers:
+            observer.on_write(write, answer, duration_s)
 
     def on_request(self, method: str, status: int, duration_s: float) -> None:
-        """See Observer."""
-        for one in self._all:
-            one.on_request(method, status, duration_s)
+        """Forwards the call."""
+        for observer in self._observers:
+            observer.on_request(method, status, duration_s)
 
     def on_step(self, event: Event, duration_s: float) -> None:
-        """See Observer."""
-        for one in self._all:
-            one.on_step(event, duration_s)
+        """Forwards the call."""
+        for observer in self._observers:
+            observer.on_step(event, duration_s)
 
     def on_plugin_timings(self, timings: Sequence[tuple[str, str, int]]) -> None:
-        """See Observer."""
-        for one in self._all:
-            one.on_plugin_timings(timings)
+        """Forwards the call."""
+        for observer in self._observers:
+            observer.on_plugin_timings(timings)

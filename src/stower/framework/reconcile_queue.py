@@ -1,10 +1,11 @@
-"""A reconcile queue: objects that are to be looked at, each by one at a time, in the order in which
-they are due.
+"""A reconcile queue: hands out objects to reconcile in the order in which they are due, and never
+one object twice at a time.
 
-Key: kind and uid. What comes for an object that waits is merged into what waits; what comes while
-it is being looked at is held until that has ended. Whoever fails waits longer each time.
+An object's key is its kind and uid. An event for a queued object is merged into the queued item; an
+event for an object that is being processed is deferred until processing ends. The wait of an object
+whose reconciliation fails grows with each failure.
 
-Must not know what looking at an object means.
+Must not know what reconciling an object means.
 Source: seed 004; neondatabase/autoscaling pkg/plugin/reconcile.
 """
 
@@ -21,7 +22,8 @@ BACKOFF_MAX_NS: Final = 60 * SECOND_NS
 
 
 class EventKind(Enum):
-    """What has happened to an object. EPHEMERAL: it came and went before anybody looked."""
+    """What has happened to an object. EPHEMERAL: it was added and deleted before it was
+    processed."""
 
     ADDED = "Added"
     MODIFIED = "Modified"
@@ -30,11 +32,11 @@ class EventKind(Enum):
 
 
 class MergeError(InvariantError):
-    """Two events of which one cannot follow the other."""
+    """Raised for two events of which the newer cannot follow the older."""
 
 
 def merge_events(older: EventKind, newer: EventKind) -> EventKind:
-    """Both as one. Raises CannotMerge."""
+    """Returns one event that stands for both. Raises MergeError."""
     if EventKind.EPHEMERAL not in (older, newer):
         if older is EventKind.MODIFIED:
             return newer
@@ -47,14 +49,15 @@ def merge_events(older: EventKind, newer: EventKind) -> EventKind:
 
 
 class Key(NamedTuple):
-    """Which object."""
+    """Identifies an object."""
 
     kind: str
     uid: str
 
 
 class Item(NamedTuple):
-    """One object that is to be looked at, as it was when that was asked for last."""
+    """An object to reconcile, as of the last event for it. `sequence` orders items that are due at
+    the same time."""
 
     due_ns: int
     sequence: int
@@ -64,25 +67,26 @@ class Item(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of it. `retry_ns`: after how long it is to be looked at again, 0 for never;
-    `error`: why it has failed, "" where it has not."""
+    """The result of reconciling an object. `requeue_after_ns`: when to reconcile the object again,
+    from now, 0 for never; `error`: why reconciliation failed, "" where it succeeded."""
 
     requeue_after_ns: int = 0
     error: str = ""
 
 
 class BackoffEntry(NamedTuple):
-    """An object that fails: how often in a row, and how long it was made to wait last."""
+    """The backoff of an object: its number of failures in a row, and its last wait."""
 
     failure_count: int
     wait_ns: int
 
 
 class ReconcileQueue:
-    """All objects of some kinds."""
+    """The queued, deferred and processed objects of some kinds, and the backoff of those that
+    fail."""
 
     def __init__(self) -> None:
-        self._heap: list[Item] = []  # with old ones in it
+        self._heap: list[Item] = []  # with outdated items, which `first` removes
         self._queued: dict[Key, Item] = {}
         self._deferred: dict[Key, Item] = {}
         self._processing: dict[Key, Item] = {}
@@ -91,39 +95,40 @@ class ReconcileQueue:
 
     @property
     def queued_count(self) -> int:
-        """How many wait for their time."""
+        """The number of objects that wait until they are due."""
         return len(self._queued)
 
     @property
     def deferred_count(self) -> int:
-        """How many wait for their object to be let go."""
+        """The number of objects with an event that waits until their processing ends."""
         return len(self._deferred)
 
     @property
     def processing_count(self) -> int:
-        """How many are being looked at."""
+        """The number of objects that are being processed."""
         return len(self._processing)
 
     @property
     def first(self) -> Item | None:
-        """What is due first, be it now or later."""
+        """The item that is due first, now or later; None where the queue is empty."""
         while self._heap and self._queued.get(self._heap[0].key) is not self._heap[0]:
             heappop(self._heap)
         return self._heap[0] if self._heap else None
 
     @property
     def next_due_ns(self) -> int | None:
-        """When it is due."""
+        """When the first item is due; None where the queue is empty."""
         first = self.first
         return first.due_ns if first is not None else None
 
     def enqueue(self, kind: str, uid: str, event: EventKind, obj: Any, now_ns: int) -> None:
-        """Look at the object as soon as possible. Raises CannotMerge, with nothing changed."""
+        """Queues the object to be reconciled as soon as possible. Raises MergeError, with nothing
+        changed."""
         key = Key(kind, uid)
         item = Item(now_ns, self._sequence, key, event, obj)
         if key in self._processing:
-            held = self._deferred.get(key)
-            self._deferred[key] = item if held is None else _merge(held, item)
+            deferred = self._deferred.get(key)
+            self._deferred[key] = item if deferred is None else _merge(deferred, item)
         else:
             queued = self._queued.get(key)
             self._push(item if queued is None else _merge(queued, item))
@@ -135,7 +140,8 @@ class ReconcileQueue:
         heappush(self._heap, item)
 
     def dequeue(self, now_ns: int) -> Item | None:
-        """The next object that is due: it is held by whoever asks, until `finish`."""
+        """Returns the next object that is due, None where none is. The object counts as being
+        processed until `finish`."""
         item = self.first
         if item is None or item.due_ns > now_ns:
             return None
@@ -145,37 +151,36 @@ class ReconcileQueue:
         return item
 
     def finish(self, item: Item, result: Result, now_ns: int) -> Result:
-        """It was looked at. What becomes of it: `retry_ns` with the wait of those that fail.
-        Raises CannotMerge."""
-        result = self._count(item.key, result)
+        """Ends the processing of an object, and queues it again where the result or a deferred
+        event asks for that. Returns the result with the backoff of a failed object applied to
+        `requeue_after_ns`. Raises MergeError."""
+        result = self._apply_backoff(item.key, result)
         del self._processing[item.key]
-        held = self._deferred.pop(item.key, None)
+        deferred = self._deferred.pop(item.key, None)
         if result.requeue_after_ns:
-            again = item._replace(due_ns=now_ns + result.requeue_after_ns)
-            self._push(again if held is None else _merge(again, held))
-        elif held is not None:
-            self._push(held)
+            requeued = item._replace(due_ns=now_ns + result.requeue_after_ns)
+            self._push(requeued if deferred is None else _merge(requeued, deferred))
+        elif deferred is not None:
+            self._push(deferred)
         return result
 
-    def _count(self, key: Key, result: Result) -> Result:
-        failing = self.backoff_entries.setdefault(key.kind, {})
+    def _apply_backoff(self, key: Key, result: Result) -> Result:
+        entries = self.backoff_entries.setdefault(key.kind, {})
         if not result.error:
-            failing.pop(key.uid, None)
+            entries.pop(key.uid, None)
             return result
-        before = failing.get(key.uid)
+        last = entries.get(key.uid)
         wait_ns = BACKOFF_INITIAL_NS
-        if before is not None:
-            wait_ns = min(BACKOFF_MAX_NS, int(before.wait_ns * BACKOFF_FACTOR))
+        if last is not None:
+            wait_ns = min(BACKOFF_MAX_NS, int(last.wait_ns * BACKOFF_FACTOR))
         if result.requeue_after_ns:
-            # Whoever says when to come again is not kept waiting for much longer than that.
+            # Where the result names a wait, the backoff must not grow beyond it.
             wait_ns = min(result.requeue_after_ns, wait_ns)
-        failing[key.uid] = BackoffEntry(
-            before.failure_count + 1 if before is not None else 1, wait_ns
-        )
+        entries[key.uid] = BackoffEntry(last.failure_count + 1 if last is not None else 1, wait_ns)
         return result._replace(requeue_after_ns=max(result.requeue_after_ns, wait_ns))
 
 
 def _merge(older: Item, newer: Item) -> Item:
-    """The newer object, at the earlier of both times."""
+    """Returns the newer object with both events merged, due at the earlier of both times."""
     event = merge_events(older.event, newer.event)
     return newer._replace(due_ns=min(older.due_ns, newer.due_ns), event=event)

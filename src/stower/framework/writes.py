@@ -1,5 +1,6 @@
-"""What comes out of the engine: writes, each with what it relies on. Each is answered once, by
-id.
+"""Writes: the outputs of the engine, each with the preconditions on which it relies.
+
+A write is answered once, by its id (WriteOk, WriteFailed, ExtenderAnswered).
 """
 
 from typing import Any
@@ -11,8 +12,8 @@ from stower.model.kinds.pod import ClaimedResources, ExtendedResourceClaimStatus
 
 
 class Bind(msgspec.Struct, frozen=True, gc=False):
-    """Create the pod's binding to a node. Relies on the pod's uid, and on its resourceVersion where
-    one is given."""
+    """Creates the pod's binding to a node. Relies on the pod's uid, and on its resourceVersion
+    where one is given."""
 
     id: int
     namespace: str
@@ -23,9 +24,9 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
 
 
 class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
-    """Set a condition of the pod and, unless None, its nominated node name, and which claim its
-    extended resources are met by; unless UNSET, what its claims take of its node's own resources.
-    Relies on its uid, and on its resourceVersion where one is given."""
+    """Sets a condition of the pod; unless None, its nominated node name and the claim that provides
+    its extended resources; unless UNSET, what its claims take of its node's own resources. Relies
+    on the pod's uid, and on its resourceVersion where one is given."""
 
     id: int
     namespace: str
@@ -39,7 +40,7 @@ class PatchPodStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class _OfObject(msgspec.Struct, frozen=True, gc=False):
-    """About any object but a pod."""
+    """Base of writes about an object of any kind but Pod."""
 
     id: int
     view: type
@@ -49,7 +50,7 @@ class _OfObject(msgspec.Struct, frozen=True, gc=False):
 
 
 class PatchObject(_OfObject, frozen=True, gc=False):
-    """Merge these fields into an object, or into a subresource of it ("status"). Relies on its uid
+    """Merges fields into an object, or into its subresource ("status"). Relies on the object's uid
     and resourceVersion."""
 
     resource_version: str
@@ -58,19 +59,19 @@ class PatchObject(_OfObject, frozen=True, gc=False):
 
 
 class CreateObject(_OfObject, frozen=True, gc=False):
-    """Make an object, of which `body` is all. Relies on there being none of that name. `uid` is
-    that of the pod that it is made for."""
+    """Creates an object; `body` is the whole object. Relies on no object of that name existing.
+    `uid`: of the pod for which the object is created."""
 
     body: dict[str, Any]
 
 
 class DeleteObject(_OfObject, frozen=True, gc=False):
-    """Delete an object, whatever its version. Relies on its uid."""
+    """Deletes an object of any version. Relies on the object's uid."""
 
 
 class JsonPatchObject(_OfObject, frozen=True, gc=False):
-    """Carry out operations of a JSON patch (RFC 6902) on an object. Relies on what its `test`
-    operations say, and on nothing else. `uid` is that of the pod that it is written for."""
+    """Applies the operations of a JSON patch (RFC 6902) to an object. Relies on its `test`
+    operations, and on nothing else. `uid`: of the pod for which the object is patched."""
 
     operations: list[dict[str, Any]]
 
@@ -81,7 +82,7 @@ ObjectWrite = PatchObject | CreateObject | DeleteObject | JsonPatchObject
 def patch_of(
     obj: ApiObject, patch: dict[str, Any], subresource: str = "", id: int = 0
 ) -> PatchObject:
-    """What merges these fields into the object as it was seen."""
+    """Returns the write that merges fields into the object; it relies on the version given here."""
     meta = obj.metadata
     return PatchObject(
         id, type(obj), meta.namespace, meta.name, meta.uid, meta.resource_version, patch,
@@ -90,16 +91,17 @@ def patch_of(
 
 
 def no_op_patch(obj: ApiObject, subresource: str = "", id: int = 0) -> PatchObject:
-    """Changes nothing: where it is carried out, the object is still as it was seen."""
+    """Returns a write that changes nothing. It succeeds only where the object still has the version
+    given here."""
     return patch_of(obj, {}, subresource, id)
 
 
 class CallExtender(msgspec.Struct, frozen=True, gc=False):
-    """Ask an extender about a pod; answered by ExtenderAnswered, and only by that.
+    """Calls an extender about a pod. Only ExtenderAnswered answers it.
 
-    extender: index into the configuration's; verb: filter, prioritize, preempt or bind; nodes:
-    those asked about, or the one to bind to; victims: by node, their uids, and how many budgets
-    are broken.
+    extender: its index in the configuration; verb: filter, prioritize, preempt or bind; nodes: the
+    nodes that the call is about, or the node to bind to; victims: by node, the victims' uids, and
+    the number of PDB violations.
     """
 
     id: int
@@ -113,8 +115,8 @@ class CallExtender(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeletePod(msgspec.Struct, frozen=True, gc=False):
-    """Delete a pod, with the time that it gives itself to end, unless seconds are given. Relies on
-    its uid."""
+    """Deletes a pod, with the pod's own grace period unless `grace_seconds` is given. Relies on the
+    pod's uid."""
 
     id: int
     namespace: str
@@ -124,8 +126,9 @@ class DeletePod(msgspec.Struct, frozen=True, gc=False):
 
 
 class CreateEvent(msgspec.Struct, frozen=True, gc=False):
-    """An Event (events.k8s.io/v1) about an object of the apiVersion and kind in `about`; losing one
-    does no harm. `reporter`: who tells, where it is not the scheduler."""
+    """Creates an Event (events.k8s.io/v1) about an object of the apiVersion and kind in `about`.
+    Losing an Event does no harm. `reporter`: the reporting controller, where it is not the
+    scheduler."""
 
     id: int
     namespace: str
@@ -140,9 +143,9 @@ class CreateEvent(msgspec.Struct, frozen=True, gc=False):
     reporter: str = ""
 
 
-# What is written to the API server, and all that an engine may want done.
 class AgentAnswer(msgspec.Struct, frozen=True, gc=False):
-    """What whoever has asked (`AgentAsked`, by id) is told over HTTP. Answered by nobody."""
+    """The HTTP response to an agent's request (the AgentAsked of the same id). It is not answered
+    itself."""
 
     id: int
     status: int
@@ -159,11 +162,12 @@ _CALLS: dict[type, str] = {
 
 
 def call_name(write: "ApiWrite") -> str:
-    """What the write is called where it is counted, as upstream calls its own."""
+    """Returns the name of the write's kind in metrics, in the style of upstream's API calls."""
     if isinstance(write, ObjectWrite):
         return f"{write.view.__name__.lower()}_write"
     return _CALLS[type(write)]
 
 
+# Writes to the API server, and all outputs of the engine.
 ApiWrite = Bind | PatchPodStatus | DeletePod | ObjectWrite | CreateEvent
 Write = ApiWrite | CallExtender | AgentAnswer
