@@ -1,1 +1,5 @@
-"""What is known of the cluster, in columns: changed only by events and by assumptions."""
+"""The cluster state: nodes as rows of arrays, pods, and the other objects that scheduling reads.
+
+Only events, and assumptions about decisions that the API does not show yet, change the state. Must
+not know plugins, queues or the engine.
+"""

@@ -1,13 +1,13 @@
-"""What has changed, in order, for caches to follow: each keeps its own place."""
+"""ChangeLog: a bounded log of changes in order. Each cache reads it from a position of its own."""
 
 from typing import Final, Generic, TypeVar
 
 Entry = TypeVar("Entry")
-LENGTH_MAX: Final = 65_536  # arbitrary: who is so far behind had better look at everything
+LENGTH_MAX: Final = 65_536  # arbitrary: a reader that far behind does better to look at everything
 
 
 class ChangeLog(Generic[Entry]):
-    """The last changes."""
+    """The last changes, at most LENGTH_MAX of them."""
 
     __slots__ = ("_entries", "_start")
 
@@ -16,7 +16,7 @@ class ChangeLog(Generic[Entry]):
         self._start = 0
 
     def add(self, entry: Entry) -> None:
-        """It has changed."""
+        """Appends a change."""
         self._entries.append(entry)
         if len(self._entries) > LENGTH_MAX:
             dropped = len(self._entries) // 2
@@ -25,10 +25,10 @@ class ChangeLog(Generic[Entry]):
 
     @property
     def position(self) -> int:
-        """How many there were in all."""
+        """The position after the last change: the number of all changes since the start."""
         return self._start + len(self._entries)
 
     def entries_since(self, position: int) -> list[Entry] | None:
-        """What has changed since; None where that is not remembered any more."""
+        """Returns the changes after a position; None where the log has dropped some of them."""
         start = position - self._start
         return self._entries[start:] if start >= 0 else None

@@ -1,9 +1,9 @@
-"""Which extended resource names stand for which device class (KEP-5004).
+"""Maps extended resource names to the device classes that they stand for (KEP-5004).
 
-Every class has a name of that kind; some have a second one, which they were given.
+Every device class has an implicit resource name. A class may have a second one, by its spec.
 
-Source: kube-scheduler util/assumecache extendedresourcecache. Different from upstream: which class
-has a name follows from the classes there are, not from the order in which they came.
+Source: kube-scheduler util/assumecache extendedresourcecache. Different from upstream: the class of
+a name depends on the classes that exist, not on the order in which they were added.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from stower.model.resources import CLASS_PREFIX
 
 
 def classes_by_resource(classes: Mapping[str, DeviceClass]) -> dict[str, str]:
-    """Class names by resource name. Of several that claim a name, the newest has it; of those as
-    old, the one whose own name comes first."""
+    """Returns class names by resource name. Of several classes that claim a resource name, the
+    newest has it; of classes of the same age, the class whose own name sorts first."""
     found: dict[str, str] = {}
     ordered = sorted(classes.values(), key=lambda c: c.metadata.name, reverse=True)
     ordered.sort(key=lambda c: c.metadata.creation_timestamp or "")

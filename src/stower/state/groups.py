@@ -1,6 +1,7 @@
-"""Groups of pods as the API has them, who is in them, and which group is in which.
+"""Pod groups and composite pod groups as the API has them, their member pods, and their tree.
 
-Links go upwards only: a pod names its PodGroup, a group its parent; either may be heard of first.
+Links go upwards only: a pod names its PodGroup, and a group names its parent. Either end may be
+observed first. Must not know how groups are scheduled.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -13,43 +14,45 @@ from stower.state.journal import Journal
 if TYPE_CHECKING:
     from stower.state.pod_entry import PodEntry
 
-# A parent that is its own ancestor has no root: who climbs stops here.
+# Bound on walks up the tree: groups that are their own ancestors have no root.
 DEPTH_MAX: Final = 64
 
 
 class GroupKey(NamedTuple):
-    """Which group: namespace/name, and whether it is one of groups."""
+    """Identifies a group: `key` is namespace/name; `is_composite` tells a CompositePodGroup from a
+    PodGroup."""
 
     is_composite: bool
     key: str
 
 
 class Groups:
-    """All of them. `generation` grows with every change of an object."""
+    """All groups, their members and their links. `generation` grows with every change of a group
+    object."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.pod_groups: dict[str, PodGroup] = {}
         self.composite_groups: dict[str, CompositePodGroup] = {}
-        # Pods by the key of the PodGroup that they name, be there such a group or not, and by uid.
+        # Pods by the key of the PodGroup that they name, whether it exists or not, and by uid.
         self.members: dict[str, dict[str, PodEntry]] = {}
         # Groups by the key of the parent that they name.
         self.children: dict[str, dict[GroupKey, None]] = {}
         self.generation = 0
-        # Groups that are disrupted as a whole; `units_generation` grows when there are others, or
-        # a pod has changed its group.
+        # Groups that are only disrupted as a whole; `disruption_units_generation` grows when the
+        # set changes, or when a pod has changed its group.
         self.disruption_units: dict[GroupKey, None] = {}
         self.disruption_units_generation = 0
-        # Whether groups can be in groups; where not, parents and groups of groups are nobody's
-        # concern (feature gate CompositePodGroup).
+        # Whether groups can have a parent (feature gate CompositePodGroup); where not, parents are
+        # ignored.
         self.has_composite_groups = True
 
     def get(self, group: GroupKey) -> GroupObject | None:
-        """The group's object, None where it is not known."""
+        """Returns the group's object, None where it is not known."""
         return (self.composite_groups if group.is_composite else self.pod_groups).get(group.key)
 
     def put(self, obj: GroupObject) -> None:
-        """An object as it is now."""
+        """Adds or replaces a group object."""
         self._log_undo(obj)
         self.generation += 1
         group = group_key(obj)
@@ -65,7 +68,7 @@ class Groups:
                 self.children.setdefault(new, {})[group] = None
 
     def drop(self, obj: GroupObject) -> None:
-        """There is no such object any more."""
+        """Removes a group object."""
         self._log_undo(obj)
         self.generation += 1
         group = group_key(obj)
@@ -96,21 +99,21 @@ class Groups:
             self._journal.log(self.put if old is not None else self.drop, old or obj)
 
     def api_object(self, obj: GroupObject) -> GroupObject | None:
-        """What is known of the object."""
+        """Returns the known version of an object, None where there is none."""
         return self.get(group_key(obj))
 
     def api_objects(self) -> list[GroupObject]:
-        """All of them."""
+        """Returns all group objects."""
         return [*self.pod_groups.values(), *self.composite_groups.values()]
 
     # Members
 
     def add_pod(self, entry: "PodEntry") -> None:
-        """A pod has come that names a group."""
+        """Adds a pod that names a group."""
         self.members.setdefault(group_key_of_pod(entry), {})[entry.uid] = entry
 
     def remove_pod(self, entry: "PodEntry") -> None:
-        """It is no more."""
+        """Removes a pod that names a group."""
         key = group_key_of_pod(entry)
         pods = self.members[key]
         del pods[entry.uid]
@@ -120,8 +123,8 @@ class Groups:
     # The tree
 
     def parent_of(self, obj: GroupObject | None) -> str:
-        """The key of the parent that a group names, "" for none; where its version has no field for
-        that (v1alpha2), by a label."""
+        """Returns the key of the parent that a group names, "" for none. A label names the parent
+        in the API version that has no field for it (v1alpha2)."""
         if obj is None or not self.has_composite_groups:
             return ""
         name = obj.spec.parent_composite_pod_group_name
@@ -130,33 +133,33 @@ class Groups:
         return f"{obj.metadata.namespace}/{name}" if name else ""
 
     def lineage(self, group: GroupKey) -> list[GroupKey]:
-        """The group and those around it, itself first, as far as they are known; the last may not
-        be. In a cycle, each once."""
-        found = [group]
-        while (parent := self.parent_of(self.get(found[-1]))) and len(found) < DEPTH_MAX:
-            around = GroupKey(True, parent)
-            if around in found:
+        """Returns the group and its ancestors, the group first, as far as they are known. The last
+        group may be unknown. In a cycle, each group occurs once."""
+        lineage = [group]
+        while (parent := self.parent_of(self.get(lineage[-1]))) and len(lineage) < DEPTH_MAX:
+            ancestor = GroupKey(True, parent)
+            if ancestor in lineage:
                 break
-            found.append(around)
-        return found
+            lineage.append(ancestor)
+        return lineage
 
     def root(self, group: GroupKey) -> GroupKey:
-        """The group at the top of the tree, known or not; of a cycle, one of its groups, the same
-        for all."""
+        """Returns the group at the top of the tree, known or not. In a cycle, returns one of its
+        groups, the same for all of them."""
         lineage = self.lineage(group)
         top = lineage[-1]
         parent = self.parent_of(self.get(top))
         if not parent:
             return top
-        around = GroupKey(True, parent)
-        return min(lineage[lineage.index(around) :]) if around in lineage else top
+        ancestor = GroupKey(True, parent)
+        return min(lineage[lineage.index(ancestor) :]) if ancestor in lineage else top
 
 
 def group_key(obj: GroupObject) -> GroupKey:
-    """Which group an object is."""
+    """Returns the key of a group object."""
     return GroupKey(isinstance(obj, CompositePodGroup), obj.metadata.key)
 
 
 def group_key_of_pod(entry: "PodEntry") -> str:
-    """The key of the PodGroup that a pod names."""
+    """Returns the key (namespace/name) of the PodGroup that a pod names."""
     return f"{entry.pod.metadata.namespace}/{entry.pod.group_name}"

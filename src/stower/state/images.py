@@ -1,8 +1,8 @@
-"""Container images on nodes: who has which, how large it is, and on how many nodes.
+"""Container images on nodes: which rows have an image, its size, and the number of such nodes.
 
-As upstream a row knows the number of nodes with an image as it was when something last changed on
-the row itself: kube-scheduler copies into its snapshot only nodes that have changed. And an image
-is everywhere as large as on the node that had it first, for as long as any has it.
+As upstream, a row sees the number of nodes with an image as of the last change of the row itself:
+kube-scheduler copies only changed nodes into its snapshot. The size of an image is its size on the
+node that had it first, for as long as any node has it.
 
 Source: kube-scheduler backend/cache addNodeImageStates and UpdateSnapshot.
 """
@@ -15,36 +15,38 @@ from numpy.typing import NDArray
 from stower.model.kinds import Node
 from stower.state.arrays import Ints, cells_of, grow_array
 
-# Changes of one image's number of nodes that are remembered before those nobody knows are dropped.
+# Changes of one image's node count that are kept before those that no row sees are dropped.
 HISTORY_MAX: Final = 64
 
 
 class Images:
-    """Rows and size per image name. `generation` grows with every change that scores could see."""
+    """Rows, size and node counts by image name. `generation` grows with every change that scores
+    could see."""
 
     __slots__ = (
-        "_arrays",
-        "_bytes",
         "_cells",
         "_history",
+        "_row_arrays",
         "_row_generations",
         "_rows",
+        "_size_bytes",
         "generation",
     )
 
     def __init__(self, capacity: int) -> None:
         self._row_generations: Ints = np.zeros(capacity, np.int64)
-        self._cells = cells_of(self._row_generations)
-        # (generation, number of nodes from then on), by image.
+        self._cells = cells_of(self._row_generations)  # single cells of the same memory
+        # By image: (generation, node count from that generation on), oldest first.
         self._history: dict[str, list[tuple[int, int]]] = {}
         self._rows: dict[str, set[int]] = {}
-        self._bytes: dict[str, int] = {}
-        self._arrays: dict[str, NDArray[np.intp]] = {}
+        self._size_bytes: dict[str, int] = {}
+        self._row_arrays: dict[str, NDArray[np.intp]] = {}
         self.generation = 0
 
     def set(self, row: int, old: Node | None, new: Node | None) -> None:
-        """Replace the images of the row's node. The first entry of a name gives its size."""
-        before, after = _sizes(old), _sizes(new)
+        """Replaces the images of the row's node. On one node, the first entry with an image's name
+        gives the size."""
+        before, after = _image_sizes(old), _image_sizes(new)
         if before == after:
             return
         self.generation += 1
@@ -52,35 +54,36 @@ class Images:
             if name not in after:
                 rows = self._rows[name]
                 rows.discard(row)
-                self._arrays.pop(name, None)
-                self._remember(name, len(rows))
+                self._row_arrays.pop(name, None)
+                self._record_count(name, len(rows))
                 if not rows:
                     del self._rows[name]
-                    del self._bytes[name]
+                    del self._size_bytes[name]
                     del self._history[name]
         for name, size in after.items():
             rows = self._rows.setdefault(name, set())
             is_new = row not in rows
             if len(rows) == (not is_new):
-                self._bytes[name] = size
+                self._size_bytes[name] = size
             if is_new:
                 rows.add(row)
-                self._arrays.pop(name, None)
-                self._remember(name, len(rows))
+                self._row_arrays.pop(name, None)
+                self._record_count(name, len(rows))
 
     def refresh_row(self, row: int) -> bool:
-        """Something has changed on the row: it knows the numbers of now. Whether it did not."""
+        """Lets the row see the current node counts, after something has changed on it. Returns
+        whether the row may have seen older counts."""
         if self._cells[row] == self.generation:
             return False
         self._cells[row] = self.generation
         return True
 
     def grow(self, capacity: int) -> None:
-        """Extend to more rows."""
+        """Extends the arrays to more rows."""
         self._row_generations = grow_array(self._row_generations, capacity)
         self._cells = cells_of(self._row_generations)
 
-    def _remember(self, name: str, count: int) -> None:
+    def _record_count(self, name: str, count: int) -> None:
         history = self._history.setdefault(name, [])
         if len(history) >= HISTORY_MAX:
             oldest = min((self._cells[row] for row in self._rows[name]), default=self.generation)
@@ -89,34 +92,35 @@ class Images:
         history.append((self.generation, count))
 
     def has_any(self, names: tuple[str, ...]) -> bool:
-        """Whether some node has one of the images."""
+        """Returns whether some node has one of the images."""
         return bool(self._rows) and any(name in self._rows for name in names)
 
     def node_counts(self, name: str, rows: NDArray[np.intp]) -> Ints:
-        """int64[rows]: on how many nodes the image is, as each of these rows knows it."""
+        """Returns int64[rows]: the number of nodes with the image, as each of these rows sees
+        it."""
         history = self._history.get(name, [])
         if len(history) < 2:
             return np.full(len(rows), history[0][1] if history else 0, np.int64)
         since = np.array([generation for generation, _ in history], np.int64)
-        numbers = np.array([count for _, count in history], np.int64)
-        found: Ints = numbers[
+        counts = np.array([count for _, count in history], np.int64)
+        found: Ints = counts[
             np.maximum(np.searchsorted(since, self._row_generations[rows], "right") - 1, 0)
         ]
         return found
 
     def rows_and_size(self, name: str) -> tuple[NDArray[np.intp], int]:
-        """Rows that have the image, and its size in bytes."""
-        found = self._arrays.get(name)
+        """Returns the rows that have the image, sorted, and the image's size in bytes."""
+        found = self._row_arrays.get(name)
         if found is None:
-            found = self._arrays[name] = np.array(sorted(self._rows.get(name, ())), np.intp)
-        return found, self._bytes.get(name, 0)
+            found = self._row_arrays[name] = np.array(sorted(self._rows.get(name, ())), np.intp)
+        return found, self._size_bytes.get(name, 0)
 
     def view(self) -> dict[str, list[int]]:
-        """All images by row; for comparing states."""
+        """Returns the rows of every image, for comparing states."""
         return {name: sorted(rows) for name, rows in self._rows.items()}
 
 
-def _sizes(node: Node | None) -> dict[str, int]:
+def _image_sizes(node: Node | None) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for image in (node.status.images or ()) if node is not None else ():
         for name in image.names or ():

@@ -1,7 +1,8 @@
-"""The journal: what to do to undo, newest first.
+"""The journal: undoes the changes of a trial by their inverse operations, newest first.
 
-Every primitive that changes the state logs its inverse while a trial is open. An inverse is
-itself a primitive, so that caches which follow the dirty logs need to know nothing of trials.
+Every primitive that changes the state logs its inverse while a trial is open. An inverse is itself
+a primitive, so that caches which follow the dirty logs need no code for trials. Must not know what
+it undoes.
 
 What may outlive a rollback: interned shapes, registered tallies, columns of new resources and label
 keys (all zero again), and the capacity of arrays.
@@ -13,7 +14,8 @@ from typing import Any
 
 
 class Journal:
-    """A stack of inverse operations. Cost: 0.1 µs a change while a trial is open, else nothing."""
+    """A stack of inverse operations. Costs 0.1 µs per change while a trial is open, else
+    nothing."""
 
     __slots__ = ("_deferred", "_is_nested", "_undo", "is_recording", "is_undoing")
 
@@ -21,25 +23,27 @@ class Journal:
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._deferred: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.is_recording = False
-        self._is_nested = False  # what is undone is a part of a trial
-        # While it rolls back, a primitive must do no more than its own inverse.
+        self._is_nested = False  # whether the trial that is being undone is inside another
+        # During a rollback, a primitive must change nothing beyond what it was called to restore.
         self.is_undoing = False
 
     @property
     def is_in_trial(self) -> bool:
-        """Whether what is so now may only be supposed to be."""
+        """Whether the current state may be a supposition: a trial is open, or one inside another
+        trial is being rolled back."""
         return self.is_recording or (self.is_undoing and self._is_nested)
 
     def log(self, undo: Callable[..., None], *args: Any) -> None:
-        """Remember how to undo what was just done. Call only while `recording`."""
+        """Pushes the inverse of the change that was just made. Call only while `is_recording`."""
         self._undo.append((undo, args))
 
     def defer(self, call: Callable[..., None], *args: Any) -> None:
-        """Tidying that must wait until the changes stay; forgotten if they are undone."""
+        """Registers cleanup that has to wait until no change can be undone any more: it runs when
+        the outermost trial ends. It must do no harm where the change was undone."""
         self._deferred.append((call, args))
 
     def trial(self) -> "Trial":
-        """`with journal.trial():` undoes on exit all that was done inside. Trials nest."""
+        """Returns a context manager that undoes all changes inside it on exit. Trials nest."""
         return Trial(self)
 
     def __len__(self) -> int:
@@ -57,15 +61,17 @@ class Journal:
         self.is_recording = was_recording
 
     def _run_deferred(self) -> None:
-        """The outermost trial is over. Tidying left by a part that was undone does no harm."""
+        """Runs the deferred cleanup after the outermost trial, also that of changes that were
+        undone, where it does no harm."""
         self._undo.clear()
-        later, self._deferred = self._deferred, []
-        for call, args in later:
+        deferred, self._deferred = self._deferred, []
+        for call, args in deferred:
             call(*args)
 
 
 class Trial:
-    """An open trial; `keep()` gives its changes to the trial around it, or makes them stay."""
+    """An open trial. `keep()` passes its changes to the outer trial; without one, it makes them
+    final."""
 
     __slots__ = ("_journal", "_kept", "_mark", "_was_recording")
 
@@ -80,7 +86,7 @@ class Trial:
         return self
 
     def keep(self) -> None:
-        """Do not undo on exit."""
+        """Keeps the changes on exit, unless an exception is raised."""
         self._kept = True
 
     def __exit__(
