@@ -1,6 +1,7 @@
 """Node labels as columns of value codes: a selector term becomes a vectorised comparison.
 
-A topology domain is the value code of its key, so sums per domain are sums per code.
+A topology domain is a value code of its key, so that sums per domain are sums per code. Must not
+know what the labels are compared for.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -15,14 +16,22 @@ V = TypeVar("V", bound=Hashable)
 
 
 class CodeColumn(Generic[V]):
-    """One value per row as int64[capacity] codes, 0 where a row has none.
+    """One value per row as int64[capacity] of codes, 0 where a row has no value.
 
-    int64 although codes are small: a gather with int32 indices takes twice as long. A code whose
-    last row is gone is given to the next new value, so that values which come and go (hostnames,
-    taints with a time in them) do not grow it for ever.
+    int64 although codes are small: a gather with int32 indices takes twice as long. The code of a
+    value that no row has any more is reused for the next new value, so that changing values
+    (hostnames, taints with a time in them) do not grow the column for ever.
     """
 
-    __slots__ = ("_free", "_row_counts", "_used_codes", "code_of", "codes", "row_count", "values")
+    __slots__ = (
+        "_free_codes",
+        "_row_counts",
+        "_used_codes",
+        "code_of",
+        "codes",
+        "row_count",
+        "values",
+    )
 
     def __init__(self, capacity: int) -> None:
         self.codes: Ints = np.zeros(capacity, np.int64)
@@ -30,27 +39,27 @@ class CodeColumn(Generic[V]):
         self.values: list[V | None] = [None]
         self._row_counts = [0]
         self._used_codes: Bools | None = None
-        self._free: list[int] = []
-        self.row_count = 0  # rows that have a value
+        self._free_codes: list[int] = []
+        self.row_count = 0  # the number of rows that have a value
 
     @property
     def code_count(self) -> int:
-        """One more than the highest code in use: the length of an array indexed by code."""
+        """The length of an array indexed by code: one more than the highest code ever used."""
         return len(self.values)
 
     @property
     def used_codes(self) -> Bools:
-        """bool[code_count]: codes that some row has. Read only."""
-        known = self._used_codes
-        if known is None:
-            known = self._used_codes = np.array(self._row_counts) > 0
-        return known
+        """bool[code_count]: the codes that some row has. Read only."""
+        used = self._used_codes
+        if used is None:
+            used = self._used_codes = np.array(self._row_counts) > 0
+        return used
 
     def set(self, row: int, value: V | None) -> None:
-        """Give the row a value, or none."""
+        """Sets the value of a row; None removes it."""
         self._used_codes = None
         old = int(self.codes[row])
-        new = 0 if value is None else self._take(value)
+        new = 0 if value is None else self._acquire_code(value)
         self.codes[row] = new
         self.row_count += (new != 0) - (old != 0)
         if old:
@@ -60,17 +69,17 @@ class CodeColumn(Generic[V]):
                 assert released is not None
                 del self.code_of[released]
                 self.values[old] = None
-                self._free.append(old)
+                self._free_codes.append(old)
 
     def grow(self, capacity: int) -> None:
-        """Extend with rows that have no value."""
+        """Extends the column with rows that have no value."""
         self.codes = grow_array(self.codes, capacity)
 
-    def _take(self, value: V) -> int:
+    def _acquire_code(self, value: V) -> int:
         code = self.code_of.get(value)
         if code is None:
-            if self._free:
-                code = self._free.pop()
+            if self._free_codes:
+                code = self._free_codes.pop()
                 self.values[code] = value
             else:
                 code = len(self.values)
@@ -85,7 +94,7 @@ LabelColumn = CodeColumn[str]
 
 
 class LabelColumns:
-    """All label keys that some node has."""
+    """The columns of all label keys that some node has."""
 
     __slots__ = ("_capacity", "_zeros", "columns", "listeners")
 
@@ -93,34 +102,36 @@ class LabelColumns:
         self._capacity = capacity
         self._zeros: Ints = np.zeros(capacity, np.int64)
         self.columns: dict[str, LabelColumn] = {}
-        # Called as (key, row, old code, new code): whoever sums over a key's domains follows it.
+        # Called as (key, row, old code, new code) after a row's value of a key was set, for
+        # counters that keep sums per topology domain.
         self.listeners: list[Callable[[str, int, int, int], None]] = []
 
     def column(self, key: str) -> LabelColumn:
-        """The key's column, made if no node has the key."""
+        """Returns the key's column, and creates it where no node has the key."""
         column = self.columns.get(key)
         if column is None:
             column = self.columns[key] = CodeColumn(self._capacity)
         return column
 
     def codes(self, key: str, rows: slice) -> Ints:
-        """int64[rows]: the value code of each, all 0 where no node has the key. Read only."""
+        """Returns int64[rows]: the value code of each row, all 0 where no node has the key. Read
+        only."""
         column = self.columns.get(key)
         return self._zeros[rows] if column is None else column.codes[rows]
 
     def code_count(self, key: str) -> int:
-        """The length of an array indexed by the key's codes."""
+        """Returns the length of an array indexed by the key's codes."""
         column = self.columns.get(key)
         return 1 if column is None else column.code_count
 
     def is_unique_per_node(self, key: str, node_count: int) -> bool:
-        """Whether each of so many nodes has the key, with a value of its own (as hostnames are): a
-        domain is a row."""
+        """Returns whether each of `node_count` nodes has the key with a value that no other node
+        has, as with hostnames: each domain is one row then."""
         column = self.columns.get(key)
         return column is not None and column.row_count == node_count == len(column.code_of)
 
     def set(self, row: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-        """Replace the row's labels."""
+        """Replaces the labels of a row."""
         for key in old:
             if key not in new:
                 self._set(key, row, None)
@@ -132,20 +143,21 @@ class LabelColumns:
         column = self.column(key)
         before = int(column.codes[row])
         column.set(row, value)
-        for follow in self.listeners:
-            follow(key, row, before, int(column.codes[row]))
+        for listener in self.listeners:
+            listener(key, row, before, int(column.codes[row]))
         if not column.code_of:
             del self.columns[key]
 
     def grow(self, capacity: int) -> None:
-        """Extend all columns."""
+        """Extends all columns to more rows."""
         self._capacity = capacity
         self._zeros = np.zeros(capacity, np.int64)
         for column in self.columns.values():
             column.grow(capacity)
 
     def match(self, requirement: Requirement, rows: Rows, count: int) -> Bools:
-        """bool[count]: which rows meet the condition. A new array."""
+        """Returns bool[count]: which of `rows`, `count` in number, meet the requirement. A new
+        array."""
         column = self.columns.get(requirement.key)
         if column is None:
             return np.full(count, requirement.operator in ("NotIn", "DoesNotExist"))
@@ -161,11 +173,11 @@ class LabelColumns:
                     column.code_of[v] for v in requirement.values or () if v in column.code_of
                 ]
                 if len(wanted) == 1:
-                    hit: Bools = codes == wanted[0]
+                    has_value: Bools = codes == wanted[0]
                 else:
-                    hit = np.isin(codes, wanted) if wanted else np.zeros(count, np.bool_)
-                return hit if requirement.operator == "In" else ~hit
-        # Gt and Lt: decide each distinct value once, then look it up.
+                    has_value = np.isin(codes, wanted) if wanted else np.zeros(count, np.bool_)
+                return has_value if requirement.operator == "In" else ~has_value
+        # Gt and Lt: evaluate each distinct value once, then look up the result by code.
         table = np.zeros(column.code_count, np.bool_)
         for value, code in column.code_of.items():
             if parse_int64(value) is not None:

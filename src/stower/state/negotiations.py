@@ -1,6 +1,7 @@
-"""Negotiations as the API has them: which classes are negotiated, and what is said about each pod.
+"""Negotiations as the API has them: ResourceClasses, whose devices are negotiated, and the
+PodScheduling of each pod.
 
-Must not know what follows from it.
+Must not know how a negotiation proceeds.
 """
 
 from typing import Final
@@ -8,23 +9,25 @@ from typing import Final
 from stower.model.kinds import Negotiating, PodScheduling, ResourceClass
 from stower.state.journal import Journal
 
-TIMES_MAX: Final = 100_000
+TIMES_MAX: Final = 100_000  # of `first_requested_ns` that are kept
 
 
 class Negotiations:
-    """Classes by name, PodSchedulings by namespace/name."""
+    """All ResourceClasses by name, and all PodSchedulings by namespace/name."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.classes: dict[str, ResourceClass] = {}
         self._schedulings: dict[str, PodScheduling] = {}
-        self.retries: dict[str, None] = {}  # those that have failed before, in the order of that
-        # Pods for which a node is being selected, in a write that was not seen yet.
+        # Keys of PodSchedulings that have failed before, in the order in which they failed first.
+        self.retries: dict[str, None] = {}
+        # Keys of pods for which a node is being selected, by a write that the watch has not shown.
         self.pending_selections: dict[str, None] = {}
+        # By key and aspect: the state of the request, and since when it has been requested.
         self._first_requested: dict[tuple[str, str], tuple[object, int]] = {}
 
     def put(self, obj: Negotiating) -> None:
-        """An object as it is now."""
+        """Adds or replaces an object."""
         if self._journal.is_recording:
             old = self.api_object(obj)
             self._journal.log(*((self.drop, obj) if old is None else (self.put, old)))
@@ -41,7 +44,7 @@ class Negotiations:
             self.retries.pop(key, None)
 
     def drop(self, obj: Negotiating) -> None:
-        """It is gone."""
+        """Removes an object."""
         old = self.api_object(obj)
         if self._journal.is_recording and old is not None:
             self._journal.log(self.put, old)
@@ -52,26 +55,26 @@ class Negotiations:
         self._schedulings.pop(key, None)
         self.pending_selections.pop(key, None)
         self.retries.pop(key, None)
-        for what in ("asked", "selected", "turn"):
-            self._first_requested.pop((key, what), None)
+        for aspect in ("asked", "selected", "turn"):
+            self._first_requested.pop((key, aspect), None)
 
     def api_object(self, obj: Negotiating) -> Negotiating | None:
-        """What is known of the object."""
+        """Returns the known version of an object, None where there is none."""
         if isinstance(obj, ResourceClass):
             return self.classes.get(obj.metadata.name)
         return self._schedulings.get(obj.metadata.key)
 
     def api_objects(self) -> list[Negotiating]:
-        """All of them."""
+        """Returns all objects."""
         return [*self.classes.values(), *self._schedulings.values()]
 
     def pod_scheduling(self, key: str) -> PodScheduling | None:
-        """What is said about the pod of that namespace/name."""
+        """Returns the PodScheduling of the pod of that namespace/name, None where there is none."""
         return self._schedulings.get(key)
 
     def set_pending_selection(self, key: str, is_pending: bool) -> None:
-        """Whether a node is being selected for the pod. A trial sends nothing, and so says nothing
-        here."""
+        """Records whether a node is being selected for the pod. Does nothing in a trial, whose
+        writes are not sent."""
         if self._journal.is_in_trial:
             return
         if is_pending:
@@ -80,8 +83,8 @@ class Negotiations:
             self.pending_selections.pop(key, None)
 
     def first_requested_ns(self, key: str, aspect: str, state: object, now_ns: int) -> int:
-        """When `what` about a pod was first asked for in this state: now, unless it is known. A
-        restart begins anew."""
+        """Returns when an aspect of a pod's negotiation was first requested in this state: `now_ns`
+        unless an earlier time is known. Times are lost in a restart."""
         known = self._first_requested.get((key, aspect))
         if known is not None and known[0] == state:
             return known[1]

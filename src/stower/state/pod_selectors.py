@@ -1,6 +1,6 @@
-"""What other kinds say about pods: labels of namespaces, whom services and controllers select.
+"""Namespace labels, and the pod selectors of services and controllers, as the API has them.
 
-Must not know of nodes or placements.
+Must not know nodes or placements.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class PodSelectors:
-    """All of them, as the API has them."""
+    """The labels of all namespaces, and the selectors of all services and controllers."""
 
     __slots__ = ("_namespaces", "controllers", "services")
 
@@ -30,7 +30,7 @@ class PodSelectors:
         self.controllers: dict[Key, LabelSelector] = {}
 
     def put(self, obj: Selecting) -> None:
-        """An object as it is now."""
+        """Adds or replaces an object."""
         meta = obj.metadata
         if isinstance(obj, Namespace):
             self._namespaces[meta.name] = dict(meta.labels or {})
@@ -46,34 +46,35 @@ class PodSelectors:
                 self.controllers[(type(obj).__name__, meta.namespace, meta.name)] = selector
 
     def drop(self, obj: Selecting) -> None:
-        """It is gone."""
+        """Removes an object."""
         meta = obj.metadata
         if isinstance(obj, Namespace):
             self._namespaces.pop(meta.name, None)
         elif isinstance(obj, Service):
-            within = self.services.get(meta.namespace, {})
-            within.pop(meta.name, None)
-            if not within:
+            services = self.services.get(meta.namespace, {})
+            services.pop(meta.name, None)
+            if not services:
                 self.services.pop(meta.namespace, None)
         else:
             self.controllers.pop((type(obj).__name__, meta.namespace, meta.name), None)
 
     def clear(self) -> None:
-        """Nothing is known: a list tells all."""
+        """Removes everything, before a list adds the objects that exist."""
         self._namespaces.clear()
         self.services.clear()
         self.controllers.clear()
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
-        """The labels of a namespace, none where it is not known."""
+        """Returns the labels of a namespace, none where it is not known."""
         return self._namespaces.get(namespace, _NO_LABELS)
 
     def matching_namespaces(self, selector: LabelSelector) -> frozenset[str]:
-        """The namespaces that a selector takes."""
+        """Returns the namespaces whose labels a selector matches."""
         return frozenset(n for n, labels in self._namespaces.items() if selector.matches(labels))
 
     def default_selector(self, pod: Pod) -> LabelSelector | None:
-        """What the services and the controller of a pod select together; None where that is all.
+        """Returns one selector for the pods that the services and the controller of a pod all
+        select; None where the pod has neither, or they select every pod.
 
         Source: plugins/helper/spread.go DefaultSelector.
         """
@@ -82,17 +83,19 @@ class PodSelectors:
             return None
         labels = meta.labels or _NO_LABELS
         merged: dict[str, str] = {}
-        for name in sorted(within := self.services.get(meta.namespace, {})):
-            selector = within[name]
+        for name in sorted(services := self.services.get(meta.namespace, {})):
+            selector = services[name]
             if selector.items() <= labels.items():
                 merged.update(selector)
-        more: list[Requirement] = []
+        requirements: list[Requirement] = []
         owner = meta.controller
         if owner is not None and CONTROLLERS.get(owner.kind) == owner.api_version:
             own = self.controllers.get((owner.kind, meta.namespace, owner.name))
             if own is not None:
-                more = [Requirement(k, IN, (v,)) for k, v in (own.match_labels or {}).items()]
-                more += own.match_expressions or ()
-        if not merged and not more:
+                requirements = [
+                    Requirement(k, IN, (v,)) for k, v in (own.match_labels or {}).items()
+                ]
+                requirements += own.match_expressions or ()
+        if not merged and not requirements:
             return None
-        return LabelSelector(merged or None, tuple(more) or None)
+        return LabelSelector(merged or None, tuple(requirements) or None)

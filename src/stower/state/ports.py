@@ -1,4 +1,4 @@
-"""Host ports in use, per node row."""
+"""Host ports: counts the pods of each row that use a host port, and finds conflicts."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ ANY_IP: Final = "0.0.0.0"
 
 
 class HostPorts:
-    """Which rows use which host port, indexed by port: only rows that use one are looked at."""
+    """The host ports in use, indexed by port: a lookup visits only rows that use the port."""
 
     __slots__ = ("_used",)
 
@@ -17,7 +17,7 @@ class HostPorts:
         self._used: dict[tuple[str, int], dict[str, dict[int, int]]] = {}
 
     def add(self, row: int, ports: tuple[HostPort, ...], delta: int) -> None:
-        """A pod with these ports came to the row (1) or left it (-1)."""
+        """Counts the ports of a pod that was placed on the row (`delta` 1) or left it (-1)."""
         for protocol, port, ip in ports:
             by_ip = self._used.setdefault((protocol, port), {})
             rows = by_ip.setdefault(ip, {})
@@ -32,7 +32,8 @@ class HostPorts:
                     del self._used[protocol, port]
 
     def conflicts(self, wanted: tuple[HostPort, ...]) -> list[int]:
-        """Rows on which one of the ports is taken, sorted. 0.0.0.0 conflicts with every IP."""
+        """Returns the rows on which one of the ports is in use, sorted. 0.0.0.0 conflicts with
+        every IP."""
         rows: set[int] = set()
         for protocol, port, ip in wanted:
             by_ip = self._used.get((protocol, port), {})
@@ -42,7 +43,7 @@ class HostPorts:
         return sorted(rows)
 
     def has_conflict(self, row: int, wanted: tuple[HostPort, ...]) -> bool:
-        """Whether one of the ports is taken on the row."""
+        """Returns whether one of the ports is in use on the row."""
         for protocol, port, ip in wanted:
             by_ip = self._used.get((protocol, port))
             if by_ip:
@@ -52,7 +53,7 @@ class HostPorts:
         return False
 
     def view(self) -> dict[tuple[str, int], dict[str, dict[int, int]]]:
-        """All ports in use; for comparing states."""
+        """Returns all ports in use, for comparing states."""
         return {
             port: {ip: dict(rows) for ip, rows in by_ip.items()}
             for port, by_ip in self._used.items()

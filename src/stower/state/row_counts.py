@@ -1,6 +1,8 @@
-"""Numbers per node row with their sums per topology domain, and things found by what they select.
+"""Counts per node row with their sums per topology domain; and SelectorIndex, which finds label
+selectors by the labels that they may match.
 
-Whoever counts pods of some sort over rows keeps a RowCounts; nobody sums in a scheduling cycle.
+A counter of pods keeps a RowCounts up to date, so that no scheduling cycle has to sum. Must not
+know what is counted.
 """
 
 from bisect import bisect_left
@@ -19,18 +21,19 @@ T = TypeVar("T")
 
 
 class RowCounts:
-    """int64[capacity], and where asked for int64[value codes] for a label key, kept in step."""
+    """Counts per row, int64[capacity], and for each label key that was asked for, their sums per
+    domain, int64[value codes]. Both are kept up to date."""
 
     __slots__ = ("_labels", "counts", "sums")
 
     def __init__(self, labels: "LabelColumns", capacity: int) -> None:
         self._labels = labels
         self.counts: Ints = np.zeros(capacity, np.int64)
-        # Label key -> sum per value code of that key; nodes without it (code 0) are no domain.
+        # By label key: the sum per value code. Nodes without the key (code 0) are in no domain.
         self.sums: dict[str, Ints] = {}
 
     def domain_counts(self, key: str) -> Ints:
-        """int64[value codes of the key]: the sums per domain, 0 for code 0. Read only."""
+        """Returns int64[value codes of the key]: the sums per domain, 0 for code 0. Read only."""
         size = self._labels.code_count(key)
         sums = self.sums.get(key)
         if sums is None:
@@ -40,11 +43,11 @@ class RowCounts:
             self.sums[key] = sums
         elif len(sums) < size:
             sums = self.sums[key] = grow_array(sums, size)
-        # All nodes may have lost the key and some have it again, with fewer values than before.
+        # The key may have fewer values than before, where all nodes had lost it in between.
         return sums[:size]
 
     def add(self, row: int, delta: int) -> None:
-        """Count more (or less) on a row."""
+        """Adds to the count of a row; `delta` may be negative."""
         self.counts[row] += delta
         for key in self.sums:
             column = self._labels.columns.get(key)
@@ -52,7 +55,7 @@ class RowCounts:
                 self.domain_counts(key)[code] += delta
 
     def move(self, key: str, row: int, old: int, new: int) -> None:
-        """The row's node changed its value of the key: what it has changes domain."""
+        """Moves the row's count to another domain, after the value code of its node has changed."""
         if key in self.sums:
             sums = self.domain_counts(key)
             if old:
@@ -61,15 +64,16 @@ class RowCounts:
                 sums[new] += self.counts[row]
 
     def grow(self, capacity: int) -> None:
-        """Extend to more rows."""
+        """Extends the counts to more rows."""
         self.counts = grow_array(self.counts, capacity)
 
 
 class SelectorIndex(Generic[T]):
-    """Things in the order in which they came, found by the labels that they may select.
+    """Items in the order in which they were added, found by the labels that their selectors may
+    match.
 
-    A selector that wants a certain value of a key is looked at only for labels that have it: two
-    thousand groups, each with its own label, cost one look a pod.
+    An item whose selector requires one value of a key is visited only for labels that have the
+    value: with 2,000 groups, each with a label of its own, a pod costs one visit.
     """
 
     __slots__ = ("_by_pair", "_unindexed", "count")
@@ -80,19 +84,20 @@ class SelectorIndex(Generic[T]):
         self._by_pair: dict[tuple[str, str], list[tuple[int, T]]] = {}
 
     def add(self, selector: LabelSelector | None, item: T) -> None:
-        """One more."""
+        """Adds an item with its selector."""
         pair = required_label(selector)
         found = self._unindexed if pair is None else self._by_pair.setdefault(pair, [])
         found.append((self.count, item))
         self.count += 1
 
     def candidates(self, labels: Mapping[str, str], start: int = 0) -> Iterator[T]:
-        """Those from the so-manieth on that may select the labels."""
+        """Yields the items whose selectors may match the labels, without the first `start` items
+        that were added."""
         buckets = [self._unindexed]
         buckets += [b for pair in labels.items() if (b := self._by_pair.get(pair)) is not None]
         for bucket in buckets:
-            for _, thing in bucket[bisect_left(bucket, start, key=_serial) :]:
-                yield thing
+            for _, item in bucket[bisect_left(bucket, start, key=_serial) :]:
+                yield item
 
 
 def _serial(entry: tuple[int, object]) -> int:
@@ -100,7 +105,8 @@ def _serial(entry: tuple[int, object]) -> int:
 
 
 def required_label(selector: LabelSelector | None) -> tuple[str, str] | None:
-    """A label that it selects nothing without."""
+    """Returns a label (key, value) without which the selector matches nothing; None where there is
+    none."""
     if selector is None:
         return None
     for pair in (selector.match_labels or {}).items():

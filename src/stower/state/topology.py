@@ -1,4 +1,4 @@
-"""Topology domains: rows with the same value of a label key."""
+"""Sums amounts over topology domains: the rows of nodes with the same value of a label key."""
 
 from typing import TYPE_CHECKING
 
@@ -11,18 +11,15 @@ if TYPE_CHECKING:
 
 
 def domain_sums(state: "ClusterState", key: str, amounts: Ints) -> dict[str, int]:
-    """Sum of `amounts` (int64[row_limit]) per value of the key, over present nodes, sorted by
-    value.
-
-    Nodes without the key are in no domain.
-    """
+    """Returns the sum of `amounts` (int64[row_limit]) per value of the key, over present nodes,
+    sorted by value. Nodes without the key are in no domain."""
     column = state.labels.columns.get(key)
     if column is None:
         return {}
     rows = state.all_rows
     codes = column.codes[rows]
     live = state.present[rows] & (codes > 0)
-    # Not bincount(weights=): it sums in float64, which bytes of a cluster outgrow (2^53).
+    # Not bincount(weights=), which sums in float64: the bytes of a cluster may exceed 2^53.
     sums = np.zeros(column.code_count, np.int64)
     np.add.at(sums, codes[live], amounts[live])
     seen = np.bincount(codes[live], minlength=column.code_count) > 0
