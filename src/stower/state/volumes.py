@@ -1,7 +1,8 @@
-"""Volumes: claims, volumes and classes as the API has them, and which placed pods use what where.
+"""Storage objects as the API has them (claims, volumes, classes, CSI objects), and the claims,
+disks and volumes that placed pods use on each row.
 
-What was decided and is not in the API yet is kept beside it (an assumption), until the object
-changes there or the decision is taken back.
+A decision that the API does not show yet is kept as an assumption, until the object changes in the
+API or the decision is withdrawn. Must not know how volumes are chosen.
 
 Source: kube-scheduler util/assumecache, plugins/nodevolumelimits (which names count).
 """
@@ -31,9 +32,9 @@ from stower.state.journal import Journal
 if TYPE_CHECKING:
     from stower.state.pod_entry import PodEntry
 
-# A volume as its driver knows it: driver, and a name that no two of its volumes share.
+# A volume as its driver identifies it: the driver, and a name that is unique for the driver.
 VolumeHandle = tuple[str, str]
-# A disk that pods of one node cannot share, and whether it is only read.
+# A disk that pods on one node cannot share (type and names), and whether it is mounted read-only.
 Disk = tuple[tuple[str, ...], bool]
 
 EBS: Final = "ebs.csi.aws.com"
@@ -41,7 +42,7 @@ GCE: Final = "pd.csi.storage.gke.io"
 AZURE: Final = "disk.csi.azure.com"
 CINDER: Final = "cinder.csi.openstack.org"
 PORTWORX: Final = "pxd.portworx.com"
-# CSI drivers of those that used to be part of Kubernetes, by the old provisioner's name.
+# CSI drivers of the volume types that used to be part of Kubernetes, by their old provisioner.
 MIGRATED_DRIVERS: Final = {
     "kubernetes.io/aws-ebs": EBS,
     "kubernetes.io/gce-pd": GCE,
@@ -49,13 +50,14 @@ MIGRATED_DRIVERS: Final = {
     "kubernetes.io/cinder": CINDER,
     "kubernetes.io/portworx-volume": PORTWORX,
 }
-# The same, but their migration cannot be seen on a node: not counted.
+# Old provisioners whose volumes are not counted: a node does not show their migration.
 UNCOUNTED_PROVISIONERS: Final = ("kubernetes.io/azure-file", "kubernetes.io/vsphere-volume")
 ZONES: Final = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
 
 
 def claims_of(pod: Pod) -> Iterator[tuple[str, bool]]:
-    """Names of the claims that a pod uses, and whether each was made for it."""
+    """Yields the names of the claims that a pod uses, and whether each is created for the pod (an
+    ephemeral volume)."""
     for volume in pod.spec.volumes or ():
         if volume.persistent_volume_claim is not None:
             yield volume.persistent_volume_claim.claim_name, False
@@ -64,13 +66,13 @@ def claims_of(pod: Pod) -> Iterator[tuple[str, bool]]:
 
 
 def is_made_for(claim: PersistentVolumeClaim, pod: Pod) -> bool:
-    """Whether the pod is the claim's controller."""
-    mine, theirs = claim.metadata, pod.metadata
-    return (mine.namespace, mine.controller_uid) == (theirs.namespace, theirs.uid)
+    """Returns whether the pod is the claim's controller."""
+    claim_meta, pod_meta = claim.metadata, pod.metadata
+    return (claim_meta.namespace, claim_meta.controller_uid) == (pod_meta.namespace, pod_meta.uid)
 
 
 def disks_of(volume: Volume) -> Iterator[Disk]:
-    """Under which names pods of one node may not share the volume's disk."""
+    """Yields the disks of a volume that pods on one node cannot share."""
     if volume.gce_persistent_disk is not None:
         yield ("gce", volume.gce_persistent_disk.pd_name), volume.gce_persistent_disk.read_only
     if volume.aws_elastic_block_store is not None:
@@ -84,12 +86,13 @@ def disks_of(volume: Volume) -> Iterator[Disk]:
 
 
 def pod_disks(pod: Pod) -> list[Disk]:
-    """All disks of a pod."""
+    """Returns all disks of a pod that pods on one node cannot share."""
     return [disk for volume in pod.spec.volumes or () for disk in disks_of(volume)]
 
 
 class Volumes:
-    """All of them. `generation` grows with every change of an object or an assumption."""
+    """All storage objects, the assumptions about them, and their use by placed pods. `generation`
+    grows with every change of an object or an assumption."""
 
     def __init__(self, journal: Journal, capacity: int) -> None:
         self._journal = journal
@@ -103,25 +106,27 @@ class Volumes:
         self.attachments: dict[str, VolumeAttachment] = {}
         self._assumed_claims: dict[str, PersistentVolumeClaim] = {}
         self._assumed_volumes: dict[str, PersistentVolume] = {}
-        # Names of volumes, as decided: free ones by class, the others by the claim they are for.
+        # Names of volumes, as assumed: volumes without a claim by class, others by their claim.
         self._available: dict[str, dict[str, None]] = {}
         self._prebound: dict[str, dict[str, None]] = {}
-        self._indexed: dict[str, tuple[dict[str, dict[str, None]], str]] = {}
-        self._claims_by_volume: dict[
-            str, dict[str, None]
-        ] = {}  # claims bound to a volume, by its name
+        # By volume: the index of these two that has it, and under which key.
+        self._index_entries: dict[str, tuple[dict[str, dict[str, None]], str]] = {}
+        # Keys of the claims that are bound to a volume, by the volume's name.
+        self._claims_by_volume: dict[str, dict[str, None]] = {}
         self.generation = 0
-        # Placed pods: who uses a claim, which disks are on a row, which volumes are attached there.
-        self._users: dict[str, dict[str, PodEntry]] = {}
+        # Use by placed pods:
+        self._users: dict[str, dict[str, PodEntry]] = {}  # by claim key and uid
+        # By disk and row: the number of pods that write to the disk, and of those that only read.
         self._disks: dict[tuple[str, ...], dict[int, list[int]]] = {}
+        # By uid: the row and the volumes that count there for the pod.
         self._attached_by_pod: dict[str, tuple[int, tuple[VolumeHandle, ...]]] = {}
-        self._rows: dict[VolumeHandle, dict[int, int]] = {}
-        self._counts: dict[str, Ints] = {}
+        self._rows: dict[VolumeHandle, dict[int, int]] = {}  # number of pods by volume and row
+        self._counts: dict[str, Ints] = {}  # number of volumes per row, by driver
 
     # Objects
 
     def put(self, obj: Storage) -> None:
-        """An object as it is now."""
+        """Adds or replaces an object."""
         if self._journal.is_recording:
             self._log_undo(obj)
         self.generation += 1
@@ -133,15 +138,15 @@ class Volumes:
             self._claims[obj.key] = obj
             if obj.spec.volume_name:
                 self._claims_by_volume.setdefault(obj.spec.volume_name, {})[obj.key] = None
-            self._recount(obj.key)
+            self._recount_claim(obj.key)
         elif isinstance(obj, PersistentVolume):
-            held = self._assumed_volumes.get(obj.metadata.name)
+            assumed_volume = self._assumed_volumes.get(obj.metadata.name)
             self._drop_volume(obj.metadata.name)
-            if held is not None and not _is_newer(obj, held):
-                self._assumed_volumes[obj.metadata.name] = held
+            if assumed_volume is not None and not _is_newer(obj, assumed_volume):
+                self._assumed_volumes[obj.metadata.name] = assumed_volume
             self._volumes[obj.metadata.name] = obj
-            self._index(obj.metadata.name)
-            self._recount_on(obj.metadata.name)
+            self._update_index(obj.metadata.name)
+            self._recount_volume(obj.metadata.name)
         elif isinstance(obj, StorageClass):
             self.classes[obj.metadata.name] = obj
             self._recount_all()
@@ -155,17 +160,17 @@ class Volumes:
             self.attachments[obj.metadata.name] = obj
 
     def drop(self, obj: Storage) -> None:
-        """It is gone."""
+        """Removes an object."""
         if self._journal.is_recording:
             self._log_undo(obj)
         self.generation += 1
         name = obj.metadata.name
         if isinstance(obj, PersistentVolumeClaim):
             self._drop_claim(obj.key)
-            self._recount(obj.key)
+            self._recount_claim(obj.key)
         elif isinstance(obj, PersistentVolume):
             self._drop_volume(name)
-            self._recount_on(name)
+            self._recount_volume(name)
         elif isinstance(obj, StorageClass):
             self.classes.pop(name, None)
             self._recount_all()
@@ -179,7 +184,7 @@ class Volumes:
             self.attachments.pop(name, None)
 
     def _log_undo(self, obj: Storage) -> None:
-        """Remember the object as it was, and what was assumed of it."""
+        """Logs how to restore the object and the assumption about it."""
         if isinstance(obj, PersistentVolumeClaim):
             assumed_claim = self._assumed_claims.get(obj.key)
             self._journal.log(self._assume_claim, obj.key, assumed_claim)
@@ -193,7 +198,7 @@ class Volumes:
             self._journal.log(self.put, old)
 
     def api_object(self, obj: Storage) -> Storage | None:
-        """What is known of the object, as the API has it."""
+        """Returns the object as the API has it, None where it has none."""
         name = obj.metadata.name
         if isinstance(obj, PersistentVolumeClaim):
             return self._claims.get(obj.key)
@@ -210,7 +215,7 @@ class Volumes:
         return self.attachments.get(name)
 
     def api_objects(self) -> Iterator[Storage]:
-        """Everything, as the API has it."""
+        """Yields all objects as the API has them."""
         for objects in (
             self._claims, self._volumes, self.classes, self.csi_nodes, self.drivers,
             self.capacities, self.attachments,
@@ -218,29 +223,29 @@ class Volumes:
             yield from objects.values()
 
     def claim(self, key: str) -> PersistentVolumeClaim | None:
-        """The claim of that namespace/name, as decided."""
+        """Returns the claim of that namespace/name: as assumed, else as the API has it."""
         return self._assumed_claims.get(key) or self._claims.get(key)
 
     def volume(self, name: str) -> PersistentVolume | None:
-        """The volume, as decided."""
+        """Returns the volume of that name: as assumed, else as the API has it."""
         return self._assumed_volumes.get(name) or self._volumes.get(name)
 
     def api_claim(self, key: str) -> PersistentVolumeClaim | None:
-        """The claim as the API has it."""
+        """Returns the claim as the API has it."""
         return self._claims.get(key)
 
     def api_volume(self, name: str) -> PersistentVolume | None:
-        """The volume as the API has it."""
+        """Returns the volume as the API has it."""
         return self._volumes.get(name)
 
     def available_volumes(self, class_name: str) -> Iterator[PersistentVolume]:
-        """The volumes of a class that are for nobody yet."""
+        """Yields the volumes of a class that no claim has."""
         for name in self._available.get(class_name, ()):
             if (volume := self.volume(name)) is not None:
                 yield volume
 
     def prebound_volumes(self, claim: PersistentVolumeClaim) -> Iterator[PersistentVolume]:
-        """The volumes of a claim's class that somebody has said are for one of its name."""
+        """Yields the volumes of the claim's class whose claimRef names the claim."""
         for name in self._prebound.get(claim.key, ()):
             volume = self.volume(name)
             if volume is not None and volume.class_name == claim.class_name:
@@ -249,7 +254,7 @@ class Volumes:
     # Assumptions
 
     def assume_bound(self, name: str, claim: PersistentVolumeClaim) -> None:
-        """The volume is for this claim."""
+        """Assumes that the volume is bound to this claim."""
         volume = self.volume(name)
         if volume is None:
             return
@@ -259,7 +264,8 @@ class Volumes:
         self._assume_volume(name, msgspec.structs.replace(volume, spec=spec))
 
     def assume_selected(self, key: str, node_name: str) -> None:
-        """A volume for the claim is to be made for this node."""
+        """Assumes that this node is selected for the claim, for which a volume will be
+        provisioned."""
         claim = self.claim(key)
         if claim is None:
             return
@@ -268,11 +274,11 @@ class Volumes:
         self._assume_claim(key, msgspec.structs.replace(claim, metadata=meta))
 
     def forget_volume(self, name: str) -> None:
-        """Take the assumption back."""
+        """Withdraws the assumption about a volume."""
         self._assume_volume(name, None)
 
     def forget_claim(self, key: str) -> None:
-        """Take the assumption back."""
+        """Withdraws the assumption about a claim."""
         self._assume_claim(key, None)
 
     def _assume_volume(self, name: str, volume: PersistentVolume | None) -> None:
@@ -280,7 +286,7 @@ class Volumes:
         old = self._assumed_volumes.pop(name, None)
         if volume is not None:
             self._assumed_volumes[name] = volume
-        self._index(name)
+        self._update_index(name)
         if self._journal.is_recording:
             self._journal.log(self._assume_volume, name, old)
 
@@ -304,15 +310,15 @@ class Volumes:
     def _drop_volume(self, name: str) -> None:
         self._assumed_volumes.pop(name, None)
         self._volumes.pop(name, None)
-        self._index(name)
+        self._update_index(name)
 
-    def _index(self, name: str) -> None:
-        """Have the volume where it belongs now."""
-        table, key = self._indexed.pop(name, (self._available, ""))
-        known = table.get(key)
-        if known is not None:
-            known.pop(name, None)
-            if not known:
+    def _update_index(self, name: str) -> None:
+        """Moves a volume to the index and key that it belongs to now."""
+        table, key = self._index_entries.pop(name, (self._available, ""))
+        names = table.get(key)
+        if names is not None:
+            names.pop(name, None)
+            if not names:
                 del table[key]
         volume = self.volume(name)
         if volume is None:
@@ -322,12 +328,12 @@ class Volumes:
         if reference is not None:
             table, key = self._prebound, f"{reference.namespace}/{reference.name}"
         table.setdefault(key, {})[name] = None
-        self._indexed[name] = (table, key)
+        self._index_entries[name] = (table, key)
 
     # Placed pods
 
     def add_pod(self, entry: "PodEntry", row: int) -> None:
-        """A pod with storage is on the row now."""
+        """Adds a pod with storage that was placed on the row."""
         pod = entry.pod
         for name, _ in claims_of(pod):
             self._users.setdefault(f"{pod.metadata.namespace}/{name}", {})[entry.uid] = entry
@@ -337,7 +343,7 @@ class Volumes:
         self._count(entry, row)
 
     def remove_pod(self, entry: "PodEntry", row: int) -> None:
-        """It is no longer there."""
+        """Removes a pod with storage that has left the row."""
         pod = entry.pod
         for name, _ in claims_of(pod):
             key = f"{pod.metadata.namespace}/{name}"
@@ -355,7 +361,8 @@ class Volumes:
         self._uncount(entry.uid)
 
     def rows_with_claim(self, key: str) -> list[int]:
-        """Rows of the placed pods that name the claim themselves."""
+        """Returns the rows of the placed pods that name the claim in a persistentVolumeClaim
+        volume, one for each such volume."""
         name = key.partition("/")[2]
         return [
             entry.row
@@ -366,50 +373,52 @@ class Volumes:
         ]
 
     def rows_with_disk_conflict(self, disk: Disk) -> list[int]:
-        """Rows with pods that keep another from the disk."""
+        """Returns the rows with pods whose use of the disk excludes another pod's."""
         name, read_only = disk
         rows = self._disks.get(name, {})
         return [row for row, (writing, reading) in rows.items() if writing or not read_only]
 
     def grow(self, capacity: int) -> None:
-        """Extend to more rows."""
+        """Extends the arrays to more rows."""
         self._capacity = capacity
         for driver, counts in self._counts.items():
             self._counts[driver] = grow_array(counts, capacity)
 
-    # What is attached
+    # Attached volumes
 
     def attachable_volumes(self, pod: Pod) -> tuple[VolumeHandle, ...]:
-        """The volumes of a pod that count against the limits of drivers, each once."""
+        """Returns the volumes of a pod that count against the limits of drivers, each once."""
         found: dict[VolumeHandle, None] = {}
         for name, _ in claims_of(pod):
             claim = self._claims.get(f"{pod.metadata.namespace}/{name}")
-            names = None if claim is None else self._claim_handle(claim)
-            if names is not None:
-                found[names] = None
+            handle = None if claim is None else self._claim_handle(claim)
+            if handle is not None:
+                found[handle] = None
         for volume in pod.spec.volumes or ():
-            own = inline_volume_handle(volume)
-            if own is not None:
-                found[own] = None
+            inline_handle = inline_volume_handle(volume)
+            if inline_handle is not None:
+                found[inline_handle] = None
         return tuple(found)
 
     def counts(self, driver: str) -> Ints:
-        """int64[capacity]: volumes of the driver that the pods of each row use. Read only."""
+        """Returns int64[capacity]: the number of the driver's volumes that the pods of each row
+        use. Read only."""
         found = self._counts.get(driver)
         if found is None:
             found = self._counts[driver] = np.zeros(self._capacity, np.int64)
         return found
 
-    def rows_using(self, name: VolumeHandle) -> list[int]:
-        """Rows whose pods use the volume."""
-        return list(self._rows.get(name, ()))
+    def rows_using(self, handle: VolumeHandle) -> list[int]:
+        """Returns the rows whose pods use the volume."""
+        return list(self._rows.get(handle, ()))
 
-    def is_attached(self, name: VolumeHandle, row: int) -> bool:
-        """Whether a pod of the row uses the volume."""
-        return row in self._rows.get(name, ())
+    def is_attached(self, handle: VolumeHandle, row: int) -> bool:
+        """Returns whether a pod of the row uses the volume."""
+        return row in self._rows.get(handle, ())
 
     def volume_attachments(self, driver: str) -> Iterator[tuple[str, VolumeHandle]]:
-        """Volumes that are attached, with the name of the node, whoever uses them."""
+        """Yields the driver's volumes for which there is a VolumeAttachment, each after the name of
+        its node, whether pods use them or not."""
         for attachment in self.attachments.values():
             spec = attachment.spec
             volume = self._volumes.get(spec.source.persistent_volume_name or "")
@@ -431,41 +440,42 @@ class Volumes:
         return _migrated_handle(volume)
 
     def _count(self, entry: "PodEntry", row: int) -> None:
-        names = self.attachable_volumes(entry.pod)
-        self._attached_by_pod[entry.uid] = (row, names)
-        for name in names:
-            rows = self._rows.setdefault(name, {})
+        handles = self.attachable_volumes(entry.pod)
+        self._attached_by_pod[entry.uid] = (row, handles)
+        for handle in handles:
+            rows = self._rows.setdefault(handle, {})
             rows[row] = rows.get(row, 0) + 1
             if rows[row] == 1:
-                self.counts(name[0])[row] += 1
+                self.counts(handle[0])[row] += 1
 
     def _uncount(self, uid: str) -> None:
-        row, names = self._attached_by_pod.pop(uid)
-        for name in names:
-            rows = self._rows[name]
+        row, handles = self._attached_by_pod.pop(uid)
+        for handle in handles:
+            rows = self._rows[handle]
             rows[row] -= 1
             if not rows[row]:
-                self.counts(name[0])[row] -= 1
+                self.counts(handle[0])[row] -= 1
                 del rows[row]
                 if not rows:
-                    del self._rows[name]
+                    del self._rows[handle]
 
-    def _recount(self, key: str) -> None:
+    def _recount_claim(self, key: str) -> None:
         for entry in self._users.get(key, {}).values():
             self._uncount(entry.uid)
             self._count(entry, entry.row)
 
-    def _recount_on(self, volume_name: str) -> None:
+    def _recount_volume(self, volume_name: str) -> None:
         for key in self._claims_by_volume.get(volume_name, ()):
-            self._recount(key)
+            self._recount_claim(key)
 
     def _recount_all(self) -> None:
         for key in self._users:
-            self._recount(key)
+            self._recount_claim(key)
 
 
 def _is_newer(obj: Storage, other: Storage) -> bool:
-    """Whether an object has changed since something was assumed of it."""
+    """Returns whether an object is newer than the version that an assumption is based on. Versions
+    that are not numbers are compared for equality."""
     try:
         return int(obj.metadata.resource_version) > int(other.metadata.resource_version)
     except ValueError:
@@ -473,15 +483,16 @@ def _is_newer(obj: Storage, other: Storage) -> bool:
 
 
 def inline_volume_handle(volume: Volume) -> VolumeHandle | None:
-    """As what a disk of the pod itself counts.
+    """Returns the handle that a volume without a claim counts as, None where it does not count.
 
-    Source: csi-translation-lib TranslateInTreeInlineVolumeToCSI."""
+    Source: csi-translation-lib TranslateInTreeInlineVolumeToCSI.
+    """
     if volume.aws_elastic_block_store is not None:
-        return _ebs(volume.aws_elastic_block_store.volume_id)
+        return _ebs_handle(volume.aws_elastic_block_store.volume_id)
     if volume.gce_persistent_disk is not None:
-        return GCE, _gce("zones/UNSPECIFIED", volume.gce_persistent_disk.pd_name)
+        return GCE, _gce_name("zones/UNSPECIFIED", volume.gce_persistent_disk.pd_name)
     if volume.azure_disk is not None:
-        return _azure(volume.azure_disk.disk_uri, volume.azure_disk.kind)
+        return _azure_handle(volume.azure_disk.disk_uri, volume.azure_disk.kind)
     if volume.cinder is not None:
         return CINDER, volume.cinder.volume_id
     if volume.portworx_volume is not None:
@@ -490,10 +501,13 @@ def inline_volume_handle(volume: Volume) -> VolumeHandle | None:
 
 
 def _migrated_handle(volume: PersistentVolume) -> VolumeHandle | None:
-    """Source: csi-translation-lib TranslateInTreePVToCSI."""
+    """Returns the handle that a volume of an old type has for its CSI driver, None for none.
+
+    Source: csi-translation-lib TranslateInTreePVToCSI.
+    """
     spec, labels = volume.spec, volume.metadata.labels or {}
     if spec.aws_elastic_block_store is not None:
-        return _ebs(spec.aws_elastic_block_store.volume_id)
+        return _ebs_handle(spec.aws_elastic_block_store.volume_id)
     if spec.gce_persistent_disk is not None:
         zones = (labels.get(ZONES[0]) or labels.get(ZONES[1]) or "UNSPECIFIED").split("__")
         where = f"zones/{zones[0]}"
@@ -502,9 +516,9 @@ def _migrated_handle(volume: PersistentVolume) -> VolumeHandle | None:
             if len(regions) > 1 or any(zone.count("-") != 2 for zone in zones):
                 return None
             where = f"regions/{regions.pop()}"
-        return GCE, _gce(where, spec.gce_persistent_disk.pd_name)
+        return GCE, _gce_name(where, spec.gce_persistent_disk.pd_name)
     if spec.azure_disk is not None:
-        return _azure(spec.azure_disk.disk_uri, spec.azure_disk.kind)
+        return _azure_handle(spec.azure_disk.disk_uri, spec.azure_disk.kind)
     if spec.cinder is not None:
         return CINDER, spec.cinder.volume_id
     if spec.portworx_volume is not None:
@@ -512,18 +526,18 @@ def _migrated_handle(volume: PersistentVolume) -> VolumeHandle | None:
     return None
 
 
-def _ebs(volume_id: str) -> VolumeHandle | None:
-    """aws://zone/vol-1 and vol-1 are the same."""
+def _ebs_handle(volume_id: str) -> VolumeHandle | None:
+    """Returns the handle of an EBS volume. aws://zone/vol-1 and vol-1 are the same volume."""
     if not volume_id.startswith("aws://"):
         return EBS, volume_id
     name = volume_id.removeprefix("aws://").partition("/")[2].strip("/")
     return (EBS, name) if name.startswith("vol-") and "/" not in name else None
 
 
-def _azure(uri: str, kind: str) -> VolumeHandle | None:
-    """Only managed disks have a driver."""
+def _azure_handle(uri: str, kind: str) -> VolumeHandle | None:
+    """Returns the handle of an Azure disk. Only managed disks have a driver."""
     return (AZURE, uri) if kind in ("", "Managed") else None
 
 
-def _gce(where: str, disk: str) -> str:
+def _gce_name(where: str, disk: str) -> str:
     return f"projects/UNSPECIFIED/{where}/disks/{disk}"
