@@ -1,6 +1,6 @@
-"""Reads plugin arguments of a KubeSchedulerConfiguration strictly, and builds the errors of fields.
+"""Reads plugin arguments of a KubeSchedulerConfiguration strictly, and builds field errors.
 
-An error carries the path of its field, and the text that kube-scheduler gives it (apimachinery
+A field error carries the path of its field, and kube-scheduler's text for it (apimachinery
 field.Error). Must not know which plugins exist.
 """
 

@@ -1,4 +1,4 @@
-"""Cluster events: changes of API objects, as the queueing hints of plugins see them.
+"""Cluster events: changes of API objects, as input for the queueing hints of plugins.
 
 Compares two versions of an object, and says which properties that scheduling reads have changed.
 Must not know which plugins or pods an event concerns.
@@ -168,7 +168,7 @@ CHANGES_BY_KIND: Final[Mapping[type, tuple[Change, Change, Change]]] = {
         Change.RESOURCE_CLAIM_DELETED,
     ),
     DeviceClass: (Change.DEVICE_CLASS_CHANGED, Change.DEVICE_CLASS_CHANGED, Change.NONE),
-    # A deleted slice may have made its pool incomplete; a deleted rule no longer taints devices.
+    # A deleted slice may have kept its pool from being used; a deleted rule taints no devices.
     ResourceSlice: (Change.DEVICES_CHANGED, Change.DEVICES_CHANGED, Change.DEVICES_CHANGED),
     DeviceTaintRule: (Change.NONE, Change.DEVICES_CHANGED, Change.DEVICES_CHANGED),
     ResourceClass: (Change.RESOURCE_CLASS_CHANGED,) * 3,

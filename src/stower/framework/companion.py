@@ -87,7 +87,7 @@ class Companion(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no work is in progress, and API objects show all that the companion knows."""
+        """Whether no work is in progress, and API objects show the companion's whole state."""
 
     def on_request(self, id: int, method: str, body: bytes, now_ns: int) -> bool:
         """Takes the HTTP request of an agent (AgentAsked). Returns whether this companion answers

@@ -208,19 +208,21 @@ def _profile_faults(profile: ProfileConfiguration, path: str) -> Iterator[Invali
     )
     for field, plugin_set in plugin_sets(profile.plugins).items():
         for j, plugin in enumerate(plugin_set.enabled):
-            at = f"{path}.plugins.{field}.enabled[{j}]"
+            item_path = f"{path}.plugins.{field}.enabled[{j}]"
             if plugin.name in REMOVED_PLUGINS:
-                yield invalid(at, plugin.name, REMOVED_PLUGIN_MESSAGE)
+                yield invalid(item_path, plugin.name, REMOVED_PLUGIN_MESSAGE)
             if not 0 <= plugin.weight <= INT32_MAX:
-                yield InvalidObject(f"{at}.weight", plugin.weight, f"a value in 0 to {INT32_MAX}")
+                yield InvalidObject(
+                    f"{item_path}.weight", plugin.weight, f"a value in 0 to {INT32_MAX}"
+                )
     names = [c.name for c in profile.plugin_config]
     for j, plugin_config in enumerate(profile.plugin_config):
-        name, at = plugin_config.name, f"{path}.pluginConfig[{j}]"
+        name, item_path = plugin_config.name, f"{path}.pluginConfig[{j}]"
         if name in names[:j]:
-            yield duplicate(at, name)
+            yield duplicate(item_path, name)
         if name in REMOVED_PLUGINS:
-            yield invalid(at, name, REMOVED_PLUGIN_MESSAGE)
-        yield from _args_type_faults(plugin_config, f"{at}.args")
+            yield invalid(item_path, name, REMOVED_PLUGIN_MESSAGE)
+        yield from _args_type_faults(plugin_config, f"{item_path}.args")
 
 
 def _args_type_faults(config: PluginConfig, path: str) -> Iterator[InvalidObject]:

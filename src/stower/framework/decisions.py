@@ -1,6 +1,6 @@
 """Decision: the record of one scheduling attempt, for explanations, metrics, logs and pages.
 
-Must not know who reads the records.
+Must not know the readers of the records.
 """
 
 from enum import Enum

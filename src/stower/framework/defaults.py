@@ -75,16 +75,16 @@ def with_defaults(config: Configuration) -> Object:
         "percentageOfNodesToScore": 0 if percentage is None else percentage,
         "podInitialBackoffSeconds": config.pod_initial_backoff_seconds,
         "podMaxBackoffSeconds": config.pod_max_backoff_seconds,
-        "profiles": [_profile(profile) for profile in config.profiles],
+        "profiles": [_profile_document(profile) for profile in config.profiles],
     }
     if config.extenders:
         result["extenders"] = list(config.extenders)
     return result
 
 
-def _profile(profile: ProfileConfiguration) -> Object:
-    own = {entry.name: entry.args or {} for entry in profile.plugin_config}
-    names = [*DEFAULT_ARGS, *(name for name in own if name not in DEFAULT_ARGS)]
+def _profile_document(profile: ProfileConfiguration) -> Object:
+    own_args = {entry.name: entry.args or {} for entry in profile.plugin_config}
+    names = [*DEFAULT_ARGS, *(name for name in own_args if name not in DEFAULT_ARGS)]
     multi_point = [
         {"name": ref.name, "weight": ref.weight} if ref.weight else {"name": ref.name}
         for ref in merge_multi_point(profile.plugins.multi_point)
@@ -102,7 +102,7 @@ def _profile(profile: ProfileConfiguration) -> Object:
                     "apiVersion": API_VERSION,
                     "kind": f"{name}Args",
                     **DEFAULT_ARGS.get(name, {}),
-                    **own.get(name, {}),
+                    **own_args.get(name, {}),
                 },
             }
             for name in names

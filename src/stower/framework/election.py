@@ -154,7 +154,7 @@ class LeaderElection:
         }
 
     def confirm_renewal(self, requested_at_ns: int) -> None:
-        """Takes that the server accepted the Lease of a request that was sent at
+        """Records that the server accepted the Lease of a request that was sent at
         `requested_at_ns`: this candidate leads."""
         self.is_leader = True
         self._renewed_at_ns = requested_at_ns

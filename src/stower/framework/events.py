@@ -25,8 +25,8 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
 class Listed(msgspec.Struct, frozen=True, gc=False):
     """A list of all objects: at the start, and again after a watch was lost.
 
-    An object that the engine knows and the list does not have is gone. Scheduling starts only after
-    the whole list has been taken in.
+    An object that the state has and the list does not have is gone. Scheduling starts only after
+    the whole list has been applied.
     """
 
     objects: tuple[ApiObject, ...]
@@ -70,8 +70,8 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):
-    """Stops scheduling (`is_on`), because another engine takes over once no work is in progress; or
-    resumes it."""
+    """Stops scheduling where `is_on`, else resumes it. A shell stops an engine so that another one
+    can take over once no work is in progress."""
 
     is_on: bool
 

@@ -18,7 +18,8 @@ TIMEOUT_SECONDS: Final = 5
 
 
 class ManagedResource(Args, frozen=True, rename="camel"):
-    """A resource that the extender manages: a pod that requests it concerns the extender."""
+    """A resource that the extender manages. An extender that manages resources is only called for
+    pods that request one of them."""
 
     name: str
     ignored_by_scheduler: bool = False
@@ -80,13 +81,13 @@ def extender_faults(extenders: tuple[Extender, ...]) -> Iterator[InvalidObject]:
             yield invalid(f"{path}.httpTimeout", extender.http_timeout, "want one such as 5s")
         binders += bool(extender.bind_verb)
         for j, resource in enumerate(extender.managed_resources):
-            at = f"{path}.managedResources[{j}].name"
-            faults = list(label_name_faults(resource.name, at))
+            name_path = f"{path}.managedResources[{j}].name"
+            faults = list(label_name_faults(resource.name, name_path))
             yield from faults
             if not faults and not is_extended(resource.name):
-                yield invalid(at, resource.name, "is an invalid extended resource name")
+                yield invalid(name_path, resource.name, "is an invalid extended resource name")
             if resource.name in managed:
-                yield invalid(at, resource.name, "duplicate extender managed resource name")
+                yield invalid(name_path, resource.name, "duplicate extender managed resource name")
             managed.add(resource.name)
     if binders > 1:
         found = f"found {binders} extenders implementing bind"

@@ -38,7 +38,7 @@ class Observer:
 
 
 class Observers(Observer):
-    """Several observers as observer: forwards each call to all of them, in order."""
+    """Several observers as a single one: forwards each call to all of them, in order."""
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self._observers = tuple(observers)

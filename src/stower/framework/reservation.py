@@ -1,8 +1,9 @@
-"""Reserve and PreBind: what other objects have to show before a pod is bound to its chosen node.
+"""Reservation: what a plugin writes and waits for between choosing a pod's node and binding the pod
+(Reserve and PreBind).
 
-A plugin returns a Reservation for a pod and a node. The engine drives it: it sends the writes,
-hands back the answers, watches the awaited objects, and binds the pod when the reservation is done.
-Must not know what plugins reserve.
+A plugin returns a Reservation for a pod and a node. The engine sends its writes, hands back the
+answers, watches the awaited objects, and binds the pod when all reservations are done. Must not
+know what plugins reserve.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
 """Writes: the outputs of the engine, each with the preconditions on which it relies.
 
-A write is answered once, by its id (WriteOk, WriteFailed, ExtenderAnswered).
+Each write but AgentAnswer is answered once, by its id (WriteOk, WriteFailed, ExtenderAnswered).
 """
 
 from typing import Any

@@ -274,7 +274,7 @@ class Devices:
         self._assume_logged(claim.metadata.key, claim)
 
     def expect(self, key: str, version: str) -> None:
-        """Takes that the assumption was written: the assumption ends with that version of the
+        """Records that the assumption was written: the assumption ends with that version of the
         claim."""
         if key not in self._assumed_claims:
             return
@@ -289,8 +289,8 @@ class Devices:
             self._expected_versions[key] = version
 
     def revoke(self, claim: ResourceClaim) -> None:
-        """Takes that a reservation in this version of the claim is being taken back. Until a newer
-        version comes, it is unknown whether the reservation still exists."""
+        """Records that a reservation in this version of the claim is being taken back. Until a
+        newer version comes, it is unknown whether the reservation still exists."""
         self._revoked_versions[claim.metadata.key] = claim.metadata.resource_version
 
     def is_revoked(self, claim: ResourceClaim) -> bool:
@@ -299,9 +299,9 @@ class Devices:
         return version is not None and is_same_or_newer(version, claim.metadata.resource_version)
 
     def cancel_revocation(self, key: str, version: str) -> None:
-        """Takes that a reservation was written again, with this version as the result. Where that
-        is the version of the revocation, the revocation has failed, and no newer version will show
-        it."""
+        """Records that a reservation was written again, with this version as the result. Where
+        that is the version of the revocation, the revocation has failed, and no newer version will
+        show it."""
         if self._revoked_versions.get(key) == version:
             del self._revoked_versions[key]
 
@@ -482,8 +482,8 @@ def used_claim_keys(pod: Pod) -> list[str]:
     """Returns the keys of all claims of a pod, with the one that was created for its extended
     resources."""
     extended = pod.status.extended_resource_claim_status
-    own = extended.resource_claim_name if extended is not None else ""
-    return [*claim_keys(pod), *([f"{pod.metadata.namespace}/{own}"] if own else ())]
+    name = extended.resource_claim_name if extended is not None else ""
+    return [*claim_keys(pod), *([f"{pod.metadata.namespace}/{name}"] if name else ())]
 
 
 def is_same_or_newer(version: str, other: str) -> bool:
@@ -496,7 +496,7 @@ def is_same_or_newer(version: str, other: str) -> bool:
 
 
 def devices_of(objects: Iterable[object]) -> Devices:
-    """Returns the devices state of those of the objects that are about devices."""
+    """Returns a Devices of the device objects among these objects, which may be of any kind."""
     devices = Devices(Journal())
     for obj in objects:
         if isinstance(obj, DEVICES):

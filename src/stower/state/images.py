@@ -1,8 +1,8 @@
 """Container images on nodes: which rows have an image, its size, and the number of such nodes.
 
-As upstream, a row sees the number of nodes with an image as of the last change of the row itself:
-kube-scheduler copies only changed nodes into its snapshot. The size of an image is its size on the
-node that had it first, for as long as any node has it.
+As upstream, the node count of an image differs by row: it is the count at the time of the row's own
+last change, because kube-scheduler copies only changed nodes into its snapshot. The size of an
+image is its size on the node that had it first, for as long as any node has it.
 
 Source: kube-scheduler backend/cache addNodeImageStates and UpdateSnapshot.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stower.model.kinds import Node
 from stower.state.arrays import Ints, cells_of, grow_array
 
-# Changes of one image's node count that are kept before those that no row sees are dropped.
+# Changes of one image's node count that are kept before those that no row uses are dropped.
 HISTORY_MAX: Final = 64
 
 
@@ -24,14 +24,9 @@ class Images:
     could see."""
 
     __slots__ = (
-        "_cells",
-        "_history",
-        "_row_arrays",
-        "_row_generations",
-        "_rows",
-        "_size_bytes",
+        "_cells", "_history", "_row_arrays", "_row_generations", "_rows", "_size_bytes",
         "generation",
-    )
+    )  # fmt: skip
 
     def __init__(self, capacity: int) -> None:
         self._row_generations: Ints = np.zeros(capacity, np.int64)
@@ -71,8 +66,8 @@ class Images:
                 self._record_count(name, len(rows))
 
     def refresh_row(self, row: int) -> bool:
-        """Lets the row see the current node counts, after something has changed on it. Returns
-        whether the row may have seen older counts."""
+        """Sets the row to the current node counts, after something has changed on it. Returns
+        whether the row may have had older counts."""
         if self._cells[row] == self.generation:
             return False
         self._cells[row] = self.generation
@@ -96,8 +91,8 @@ class Images:
         return bool(self._rows) and any(name in self._rows for name in names)
 
     def node_counts(self, name: str, rows: NDArray[np.intp]) -> Ints:
-        """Returns int64[rows]: the number of nodes with the image, as each of these rows sees
-        it."""
+        """Returns int64[rows]: the number of nodes with the image, as of the last `refresh_row` of
+        each of these rows."""
         history = self._history.get(name, [])
         if len(history) < 2:
             return np.full(len(rows), history[0][1] if history else 0, np.int64)

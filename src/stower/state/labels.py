@@ -24,20 +24,14 @@ class CodeColumn(Generic[V]):
     """
 
     __slots__ = (
-        "_free_codes",
-        "_row_counts",
-        "_used_codes",
-        "code_of",
-        "codes",
-        "row_count",
-        "values",
-    )
+        "_free_codes", "_row_counts", "_used_codes", "code_of", "codes", "row_count", "values",
+    )  # fmt: skip
 
     def __init__(self, capacity: int) -> None:
         self.codes: Ints = np.zeros(capacity, np.int64)
         self.code_of: dict[V, int] = {}
-        self.values: list[V | None] = [None]
-        self._row_counts = [0]
+        self.values: list[V | None] = [None]  # by code
+        self._row_counts = [0]  # by code
         self._used_codes: Bools | None = None
         self._free_codes: list[int] = []
         self.row_count = 0  # the number of rows that have a value

@@ -1,7 +1,7 @@
 """Matcher: finds which of several conditions on labels a pod meets.
 
-Preemption asks this for every pod on every node. For placed pods the answer comes from the tallies,
-which keep it for all pods with equal namespace and labels. The tallies also keep the results of an
+Preemption matches every pod on every node. For placed pods the result comes from the tallies, which
+keep it for all pods with equal namespace and labels. The tallies also keep the results of an
 attempt that exceeds its limit of visits, so that the next attempt gets further.
 """
 

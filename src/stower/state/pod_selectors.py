@@ -90,12 +90,13 @@ class PodSelectors:
         requirements: list[Requirement] = []
         owner = meta.controller
         if owner is not None and CONTROLLERS.get(owner.kind) == owner.api_version:
-            own = self.controllers.get((owner.kind, meta.namespace, owner.name))
-            if own is not None:
+            controller_selector = self.controllers.get((owner.kind, meta.namespace, owner.name))
+            if controller_selector is not None:
                 requirements = [
-                    Requirement(k, IN, (v,)) for k, v in (own.match_labels or {}).items()
+                    Requirement(k, IN, (v,))
+                    for k, v in (controller_selector.match_labels or {}).items()
                 ]
-                requirements += own.match_expressions or ()
+                requirements += controller_selector.match_expressions or ()
         if not merged and not requirements:
             return None
         return LabelSelector(merged or None, tuple(requirements) or None)

@@ -22,7 +22,7 @@ TIE_BITS_MIN: Final = 12  # with fewer bits for ties, packed sort keys would oft
 
 
 @lru_cache(65_536)
-def _start_second(text: str) -> int:
+def _parse_second(text: str) -> int:
     moment = parse_time(text)
     return NOT_STARTED if moment is None else min(max(int(moment.timestamp()), 0), NOT_STARTED)
 
@@ -30,7 +30,7 @@ def _start_second(text: str) -> int:
 def start_second(pod: "Pod") -> int:
     """Returns when the pod started, in Unix seconds; NOT_STARTED where it has not."""
     text = pod.status.start_time
-    return NOT_STARTED if text is None else _start_second(text)
+    return NOT_STARTED if text is None else _parse_second(text)
 
 
 def importance(entry: "PodEntry") -> tuple[int, int, int, str]:
@@ -54,20 +54,9 @@ class PodTable:
     """
 
     __slots__ = (
-        "_free",
-        "_priority_cells",
-        "_row_cells",
-        "_shape_cells",
-        "_sorted_slots",
-        "_start_cells",
-        "_tie_cells",
-        "entries",
-        "priorities",
-        "rank_log",
-        "rows",
-        "shapes",
-        "starts",
-        "ties",
+        "_free_slots", "_priority_cells", "_row_cells", "_shape_cells", "_sorted_slots",
+        "_start_cells", "_tie_cells", "entries", "priorities", "rank_log", "rows", "shapes",
+        "starts", "ties",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -77,16 +66,16 @@ class PodTable:
         self.ties: Ints = np.zeros(CAPACITY_FIRST, np.int64)
         self.shapes: Ints = np.zeros(CAPACITY_FIRST, np.int64)
         self.entries: list[PodEntry | None] = [None] * CAPACITY_FIRST
-        self._free = list(range(CAPACITY_FIRST - 1, -1, -1))
+        self._free_slots = list(range(CAPACITY_FIRST - 1, -1, -1))
         self._sorted_slots: Ints | None = None
         self.rank_log = DirtyLog()
         self._refresh_cells()
 
     def add_pod(self, entry: "PodEntry", row: int) -> None:
         """Adds a pod that was placed on the row."""
-        if not self._free:
+        if not self._free_slots:
             self._grow()
-        slot = entry.slot = self._free.pop()
+        slot = entry.slot = self._free_slots.pop()
         entry.rank = None
         self._sorted_slots = None
         pod = entry.pod
@@ -103,7 +92,7 @@ class PodTable:
         self._sorted_slots = None
         self._row_cells[slot] = -1
         self.entries[slot] = None
-        self._free.append(slot)
+        self._free_slots.append(slot)
 
     def update_pod(self, entry: "PodEntry", pod: "Pod") -> None:
         """Takes a new version of a pod that stays on its row. The entry still has the old
@@ -158,7 +147,7 @@ class PodTable:
         self.ties = grow_array(self.ties, 2 * old)
         self.shapes = grow_array(self.shapes, 2 * old)
         self.entries.extend([None] * old)
-        self._free.extend(range(2 * old - 1, old - 1, -1))
+        self._free_slots.extend(range(2 * old - 1, old - 1, -1))
         self._refresh_cells()
 
     def _refresh_cells(self) -> None:
