@@ -1,4 +1,4 @@
-"""One plugin per file, listed in PLUGINS."""
+"""The in-tree plugins, one per file. PLUGINS lists their classes."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""AutoscaleEnforcer: VMs go where there is room for what they hold and may ask for.
+"""AutoscaleEnforcer: places autoscaled VMs where the CPU and memory that they may use are free.
 
-Filter counts all pods that are placed on a node, those of ignored namespaces too, so that these can
-be evicted; Score counts those that VM scheduling knows there. Its companion approves what VMs ask
-for, and moves them.
+Filter counts all pods placed on a node, including pods of ignored namespaces, so that preemption
+can evict these too. Score counts only the pods that VM scheduling tracks on the node. The companion
+(vms/controller.py) approves resource requests of VMs and migrates VMs.
 
     plugins: {multiPoint: {enabled: [{name: AutoscaleEnforcer}]}}
     pluginConfig: [{name: AutoscaleEnforcer, args: {watermark: 0.9, ...}}]
@@ -44,7 +44,7 @@ NOT_ENOUGH_RESOURCES: Final = "Not enough resources for Pod"
 
 
 class AutoscaleEnforcer(Plugin):
-    """See the module."""
+    """Rejects nodes without room for the VM; scores nodes by utilization with the VM."""
 
     name = "AutoscaleEnforcer"
     scope = Scope.PODS
@@ -62,45 +62,47 @@ class AutoscaleEnforcer(Plugin):
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "AutoscaleEnforcer":
-        """The fields of neon's configuration file; those that are not given are as neon ships
-        them."""
+        """Reads the fields of neon's configuration file; missing fields have neon's defaults.
+        Raises InvalidObject."""
         try:
             return cls(config_of(args or {}))
         except BadConfig as error:
             raise InvalidObject(path, msgspec.to_builtins(args), str(error)) from error
 
     def companion(self, state: ClusterState, seed: int) -> VmScheduling:
-        """Approvals and migrations."""
+        """Returns the companion that approves resource requests and migrates VMs."""
         return VmScheduling(self.config, state, seed)
 
     def _vm_scheduling(self, state: ClusterState) -> VmScheduling:
-        found: VmScheduling = state.companions[self.name]
-        return found
+        scheduling: VmScheduling = state.companions[self.name]
+        return scheduling
 
     def _read_pod_state(self, method: str, pod: Pod, state: ClusterState) -> PodState | Refusal:
+        """Counts the call of `method`; returns the pod's resource state, or the refusal of the pod.
+        Raises PluginError if reading the pod fails with status Error."""
         enforcer = self._vm_scheduling(state).enforcer
-        found = enforcer.read(pod)
-        refusal = found if isinstance(found, Refusal) else None
+        pod_state = enforcer.read(pod)
+        refusal = pod_state if isinstance(pod_state, Refusal) else None
         enforcer.called(method, pod, refusal)
         if refusal is not None and refusal.code == "Error":
             raise PluginError(refusal.reason)
-        return found
+        return pod_state
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
-        """A pod that does not say what it needs goes nowhere."""
-        found = self._read_pod_state("Filter", pod, state)
-        return Rejection((found.reason,), False) if isinstance(found, Refusal) else None
+        """Rejects a pod whose resource requirements cannot be read."""
+        pod_state = self._read_pod_state("Filter", pod, state)
+        return Rejection((pod_state.reason,), False) if isinstance(pod_state, Refusal) else None
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-        """1 where there is no room."""
+        """Rejects nodes (code 1) without room for the pod's CPU or memory."""
         cpu, memory = amounts_of(pod) or (0, 0)
         ledger, rows = self._vm_scheduling(state).ledger, state.all_rows
-        over = ledger.cpu[rows] + cpu > state.column(CPU).allocatable[rows]
-        over |= ledger.memory[rows] + memory > state.column(MEMORY).allocatable[rows]
-        return over.astype(np.int64)
+        is_exceeded = ledger.cpu[rows] + cpu > state.column(CPU).allocatable[rows]
+        is_exceeded |= ledger.memory[rows] + memory > state.column(MEMORY).allocatable[rows]
+        return is_exceeded.astype(np.int64)
 
     def post_filter(self, evaluator: PreemptionEvaluator) -> PostFilterResult:
-        """Counted, as it says that a VM has found no node; evictions are for others."""
+        """Counts the call and logs that all nodes were rejected. Other plugins preempt."""
         enforcer = self._vm_scheduling(evaluator.state).enforcer
         enforcer.called("PostFilter", evaluator.pod)
         enforcer.notes.add(ERROR, "Pod rejected by all Filter method calls", evaluator.pod.key)
@@ -109,20 +111,21 @@ class AutoscaleEnforcer(Plugin):
     def score_pod(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
-        """0 to 100, and with `randomize` any number from 1 to that, by seed, pod and node."""
-        found = self._read_pod_state("Score", pod, state)
-        if isinstance(found, Refusal):
+        """Scores 0 to 100; with `randomize`, a number from 1 to that score, which seed, pod and
+        node determine."""
+        pod_state = self._read_pod_state("Score", pod, state)
+        if isinstance(pod_state, Refusal):
             return None
         scheduling = self._vm_scheduling(state)
         enforcer, rows = scheduling.enforcer, np.flatnonzero(feasible)
-        amounts = amounts_of(found) or (0, 0)
-        cpu, cpus, memory, memories = scheduling.held_on(rows)
+        amounts = amounts_of(pod_state) or (0, 0)
+        cpu, total_cpu, memory, total_memory = scheduling.held_on(rows)
         cpu, memory = cpu + amounts[0], memory + amounts[1]
-        over = (cpu > cpus) | (memory > memories)
+        is_exceeded = (cpu > total_cpu) | (memory > total_memory)
         scoring = self.config.scoring
-        of_cpu = fractions(scoring, cpu / 1000, cpus / 1000, enforcer.cpu_max / 1000)
-        of_memory = fractions(scoring, memory, memories, float(enforcer.memory_max))
-        node_scores = scores(of_cpu, of_memory, over)
+        cpu_fractions = fractions(scoring, cpu / 1000, total_cpu / 1000, enforcer.cpu_max / 1000)
+        memory_fractions = fractions(scoring, memory, total_memory, float(enforcer.memory_max))
+        node_scores = scores(cpu_fractions, memory_fractions, is_exceeded)
         if scoring.randomize:
             node_scores = _randomize(
                 node_scores, _random_numbers(scheduling.seed, pod, state.name_hashes[rows])
@@ -134,56 +137,56 @@ class AutoscaleEnforcer(Plugin):
     def _shortages(
         self, pod: Pod, state: ClusterState, row: int
     ) -> list[tuple[str, int, int, int]]:
-        """Of what a node has too little for a pod: what it needs, what is set aside, what there
-        is."""
+        """Returns the resources that the node lacks for the pod: name, needed, reserved and
+        allocatable amount (milli-CPU, bytes)."""
         amounts, ledger = amounts_of(pod) or (0, 0), self._vm_scheduling(state).ledger
-        found = []
-        for name, need, counted in zip(
+        shortages = []
+        for name, needed, reserved_by_row in zip(
             (CPU, MEMORY), amounts, (ledger.cpu, ledger.memory), strict=True
         ):
-            held, total = int(counted[row]), int(state.column(name).allocatable[row])
-            if held + need > total:
-                found.append((name, need, held, total))
-        return found
+            reserved, total = int(reserved_by_row[row]), int(state.column(name).allocatable[row])
+            if reserved + needed > total:
+                shortages.append((name, needed, reserved, total))
+        return shortages
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
-        """How much is set aside, and how much there is."""
-        for name, need, held, total in self._shortages(pod, state, row):
+        """Yields the needed, reserved and allocatable amount of each short resource."""
+        for name, needed, reserved, total in self._shortages(pod, state, row):
             unit = "m" if name == CPU else ""
-            yield f"{name}: needs {need}{unit}, {held}{unit} of {total}{unit} are set aside"
+            yield f"{name}: needs {needed}{unit}, {reserved}{unit} of {total}{unit} are set aside"
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """More of what the node has too little of."""
+        """Suggests a node with more of each resource that it lacks."""
         node = state.node_at(row)
-        lacks = self._shortages(pod, state, row)
-        if not lacks:
+        shortages = self._shortages(pod, state, row)
+        if not shortages:
             return
-        room, texts, cost = dict(node.status.allocatable or {}), [], 0.0
-        for name, need, held, _ in lacks:
-            total = held + need
-            room[name] = f"{total}m" if name == CPU else str(total)
-            short = total - int(state.column(name).allocatable[row])
-            amount = Quantity.of_milli(short) if name == CPU else Quantity.of(short, BINARY)
+        allocatable, texts, cost = dict(node.status.allocatable or {}), [], 0.0
+        for name, needed, reserved, _ in shortages:
+            total = reserved + needed
+            allocatable[name] = f"{total}m" if name == CPU else str(total)
+            missing = total - int(state.column(name).allocatable[row])
+            amount = Quantity.of_milli(missing) if name == CPU else Quantity.of(missing, BINARY)
             texts.append(f"{amount} {name} for VMs")
-            cost += 1 + min(1.0, short / need)
-        status = msgspec.structs.replace(node.status, allocatable=room)
-        bigger = msgspec.structs.replace(node, status=status)
-        yield Fix(f"{NODE_FIELD} lacks {', '.join(texts)}", cost, node=bigger)
+            cost += 1 + min(1.0, missing / needed)
+        status = msgspec.structs.replace(node.status, allocatable=allocatable)
+        larger_node = msgspec.structs.replace(node, status=status)
+        yield Fix(f"{NODE_FIELD} lacks {', '.join(texts)}", cost, node=larger_node)
 
 
 def _random_numbers(seed: int, pod: Pod, nodes: np.ndarray) -> np.ndarray:
-    """uint64[nodes]: equal for the same seed, pod and node, else unlike."""
+    """Returns uint64[nodes]: hashes of seed, pod uid and node name."""
     salt = np.uint64(zlib.crc32(f"{seed}/{pod.metadata.uid}".encode()))
     with np.errstate(over="ignore"):
-        mixed = (nodes ^ salt) * HASH_MULTIPLIER
-        mixed ^= mixed >> np.uint64(31)
-        mixed *= HASH_MULTIPLIER
-        mixed ^= mixed >> np.uint64(29)
-    return mixed
+        hashes = (nodes ^ salt) * HASH_MULTIPLIER
+        hashes ^= hashes >> np.uint64(31)
+        hashes *= HASH_MULTIPLIER
+        hashes ^= hashes >> np.uint64(29)
+    return hashes
 
 
 def _randomize(node_scores: Ints, random_numbers: np.ndarray) -> Ints:
-    """Any number from 1 to each; 0 stays."""
-    least = np.maximum(node_scores, 1).astype(np.uint64)
-    found: Ints = np.where(node_scores > 0, (random_numbers % least).astype(np.int64) + 1, 0)
-    return found
+    """Returns int64[nodes]: a number from 1 to each score; 0 stays 0."""
+    moduli = np.maximum(node_scores, 1).astype(np.uint64)
+    result: Ints = np.where(node_scores > 0, (random_numbers % moduli).astype(np.int64) + 1, 0)
+    return result

@@ -1,19 +1,20 @@
-"""How much of something a pod may ask for, before it would hold up all others.
+"""Limits on the terms, tolerations and volumes of a pod, which bound the cost of an attempt.
 
-Kubernetes sets no such bounds. These are many times what anybody needs; a pod beyond them is not
-scheduled, and told why.
+Without them one pod could delay all others. Kubernetes has no such limits; these are many times
+what real pods use. A pod beyond a limit is not scheduled, and its condition gives the reason.
 """
 
 from typing import Final
 
 from stower.framework.plugin_guard import PluginError
 
-TERMS_MAX: Final = 100  # of affinity and anti-affinity to pods; the same of spread constraints
+# Applies to required pod (anti-)affinity terms, to preferred ones, and to spread constraints.
+TERMS_MAX: Final = 100
 TOLERATIONS_MAX: Final = 1_000
 VOLUMES_MAX: Final = 1_000
 
 
-def check_count(count: int, most: int, noun: str) -> None:
-    """Raises PluginError."""
-    if count > most:
-        raise PluginError(f"the pod has {count:,} {noun}, and at most {most:,} are looked at")
+def check_count(count: int, limit: int, noun: str) -> None:
+    """Raises PluginError if the pod has more than `limit` of `noun`."""
+    if count > limit:
+        raise PluginError(f"the pod has {count:,} {noun}, and at most {limit:,} are looked at")

@@ -1,4 +1,4 @@
-"""For whom a pod's claims are reserved: for the pod, or for its group (KEP-5729).
+"""Consumers of a pod's claims: a claim is reserved for the pod, or for its pod group (KEP-5729).
 
 Source: dynamic-resource-allocation resourceclaim (BindTo, IsReservedForPod, IsForPod).
 """
@@ -10,12 +10,12 @@ from stower.model.kinds.resource_claim import ConsumerReference
 
 
 def pod_consumer(pod: Pod) -> ConsumerReference:
-    """The pod itself."""
+    """Returns the reference to the pod."""
     return ConsumerReference("", "pods", pod.metadata.name, pod.metadata.uid)
 
 
 def claim_consumer(pod: Pod, entry: PodResourceClaim, group: PodGroup | None) -> ConsumerReference:
-    """Whoever the claim of this entry is for: the group, where that has the very same entry."""
+    """Returns the consumer of the entry's claim: the group if it has the entry, else the pod."""
     if group is None or entry not in (group.spec.resource_claims or ()):
         return pod_consumer(pod)
     meta = group.metadata
@@ -23,12 +23,12 @@ def claim_consumer(pod: Pod, entry: PodResourceClaim, group: PodGroup | None) ->
 
 
 def is_pod_group(consumer: ConsumerReference) -> bool:
-    """Whether a group of pods uses the claim."""
+    """Returns whether the consumer is a pod group."""
     return (consumer.api_group, consumer.resource) == (API_GROUP, RESOURCE)
 
 
 def is_reserved_for_pod(claim: ResourceClaim, pod: Pod, has_group_claims: bool) -> bool:
-    """Whether the pod may use the claim as it is, by itself or as one of its group."""
+    """Returns whether the claim is reserved for the pod or for its pod group."""
     for consumer in claim.status.reserved_for or ():
         if consumer.uid == pod.metadata.uid:
             return True
@@ -39,23 +39,24 @@ def is_reserved_for_pod(claim: ResourceClaim, pod: Pod, has_group_claims: bool) 
 
 
 def owner_fault(claim: ResourceClaim, pod: Pod, has_group_claims: bool) -> str:
-    """Why a claim that bears the name of one that was made for the pod is not, or ""."""
+    """Returns why a claim with a name generated for the pod was not created for it, or ""."""
     if _is_controlled_by(claim, pod.metadata.namespace, "", pod.metadata.uid):
         return ""
     name = pod.group_name if has_group_claims else ""
     if name and _is_controlled_by(claim, pod.metadata.namespace, name, ""):
         return ""
-    who = f"neither Pod nor PodGroup {name} is the owner" if name else "Pod is not owner"
-    return f"ResourceClaim {claim.metadata.key} was not created for Pod {pod.key} ({who})"
+    owner_text = f"neither Pod nor PodGroup {name} is the owner" if name else "Pod is not owner"
+    return f"ResourceClaim {claim.metadata.key} was not created for Pod {pod.key} ({owner_text})"
 
 
 def is_controlled_by_group(claim: ResourceClaim, group: PodGroup) -> bool:
-    """Whether the group is the claim's controller."""
+    """Returns whether the group is the claim's controller."""
     return _is_controlled_by(claim, group.metadata.namespace, "", group.metadata.uid)
 
 
 def _is_controlled_by(claim: ResourceClaim, namespace: str, group_name: str, uid: str) -> bool:
-    """Pods do not know the uid of their group, so that goes by its name."""
+    """Returns whether the owner of that uid, or the pod group of that name, is the claim's
+    controller. A pod does not contain its group's uid, so its group is compared by name."""
     owner = claim.metadata.controller
     if owner is None or claim.metadata.namespace != namespace:
         return False

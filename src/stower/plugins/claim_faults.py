@@ -1,4 +1,4 @@
-"""What is wrong with a claim's request, whatever devices there are.
+"""Checks requests of ResourceClaims without regard to the devices that exist.
 
 Source: kube-scheduler plugins/dynamicresources PreFilter, Kubernetes 1.36.
 """
@@ -12,18 +12,18 @@ from stower.state.cluster import ClusterState
 def request_fault(
     claim: ResourceClaim, request: DeviceRequest, state: ClusterState, gates: DeviceGates
 ) -> str:
-    """Why nothing can be allocated for it anywhere, "" where something might be."""
-    of = f"resource claim {claim.metadata.key}, request {request.name}"
+    """Returns why no device can be allocated for the request on any node, or ""."""
+    prefix = f"resource claim {claim.metadata.key}, request {request.name}"
     if request.exactly is not None:
-        asked = [(request.name, request.exactly)]
+        alternatives = [(request.name, request.exactly)]
     elif request.first_available:
         if not gates.prioritized_list:
             gate = "the DRAPrioritizedList feature is disabled"
-            return f"{of}: has subrequests, but {gate}"
-        asked = [(f"{request.name}/{a.name}", a) for a in request.first_available]
+            return f"{prefix}: has subrequests, but {gate}"
+        alternatives = [(f"{request.name}/{a.name}", a) for a in request.first_available]
     else:
-        return f"{of}: unknown request type"
-    for name, alternative in asked:
+        return f"{prefix}: unknown request type"
+    for name, alternative in alternatives:
         class_name = alternative.device_class_name
         if class_name not in state.devices.classes:
             return f"request {name}: device class {class_name} does not exist"

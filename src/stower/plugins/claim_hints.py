@@ -1,4 +1,4 @@
-"""Whether a change may help a pod whose claims could not be met.
+"""Queueing hint of DynamicResources: whether a change may help a pod with unmet claims.
 
 Source: kube-scheduler plugins/dynamicresources (isSchedulableAfterClaimChange,
 isSchedulableAfterPodChange).
@@ -12,16 +12,16 @@ from stower.state.devices import claim_refs, extended_claim_owner
 
 
 def is_schedulable_after_change(pod: Pod, event: ClusterEvent) -> bool:
-    """Claims of its own, claims that others give back, devices, its group."""
+    """Returns whether the event concerns the pod's claims or group, or adds or frees devices."""
     old, new = event.old_object, event.object
     if event.change & Change.OWN_CLAIMS_MADE:
         return all(ref.name is not None for ref in claim_refs(pod))
     if event.change & Change.POD_GROUP_CHANGED:
         meta = new.metadata if new is not None else None
-        own = (pod.metadata.namespace, pod.group_name)
-        return meta is not None and (meta.namespace, meta.name) == own
+        group_key = (pod.metadata.namespace, pod.group_name)
+        return meta is not None and (meta.namespace, meta.name) == group_key
     if isinstance(old, ResourceClaim) and extended_claim_owner(old) and new is None:
-        return True  # its devices are free, or its pod may have another one
+        return True  # its devices are free, or its pod may get another claim
     if isinstance(old, ResourceClaim) and old.status.allocation is not None:
         if not isinstance(new, ResourceClaim) or new.status.allocation is None:
             return True  # its devices are free

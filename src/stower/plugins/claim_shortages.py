@@ -1,4 +1,4 @@
-"""What claims lack on a node, and whose departure would help: for people who ask."""
+"""Explains which devices claims lack on a node, and which evictions would free devices."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -16,22 +16,22 @@ from stower.state.pod_entry import PodEntry
 def request_shortages(
     claims: Sequence[ResourceClaim], state: ClusterState, row: int, rules: Rules
 ) -> Iterator[tuple[str, Lack]]:
-    """Each request of the claims, with the key of its claim. None where something is wrong with
-    one of them: that is what the refusal has said."""
+    """Yields the devices for each request of the claims, with the key of the request's claim.
+    Yields nothing if one of the claims is invalid: the rejection already says so."""
     fits = state.devices.extension(Fits)
     try:
         plans = fits.plans(claims, rules)
     except AllocationError:
         return
     views, node = fits.views(state, row, rules), state.node_at(row)
-    for lack in lacking(plans, views, node, state.devices, rules.gates):
-        yield claims[lack.claim].metadata.key, lack
+    for shortage in lacking(plans, views, node, state.devices, rules.gates):
+        yield claims[shortage.claim].metadata.key, shortage
 
 
 def eviction_fixes(shortages: Iterable[tuple[str, Lack]], state: ClusterState) -> Iterator[Fix]:
-    """For each device that others have: they leave."""
-    for _, lack in shortages:
-        for device in lack.devices:
+    """Suggests for each device in use to evict the pods that use it."""
+    for _, shortage in shortages:
+        for device in shortage.devices:
             users = _users(device.holders, state)
             if users:
                 text = f"{device.record.key} of {NODE_FIELD} is held by {format_pods(users)}"
@@ -39,12 +39,12 @@ def eviction_fixes(shortages: Iterable[tuple[str, Lack]], state: ClusterState) -
 
 
 def _users(holders: Iterable[Holder], state: ClusterState) -> tuple[PodEntry, ...]:
-    """The placed pods that use the holders' claims."""
-    found: dict[str, PodEntry] = {}
+    """Returns the placed pods that use the holders' claims."""
+    users: dict[str, PodEntry] = {}
     for holder in holders:
-        found |= state.devices.users(holder.claim)
+        users |= state.devices.users(holder.claim)
         claim = state.devices.claim(holder.claim)
         owner = state.pods.get(extended_claim_owner(claim)) if claim is not None else None
         if owner is not None and owner.row >= 0:
-            found[owner.uid] = owner
-    return tuple(found.values())
+            users[owner.uid] = owner
+    return tuple(users.values())

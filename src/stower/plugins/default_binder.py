@@ -1,4 +1,4 @@
-"""DefaultBinder: bind a pod by creating its Binding.
+"""DefaultBinder: binds a pod to its node by creating a Binding.
 
 Source: kube-scheduler plugins/defaultbinder.
 """
@@ -8,10 +8,10 @@ from stower.model.kinds import Pod
 
 
 class DefaultBinder(Plugin):
-    """Let the engine write the binding."""
+    """Accepts all pods; the engine writes the Binding."""
 
     name = "DefaultBinder"
 
     def bind(self, pod: Pod) -> bool:
-        """Every pod."""
+        """Returns True."""
         return True

@@ -1,4 +1,4 @@
-"""DefaultPreemption: evict pods of lower priority for one that fits nowhere, as few as will do.
+"""DefaultPreemption: evicts pods of lower priority, as few as needed, for a pod that fits nowhere.
 
 Source: kube-scheduler plugins/defaultpreemption, framework/preemption.
 """
@@ -17,15 +17,15 @@ PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 
 
 class DefaultPreemptionArgs(Args, frozen=True, rename="camel"):
-    """Arguments of the plugin in a KubeSchedulerConfiguration. They bound how many nodes are tried;
-    here all are, always."""
+    """Arguments of the plugin in a KubeSchedulerConfiguration. kube-scheduler limits the number of
+    candidate nodes by them; here all candidates are always considered."""
 
     min_candidate_nodes_percentage: int = 10
     min_candidate_nodes_absolute: int = 100
 
 
 class DefaultPreemption(Plugin):
-    """Choose the node where evictions hurt least."""
+    """Nominates the node where evictions are least disruptive, and names the victims."""
 
     is_preemption = True
     name = "DefaultPreemption"
@@ -34,28 +34,32 @@ class DefaultPreemption(Plugin):
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "DefaultPreemption":
-        """DefaultPreemptionArgs, checked as upstream's ValidateDefaultPreemptionArgs does."""
-        read = convert_args(args, DefaultPreemptionArgs, path)
-        percentage = read.min_candidate_nodes_percentage
-        absolute = read.min_candidate_nodes_absolute
-        share, least = "minCandidateNodesPercentage", "minCandidateNodesAbsolute"
+        """Reads DefaultPreemptionArgs; checks them as ValidateDefaultPreemptionArgs does."""
+        parsed = convert_args(args, DefaultPreemptionArgs, path)
+        percentage = parsed.min_candidate_nodes_percentage
+        absolute = parsed.min_candidate_nodes_absolute
+        percentage_key, absolute_key = "minCandidateNodesPercentage", "minCandidateNodesAbsolute"
         faults = []
         if not 0 <= percentage <= 100:
-            faults.append(invalid(f"{path}.{share}", percentage, "not in valid range [0, 100]"))
+            faults.append(
+                invalid(f"{path}.{percentage_key}", percentage, "not in valid range [0, 100]")
+            )
         if absolute < 0:
-            faults.append(invalid(f"{path}.{least}", absolute, "not in valid range [0, inf)"))
+            faults.append(
+                invalid(f"{path}.{absolute_key}", absolute, "not in valid range [0, inf)")
+            )
         if percentage == 0 and absolute == 0:
             text = "cannot be zero at the same time as"
-            faults.append(invalid(f"{path}.{share}", 0, f"{text} {least}"))
-            faults.append(invalid(f"{path}.{least}", 0, f"{text} {share}"))
+            faults.append(invalid(f"{path}.{percentage_key}", 0, f"{text} {absolute_key}"))
+            faults.append(invalid(f"{path}.{absolute_key}", 0, f"{text} {percentage_key}"))
         raise_faults(faults)
         return cls()
 
     def post_filter(self, evaluator: PreemptionEvaluator) -> PostFilterResult:
-        """Victims and their node; or why there are none."""
-        why_not = _ineligibility_reason(evaluator)
-        if why_not:
-            return PostFilterResult(f"preemption: {why_not}")
+        """Returns the nominated node and its victims, or why there are none."""
+        ineligibility = _ineligibility_reason(evaluator)
+        if ineligibility:
+            return PostFilterResult(f"preemption: {ineligibility}")
         row = evaluator.select_candidate()
         if row < 0:
             return PostFilterResult(
@@ -65,12 +69,13 @@ class DefaultPreemption(Plugin):
 
 
 def _ineligibility_reason(evaluator: PreemptionEvaluator) -> str:
+    """Returns why the pod may not preempt others, or "" (PodEligibleToPreemptOthers)."""
     pod, state = evaluator.pod, evaluator.state
     if pod.spec.preemption_policy == PREEMPT_NEVER:
         return "not eligible due to preemptionPolicy=Never."
-    promised = evaluator.nominated_node_name
-    row = state.row_of(promised) if promised else -1
-    if row < 0 or evaluator.is_unresolvable(promised):
+    nominated = evaluator.nominated_node_name
+    row = state.row_of(nominated) if nominated else -1
+    if row < 0 or evaluator.is_unresolvable(nominated):
         return ""
     for entry in state.pods_by_row[row].values():
         if entry.pod.priority < pod.priority and (
@@ -81,6 +86,7 @@ def _ineligibility_reason(evaluator: PreemptionEvaluator) -> str:
 
 
 def _is_terminating_by_preemption(pod: Pod) -> bool:
+    """Returns whether the pod is terminating because kube-scheduler preempted it."""
     if pod.metadata.deletion_timestamp is None:
         return False
     condition = pod.condition(DISRUPTION_TARGET)

@@ -1,10 +1,10 @@
-"""Devices as a resource to be scored: how many of a class a node has, and how many are in use.
+"""Counts devices of a class, and devices in use, as a resource that plugins can score.
 
-Where devices stand in for an extended resource that a node does not have itself (KEP-5004), scores
-by use count the devices.
+A device class may back an extended resource on nodes that do not list the resource themselves
+(KEP-5004). Scores by utilization count the devices there.
 
 Source: kube-scheduler plugins/noderesources/resource_allocation.go (calculateDRAResourceTotals).
-Different from upstream: of pools that are incomplete or replaced nothing counts.
+Differs from kube-scheduler: devices of incomplete or superseded pools do not count.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from stower.state.devices import Devices
 
 
 class DeviceUse:
-    """By class."""
+    """Device totals of one state, by device class."""
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
@@ -28,22 +28,22 @@ class DeviceUse:
     def column(
         self, column: ResourceColumn, class_name: str, state: ClusterState
     ) -> ResourceColumn:
-        """The column, with devices of the class on the rows that have nothing of the resource."""
+        """Returns a copy of the column, with the class's devices on rows that lack the resource."""
         device_class = self._devices.classes[class_name]
-        known = self._classes.get(class_name)
-        if known is None or known.device_class is not device_class:
-            known = self._classes[class_name] = _ClassTotals(device_class, self._devices)
-        known.refresh(state, self._inventory)
-        stands = column.allocatable == 0
+        totals = self._classes.get(class_name)
+        if totals is None or totals.device_class is not device_class:
+            totals = self._classes[class_name] = _ClassTotals(device_class, self._devices)
+        totals.refresh(state, self._inventory)
+        is_backed = column.allocatable == 0
         return ResourceColumn.from_arrays(
             column.name,
-            np.where(stands, known.count, column.allocatable),
-            np.where(stands, known.used, column.requested),
+            np.where(is_backed, totals.count, column.allocatable),
+            np.where(is_backed, totals.used, column.requested),
         )
 
 
 def with_devices(column: ResourceColumn, state: ClusterState) -> ResourceColumn:
-    """The column of a resource, with the devices that stand in for it."""
+    """Returns the column with the devices that back its resource; itself if no class does."""
     class_name = state.devices.class_by_resource.get(column.name)
     if class_name is None:
         return column
@@ -51,7 +51,7 @@ def with_devices(column: ResourceColumn, state: ClusterState) -> ResourceColumn:
 
 
 class _ClassTotals:
-    """One class: devices and devices in use, int64[capacity]."""
+    """Totals of one class: `count` of devices and `used` devices, int64[capacity] each."""
 
     def __init__(self, device_class: DeviceClass, devices: Devices) -> None:
         self.device_class = device_class
@@ -60,7 +60,7 @@ class _ClassTotals:
         self._changed_rows = ChangedRows(devices)
 
     def refresh(self, state: ClusterState, inventory: Inventory) -> None:
-        """Look at what has changed."""
+        """Recounts the rows whose node or pools have changed."""
         rows = self._changed_rows.since_last(state)
         if rows is None or len(self.count) != state.capacity:
             rows = [*range(state.row_limit)]
@@ -72,6 +72,7 @@ class _ClassTotals:
             )
 
     def _totals(self, node: Node, state: ClusterState, inventory: Inventory) -> tuple[int, int]:
+        """Returns the number of devices that the node reaches, and how many of them are in use."""
         count = used = 0
         for view in inventory.views(node):
             in_use = state.devices.usage(view.pool.id)

@@ -1,8 +1,8 @@
-"""DynamicResources: pods get the devices that they claim, all of them or none.
+"""DynamicResources: allocates the devices that a pod's ResourceClaims request, all of them or none.
 
-Source: kube-scheduler plugins/dynamicresources, Kubernetes 1.36; KEP-4381 and those that belong to
-it. Different from upstream: the search for devices is complete, and given steps, not time; pods of
-lower priority are evicted for their devices.
+Source: kube-scheduler plugins/dynamicresources, Kubernetes 1.36; KEP-4381 and the KEPs that extend
+it. Differs from kube-scheduler: the search for devices is complete, and limited by steps instead of
+time; pods of lower priority are preempted for their devices.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -77,7 +77,8 @@ from stower.state.cluster import ClusterState
 from stower.state.devices import claim_refs, distinct_claim_refs
 from stower.state.shapes import Shape
 
-# Codes, in the order in which one is told before another.
+# Codes beyond those of devices/fit_cache.py. A row has one code: MISSING_RESOURCE overrides the
+# codes of the cache, and these override NOT_AVAILABLE.
 NOT_AVAILABLE: Final = 4
 STALE_EXTENDED_CLAIM: Final = 5
 MISSING_RESOURCE: Final = 6
@@ -94,8 +95,7 @@ _ExtendedAllocation = tuple[ResourceClaim, AllocationResult, RequestMappings]
 
 
 class DynamicResources(Plugin):
-    """Refuse nodes on which the pod's claims cannot be met; see to it that they are, on the one
-    that is chosen."""
+    """Rejects nodes without devices for the pod's claims; allocates them on the chosen node."""
 
     name = "DynamicResources"
     scope = Scope.PODS
@@ -116,8 +116,8 @@ class DynamicResources(Plugin):
         fragmentation: Fragmentation | None = None,
         has_negotiated_resources: bool = False,
     ) -> None:
-        """`has_order`: it was said in which order devices are tried. `negotiates`: whether
-        NegotiatedResources is there for claims that drivers allocate."""
+        """`has_device_order`: the profile sets `deviceOrder`. `has_negotiated_resources`: the
+        profile enables NegotiatedResources, for claims that drivers allocate."""
         self._has_negotiated_resources = has_negotiated_resources
         self._rules = rules
         self._has_device_order = has_device_order
@@ -126,43 +126,43 @@ class DynamicResources(Plugin):
         self._is_enabled = is_enabled
         self._rejection_codes = RejectionCodes()
         if rules.gates.node_allocatable:
-            freed = Change.PLACED_POD_DELETED | Change.PLACED_POD_SCALED_DOWN
-            self.events_to_register |= freed
-        if (
-            has_negotiated_resources
-        ):  # a class may make a claim a driver's, which is none of ours then
+            capacity_changes = Change.PLACED_POD_DELETED | Change.PLACED_POD_SCALED_DOWN
+            self.events_to_register |= capacity_changes
+        if has_negotiated_resources:
+            # A ResourceClass may assign a claim to a driver, so that this plugin skips the claim.
             self.events_to_register |= Change.RESOURCE_CLASS_CHANGED
 
     @classmethod
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "DynamicResources":
-        """DynamicResourcesArgs: filterTimeout, bindingTimeout and deviceOrder."""
+        """Reads DynamicResourcesArgs: filterTimeout, bindingTimeout and deviceOrder."""
         rules, timeout_ns, has_device_order = read_args(args, path, features)
         return cls(rules, timeout_ns, features.dynamic_resource_allocation, has_device_order)
 
     def with_profile_plugins(self, plugins: Mapping[str, Plugin]) -> "DynamicResources":
-        """Fragmentation knows better which of several devices to take."""
-        other = plugins.get(Fragmentation.name)
-        known = other if isinstance(other, Fragmentation) and not self._has_device_order else None
-        talks, timeout_ns = NegotiatedResources.name in plugins, self._binding_timeout_ns
+        """Returns a copy for the profile: Fragmentation orders devices unless `deviceOrder` is set,
+        and NegotiatedResources handles the claims of drivers."""
+        entry = plugins.get(Fragmentation.name)
+        order = entry if isinstance(entry, Fragmentation) and not self._has_device_order else None
+        has_drivers, timeout_ns = NegotiatedResources.name in plugins, self._binding_timeout_ns
         return type(self)(
-            self._rules, timeout_ns, self._is_enabled, self._has_device_order, known, talks
+            self._rules, timeout_ns, self._is_enabled, self._has_device_order, order, has_drivers
         )
 
     # The pod's claims
 
     def is_relevant(self, shape: Shape) -> bool:
-        """Pods with claims, and with resources that devices may stand in for."""
+        """Returns whether the pod has claims, or extended resources that devices may back."""
         gate = self._rules.gates.extended_resources
         return self._is_enabled and (shape.has_claims or (gate and bool(shape.extended_requests)))
 
-    def _is_extended(self, shape: Shape, state: ClusterState) -> bool:
-        """Whether devices may have to stand in for some resource of the pod."""
+    def _has_extended(self, shape: Shape, state: ClusterState) -> bool:
+        """Returns whether devices may back an extended resource of the pod."""
         return self._rules.gates.extended_resources and has_device_backed_resources(shape, state)
 
     def pre_enqueue(self, pod: Pod) -> Rejection | None:
-        """Pods wait for the claims that are made for them."""
+        """Rejects a pod until the claims of its templates have been created."""
         if not self._is_enabled or not pod.spec.resource_claims:
             return None
         if any(ref.name is None for ref in claim_refs(pod)):
@@ -170,8 +170,9 @@ class DynamicResources(Plugin):
         return None
 
     def claims(self, pod: Pod, state: ClusterState) -> list[ResourceClaim] | str:
-        """The pod's claims as the API has them, or why it cannot have them."""
-        found = []
+        """Returns the pod's claims as in the API, or why they are unusable. Skips drivers'
+        claims."""
+        claims = []
         namespace = pod.metadata.namespace
         for ref in distinct_claim_refs(pod):
             if ref.name is None:
@@ -182,25 +183,25 @@ class DynamicResources(Plugin):
             if claim is None:
                 return f'resourceclaim "{ref.name}" not found'
             if self._has_negotiated_resources and driver_of(claim, state.negotiations.classes):
-                continue  # NegotiatedResources has its say
+                continue  # NegotiatedResources handles the claim
             if claim.metadata.deletion_timestamp is not None:
                 return f'resourceclaim "{ref.name}" is being deleted'
             if ref.is_generated:
                 fault = owner_fault(claim, pod, self._rules.gates.group_claims)
                 if fault:
                     return fault
-            found.append(claim)
-        return found
+            claims.append(claim)
+        return claims
 
     def _group(self, pod: Pod, state: ClusterState) -> PodGroup | str | None:
-        """The group that the pod may share claims with; or why that is not known."""
+        """Returns the pod group with which the pod may share claims, or why it is unknown."""
         if not (self._rules.gates.group_claims and pod.group_name):
             return None
         group = state.groups.pod_groups.get(f"{pod.metadata.namespace}/{pod.group_name}")
         return group or f'podgroup.scheduling.k8s.io "{pod.group_name}" not found'
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
-        """Refuse the pod while a claim is missing, full, or in other hands."""
+        """Rejects the pod while a claim is missing, invalid, full, or allocated by others."""
         claims = self.claims(pod, state)
         fault = claims if isinstance(claims, str) else ""
         if not fault:
@@ -211,18 +212,19 @@ class DynamicResources(Plugin):
         return Rejection((fault,)) if fault else None
 
     def _claim_fault(self, claim: ResourceClaim, pod: Pod, state: ClusterState) -> str:
+        """Returns why the pod cannot use the claim on any node, or ""."""
         key = claim.metadata.key
         driver = driver_of(claim, state.negotiations.classes)
         if driver:
             return f"resource claim {key} is allocated by {driver}: enable NegotiatedResources"
-        reserved = claim.status.reserved_for or ()
+        consumers = claim.status.reserved_for or ()
         if claim.status.allocation is not None:
-            is_full = len(reserved) >= RESERVED_FOR_MAX
+            is_full = len(consumers) >= RESERVED_FOR_MAX
             if is_full and not is_reserved_for_pod(claim, pod, self._rules.gates.group_claims):
                 return "resourceclaim in use"
             return ""
-        decided = state.devices.claim(key)
-        if decided is not None and decided.status.allocation is not None:
+        assumed = state.devices.claim(key)
+        if assumed is not None and assumed.status.allocation is not None:
             return f"resource claim {key} is in the process of being allocated"
         for request in claim.spec.devices.requests or ():
             fault = request_fault(claim, request, state, self._rules.gates)
@@ -233,25 +235,24 @@ class DynamicResources(Plugin):
     def group_constraints(
         self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
     ) -> tuple[CapacityConstraint, ...]:
-        """Devices that the pod's own claims would take."""
+        """Returns the devices that the pod's own unallocated claims would take."""
         claims = self.claims(pod, state)
-        known = claims if isinstance(claims, list) else []
-        own = [c for c in known if c.status.allocation is None and c.metadata.key not in shared]
+        usable = claims if isinstance(claims, list) else []
+        own = [c for c in usable if c.status.allocation is None and c.metadata.key not in shared]
         return state.devices.extension(Stock).rooms(own, state, self._rules)
 
     # Filter
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-        """int64[row_limit]: what is missing on each row."""
+        """Rejects nodes that lack devices for the pod's claims: int64[row_limit], a code each."""
         claims = self.claims(pod, state)
-        is_extended = self._is_extended(shape, state)
-        if isinstance(claims, str) or not (claims or is_extended):
+        has_extended = self._has_extended(shape, state)
+        if isinstance(claims, str) or not (claims or has_extended):
             return None
         limit = state.row_limit
-        if is_extended and state.devices.extended_resource_claim(pod.metadata.uid) is not None:
-            return np.full(
-                limit, STALE_EXTENDED_CLAIM
-            )  # of an attempt that came to nothing: it has to go first
+        if has_extended and state.devices.extended_resource_claim(pod.metadata.uid) is not None:
+            # The claim belongs to an attempt that failed, and must be deleted first.
+            return np.full(limit, STALE_EXTENDED_CLAIM)
         codes = np.zeros(limit, np.int64)
         open_claims = []
         for claim in claims:
@@ -259,72 +260,73 @@ class DynamicResources(Plugin):
                 open_claims.append(claim)
             else:
                 codes[~self._available_rows(claim, claim.status.allocation, state)] = NOT_AVAILABLE
-        if is_extended:
-            own = self._extended_codes(pod, shape, open_claims, state)
-            codes = np.where(own != FITS, own, codes)
+        if has_extended:
+            unallocated_codes = self._extended_codes(pod, shape, open_claims, state)
+            codes = np.where(unallocated_codes != FITS, unallocated_codes, codes)
             codes[rows_missing_resource(shape, state)] = MISSING_RESOURCE
         elif open_claims:
-            own = self._unallocated_codes(open_claims, state)[:limit]
-            codes = np.where(own != FITS, own, codes)
+            unallocated_codes = self._unallocated_codes(open_claims, state)[:limit]
+            codes = np.where(unallocated_codes != FITS, unallocated_codes, codes)
         if self._has_node_allocatable_devices(state):
             for row in np.flatnonzero((codes == FITS) & state.present[:limit]).tolist():
                 codes[row] = self._node_allocatable_code(pod, shape, state, row)
-            for row, why in shared_claim_rejections(pod, claims, state).items():
+            for row, rejection in shared_claim_rejections(pod, claims, state).items():
                 if codes[row] != MISSING_RESOURCE:
-                    codes[row] = self._rejection_codes.code_of(why)
+                    codes[row] = self._rejection_codes.code_of(rejection)
         return codes
 
     def _has_node_allocatable_devices(self, state: ClusterState) -> bool:
-        """Whether what devices take of their nodes' own resources has to be looked at."""
+        """Returns whether devices may consume allocatable resources of their nodes (KEP-5517)."""
         return (
             self._rules.gates.node_allocatable
             and state.devices.extension(Inventory).takes_of_node()
         )
 
     def _node_allocatable_code(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> int:
-        """Whether a row with devices has what these take of the node's own resources."""
+        """Returns FITS if the row's node has what its devices consume of allocatable resources."""
         try:
-            why = node_allocatable_rejection(
+            rejection = node_allocatable_rejection(
                 pod, self._node_allocatable_claims(pod, shape, state, row), state, row
             )
         except GaveUp:
             return GAVE_UP
-        return FITS if why is None else self._rejection_codes.code_of(why)
+        return FITS if rejection is None else self._rejection_codes.code_of(rejection)
 
     def _node_allocatable_claims(
         self, pod: Pod, shape: Shape, state: ClusterState, row: int
     ) -> Claimed:
-        """What the pod's claims would take of the row's node itself (KEP-5517)."""
+        """Returns what the pod's claims would consume of the row's node itself (KEP-5517)."""
         claims = self.claims(pod, state)
         if isinstance(claims, str) or not self._has_node_allocatable_devices(state):
             return ()
-        is_given = any(claim.status.allocation is not None for claim in claims)
+        has_allocation = any(claim.status.allocation is not None for claim in claims)
         views = state.devices.extension(Fits).views(state, row, self._rules)
-        if not is_given and not any(view.takes_of_node for view in views):
+        if not has_allocation and not any(view.takes_of_node for view in views):
             return ()
-        found, extended = self._allocations(pod, shape, state, row)
-        allocations = {claim.metadata.name: allocation for claim, allocation in found}
-        if extended is not None:
-            allocations[EXTENDED_CLAIM_NAME] = extended[1]
+        allocated, extended_allocation = self._allocations(pod, shape, state, row)
+        allocations = {claim.metadata.name: allocation for claim, allocation in allocated}
+        if extended_allocation is not None:
+            allocations[EXTENDED_CLAIM_NAME] = extended_allocation[1]
         return node_allocatable_claims(pod, allocations, state.devices.extension(Inventory))
 
     def _extended_codes(
         self, pod: Pod, shape: Shape, claims: list[ResourceClaim], state: ClusterState
     ) -> Ints:
-        """The same, where what else has to be claimed differs from node to node."""
+        """Returns int64[row_limit]: codes where the extended resources to claim differ by node."""
         codes = np.zeros(state.row_limit, np.int64)
         for rows, names in device_backed_rows(shape, state):
-            more = (
+            extended = (
                 [make_extended_claim(pod, names, state.devices.class_by_resource)[0]]
                 if names
                 else []
             )
-            if claims or more:
-                own = self._unallocated_codes([*claims, *more], state)[: state.row_limit]
-                codes[rows] = own[rows]
+            if claims or extended:
+                part = self._unallocated_codes([*claims, *extended], state)[: state.row_limit]
+                codes[rows] = part[rows]
         return codes
 
     def _unallocated_codes(self, claims: list[ResourceClaim], state: ClusterState) -> Ints:
+        """Returns int64[capacity]: a code per row. Raises PluginError if claims are invalid."""
         try:
             return state.devices.extension(Fits).column(claims, state, self._rules).codes
         except AllocationError as error:
@@ -333,22 +335,22 @@ class DynamicResources(Plugin):
     def _available_rows(
         self, claim: ResourceClaim, allocation: AllocationResult, state: ClusterState
     ) -> Bools:
-        """bool[row_limit]: where an allocated claim can be used."""
+        """Returns bool[row_limit]: nodes on which an allocated claim can be used."""
         limit = state.row_limit
         if self._rules.gates.binding:
             due_ns = binding_deadline_ns(claim, self._binding_timeout_ns)
-            late = due_ns is not None and due_ns < state.now_ns and not is_ready(claim)
-            if binding_fault(claim) or late:
+            is_overdue = due_ns is not None and due_ns < state.now_ns and not is_ready(claim)
+            if binding_fault(claim) or is_overdue:
                 return np.zeros(limit, np.bool_)
         if allocation.node_selector is None:
             return np.ones(limit, np.bool_)
-        found = np.zeros(limit, np.bool_)
+        result = np.zeros(limit, np.bool_)
         for term in allocation.node_selector.node_selector_terms or ():
-            found |= match_term(term, state, state.all_rows, limit)
-        return found
+            result |= match_term(term, state, state.all_rows, limit)
+        return result
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
-        """As upstream has it: unresolvable. Who holds devices can still be evicted for them."""
+        """Returns the reason: unresolvable as in kube-scheduler, yet evictions may free devices."""
         if code >= FIRST_CODE:
             return self._rejection_codes.rejection(code)
         return Rejection((REASONS[code],), evictable=code in (NO_DEVICES, GAVE_UP))
@@ -356,35 +358,35 @@ class DynamicResources(Plugin):
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
-        """What claims of pods that leave have held is free. Nobody leaves for one who only looks
-        (admin access)."""
+        """Returns dry runs in which removed pods free their devices. None for claims with admin
+        access only: these need no free devices."""
         claims = self.claims(pod, state)
         if isinstance(claims, str):
             return None
         open_claims = [claim for claim in claims if claim.status.allocation is None]
         if open_claims and all(claim.spec.is_admin for claim in open_claims):
             return None
-        of_node = self._has_node_allocatable_devices(state)
-        if not open_claims and not self._is_extended(shape, state) and not of_node:
+        has_node_mappings = self._has_node_allocatable_devices(state)
+        if not open_claims and not self._has_extended(shape, state) and not has_node_mappings:
             return None
         if state.devices.extended_resource_claim(pod.metadata.uid) is not None:
             return None
         fits = state.devices.extension(Fits)
 
         def filter_code(row: int) -> int:
-            wanted, _ = self._unallocated_claims(claims, pod, shape, state, row)
+            unallocated, _ = self._unallocated_claims(claims, pod, shape, state, row)
             code = FITS
-            if wanted:
+            if unallocated:
                 try:
-                    code = fits.code(fits.plans(wanted, self._rules), state, row, self._rules)
+                    code = fits.code(fits.plans(unallocated, self._rules), state, row, self._rules)
                 except AllocationError:
                     return NO_DEVICES
-            if code != FITS or not of_node:
+            if code != FITS or not has_node_mappings:
                 return code
-            why = shared_claim_rejections(pod, claims, state).get(row)
+            rejection = shared_claim_rejections(pod, claims, state).get(row)
             return (
-                self._rejection_codes.code_of(why)
-                if why
+                self._rejection_codes.code_of(rejection)
+                if rejection
                 else self._node_allocatable_code(pod, shape, state, row)
             )
 
@@ -393,28 +395,28 @@ class DynamicResources(Plugin):
     def _shortages(
         self, pod: Pod, shape: Shape, state: ClusterState, row: int
     ) -> Iterator[tuple[str, Lack]]:
-        """Each request that is not met yet, with the key of its claim."""
+        """Yields the devices for each unallocated request, with the key of its claim."""
         claims = self.claims(pod, state)
         if not isinstance(claims, str):
-            wanted, _ = self._unallocated_claims(claims, pod, shape, state, row)
-            yield from request_shortages(wanted, state, row, self._rules)
+            unallocated, _ = self._unallocated_claims(claims, pod, shape, state, row)
+            yield from request_shortages(unallocated, state, row, self._rules)
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
-        """What is wrong with each device."""
+        """Yields how many devices satisfy each request, and why the others do not."""
         return (
             line
-            for key, lack in self._shortages(pod, shape, state, row)
-            for line in lack.lines(key)
+            for key, shortage in self._shortages(pod, shape, state, row)
+            for line in shortage.lines(key)
         )
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """Those leave that have a device."""
+        """Suggests evicting the pods that use a device."""
         return eviction_fixes(self._shortages(pod, shape, state, row), state)
 
     # Score
 
     def has_scores(self, pod: Pod, state: ClusterState) -> bool:
-        """Where a claim leaves a choice."""
+        """Returns whether some request has prioritized alternatives."""
         claims = self.claims(pod, state)
         return self._rules.gates.prioritized_list and any(
             request.first_available
@@ -425,7 +427,7 @@ class DynamicResources(Plugin):
     def score_pod(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
-        """int64[row_limit]: earlier alternatives are better (KEP-4816)."""
+        """Scores earlier alternatives higher (KEP-4816): int64[row_limit], 0 to 100."""
         if not self.has_scores(pod, state):
             return None
         raw = np.zeros(state.row_limit, np.int64)
@@ -435,20 +437,20 @@ class DynamicResources(Plugin):
         return raw * MAX_NODE_SCORE // highest if highest else raw
 
     def raw_score(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> int:
-        """8 for each request that is met by its first alternative, 7 by its second, ..."""
+        """Returns the sum over requests: 8 for a first alternative, 7 for a second, ..."""
         score = 0
         for claim, allocation in self._allocations(pod, shape, state, row)[0]:
-            met = {result.request for result in allocation.devices.results or ()}
+            allocated_requests = {result.request for result in allocation.devices.results or ()}
             for request in claim.spec.devices.requests or ():
-                for i, alternative in enumerate(request.first_available or ()):
-                    if f"{request.name}/{alternative.name}" in met:
-                        score += FIRST_AVAILABLE_MAX - i
+                for position, alternative in enumerate(request.first_available or ()):
+                    if f"{request.name}/{alternative.name}" in allocated_requests:
+                        score += FIRST_AVAILABLE_MAX - position
         return score
 
     def _extended_claim(
         self, pod: Pod, shape: Shape, state: ClusterState, row: int
     ) -> tuple[ResourceClaim, RequestMappings] | None:
-        """The claim for what the row's node does not have itself, or None."""
+        """Returns the claim for the extended resources that the row's node lacks, or None."""
         gate = self._rules.gates.extended_resources
         names = device_backed_resources(shape, state, row) if gate else ()
         return make_extended_claim(pod, names, state.devices.class_by_resource) if names else None
@@ -456,74 +458,75 @@ class DynamicResources(Plugin):
     def _unallocated_claims(
         self, claims: list[ResourceClaim], pod: Pod, shape: Shape, state: ClusterState, row: int
     ) -> tuple[list[ResourceClaim], tuple[ResourceClaim, RequestMappings] | None]:
-        """Of the pod's claims, those that are to be allocated on the row, the one for its extended
-        resources last; and that one with its mappings, or None."""
-        more = self._extended_claim(pod, shape, state, row)
-        wanted = [claim for claim in claims if claim.status.allocation is None]
-        return (wanted if more is None else [*wanted, more[0]]), more
+        """Returns the claims to allocate on the row, the claim for extended resources last; and
+        that claim with its mappings, or None."""
+        extended = self._extended_claim(pod, shape, state, row)
+        unallocated = [claim for claim in claims if claim.status.allocation is None]
+        return (unallocated if extended is None else [*unallocated, extended[0]]), extended
 
     def _allocations(
         self, pod: Pod, shape: Shape, state: ClusterState, row: int
     ) -> tuple[list[tuple[ResourceClaim, AllocationResult]], _ExtendedAllocation | None]:
-        """The pod's claims, with what they have or would be given on the row; and the same for its
-        extended resources."""
+        """Returns the pod's claims with their allocations, or those that they would get on the row;
+        and the same for the claim for extended resources."""
         claims = self.claims(pod, state)
         if isinstance(claims, str):
             return [], None
-        wanted, more = self._unallocated_claims(claims, pod, shape, state, row)
-        given = iter(self._allocate(wanted, shape, state, row))
-        found = [(claim, claim.status.allocation or next(given)) for claim in claims]
-        return found, None if more is None else (more[0], next(given), more[1])
+        unallocated, extended = self._unallocated_claims(claims, pod, shape, state, row)
+        results = iter(self._allocate(unallocated, shape, state, row))
+        allocated = [(claim, claim.status.allocation or next(results)) for claim in claims]
+        return allocated, None if extended is None else (extended[0], next(results), extended[1])
 
     def _allocate(
         self, claims: Sequence[ResourceClaim], shape: Shape, state: ClusterState, row: int
     ) -> list[AllocationResult]:
+        """Returns an allocation on the row for each claim. Raises PluginError if there is none."""
         if not claims:
             return []
         fits = state.devices.extension(Fits)
         plans = fits.plans(claims, self._rules)
         if self._fragmentation is None:
-            found = fits.given(plans, state, row, drawn(self._rules, claims))
+            result = fits.given(plans, state, row, drawn(self._rules, claims))
         else:
-            prefer = self._fragmentation.device_order(shape, state, row)
-            found = fits.chosen(plans, state, row, self._rules, prefer)
-        if found is None:
+            device_order = self._fragmentation.device_order(shape, state, row)
+            result = fits.chosen(plans, state, row, self._rules, device_order)
+        if result is None:
             raise PluginError("claim allocation not found for node")
         return [
             allocation_of(
-                claim, plan, gifts, state.devices.classes, state.node_names[row], self._rules.gates,
-                share_ids(claim),
+                claim, plan, devices, state.devices.classes, state.node_names[row],
+                self._rules.gates, share_ids(claim),
             )
-            for claim, plan, gifts in zip(claims, plans, found)
+            for claim, plan, devices in zip(claims, plans, result)
         ]  # fmt: skip
 
     # Reserve
 
     def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
-        """The claims' allocations, and their reservation for the pod."""
+        """Allocates the pod's claims on the row and reserves them for the pod."""
         gates, timeout_ns = self._rules.gates, self._binding_timeout_ns
         claims, extended = self._allocations(pod, shape, state, row)
         consumers = self._consumers(pod, state)
-        wanted = []
+        decisions = []
         for claim, allocation in claims:
-            own = None if claim.status.allocation is not None else allocation
-            wanted.append(ClaimDecision(claim, own, consumers[claim.metadata.name]))
+            new_allocation = None if claim.status.allocation is not None else allocation
+            decisions.append(ClaimDecision(claim, new_allocation, consumers[claim.metadata.name]))
         name = state.node_names[row]
         parts: list[Reservation] = []
-        if wanted:
-            parts.append(ClaimBinding(pod, name, tuple(wanted), timeout_ns, gates, state.now_ns))
+        if decisions:
+            parts.append(ClaimBinding(pod, name, tuple(decisions), timeout_ns, gates, state.now_ns))
         if extended is not None:
             parts.append(ExtendedClaimBinding(pod, name, *extended, timeout_ns, gates))
         if gates.node_allocatable:
-            taken = self._node_allocatable_claims(pod, shape, state, row)
-            if taken or pod.status.node_allocatable_resource_claim_statuses:
-                parts.append(NodeAllocatableReservation(pod, taken, timeout_ns))
+            claimed = self._node_allocatable_claims(pod, shape, state, row)
+            if claimed or pod.status.node_allocatable_resource_claim_statuses:
+                parts.append(NodeAllocatableReservation(pod, claimed, timeout_ns))
         if len(parts) > 1:
             return CompositeReservation(parts)
         return parts[0] if parts else None
 
     def _consumers(self, pod: Pod, state: ClusterState) -> dict[str, ConsumerReference]:
-        """For whom each of the pod's claims is, by its name."""
+        """Returns the consumer of each of the pod's claims, by claim name."""
         group = self._group(pod, state)
         group = None if isinstance(group, str) else group
         return {
@@ -535,15 +538,18 @@ class DynamicResources(Plugin):
     # PostFilter
 
     def post_filter(self, evaluator: PreemptionEvaluator) -> PostFilterResult:
-        """An allocation that nobody else uses, and that keeps the pod from every node, is given
-        back: with other devices it may fit."""
+        """Gives back an allocation that excludes nodes: with other devices the pod may fit.
+
+        Deallocates a claim that no other pod uses; else deletes the claim for extended resources
+        that an earlier attempt has left; else removes the pod group's reservation of a claim.
+        """
         pod, state = evaluator.pod, evaluator.state
         if not self._is_enabled:
             return PostFilterResult("plugin disabled")
         claims = self.claims(pod, state)
-        is_extended = self._is_extended(evaluator.shape, state)
-        nothing = isinstance(claims, list) and not claims and not is_extended
-        if nothing or isinstance(claims, str) or self._is_rejected_by_pre_filter(pod, state):
+        has_extended = self._has_extended(evaluator.shape, state)
+        has_no_claims = isinstance(claims, list) and not claims and not has_extended
+        if has_no_claims or isinstance(claims, str) or self._is_rejected_by_pre_filter(pod, state):
             return PostFilterResult("no new claims to deallocate")
         for claim in claims:
             allocation = claim.status.allocation
@@ -557,20 +563,20 @@ class DynamicResources(Plugin):
                 patch = {"status": {"allocation": None, "reservedFor": None, "devices": None}}
                 write = patch_of(claim, patch, "status")
                 return PostFilterResult("deallocation of ResourceClaim completed", patches=(write,))
-        stale = state.devices.extended_resource_claim(pod.metadata.uid) if is_extended else None
-        if stale is not None:
+        leftover = state.devices.extended_resource_claim(pod.metadata.uid) if has_extended else None
+        if leftover is not None:
             return PostFilterResult(
-                "deletion of ResourceClaim completed", patches=tuple(deletion_writes(stale))
+                "deletion of ResourceClaim completed", patches=tuple(deletion_writes(leftover))
             )
         group = self._group(pod, state)
         if isinstance(group, PodGroup):
-            freed = unreserve_group_claim(pod, group, state)
-            if freed is not None:
-                return PostFilterResult("ResourceClaim unreserved for PodGroup", patches=(freed,))
+            removal = unreserve_group_claim(pod, group, state)
+            if removal is not None:
+                return PostFilterResult("ResourceClaim unreserved for PodGroup", patches=(removal,))
         return PostFilterResult("still not schedulable")
 
     def _is_rejected_by_pre_filter(self, pod: Pod, state: ClusterState) -> bool:
-        """Whether the pod did not get as far as the nodes."""
+        """Returns whether PreFilter rejects the pod."""
         claims = self.claims(pod, state)
         if isinstance(claims, str) or isinstance(self._group(pod, state), str):
             return True
@@ -579,10 +585,11 @@ class DynamicResources(Plugin):
     # Hints
 
     def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
-        """Where it may be about the pod's claims, or their devices."""
+        """Requeues the pod for events about its claims or their devices."""
         return is_schedulable_after_change(pod, event)
 
 
 def _filter_error(error: AllocationError, claims: Sequence[ResourceClaim]) -> PluginError:
+    """Returns the error with the text that kube-scheduler has for errors of Filter."""
     keys = tuple(claim.metadata.key for claim in claims)
     return PluginError(f'running "DynamicResources" filter plugin: {error.message(keys)}')

@@ -1,7 +1,7 @@
-"""The claim for a pod's extended resources, written: made, allocated, and told of in the pod.
+"""Creates the claim for a pod's extended resources, allocates it, and names it in the pod's status.
 
-Its name is decided on before it is there, so its devices are taken from then on. Once it is seen,
-it is allocated and reserved as any claim is (claim_binding.py).
+The claim's name is chosen before the claim exists, and its devices count as in use from then on.
+Once the API shows the claim, it is allocated and reserved as any claim is (claim_binding.py).
 
 Source: kube-scheduler plugins/dynamicresources (createExtendedResourceClaimInAPI, bindClaim,
 patchPodExtendedResourceClaimStatus, deleteClaim).
@@ -33,7 +33,7 @@ from stower.state.devices import extended_claim_owner
 
 
 class ExtendedClaimBinding:
-    """The claim of one pod; see framework.reserve.Reservation."""
+    """Creates and binds the claim of one pod; see framework.reservation.Reservation."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ExtendedClaimBinding:
         timeout_ns: int,
         gates: DeviceGates,
     ) -> None:
-        """`claim`: as it is to be made."""
+        """Creates the reservation. `claim`: the object to create in the API."""
         self.timeout_message = ClaimBinding.timeout_message
         self.timeout_ns = timeout_ns
         meta = claim.metadata
@@ -58,72 +58,78 @@ class ExtendedClaimBinding:
         self._status = ResourceClaimStatus(allocation, (self._decision.consumer,))
         self._node_name = node_name
         self._gates = gates
-        self._note = self._make_claim_binding(claim, 0).waiting_event()
+        self._waiting_event = self._make_claim_binding(claim, 0).waiting_event()
         self._claim_binding: ClaimBinding | None = None  # once the claim was seen
-        self._create_write_id = 0  # the write, while it is not answered
+        self._create_write_id = 0  # id of the creation until it is answered, else 0
         self._is_create_sent = False
         self._conflict_ns: int | None = None  # when the creation met a conflict
-        told = ExtendedResourceClaimStatus(mappings, meta.name)
-        own = pod.metadata
+        claim_status = ExtendedResourceClaimStatus(mappings, meta.name)
+        pod_meta = pod.metadata
         self._status_patch = PodStatusPatch(
-            PatchPodStatus(0, own.namespace, own.name, own.uid, extended_resource_claim=told)
+            PatchPodStatus(
+                0,
+                pod_meta.namespace,
+                pod_meta.name,
+                pod_meta.uid,
+                extended_resource_claim=claim_status,
+            )
         )
         self._is_released = False
 
     @property
     def retry_at_ns(self) -> int | None:
-        """As for any claim."""
+        """When to repeat the creation or a write of the claim after a conflict."""
         if self._claim_binding is not None:
             return self._claim_binding.retry_at_ns
         return None if self._conflict_ns is None else self._conflict_ns + CONFLICT_RETRY_NS
 
     def assume(self, state: ClusterState) -> None:
-        """The devices are taken, for a claim that there will be."""
+        """Assumes the devices to be in use by a claim that does not exist yet."""
         state.devices.assume_made(msgspec.structs.replace(self._claim, status=self._status))
 
     def _observe_claim(self, state: ClusterState) -> ResourceClaim | None:
-        """The claim, where the API has it; looked after from then on."""
-        found = state.devices.api_claim(self._decision.key)
-        if found is None or extended_claim_owner(found) != self._pod.metadata.uid:
+        """Returns the claim if the API has it; creates its ClaimBinding the first time."""
+        claim = state.devices.api_claim(self._decision.key)
+        if claim is None or extended_claim_owner(claim) != self._pod.metadata.uid:
             return None
         if self._claim_binding is None:
-            self._claim_binding = self._make_claim_binding(found, state.now_ns)
+            self._claim_binding = self._make_claim_binding(claim, state.now_ns)
             self._claim_binding.assumed_statuses[self._decision.key] = self._status
-        return found
+        return claim
 
     def _make_claim_binding(self, claim: ResourceClaim, now_ns: int) -> ClaimBinding:
-        wanted = self._decision._replace(claim=claim)
+        decision = self._decision._replace(claim=claim)
         return ClaimBinding(
-            self._pod, self._node_name, (wanted,), self.timeout_ns, self._gates, now_ns
+            self._pod, self._node_name, (decision,), self.timeout_ns, self._gates, now_ns
         )
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """The claim; then what any claim needs; then the pod's status."""
+        """Creates the claim; then writes what any claim needs; then patches the pod's status."""
         if self._is_released and self._claim_binding is None:
-            return []  # whoever looks at the pod next deletes what was made
+            return []  # the next attempt of the pod deletes the claim if it was created
         if self._observe_claim(state) is None:
-            refused_ns = self._conflict_ns
-            is_early = refused_ns is None or state.now_ns - refused_ns < CONFLICT_RETRY_NS
-            if self._is_create_sent and is_early:
+            conflict_ns = self._conflict_ns
+            has_no_retry_due = conflict_ns is None or state.now_ns - conflict_ns < CONFLICT_RETRY_NS
+            if self._is_create_sent and has_no_retry_due:
                 return []
             self._is_create_sent, self._conflict_ns = True, None
             self._create_write_id = next_id()
             meta = self._claim.metadata
-            whole = msgspec.to_builtins(self._claim)
+            body = msgspec.to_builtins(self._claim)
             return [
                 CreateObject(
                     self._create_write_id, ResourceClaim, meta.namespace, meta.name,
-                    self._pod.metadata.uid, whole,
+                    self._pod.metadata.uid, body,
                 )
             ]  # fmt: skip
         assert self._claim_binding is not None
-        found = self._claim_binding.writes(state, next_id)
-        if not found and not self._is_released and self._claim_binding.is_done(state):
+        result = self._claim_binding.writes(state, next_id)
+        if not result and not self._is_released and self._claim_binding.is_done(state):
             return self._status_patch.writes(next_id)
-        return found
+        return result
 
     def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
-        """A name that is taken may be that of the claim itself, written by a try that was lost."""
+        """Continues after a conflict: an earlier request may have created the claim unnoticed."""
         if id == self._create_write_id:
             self._create_write_id = 0
             self._is_create_sent = code != UNKNOWN
@@ -136,15 +142,15 @@ class ExtendedClaimBinding:
         )
 
     def failure_reason(self, state: ClusterState) -> str:
-        """Why there is no such claim after all."""
-        seen = self._observe_claim(state)
+        """Returns why the pod can no longer have the claim, or ""."""
+        claim = self._observe_claim(state)
         if self._claim_binding is not None:
             return self._claim_binding.failure_reason(state)
-        taken = seen is None and state.devices.api_claim(self._decision.key) is not None
-        return f"claim {self._decision.key} is somebody else's" if taken else ""
+        is_name_taken = claim is None and state.devices.api_claim(self._decision.key) is not None
+        return f"claim {self._decision.key} is somebody else's" if is_name_taken else ""
 
     def is_done(self, state: ClusterState) -> bool:
-        """It is allocated and reserved, and the pod says which it is."""
+        """Returns whether the claim is allocated and reserved, and the pod's status names it."""
         self._observe_claim(state)
         return (
             self._status_patch.is_done
@@ -153,11 +159,12 @@ class ExtendedClaimBinding:
         )
 
     def waiting_event(self) -> tuple[str, str]:
-        """As for any claim."""
-        return self._note
+        """Returns the Event for devices with binding conditions."""
+        return self._waiting_event
 
     def forget(self, state: ClusterState) -> None:
-        """Once it was seen, it is known what is being written; before, nothing is allocated."""
+        """Withdraws the assumption. Before the claim is seen nothing is allocated; later
+        ClaimBinding knows which writes are pending."""
         self._is_released = True
         if self._claim_binding is not None:
             self._claim_binding.forget(state)
@@ -165,15 +172,15 @@ class ExtendedClaimBinding:
             state.devices.restore(self._decision.key)
 
     def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """The claim is for this node alone, and goes."""
-        seen = self._observe_claim(state)
-        if seen is None:
+        """Deletes the claim, which is valid for this node only."""
+        claim = self._observe_claim(state)
+        if claim is None:
             return []
-        return [msgspec.structs.replace(write, id=next_id()) for write in deletion_writes(seen)]
+        return [msgspec.structs.replace(write, id=next_id()) for write in deletion_writes(claim)]
 
 
 def deletion_writes(claim: ResourceClaim) -> Iterator[PatchObject | DeleteObject]:
-    """What deletes a claim that nobody else uses; without ids."""
+    """Yields the writes, without ids, that delete a claim which has no other consumers."""
     meta = claim.metadata
     finalizers = meta.finalizers or ()
     if FINALIZER in finalizers:

@@ -1,12 +1,12 @@
-"""Extended resources that a node does not have as such, and that devices stand in for (KEP-5004).
+"""Builds the claim for extended resources that devices back on nodes without them (KEP-5004).
 
-All such resources of a pod make one claim, which differs from node to node: what the node lists in
-its allocatable comes from its device plugin, the rest from devices of a class. Nobody but the
-scheduler writes that claim, once it has decided on the node.
+All these resources of a pod share one claim, which differs from node to node: resources in the
+node's allocatable come from its device plugin, the others from devices of a class. Only the
+scheduler writes the claim, once it has chosen the node.
 
-Source: kube-scheduler plugins/dynamicresources/extendeddynamicresources.go. Different from
-upstream: where a node has all of the resources itself, there is no claim, whatever else the pod
-claims.
+Source: kube-scheduler plugins/dynamicresources/extendeddynamicresources.go. Differs from
+kube-scheduler: on a node that has all of the resources itself there is no claim, whatever else the
+pod claims.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ from stower.state.shapes import Shape
 
 RESTART_ALWAYS: Final = "Always"
 SUFFIX: Final = "-extended-resources-"
-# As names that the API server makes up: so long at most, the last characters chance.
+# As in names that the API server generates: the maximum length, and the length of the suffix.
 NAME_MAX: Final = 63
 RANDOM_SUFFIX_LENGTH: Final = 5
 LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -43,39 +43,39 @@ RequestMappings = tuple[ExtendedResourceRequest, ...]
 
 
 class DeviceBackedRows(NamedTuple):
-    """Rows on which devices stand in for the same resources (none: the node has all of them)."""
+    """Rows on which devices back the same resources; no names: the nodes have all of them."""
 
     rows: Bools
     names: tuple[str, ...]
 
 
 def has_device_backed_resources(shape: Shape, state: ClusterState) -> bool:
-    """Whether devices may stand in for something that such a pod asks for."""
+    """Returns whether a device class may back an extended resource of the shape."""
     resources = state.devices.class_by_resource
     return any(column.name in resources for column, _ in shape.extended_requests)
 
 
 def device_backed_rows(shape: Shape, state: ClusterState) -> list[DeviceBackedRows]:
-    """All rows, by what devices stand in for there."""
+    """Returns all rows, grouped by the resources that devices back there."""
     resources, limit = state.devices.class_by_resource, state.row_limit
-    found = [DeviceBackedRows(np.ones(limit, np.bool_), ())]
+    groups = [DeviceBackedRows(np.ones(limit, np.bool_), ())]
     for column, _ in shape.extended_requests:
         if column.name in resources:
-            lacks = column.allocatable[:limit] == 0
-            found = [
-                part
-                for rows, names in found
-                for part in (
-                    DeviceBackedRows(rows & ~lacks, names),
-                    DeviceBackedRows(rows & lacks, (*names, column.name)),
+            is_missing = column.allocatable[:limit] == 0
+            groups = [
+                group
+                for rows, names in groups
+                for group in (
+                    DeviceBackedRows(rows & ~is_missing, names),
+                    DeviceBackedRows(rows & is_missing, (*names, column.name)),
                 )
-                if part.rows.any()
+                if group.rows.any()
             ]
-    return found
+    return groups
 
 
 def device_backed_resources(shape: Shape, state: ClusterState, row: int) -> tuple[str, ...]:
-    """What devices stand in for on one row."""
+    """Returns the resources that devices back on one row."""
     resources = state.devices.class_by_resource
     return tuple(
         column.name
@@ -85,7 +85,7 @@ def device_backed_resources(shape: Shape, state: ClusterState, row: int) -> tupl
 
 
 def rows_missing_resource(shape: Shape, state: ClusterState) -> Bools:
-    """bool[row_limit]: rows whose node does not know of a resource that no class stands for."""
+    """Returns bool[row_limit]: nodes without a requested extended resource that no class backs."""
     resources, limit = state.devices.class_by_resource, state.row_limit
     result = np.zeros(limit, np.bool_)
     for column, _ in shape.extended_requests:
@@ -100,17 +100,17 @@ def rows_missing_resource(shape: Shape, state: ClusterState) -> Bools:
 def make_extended_claim(
     pod: Pod, names: Sequence[str], classes: Mapping[str, str]
 ) -> tuple[ResourceClaim, RequestMappings]:
-    """The claim for these resources of the pod, and who of its containers has what of it."""
+    """Returns the claim for these resources of the pod, and which request each container uses."""
     requests: list[DeviceRequest] = []
     mappings: list[ExtendedResourceRequest] = []
     for name in sorted(names):
-        own, told = _requests(pod, name, classes[name])
-        requests += own
-        mappings += told
+        resource_requests, resource_mappings = _requests(pod, name, classes[name])
+        requests += resource_requests
+        mappings += resource_mappings
     requests.sort(key=lambda request: request.name)
     meta = pod.metadata
     owner = OwnerReference("Pod", meta.name, meta.uid, "v1", True)
-    made = ObjectMeta(
+    claim_meta = ObjectMeta(
         name=_name(pod),
         namespace=meta.namespace,
         annotations={EXTENDED_RESOURCE_CLAIM: "true"},
@@ -118,70 +118,81 @@ def make_extended_claim(
         finalizers=(FINALIZER,),
     )
     spec = ResourceClaimSpec(DeviceClaim(tuple(requests)))
-    return ResourceClaim(made, spec), tuple(mappings)
+    return ResourceClaim(claim_meta, spec), tuple(mappings)
 
 
 def _name(pod: Pod) -> str:
-    """A name that another attempt for the pod does not have: it is known before the claim is."""
+    """Returns a name that no other attempt of the pod uses; the claim does not exist yet."""
     meta = pod.metadata
     key = f"{meta.uid}\0{meta.resource_version}".encode()
     digits = int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
-    chance = ""
+    suffix = ""
     for _ in range(RANDOM_SUFFIX_LENGTH):
         digits, letter = divmod(digits, len(LETTERS))
-        chance += LETTERS[letter]
-    return f"{meta.name}{SUFFIX}"[: NAME_MAX - RANDOM_SUFFIX_LENGTH] + chance
+        suffix += LETTERS[letter]
+    return f"{meta.name}{SUFFIX}"[: NAME_MAX - RANDOM_SUFFIX_LENGTH] + suffix
 
 
 def _requests(
     pod: Pod, name: str, class_name: str
 ) -> tuple[list[DeviceRequest], list[ExtendedResourceRequest]]:
-    """Of one resource. What containers that end before others start ask for, they take from what
-    these will have; the most that is missing is one request more, for all of them."""
+    """Returns the requests for one resource, and the mappings of containers to requests.
+
+    Regular init containers reuse the devices of the containers that run after them. The largest
+    number of devices that one of them needs beyond these becomes one more request, which they
+    share.
+    """
     inits = pod.spec.init_containers or ()
     containers = (*inits, *pod.spec.containers)
-    lasting: dict[int, DeviceRequest] = {}
-    passing: list[tuple[int, Container]] = []
+    request_by_index: dict[int, DeviceRequest] = {}
+    regular_inits: list[tuple[int, Container]] = []
     mappings = []
     for i, container in enumerate(containers):
         if i < len(inits) and container.restart_policy != RESTART_ALWAYS:
-            passing.append((i, container))
+            regular_inits.append((i, container))
             continue
         count = _count(container, name)
         if count:
-            request = lasting[i] = _request(i, container, name, class_name, count)
+            request = request_by_index[i] = _request(i, container, name, class_name, count)
             mappings.append(ExtendedResourceRequest(container.name, name, request.name))
-    most: DeviceRequest | None = None
-    more = 0
-    own: dict[int, int] = {}  # where in `mappings` the extra request stands
-    for i, container in passing:
+    shared_request: DeviceRequest | None = None
+    shared_count = 0
+    # Indices of `mappings` whose request is the shared one.
+    shared_indices: dict[int, int] = {}
+    for i, container in regular_inits:
         missing = _count(container, name)
-        for at, request in lasting.items():
-            if at < i or missing <= 0:
+        for index, request in request_by_index.items():
+            if index < i or missing <= 0:
                 continue
             assert request.exactly is not None
             missing -= request.exactly.count
             mappings.append(ExtendedResourceRequest(container.name, name, request.name))
         if missing > 0:
             extra = _request(i, container, name, class_name, missing)
-            own[len(mappings)] = i
+            shared_indices[len(mappings)] = i
             mappings.append(ExtendedResourceRequest(container.name, name, extra.name))
-            if missing > more:
-                most, more = extra, missing
-    if most is not None:
-        for at in own:
-            mappings[at] = ExtendedResourceRequest(mappings[at].container_name, name, most.name)
-    return [*([most] if most is not None else ()), *lasting.values()], mappings
+            if missing > shared_count:
+                shared_request, shared_count = extra, missing
+    if shared_request is not None:
+        for index in shared_indices:
+            mappings[index] = ExtendedResourceRequest(
+                mappings[index].container_name, name, shared_request.name
+            )
+    return [
+        *([shared_request] if shared_request is not None else ()),
+        *request_by_index.values(),
+    ], mappings
 
 
 def _count(container: Container, name: str) -> int:
-    asked = (container.resources.requests if container.resources is not None else None) or {}
-    return quantity_of(asked[name]).round_up(0) if name in asked else 0
+    """Returns the amount of the resource that the container requests, rounded up."""
+    requests = (container.resources.requests if container.resources is not None else None) or {}
+    return quantity_of(requests[name]).round_up(0) if name in requests else 0
 
 
 def _request(i: int, container: Container, name: str, class_name: str, count: int) -> DeviceRequest:
-    """Named by the container, and by the resource's place among all that it asks for."""
+    """Returns a request named by the container's index and by the resource's index within it."""
     assert container.resources is not None
-    place = sorted(container.resources.requests or ()).index(name)
+    position = sorted(container.resources.requests or ()).index(name)
     exactly = ExactDeviceRequest(class_name, allocation_mode=EXACT_COUNT, count=count)
-    return DeviceRequest(f"container-{i}-request-{place}", exactly)
+    return DeviceRequest(f"container-{i}-request-{position}", exactly)

@@ -1,7 +1,7 @@
-"""Fragmentation: place pods so that the requests of the recent past would still fit most.
+"""Fragmentation: places pods so that nodes keep room for the kinds of requests seen recently.
 
-Scores nodes, and has DynamicResources choose the device by the same measure. Not part of the
-default profile; it should have nearly all the weight, as it tells nodes apart that are close:
+Scores nodes, and orders devices for DynamicResources by the same measure. Not part of the default
+profile. It should have nearly all of the weight, because it separates nodes whose scores are close:
 
     plugins: {multiPoint: {enabled: [{name: Fragmentation, weight: 1000}]}}
 
@@ -28,13 +28,13 @@ DEFAULT_MODE: Final = "dgf"
 
 
 class FragmentationArgs(Args, frozen=True):
-    """Arguments of the plugin: `mode` is dgf or fgd. What pods ask for is learned as they come."""
+    """Arguments of the plugin: `mode` is dgf or fgd. Requests are learned as pods arrive."""
 
     mode: str = DEFAULT_MODE
 
 
 class Fragmentation(Plugin):
-    """Score the nodes by what a pod leaves of them for others."""
+    """Scores nodes by the room that the pod leaves for other pods."""
 
     name = "Fragmentation"
     scope = Scope.PODS
@@ -47,55 +47,58 @@ class Fragmentation(Plugin):
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "Fragmentation":
-        """FragmentationArgs: mode."""
-        read = convert_args(args, FragmentationArgs, path)
-        if read.mode not in MODES:
-            raise unsupported(f"{path}.mode", read.mode, sorted(MODES))
-        return cls(read.mode, features.devices)
+        """Reads FragmentationArgs: mode."""
+        parsed = convert_args(args, FragmentationArgs, path)
+        if parsed.mode not in MODES:
+            raise unsupported(f"{path}.mode", parsed.mode, sorted(MODES))
+        return cls(parsed.mode, features.devices)
 
     def _book(self, state: ClusterState) -> Book:
         return state.devices.extension(Books).book(self._mode, self._gates)
 
     def observe_new_pods(self, state: ClusterState) -> None:
-        """What pods ask for."""
+        """Learns the requests of new pods."""
         self._book(state).learn(state)
 
     def has_scores(self, pod: Pod, state: ClusterState) -> bool:
-        """Where there are devices: pods without claims leave more or less of a node too."""
+        """Returns whether there are devices. Pods without claims are scored too: they also take
+        room on a node."""
         return bool(state.devices.slices)
 
     def score_pod(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
-        """int64[row_limit]: 100 for the best row alone, 0 to 99 for the others."""
-        found = self._book(state).gains(pod, shape, state, feasible)
-        if found is None or not len(found[0]):
+        """Scores int64[row_limit]: 100 for the best row alone, 0 to 99 for the others."""
+        node_gains = self._book(state).gains(pod, shape, state, feasible)
+        if node_gains is None or not len(node_gains[0]):
             return None
-        rows, gains, spared = found
+        rows, gains, spared = node_gains
         result = np.zeros(state.row_limit, np.int64)
         result[rows] = normalize_gains(gains, spared, lambda i: state.node_names[int(rows[i])])
         return result
 
     def device_order(self, shape: Shape, state: ClusterState, row: int) -> Prefer:
-        """How to rank the devices of a row for a pod of this shape."""
+        """Returns the order of a row's devices for a pod of this shape."""
         return self._book(state).prefer(shape, state, row)
 
 
 def normalize_gains(gains: Floats, spared: Bools, name_of: Callable[[int], str]) -> Ints:
-    """int64[rows]: gains as scores, of which the highest is one row's alone: of equal gains the
-    lowest name's. Rows that are to be spared, or of which nothing is known, get nothing where there
-    are others."""
+    """Returns int64[rows]: gains as scores from 0 to 99, and 100 for one row with the highest gain.
+
+    Of equal gains the row with the lowest name gets 100. Rows that are spared, and rows with an
+    unknown gain (not finite), get 0 if there are other rows.
+    """
     result = np.zeros(len(gains), np.int64)
     counted = np.isfinite(gains)
     if not counted.any():
         return result
     if (counted & ~spared).any():
         counted &= ~spared
-    known = gains[counted]
-    lowest, highest = known.min(), known.max()
+    counted_gains = gains[counted]
+    lowest, highest = counted_gains.min(), counted_gains.max()
     if highest > lowest:
-        below = MAX_NODE_SCORE - 1
-        result[counted] = np.floor(below * ((known - lowest) / (highest - lowest)))
+        others_max = MAX_NODE_SCORE - 1
+        result[counted] = np.floor(others_max * ((counted_gains - lowest) / (highest - lowest)))
     else:
         result[counted] = MAX_NODE_SCORE - 1
     ties = np.flatnonzero(counted & (gains == highest)).tolist()

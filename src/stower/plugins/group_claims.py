@@ -1,4 +1,4 @@
-"""Claims that a group of pods holds: given back while none of its pods has a node (KEP-5729).
+"""Removes a pod group's claim reservations while none of its pods has a node (KEP-5729).
 
 Source: kube-scheduler plugins/dynamicresources unreservePodGroupClaims.
 """
@@ -13,12 +13,12 @@ from stower.state.devices import group_claim_refs
 
 
 def unreserve_group_claim(pod: Pod, group: PodGroup, state: ClusterState) -> PatchObject | None:
-    """The first of the group's claims that is allocated, without the group; None where there is
-    none, or some pod of the group has a node. Without an id."""
+    """Returns a patch, without an id, that removes the group from the first of its allocated
+    claims; None if there is no such claim, or a pod of the group has a node."""
     meta = group.metadata
     for entry in state.pods.values():
-        is_in = entry.row >= 0 and entry.pod.group_name == meta.name
-        if is_in and entry.pod.metadata.namespace == meta.namespace:
+        is_placed_member = entry.row >= 0 and entry.pod.group_name == meta.name
+        if is_placed_member and entry.pod.metadata.namespace == meta.namespace:
             return None
     for ref in group_claim_refs(group):
         claim = state.devices.api_claim(f"{meta.namespace}/{ref.name}") if ref.name else None
@@ -26,7 +26,7 @@ def unreserve_group_claim(pod: Pod, group: PodGroup, state: ClusterState) -> Pat
             continue
         if claim.status.allocation is None or not is_reserved_for_pod(claim, pod, True):
             continue
-        left = [c for c in claim.status.reserved_for or () if c.uid != meta.uid]
-        patch = {"status": {"reservedFor": msgspec.to_builtins(left) or None}}
+        consumers = [c for c in claim.status.reserved_for or () if c.uid != meta.uid]
+        patch = {"status": {"reservedFor": msgspec.to_builtins(consumers) or None}}
         return patch_of(claim, patch, "status")
     return None

@@ -1,7 +1,7 @@
-"""ImageLocality: prefer nodes that already have the pod's images.
+"""ImageLocality: prefers nodes that already have the pod's images.
 
 Source: kube-scheduler plugins/imagelocality. An image counts by its size times the share of nodes
-that have it, so that one node with everything does not draw all pods.
+that have it, so that a single node with all images does not attract all pods.
 """
 
 from typing import Final
@@ -13,24 +13,24 @@ from stower.state.arrays import Ints, Rows
 from stower.state.cluster import ClusterState
 from stower.state.shapes import Shape
 
-# 90 % of the images on public registries lie between these sizes (upstream's constants).
+# 90 % of the images on public registries lie between these sizes (kube-scheduler's constants).
 MIN_BYTES: Final = 23 * 1024 * 1024
 MAX_CONTAINER_BYTES: Final = 1000 * 1024 * 1024
 
 
 class ImageLocality(Plugin):
-    """Score by the sizes of the pod's images that the node has."""
+    """Scores nodes by the total size of the pod's images that they have."""
 
     name = "ImageLocality"
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """0 to 100 between the thresholds."""
+        """Scores 0 to 100, linear between the thresholds."""
         if not state.images.has_any(shape.images):
             return None
         sums = np.zeros(state.capacity, np.int64)
         for image in shape.images:
             holders, size = state.images.rows_and_size(image)
-            # float64 in upstream's order of operations, then truncated.
+            # float64 in kube-scheduler's order of operations, then truncated.
             counts = state.images.node_counts(image, holders)
             spread = counts.astype(np.float64) / float(state.node_count)
             sums[holders] += (float(size) * spread).astype(np.int64)
@@ -40,7 +40,8 @@ class ImageLocality(Plugin):
         return scores
 
     def generation(self, shape: Shape, state: ClusterState) -> int:
-        """Image lists and the number of nodes change every node's score."""
+        """Returns a number that changes with image lists and the node count: both change the scores
+        of all nodes."""
         if not state.images.has_any(shape.images):
             return -1
         return state.images.generation * 1_000_003 + state.node_count

@@ -1,6 +1,6 @@
-"""ImageReadiness: users go to nodes that have their images, placeholders to any (seed 001).
+"""ImageReadiness: admits users of a warm pool only to nodes that have their images (seed 001).
 
-It goes with WarmCapacity, which knows the pools.
+Placeholders may go to any node. WarmCapacity enables this plugin, and knows the pools.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ IMAGES_MISSING: Final = "node(s) on which the warm pool's images are not there y
 
 
 class ImageReadiness(Plugin):
-    """See the module."""
+    """Rejects nodes outside the user's warm pool, and nodes without the images."""
 
     name = "ImageReadiness"
     scope = Scope.PODS
@@ -34,31 +34,31 @@ class ImageReadiness(Plugin):
     events_to_register = Change.WARMTH_CHANGED | Change.NODE_ADDED | Change.NODE_LABELS
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-        """1 outside the pool, 2 where images are missing."""
+        """Rejects nodes for users: 1 outside the pool, 2 where images are missing."""
         controller = find_warm_controller(state)
-        found = controller.role_of(pod) if controller is not None and controller.pools else None
-        if controller is None or found is None or found[1] is not Role.USER:
+        pool_role = controller.role_of(pod) if controller is not None and controller.pools else None
+        if controller is None or pool_role is None or pool_role[1] is not Role.USER:
             return None
-        pool = found[0]
+        pool = pool_role[0]
         codes = np.where(controller.admitted(pool, pod), 0, 2)
         codes[~controller.nodes_of(pool).holds[: len(codes)]] = 1
         return codes
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
-        """Of which pool, and how long the node has had."""
+        """Yields the pod's warm pool and the node's age."""
         controller = find_warm_controller(state)
-        found = controller.role_of(pod) if controller is not None else None
-        if controller is not None and found is not None and row < state.row_limit:
-            born_ns = int(controller.nodes_of(found[0]).born_ns[row])
+        pool_role = controller.role_of(pod) if controller is not None else None
+        if controller is not None and pool_role is not None and row < state.row_limit:
+            born_ns = int(controller.nodes_of(pool_role[0]).born_ns[row])
             seconds = max(0, state.now_ns - born_ns) // SECOND_NS
-            yield f"warm pool {found[0].key}; the node is {short_duration(seconds)} old"
+            yield f"warm pool {pool_role[0].key}; the node is {short_duration(seconds)} old"
 
     def dry_runs(  # type: ignore[override]
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> DryRun | None:
-        """Whoever leaves, images stay where they are."""
+        """Returns None: evictions do not change images."""
         return None
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
-        """Nobody's eviction brings an image."""
+        """Returns the reason; unresolvable, because no eviction brings an image."""
         return Rejection((self.reasons[code - 1],), False)
