@@ -277,9 +277,9 @@ class ClaimBinding:
                     return f"claim {key}: {STRIPPED_SHARES_MESSAGE}"
                 return f"claim {key} got allocated elsewhere in the meantime"
             if self._has_binding_conditions:
-                found = binding_fault(current_claim)
-                if found:
-                    return found
+                fault = binding_fault(current_claim)
+                if fault:
+                    return fault
         return ""
 
     def is_done(self, state: ClusterState) -> bool:

@@ -1,4 +1,6 @@
-"""InterPodAffinity: near some pods, away from others, as both the pod and those there want it.
+"""InterPodAffinity: filters and scores nodes by affinity and anti-affinity to other pods.
+
+The terms of the pod count, and the terms of placed pods about the pod.
 
 Source: kube-scheduler plugins/interpodaffinity; KEP-2249 (namespaceSelector). matchLabelKeys and
 mismatchLabelKeys (KEP-3633) are merged into the selector by the API server.
@@ -53,10 +55,10 @@ class InterPodAffinityArgs(Args, frozen=True, rename="camel"):
 
 
 class InterPodAffinity(Plugin):
-    """Refuse nodes whose domains have the wrong pods, or not the right ones; score by the rest.
+    """Rejects nodes by required terms about pods in their domains; scores nodes by the other terms.
 
-    What pods are where is in tallies, and what the pods there want in state.carried; both know
-    their sums per domain, so that each term costs one look-up per node.
+    Tallies count pods per node, and `state.carried_terms` counts the terms of placed pods per node.
+    Both keep sums per domain, so that each term costs one look-up per node.
     """
 
     name = "InterPodAffinity"
@@ -67,8 +69,8 @@ class InterPodAffinity(Plugin):
     )  # fmt: skip
 
     def __init__(self, hard_weight: int = 1, ignore_preferred_terms: bool = False) -> None:
-        """`hard_weight` of what pods there require; `ignores_preferred`: what they prefer does not
-        count for a pod that prefers nothing itself."""
+        """`hard_weight`: weight of the required affinity of placed pods. `ignore_preferred_terms`:
+        preferred terms of placed pods do not count for pods that have none themselves."""
         self.hard_weight = hard_weight
         self.ignore_preferred_terms = ignore_preferred_terms
 
@@ -76,12 +78,12 @@ class InterPodAffinity(Plugin):
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "InterPodAffinity":
-        """InterPodAffinityArgs: hardPodAffinityWeight, ignorePreferredTermsOfExistingPods."""
-        read = convert_args(args, InterPodAffinityArgs, path)
-        if not 0 <= read.hard_pod_affinity_weight <= WEIGHT_MAX:
-            at, weight = f"{path}.hardPodAffinityWeight", read.hard_pod_affinity_weight
-            raise invalid(at, weight, f"not in valid range [0, {WEIGHT_MAX}]")
-        return cls(read.hard_pod_affinity_weight, read.ignore_preferred_terms_of_existing_pods)
+        """Reads InterPodAffinityArgs: hardPodAffinityWeight, ignorePreferredTermsOfExistingPods."""
+        parsed = convert_args(args, InterPodAffinityArgs, path)
+        if not 0 <= parsed.hard_pod_affinity_weight <= WEIGHT_MAX:
+            field, weight = f"{path}.hardPodAffinityWeight", parsed.hard_pod_affinity_weight
+            raise invalid(field, weight, f"not in valid range [0, {WEIGHT_MAX}]")
+        return cls(parsed.hard_pod_affinity_weight, parsed.ignore_preferred_terms_of_existing_pods)
 
     def is_relevant_to_pod(self, pod: Pod, state: ClusterState) -> bool:
         """Returns whether the pod, or a placed pod, has affinity terms."""
@@ -90,7 +92,7 @@ class InterPodAffinity(Plugin):
     # Filter
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-        """1 where required pods are not near, 2 where avoided ones are, 3 where it is avoided."""
+        """Rejects nodes: 1 by the pod's affinity, 2 by its anti-affinity, 3 by placed pods'."""
         if pod.spec.affinity is None and not state.carried_terms.terms:
             return None
         affinity_terms, anti_affinity_terms = _required_terms(pod)
@@ -98,7 +100,7 @@ class InterPodAffinity(Plugin):
         if not affinity_terms and not anti_affinity_terms and excluded_rows is None:
             return None
         codes = np.zeros(state.row_limit, np.int64)
-        # The first reason is the one that is told: it is written last.
+        # A row has one code, the first violated rule: that rule is written last.
         if excluded_rows is not None:
             np.copyto(codes, EXISTING_ANTI_AFFINITY_NOT_MATCHED, where=excluded_rows)
         for term in anti_affinity_terms:
@@ -117,35 +119,37 @@ class InterPodAffinity(Plugin):
     def _affinity_rows(
         self, pod: Pod, state: ClusterState, terms: tuple[PodAffinityTerm, ...]
     ) -> Bools:
-        """bool[row_limit]: nodes with all keys in whose domains are pods that all terms take."""
+        """Returns bool[row_limit]: nodes with all topology keys whose domains have a pod that
+        matches all terms."""
         conditions = tuple(condition(term, pod, state.pod_selectors) for term in terms)
         tally = state.tally(*conditions)
-        found = [_rows_with_matching_pods(tally, term.topology_key, state) for term in terms]
-        if not any(rows.any() for rows in found) and meets(pod, conditions):
-            # The first of a series that want to be together.
+        rows_by_term = [_rows_with_matching_pods(tally, term.topology_key, state) for term in terms]
+        if not any(rows.any() for rows in rows_by_term) and meets(pod, conditions):
+            # The first pod of a group whose pods match their own affinity.
             codes = (state.labels.codes(term.topology_key, state.all_rows) for term in terms)
             return reduce(and_, (values > 0 for values in codes))
-        return reduce(and_, found)
+        return reduce(and_, rows_by_term)
 
     def _existing_anti_affinity_rows(self, pod: Pod, state: ClusterState) -> Bools | None:
-        """bool[row_limit]: nodes in domains of pods that avoid this one; None: there are none."""
+        """Returns bool[row_limit]: nodes in domains of pods whose anti-affinity matches this pod;
+        None if there are none."""
         if not state.carried_terms.terms:
             return None
-        found: Bools | None = None
+        result: Bools | None = None
         labels = state.pod_selectors.labels_of(pod.metadata.namespace)
         for term in state.carried_terms.terms_matching(pod, labels):
             if term.kind is not TermKind.REQUIRED_ANTI_AFFINITY or not term.users:
                 continue
-            hit = _rows_with_matching_pods(term, term.topology_key, state)
-            found = hit if found is None else found | hit
-        return found
+            matching_rows = _rows_with_matching_pods(term, term.topology_key, state)
+            result = matching_rows if result is None else result | matching_rows
+        return result
 
     def is_permanent(self, codes: Ints) -> Bools:
-        """Company may come."""
+        """Returns bool[codes]: all but unmatched affinity, which a pod placed later may match."""
         return codes > AFFINITY_NOT_MATCHED
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
-        """Only pods that are avoided can be made to leave."""
+        """Returns the reason. Evictions can only resolve anti-affinity."""
         if code == AFFINITY_NOT_MATCHED:
             return Rejection(("node(s) didn't match pod affinity rules",))
         if code == ANTI_AFFINITY_NOT_MATCHED:
@@ -153,22 +157,22 @@ class InterPodAffinity(Plugin):
         return Rejection(("node(s) didn't satisfy existing pods anti-affinity rules",), True)
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """Pods that are in the way leave; the pod does without company that is not there."""
+        """Suggests evicting pods that violate anti-affinity, or removing terms from the pod."""
         affinity_terms, anti_affinity_terms = _required_terms(pod)
         if affinity_terms and not self._affinity_rows(pod, state, affinity_terms)[row]:
             yield self._affinity_fix(pod, state, row, affinity_terms)
             return
         for term in anti_affinity_terms:
-            asked = condition(term, pod, state.pod_selectors)
-            found = tuple(
-                e for e in _pods_in_domain(state, term.topology_key, row) if meets(e.pod, (asked,))
+            query = condition(term, pod, state.pod_selectors)
+            peers = tuple(
+                e for e in _pods_in_domain(state, term.topology_key, row) if meets(e.pod, (query,))
             )
-            if found:
+            if peers:
                 selector = _describe_selector(term)
-                text = f"{format_pods(found)} with {selector} near {NODE_FIELD} (podAntiAffinity)"
-                yield Fix(text, 1.0 + len(found), removed_pods=found)
+                text = f"{format_pods(peers)} with {selector} near {NODE_FIELD} (podAntiAffinity)"
+                yield Fix(text, 1.0 + len(peers), removed_pods=peers)
                 text = f"the podAntiAffinity wants nobody with {selector} near {NODE_FIELD}"
-                yield Fix(f"{text}: {format_pods(found)} are", 3.0, pod=_remove_terms(pod, [term]))
+                yield Fix(f"{text}: {format_pods(peers)} are", 3.0, pod=_remove_terms(pod, [term]))
                 return
         labels = state.pod_selectors.labels_of(pod.metadata.namespace)
         keys = {
@@ -176,7 +180,7 @@ class InterPodAffinity(Plugin):
             for t in state.carried_terms.terms_matching(pod, labels)
             if t.kind is TermKind.REQUIRED_ANTI_AFFINITY
         }
-        found = tuple(
+        peers = tuple(
             {
                 entry.uid: entry
                 for key in sorted(keys)
@@ -188,43 +192,43 @@ class InterPodAffinity(Plugin):
                 )
             }.values()
         )
-        if found:
-            pods = format_pods(found)
+        if peers:
+            pods = format_pods(peers)
             text = f"{pods} near {NODE_FIELD} will not have the pod (its podAntiAffinity)"
-            yield Fix(text, 1.0 + len(found), removed_pods=found)
+            yield Fix(text, 1.0 + len(peers), removed_pods=peers)
 
     def _affinity_fix(
-        self, pod: Pod, state: ClusterState, row: int, affinity_terms: tuple[PodAffinityTerm, ...]
+        self, pod: Pod, state: ClusterState, row: int, terms: tuple[PodAffinityTerm, ...]
     ) -> Fix:
-        """For a pod whose company is not there."""
+        """Returns labels for the node, or the pod without its unmatched affinity terms."""
         node = state.node_at(row)
         labels = node.metadata.labels or {}
-        lacking = [term.topology_key for term in affinity_terms if term.topology_key not in labels]
-        conditions = tuple(condition(term, pod, state.pod_selectors) for term in affinity_terms)
-        anybody = state.tally(*conditions).counts[state.all_rows].any()
-        if lacking and not anybody and meets(pod, conditions):
-            # The first of a series that want to be together: any node will do that has the keys.
-            more = with_labels(node, {**labels, **dict.fromkeys(lacking, "a")})
+        new_keys = [term.topology_key for term in terms if term.topology_key not in labels]
+        conditions = tuple(condition(term, pod, state.pod_selectors) for term in terms)
+        has_matching_pods = state.tally(*conditions).counts[state.all_rows].any()
+        if new_keys and not has_matching_pods and meets(pod, conditions):
+            # The first pod of a group whose pods match their own affinity: any node with the keys.
+            labelled_node = with_labels(node, {**labels, **dict.fromkeys(new_keys, "a")})
             return Fix(
-                f"{NODE_FIELD} lacks the label {', '.join(lacking)}", float(len(lacking)), node=more
+                f"{NODE_FIELD} lacks the label {', '.join(new_keys)}",
+                float(len(new_keys)),
+                node=labelled_node,
             )
-        missed = [t for t in affinity_terms if not self._affinity_rows(pod, state, (t,))[row]]
-        if not missed:  # each is there, but not in one and the same pod
-            for i, term in enumerate(affinity_terms):
-                if self._affinity_rows(pod, state, (*affinity_terms[:i], *affinity_terms[i + 1 :]))[
-                    row
-                ]:
-                    missed = [term]
+        unmatched = [t for t in terms if not self._affinity_rows(pod, state, (t,))[row]]
+        if not unmatched:  # each term matches, but no pod matches all
+            for i, term in enumerate(terms):
+                if self._affinity_rows(pod, state, (*terms[:i], *terms[i + 1 :]))[row]:
+                    unmatched = [term]
                     break
-        missed = missed or [*affinity_terms]
-        company = ", ".join(f"{_describe_selector(t)} by {t.topology_key}" for t in missed)
-        text = f"no pod with {company} is near {NODE_FIELD}, as the podAffinity wants"
-        return Fix(text, 1.0 + len(missed), pod=_remove_terms(pod, missed))
+        unmatched = unmatched or [*terms]
+        selectors = ", ".join(f"{_describe_selector(t)} by {t.topology_key}" for t in unmatched)
+        text = f"no pod with {selectors} is near {NODE_FIELD}, as the podAffinity wants"
+        return Fix(text, 1.0 + len(unmatched), pod=_remove_terms(pod, unmatched))
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
-        """Who is in a row's domains."""
+        """Returns dry runs that count the matching pods in a row's domains."""
         if pod.spec.affinity is None and not state.carried_terms.terms:
             return None
         affinity_terms, anti_affinity_terms = _required_terms(pod)
@@ -246,61 +250,62 @@ class InterPodAffinity(Plugin):
     # Score
 
     def has_scores(self, pod: Pod, state: ClusterState) -> bool:
-        """Where somebody wants or is wanted."""
+        """Returns whether the pod has affinity terms, or placed pods carry terms."""
         return bool(state.carried_terms.terms) or pod.spec.affinity is not None
 
     def score_pod(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
-        """Weights of the terms that are met, the pod's and those of the pods there."""
-        own = list(_preferred_terms(pod))
-        check_count(len(own), TERMS_MAX, TERMS_NOUN)
-        if self.ignore_preferred_terms and not own:
+        """Scores by the weights of matched terms, of the pod and of placed pods: 0 to 100."""
+        preferred_terms = list(_preferred_terms(pod))
+        check_count(len(preferred_terms), TERMS_MAX, TERMS_NOUN)
+        if self.ignore_preferred_terms and not preferred_terms:
             return None
-        points = _TopologyScores(state)
-        for term, weight in own:
+        topology_scores = _TopologyScores(state)
+        for term, weight in preferred_terms:
             tally = state.tally(condition(term, pod, state.pod_selectors))
-            points.add(tally, weight, term.topology_key)
+            topology_scores.add(tally, weight, term.topology_key)
         if state.carried_terms.terms:
             labels = state.pod_selectors.labels_of(pod.metadata.namespace)
             for carried in state.carried_terms.terms_matching(pod, labels):
                 if not carried.users or carried.kind is TermKind.REQUIRED_ANTI_AFFINITY:
                     continue
                 weight = self.hard_weight if carried.kind is TermKind.REQUIRED_AFFINITY else 1
-                points.add(carried, weight, carried.topology_key)
-        total = points.total()
+                topology_scores.add(carried, weight, carried.topology_key)
+        total = topology_scores.total()
         if total is None:
             return None
-        among = total if feasible.all() else total[feasible]
-        if not len(among):
+        feasible_scores = total if feasible.all() else total[feasible]
+        if not len(feasible_scores):
             return None
-        lowest = int(among.min())
-        span = int(among.max()) - lowest
+        lowest = int(feasible_scores.min())
+        span = int(feasible_scores.max()) - lowest
         if not span:
             return np.zeros(state.row_limit, np.int64)
-        return points.normalize(total, lowest, span)
+        return topology_scores.normalize(total, lowest, span)
 
     # Hints
 
     def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
-        """Nodes that come to or leave a domain, pods that are wanted or no longer avoided."""
+        """Requeues the pod for nodes that join or leave a domain of its terms, for pods that now
+        match its affinity, and for pods that no longer match an anti-affinity."""
         affinity_terms, anti_affinity_terms = _required_terms(pod)
         node = event.node
         if node is not None:
             labels = node.metadata.labels or {}
             if event.old_node is None:
-                # Without terms of its own it is some other pod that keeps it off.
+                # A pod without affinity terms may be rejected by the terms of placed pods.
                 return (
                     not affinity_terms
                     or bool(anti_affinity_terms)
                     or any(t.topology_key in labels for t in affinity_terms)
                 )
-            before = event.old_node.metadata.labels or {}
-            came = (t.topology_key in labels and labels[t.topology_key] != before.get(
+            old_labels = event.old_node.metadata.labels or {}
+            joins = (t.topology_key in labels and labels[t.topology_key] != old_labels.get(
                 t.topology_key) for t in affinity_terms)  # fmt: skip
-            left = (t.topology_key in before and labels.get(t.topology_key) != before[
+            leaves = (t.topology_key in old_labels and labels.get(t.topology_key) != old_labels[
                 t.topology_key] for t in anti_affinity_terms)  # fmt: skip
-            return any(came) or any(left)
+            return any(joins) or any(leaves)
         if event.change & Change.OWN_LABELS:
             return True
         old, new = event.old_pod, event.pod
@@ -309,7 +314,7 @@ class InterPodAffinity(Plugin):
                 return True
         if old is None:
             return False
-        # One of several terms may be all that keeps it off; upstream asks for all of them.
+        # One matching term is enough to reject the pod; kube-scheduler requires all to match.
         if any(
             _may_match(t, pod, old) and (new is None or not _may_match(t, pod, new))
             for t in anti_affinity_terms
@@ -319,7 +324,8 @@ class InterPodAffinity(Plugin):
 
 
 def condition(term: PodAffinityTerm, pod: Pod, related: PodSelectors) -> Condition:
-    """Whom a term of the pod is about, namespaces of its selector by name."""
+    """Returns the namespaces and the selector of a term of the pod; a namespaceSelector is replaced
+    by the names that it matches now."""
     namespaces = namespaces_of(term, pod.metadata.namespace)
     selector = term.namespace_selector
     if selector is None:
@@ -330,38 +336,36 @@ def condition(term: PodAffinityTerm, pod: Pod, related: PodSelectors) -> Conditi
 
 
 def _required_terms(pod: Pod) -> tuple[tuple[PodAffinityTerm, ...], tuple[PodAffinityTerm, ...]]:
+    """Returns required affinity and anti-affinity terms. Raises PluginError if too many."""
     affinity = pod.spec.affinity
     if affinity is None:
         return (), ()
 
-    def required_terms(part: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
+    def required(part: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
         return (part.required if part is not None else None) or ()
 
-    affinity_terms, anti_affinity_terms = (
-        required_terms(affinity.pod_affinity),
-        required_terms(affinity.pod_anti_affinity),
-    )
-    check_count(len(affinity_terms) + len(anti_affinity_terms), TERMS_MAX, TERMS_NOUN)
-    return affinity_terms, anti_affinity_terms
+    terms, anti_terms = required(affinity.pod_affinity), required(affinity.pod_anti_affinity)
+    check_count(len(terms) + len(anti_terms), TERMS_MAX, TERMS_NOUN)
+    return terms, anti_terms
 
 
 def _pods_in_domain(state: ClusterState, key: str, row: int) -> list[PodEntry]:
-    """The pods of all nodes in the row's domain."""
+    """Returns the pods of all nodes in the row's domain."""
     codes = state.labels.codes(key, state.all_rows)
     rows = np.flatnonzero((codes == codes[row]) & (codes > 0)).tolist()
-    return [entry for each in rows for entry in state.pods_on(each)]
+    return [entry for domain_row in rows for entry in state.pods_on(domain_row)]
 
 
 def _remove_terms(pod: Pod, terms: list[PodAffinityTerm]) -> Pod:
-    """The pod without these required terms."""
+    """Returns the pod without these required terms."""
     affinity = pod.spec.affinity
     assert affinity is not None
 
     def remove_from(part: PodAffinity | None) -> PodAffinity | None:
         if part is None:
             return None
-        kept = tuple(term for term in part.required or () if term not in terms)
-        return msgspec.structs.replace(part, required=kept or None)
+        required = tuple(term for term in part.required or () if term not in terms)
+        return msgspec.structs.replace(part, required=required or None)
 
     return with_spec(
         pod,
@@ -374,7 +378,7 @@ def _remove_terms(pod: Pod, terms: list[PodAffinityTerm]) -> Pod:
 
 
 def _describe_selector(term: PodAffinityTerm) -> str:
-    """Its selector in words."""
+    """Returns the term's label selector in words."""
     selector = term.label_selector
     if selector is None:
         return "no labels at all"
@@ -384,6 +388,7 @@ def _describe_selector(term: PodAffinityTerm) -> str:
 
 
 def _preferred_terms(pod: Pod) -> Iterable[tuple[PodAffinityTerm, int]]:
+    """Yields the preferred terms with their weights, which are negative for anti-affinity."""
     affinity = pod.spec.affinity
     if affinity is None:
         return
@@ -393,16 +398,16 @@ def _preferred_terms(pod: Pod) -> Iterable[tuple[PodAffinityTerm, int]]:
 
 
 def _rows_with_matching_pods(counts: RowCounts, key: str, state: ClusterState) -> Bools:
-    """bool[row_limit]: nodes in domains of the key in which somebody is counted."""
+    """Returns bool[row_limit]: nodes in domains of `key` that have a count above 0."""
     rows = state.all_rows
     if state.labels.is_unique_per_node(key, state.node_count):
         return (counts.counts[rows] > 0) & state.present[rows]
-    found: Bools = counts.domain_counts(key) > 0
-    return found[state.labels.codes(key, rows)]
+    has_count: Bools = counts.domain_counts(key) > 0
+    return has_count[state.labels.codes(key, rows)]
 
 
 class _TopologyScores:
-    """What terms give to nodes: for each domain of a key, or at once for each row."""
+    """Sums the scores of terms: per domain of each key, or per row for keys unique to each node."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -410,34 +415,34 @@ class _TopologyScores:
         self._row_scores: Ints | None = None
 
     def add(self, counts: RowCounts, weight: int, key: str) -> None:
-        """A term's points, if some domain has some."""
+        """Adds the counts of a term times its weight; does nothing if all counts are 0."""
         if not weight:
             return
         state = self._state
-        of_node = state.labels.is_unique_per_node(key, state.node_count)
-        sums = counts.counts[state.all_rows] if of_node else counts.domain_counts(key)
+        is_per_row = state.labels.is_unique_per_node(key, state.node_count)
+        sums = counts.counts[state.all_rows] if is_per_row else counts.domain_counts(key)
         if not sums.any():
             return
-        part = sums if weight == 1 else sums * weight
-        known = self._row_scores if of_node else self._domain_scores.get(key)
-        part = part if known is None else known + part
-        if of_node:
-            self._row_scores = part
+        scores = sums if weight == 1 else sums * weight
+        previous = self._row_scores if is_per_row else self._domain_scores.get(key)
+        scores = scores if previous is None else previous + scores
+        if is_per_row:
+            self._row_scores = scores
         else:
-            self._domain_scores[key] = part
+            self._domain_scores[key] = scores
 
     def total(self) -> Ints | None:
-        """int64[row_limit]: the sums; None where there are no points."""
+        """Returns int64[row_limit]: the sums; None if nothing was added."""
         state, total = self._state, self._row_scores
         for key, table in self._domain_scores.items():
-            part = table[state.labels.codes(key, state.all_rows)]
-            total = part if total is None else total + part
+            scores = table[state.labels.codes(key, state.all_rows)]
+            total = scores if total is None else total + scores
         return total
 
     def normalize(self, total: Ints, lowest: int, span: int) -> Ints:
-        """int64[row_limit]: the total as 0 to 100."""
+        """Returns int64[row_limit]: the total scaled to 0 to 100."""
         if self._row_scores is None and len(self._domain_scores) == 1:
-            # There are fewer domains than rows, as a rule.
+            # There are usually fewer domains than rows.
             ((key, table),) = self._domain_scores.items()
             return _normalize(table, lowest, span)[
                 self._state.labels.codes(key, self._state.all_rows)
@@ -445,13 +450,13 @@ class _TopologyScores:
         return _normalize(total, lowest, span)
 
 
-def _normalize(points: Ints, lowest: int, span: int) -> Ints:
-    # In float64 and cut off, as upstream: 100 * (share), not (100 * part) / whole.
-    return (MAX_NODE_SCORE * ((points - lowest) / span)).astype(np.int64)
+def _normalize(scores: Ints, lowest: int, span: int) -> Ints:
+    # float64, truncated, as in kube-scheduler: 100 * (share), not (100 * part) / whole.
+    return (MAX_NODE_SCORE * ((scores - lowest) / span)).astype(np.int64)
 
 
 def _may_match(term: PodAffinityTerm, owner: Pod, pod: Pod) -> bool:
-    """Whether a term of the owner takes the pod, as far as can be said without namespaces."""
+    """Returns whether a term of `owner` may match the pod; labels of namespaces are not checked."""
     return (
         (
             term.namespace_selector is not None
@@ -466,17 +471,17 @@ def _all_may_match(terms: tuple[PodAffinityTerm, ...], owner: Pod, pod: Pod) -> 
     return all(_may_match(term, owner, pod) for term in terms)
 
 
-def _counts_by_key(found: Iterable[tuple[str, Ints]]) -> dict[str, Ints]:
-    """Sums of domain counts (int64[value codes]) per key."""
+def _counts_by_key(pairs: Iterable[tuple[str, Ints]]) -> dict[str, Ints]:
+    """Returns the sum of domain counts (int64[value codes]) by key."""
     result: dict[str, Ints] = {}
-    for key, counts in found:
-        known = result.get(key)
-        result[key] = counts if known is None else known + counts
+    for key, counts in pairs:
+        previous = result.get(key)
+        result[key] = counts if previous is None else previous + counts
     return result
 
 
 class _PreFilterState:
-    """What a dry run of any row starts from, for one pod."""
+    """What the dry runs of all rows share, for one pod."""
 
     def __init__(
         self,
@@ -486,7 +491,8 @@ class _PreFilterState:
         anti_affinity_terms: tuple[PodAffinityTerm, ...],
         existing_anti_affinity_counts: dict[str, Ints],
     ) -> None:
-        """`avoiding`: by key, how many pods of each domain carry a term that keeps the pod away."""
+        """`existing_anti_affinity_counts`: by key, how many pods of each domain carry an
+        anti-affinity term that matches the pod."""
         self.pod = pod
         self.state = state
         self.affinity_keys = tuple(term.topology_key for term in affinity_terms)
@@ -500,64 +506,63 @@ class _PreFilterState:
         self._labels = state.pod_selectors.labels_of(pod.metadata.namespace)
         self._anti_affinity_matches: dict[CarriedTerm, bool] = {}
         tally = state.tally(*self.affinity_terms) if affinity_terms else None
-        counts = [(key, state.tally(of)) for key, of in self.anti_affinity_terms]
-        # Those on others, by the numbers of their keys, then the one on company.
+        counts = [(key, state.tally(value)) for key, value in self.anti_affinity_terms]
+        # The conditions of the anti-affinity terms by index, then that of all affinity terms.
         self.matcher = Matcher(
-            [*(of for _, of in counts), *([tally] if tally is not None else [])], state.tallies
+            [*(value for _, value in counts), *([tally] if tally is not None else [])],
+            state.tallies,
         )
         self.affinity_counts = (
             [] if tally is None else [tally.domain_counts(k) for k in self.affinity_keys]
         )
-        # Matching pods on nodes that have one of the keys: whether there is any company at all.
+        # Matching pods, counted per key on nodes with the key; 0 if no pod matches anywhere.
         self.matching_pod_count = sum(int(counts.sum()) for counts in self.affinity_counts)
         self.is_self_matching = bool(affinity_terms) and meets(pod, self.affinity_terms)
         self.anti_affinity_counts = _counts_by_key(
-            (key, of.domain_counts(key)) for key, of in counts
+            (key, value.domain_counts(key)) for key, value in counts
         )
 
     def is_anti_affinity_match(self, term: CarriedTerm) -> bool:
-        """Whether the pod must not meet who carries the term."""
-        found = self._anti_affinity_matches.get(term)
-        if found is None:
-            found = term.kind is TermKind.REQUIRED_ANTI_AFFINITY and term.matches(
+        """Returns whether the term is an anti-affinity term that matches the pod."""
+        is_match = self._anti_affinity_matches.get(term)
+        if is_match is None:
+            is_match = term.kind is TermKind.REQUIRED_ANTI_AFFINITY and term.matches(
                 self.pod, self._labels
             )
-            self._anti_affinity_matches[term] = found
-        return found
+            self._anti_affinity_matches[term] = is_match
+        return is_match
 
     def dry_run(self, row: int) -> DryRun:
-        """The dry run of one row."""
+        """Returns the dry run of one row."""
         return _AffinityDryRun(self, row)
 
 
 class _AffinityDryRun:
-    """One row's domains while pods come and go in thought."""
+    """Counts of matching pods in one row's domains, while a dry run adds and removes pods."""
 
-    def __init__(self, pre_filter_state: _PreFilterState, row: int) -> None:
-        self._pre_filter_state = pre_filter_state
-        columns = pre_filter_state.state.labels.columns
+    def __init__(self, shared: _PreFilterState, row: int) -> None:
+        self._shared = shared
+        columns = shared.state.labels.columns
 
         def code_of(key: str) -> int:
             column = columns.get(key)
             return 0 if column is None else int(column.codes[row])
 
-        self._values = [code_of(key) for key in pre_filter_state.affinity_keys]
+        self._values = [code_of(key) for key in shared.affinity_keys]
         self._affinity_counts = [
             int(counts[v]) if v else 0
-            for counts, v in zip(pre_filter_state.affinity_counts, self._values, strict=True)
+            for counts, v in zip(shared.affinity_counts, self._values, strict=True)
         ]
-        self._matching_pod_count = pre_filter_state.matching_pod_count
+        self._matching_pod_count = shared.matching_pod_count
         self._anti_affinity_counts = {
-            k: int(c[v])
-            for k, c in pre_filter_state.anti_affinity_counts.items()
-            if (v := code_of(k))
+            k: int(c[v]) for k, c in shared.anti_affinity_counts.items() if (v := code_of(k))
         }
         self._existing_anti_affinity_counts = {
             k: int(c[v])
-            for k, c in pre_filter_state.existing_anti_affinity_counts.items()
+            for k, c in shared.existing_anti_affinity_counts.items()
             if (v := code_of(k))
         }
-        # Keys that only pods to come may bring.
+        # Also for keys that no placed pod uses, but an added pod may.
         self._code_of = code_of
 
     def add(self, entry: PodEntry) -> None:
@@ -567,19 +572,17 @@ class _AffinityDryRun:
         self._count(entry.pod, -1)
 
     def _count(self, other: Pod, delta: int) -> None:
-        pre_filter_state = self._pre_filter_state
-        for number in pre_filter_state.matcher.matching_conditions(other):
-            if number == len(pre_filter_state.anti_affinity_terms):
+        shared = self._shared
+        for index in shared.matcher.matching_conditions(other):
+            if index == len(shared.anti_affinity_terms):
                 for i, value in enumerate(self._values):
                     if value:
                         self._affinity_counts[i] += delta
                         self._matching_pod_count += delta
-            elif (
-                key := pre_filter_state.anti_affinity_terms[number][0]
-            ) in self._anti_affinity_counts:
+            elif (key := shared.anti_affinity_terms[index][0]) in self._anti_affinity_counts:
                 self._anti_affinity_counts[key] += delta
-        for term in pre_filter_state.state.carried_terms.terms_of(other):
-            if pre_filter_state.is_anti_affinity_match(term) and self._code_of(term.topology_key):
+        for term in shared.state.carried_terms.terms_of(other):
+            if shared.is_anti_affinity_match(term) and self._code_of(term.topology_key):
                 self._existing_anti_affinity_counts[term.topology_key] = (
                     self._existing_anti_affinity_counts.get(term.topology_key, 0) + delta
                 )
@@ -588,8 +591,8 @@ class _AffinityDryRun:
         if self._affinity_counts:
             if not all(self._values):
                 return AFFINITY_NOT_MATCHED
-            together = self._pre_filter_state.is_self_matching and not self._matching_pod_count
-            if not together and min(self._affinity_counts) <= 0:
+            is_first_of_group = self._shared.is_self_matching and not self._matching_pod_count
+            if not is_first_of_group and min(self._affinity_counts) <= 0:
                 return AFFINITY_NOT_MATCHED
         if any(count > 0 for count in self._anti_affinity_counts.values()):
             return ANTI_AFFINITY_NOT_MATCHED

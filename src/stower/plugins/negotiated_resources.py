@@ -1,7 +1,8 @@
-"""NegotiatedResources: claims for devices of which only their driver knows where they can be had.
+"""NegotiatedResources: schedules pods with claims that only their drivers can place on nodes.
 
-The driver says node by node; the scheduler selects one, and binds the pod when all of its claims
-are allocated there. What is said when is in devices/negotiation; here it meets the state.
+Drivers say which nodes are unsuitable. The scheduler selects a node, and binds the pod when all its
+claims are allocated there. The protocol is in devices/negotiation; this plugin connects the
+protocol with the cluster state.
 
 Source: KEP-3063 (classic dynamic resource allocation), seed 000; upstream's
 plugins/dynamicresources of Kubernetes 1.26 to 1.31.
@@ -54,7 +55,7 @@ from stower.state.shapes import Shape
 
 DRIVERS_NOT_SIMULATED: Final = "drivers are not simulated"
 
-# A label whose values are shared by so many nodes each tells sorts of nodes apart.
+# A label distinguishes kinds of nodes if on average at least this many nodes share a value.
 MIN_NODES_PER_VALUE: Final = 4
 HASH_MULTIPLIER: Final = 1_000_003
 
@@ -62,10 +63,10 @@ HASH_MULTIPLIER: Final = 1_000_003
 class NegotiatedResourcesArgs(Args, frozen=True, rename="camel"):
     """Arguments of the plugin in a KubeSchedulerConfiguration.
 
-    `answerTimeout`: for how long the answers of all drivers are waited for; `selectionTimeout`: for
-    how long drivers may take to allocate before another node is tried (it doubles with each
-    attempt, up to ten minutes); `refreshPeriod`: between rounds of questions once all nodes were
-    asked about; `bindingTimeout`: for how long claims may take to be reserved.
+    `answerTimeout`: how long to wait for the answers of all drivers. `selectionTimeout`: how long
+    drivers may take to allocate before another node is tried; doubles with each attempt, up to ten
+    minutes. `refreshPeriod`: the time between rounds of questions once drivers were asked about all
+    nodes. `bindingTimeout`: how long the reservation of the claims may take.
     """
 
     answer_timeout: str = "30s"
@@ -75,8 +76,8 @@ class NegotiatedResourcesArgs(Args, frozen=True, rename="camel"):
 
 
 class NegotiatedResources(Plugin):
-    """Refuse nodes that a driver, the class or an allocation rules out; agree on one with the
-    drivers; bind when all claims are allocated and reserved."""
+    """Rejects nodes that a driver, a class or an allocation excludes; negotiates the node with the
+    drivers; lets the pod be bound when all claims are allocated and reserved."""
 
     name = "NegotiatedResources"
     scope = Scope.PODS
@@ -94,8 +95,8 @@ class NegotiatedResources(Plugin):
         is_enabled: bool = True,
         has_drivers: bool = True,
     ) -> None:
-        """`drivers`: whether there are any. Where not, nobody is asked, and what cannot be known is
-        not waited for with promises and timeouts."""
+        """`has_drivers`: whether drivers exist. Without drivers (simulation) the pod waits, and the
+        plugin writes nothing, nominates no node and sets no timeout."""
         self._has_drivers = has_drivers
         self.rules = rules
         self._binding_timeout_ns = binding_timeout_ns
@@ -107,46 +108,47 @@ class NegotiatedResources(Plugin):
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "NegotiatedResources":
-        """NegotiatedResourcesArgs."""
-        read = convert_args(args, NegotiatedResourcesArgs, path)
-        lasts, faults = [], []
+        """Reads NegotiatedResourcesArgs."""
+        parsed = convert_args(args, NegotiatedResourcesArgs, path)
+        durations, faults = [], []
         for field, text in (
-            ("answerTimeout", read.answer_timeout),
-            ("selectionTimeout", read.selection_timeout),
-            ("refreshPeriod", read.refresh_period),
-            ("bindingTimeout", read.binding_timeout),
+            ("answerTimeout", parsed.answer_timeout),
+            ("selectionTimeout", parsed.selection_timeout),
+            ("refreshPeriod", parsed.refresh_period),
+            ("bindingTimeout", parsed.binding_timeout),
         ):
-            lasts_ns = duration_ns(text)
-            if lasts_ns is None and not text.startswith("-"):
+            parsed_ns = duration_ns(text)
+            if parsed_ns is None and not text.startswith("-"):
                 faults.append(invalid(f"{path}.{field}", text, 'must be a duration such as "10s"'))
-            elif lasts_ns is None or lasts_ns < SECOND_NS:
+            elif parsed_ns is None or parsed_ns < SECOND_NS:
                 faults.append(invalid(f"{path}.{field}", text, "must be at least 1 second"))
-            lasts.append(lasts_ns or 0)
+            durations.append(parsed_ns or 0)
         raise_faults(faults)
-        rules = Rules(lasts[0], lasts[1], lasts[2])
-        return cls(rules, lasts[3], features.dynamic_resource_allocation, features.drivers)
+        rules = Rules(durations[0], durations[1], durations[2])
+        return cls(rules, durations[3], features.dynamic_resource_allocation, features.drivers)
 
     def is_relevant(self, shape: Shape) -> bool:
-        """Pods with claims."""
+        """Returns whether the pod has claims."""
         return self._is_enabled and shape.has_claims
 
-    # What is known
+    # Negotiation state
 
     def negotiation(self, pod: Pod, state: ClusterState) -> Talk:
-        """The pod's negotiation, as the API has it."""
-        classes, parties, missing = state.negotiations.classes, [], False
+        """Returns the pod's negotiation as the API has it."""
+        classes, parties, is_missing = state.negotiations.classes, [], False
         for ref in distinct_claim_refs(pod):
             claim = state.devices.api_claim(f"{pod.metadata.namespace}/{ref.name}")
-            missing |= claim is None and ref.name != ""
+            is_missing |= claim is None and ref.name != ""
             driver = driver_of(claim, classes) if claim is not None else ""
             if claim is not None and driver:
                 parties.append(Party(ref.entry_name, driver, claim))
-        return Talk(pod, tuple(parties), state.negotiations.pod_scheduling(pod.key), missing)
+        return Talk(pod, tuple(parties), state.negotiations.pod_scheduling(pod.key), is_missing)
 
     # PreFilter and Filter
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
-        """Refuse the pod while a claim is to go, is allocated without it, or can take no more."""
+        """Rejects the pod while a claim is being deallocated, waits for immediate allocation, has
+        the maximum number of consumers, or requests classes of different drivers."""
         negotiation = self.negotiation(pod, state)
         if not negotiation.parties:
             return None
@@ -171,7 +173,7 @@ class NegotiatedResources(Plugin):
         return None
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-        """int64[row_limit]: what is in the way of each row."""
+        """Rejects nodes that an allocation, a class or a driver excludes: int64[row_limit]."""
         negotiation = self.negotiation(pod, state)
         if not negotiation.parties:
             return None
@@ -179,42 +181,42 @@ class NegotiatedResources(Plugin):
         codes = np.zeros(limit, np.int64)
         for party in negotiation.parties:
             if party.is_allocated:
-                why = f"node(s) that {party.key} of {party.driver} does not reach"
+                reason = f"node(s) that {party.key} of {party.driver} does not reach"
                 codes[~_available_rows(party.claim, state)] = self._rejection_codes.code_of(
-                    Rejection((why,))
+                    Rejection((reason,))
                 )
         for name, selector in self._suitable_nodes(negotiation, state):
-            why = f"node(s) excluded by resource class {name}"
+            reason = f"node(s) excluded by resource class {name}"
             codes[~_matching_rows(selector, state)] = self._rejection_codes.code_of(
-                Rejection((why,))
+                Rejection((reason,))
             )
         for name, party in negotiation.refused_by().items():
             row = state.row_of(name)
             if 0 <= row < limit:
-                why = f"node(s) on which {party.driver} cannot allocate {party.key}"
-                codes[row] = self._rejection_codes.code_of(Rejection((why,)))
+                reason = f"node(s) on which {party.driver} cannot allocate {party.key}"
+                codes[row] = self._rejection_codes.code_of(Rejection((reason,)))
         return codes
 
     def _suitable_nodes(
         self, negotiation: Talk, state: ClusterState
     ) -> Iterable[tuple[str, NodeSelector]]:
-        """What classes say of nodes, for claims that are not allocated yet."""
+        """Yields the node selectors of the classes of unallocated claims, with the class names."""
         for party in negotiation.pending:
             for name in class_names(party.claim):
-                found = state.negotiations.classes.get(name)
-                if found is not None and found.suitable_nodes is not None:
-                    yield name, found.suitable_nodes
+                resource_class = state.negotiations.classes.get(name)
+                if resource_class is not None and resource_class.suitable_nodes is not None:
+                    yield name, resource_class.suitable_nodes
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
-        """Nobody's eviction makes a driver change its mind, as far as we know."""
+        """Returns the rejection. No eviction is known to change a driver's answer."""
         return self._rejection_codes.rejection(code)
 
     def dry_runs(self, pod: Pod, shape: Shape, state: ClusterState) -> DryRun | None:  # type: ignore[override]
-        """Whoever leaves, negotiated devices stay where they are."""
+        """Returns None: evictions do not move negotiated devices."""
         return None
 
     def details(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[str]:
-        """Who refuses the node, and where claims are instead."""
+        """Yields the drivers that call the node unsuitable, and claims allocated elsewhere."""
         negotiation, name = self.negotiation(pod, state), state.node_names[row]
         for party in negotiation.parties:
             answer = negotiation.answer(party)
@@ -223,23 +225,23 @@ class NegotiatedResources(Plugin):
             elif party.is_allocated and not _available_rows(party.claim, state)[row]:
                 yield f"{party.key} is allocated by {party.driver} on another node"
 
-    # Agreement
+    # Negotiation
 
     def negotiate(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible_nodes: FeasibleNodes
     ) -> Wait | None:
-        """One step of the negotiation; None where the pod may be bound, or has none."""
+        """Takes one step of the negotiation; returns None if the pod may be bound or has none."""
         negotiation = self.negotiation(pod, state)
         if not negotiation.parties:
             return None
-        fault = any(
+        has_fault = any(
             not p.is_allocated and terms_fault(p.claim, state.negotiations.classes)
             for p in negotiation.parties
         )
-        around = _NegotiationContext(self, negotiation, state)
+        context = _NegotiationContext(self, negotiation, state)
         ranked = _RankedNodes(feasible_nodes, state)
         state.negotiations.set_pending_selection(pod.key, False)
-        step = None if fault else next_step(negotiation, around, ranked, self.rules)
+        step = None if has_fault else next_step(negotiation, context, ranked, self.rules)
         if step is None:
             return None
         if not self._has_drivers:
@@ -257,44 +259,44 @@ class NegotiatedResources(Plugin):
         )  # fmt: skip
 
     def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
-        """All claims reserved, none of them on its way out."""
+        """Reserves all claims for the pod, if none of them is being deallocated."""
         negotiation, node_name = self.negotiation(pod, state), state.node_names[row]
         if not negotiation.parties:
             return None
 
         def reaches(claim: ResourceClaim) -> bool:
-            found = state.row_of(node_name)
-            return found >= 0 and bool(_available_rows(claim, state)[found])
+            current_row = state.row_of(node_name)
+            return current_row >= 0 and bool(_available_rows(claim, state)[current_row])
 
         return NegotiatedBinding(negotiation, reaches, self._binding_timeout_ns, self._turns)
 
     def post_bind(self, pod: Pod, state: ClusterState) -> Sequence[DeleteObject]:
-        """What was said about the pod is not needed any more (S9)."""
-        seen = state.negotiations.pod_scheduling(pod.key)
-        if seen is None or seen.owner_uid != pod.metadata.uid or not seen.spec.round:
+        """Deletes the pod's PodScheduling, which is no longer needed (S9)."""
+        record = state.negotiations.pod_scheduling(pod.key)
+        if record is None or record.owner_uid != pod.metadata.uid or not record.spec.round:
             return ()
-        meta = seen.metadata
+        meta = record.metadata
         return (DeleteObject(0, PodScheduling, meta.namespace, meta.name, meta.uid),)
 
     # Hints
 
     def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
-        """Claims of its own, and what is said about it."""
+        """Requeues the pod for changes of its claims, and of drivers' answers about it."""
         old, new = event.old_object, event.object
         obj = new or old
         if isinstance(obj, ResourceClaim):
-            same = obj.metadata.namespace == pod.metadata.namespace
-            if not same or all(ref.name != obj.metadata.name for ref in claim_refs(pod)):
+            is_in_namespace = obj.metadata.namespace == pod.metadata.namespace
+            if not is_in_namespace or all(ref.name != obj.metadata.name for ref in claim_refs(pod)):
                 return False
             return not (isinstance(old, ResourceClaim) and new and _is_unchanged(old, obj))
         if isinstance(obj, PodScheduling):
-            # What the scheduler has written itself is no news.
+            # The scheduler itself writes the spec; only drivers write the status.
             return new is None or not isinstance(old, PodScheduling) or old.status != obj.status
         return True
 
 
 class _NegotiationContext:
-    """What is around one negotiation: the state, as devices/negotiation asks for it."""
+    """The cluster state, as devices/negotiation reads it for one negotiation (Surroundings)."""
 
     def __init__(self, plugin: NegotiatedResources, negotiation: Talk, state: ClusterState) -> None:
         self.now_ns = state.now_ns
@@ -308,10 +310,10 @@ class _NegotiationContext:
 
     def meet(self, claims: Sequence[ResourceClaim]) -> bool:
         state = self._state
-        found = state.present[state.all_rows].copy()
+        is_available = state.present[state.all_rows].copy()
         for claim in claims:
-            found &= _available_rows(claim, state)
-        return bool(found.any())
+            is_available &= _available_rows(claim, state)
+        return bool(is_available.any())
 
     def is_there(self, node_name: str) -> bool:
         row = self._state.row_of(node_name)
@@ -327,105 +329,107 @@ class _NegotiationContext:
         return goes_first(negotiation, self._other_negotiations(negotiation), by_rank)
 
     def _other_negotiations(self, negotiation: Talk) -> Iterable[tuple[Talk, bool]]:
-        """Pods without a node that have failed before, and whether it is their turn. It ends when
-        drivers have not allocated for so long: one that is down holds up nobody else's pods."""
-        known = self._state.negotiations
-        for key in known.retries:
-            said = known.pod_scheduling(key)
-            entry = self._state.pods.get(said.owner_uid) if said is not None else None
+        """Yields pods without a node that have failed before, and whether it is their turn. A turn
+        lasts as long as drivers usually need: a driver that is down does not block others' pods."""
+        store = self._state.negotiations
+        for key in store.retries:
+            record = store.pod_scheduling(key)
+            entry = self._state.pods.get(record.owner_uid) if record is not None else None
             if entry is None or entry.row >= 0 or key == negotiation.pod.key:
                 continue
             other = self._plugin.negotiation(entry.pod, self._state)
             is_leaving = entry.pod.metadata.deletion_timestamp is not None
             if not (is_leaving or other.missing):
-                yield other, key in known.pending_selections or self._has_recent_selection(other)
+                yield other, key in store.pending_selections or self._has_recent_selection(other)
 
     def _has_recent_selection(self, negotiation: Talk) -> bool:
-        """Whether a node is selected, and that is no longer ago than drivers usually need."""
+        """Returns whether a node is selected, and no longer than drivers usually need."""
         spec = negotiation.scheduling.spec if negotiation.scheduling is not None else None
         if spec is None or not spec.selected_node:
             return False
-        state = (spec.selected_node, spec.attempt)
+        selection = (spec.selected_node, spec.attempt)
         since_ns = self._state.negotiations.first_requested_ns(
-            negotiation.pod.key, "selected", state, self.now_ns
+            negotiation.pod.key, "selected", selection, self.now_ns
         )
         return self.now_ns < since_ns + self._plugin.rules.selection_ns
 
     def since_ns(self, what: str, state: object) -> int:
-        known = self._state.negotiations
-        return known.first_requested_ns(self._negotiation.pod.key, what, state, self.now_ns)
+        store = self._state.negotiations
+        return store.first_requested_ns(self._negotiation.pod.key, what, state, self.now_ns)
 
     def spread(self, names: Sequence[str]) -> list[str]:
-        """Round robin over sorts of nodes, those with fewest first, each in the order given."""
+        """Returns the nodes round robin over their kinds: the kind with the fewest nodes first, and
+        within a kind in the given order."""
         rows = np.array([self._state.row_of(name) for name in names], np.int64)
-        known = np.where(rows >= 0, _node_signatures(self._state)[rows], -1)
-        _, sort, count = np.unique(known, return_inverse=True, return_counts=True)
-        by_sort = np.argsort(sort, kind="stable")
-        begins = np.cumsum(count) - count
-        turn = np.empty(len(rows), np.int64)
-        turn[by_sort] = np.arange(len(rows)) - begins[sort[by_sort]]
-        return [names[i] for i in np.lexsort((sort, count[sort], turn)).tolist()]
+        signatures = np.where(rows >= 0, _node_signatures(self._state)[rows], -1)
+        _, kind, count = np.unique(signatures, return_inverse=True, return_counts=True)
+        by_kind = np.argsort(kind, kind="stable")
+        starts = np.cumsum(count) - count
+        round_number = np.empty(len(rows), np.int64)
+        round_number[by_kind] = np.arange(len(rows)) - starts[kind[by_kind]]
+        return [names[i] for i in np.lexsort((kind, count[kind], round_number)).tolist()]
 
 
 class _RankedNodes:
-    """The nodes that would do, the best first: sorted and named when somebody asks."""
+    """The feasible nodes, best first. They are sorted and named only on demand."""
 
-    def __init__(self, found: FeasibleNodes, state: ClusterState) -> None:
-        self._found = found
+    def __init__(self, feasible: FeasibleNodes, state: ClusterState) -> None:
+        self._feasible = feasible
         self._state = state
 
     def __bool__(self) -> bool:
-        return self._found.has_rows
+        return self._feasible.has_rows
 
     def __len__(self) -> int:
-        return self._found.count
+        return self._feasible.count
 
     def names(self) -> list[str]:
-        """All of them."""
+        """Returns the names of all feasible nodes, best first."""
         names = self._state.node_names
-        return [names[row] for row in self._found.ranked_rows()]
+        return [names[row] for row in self._feasible.ranked_rows()]
 
     def among(self, names: Sequence[str]) -> list[str]:
-        """Those that are among these."""
+        """Returns the feasible nodes among these, best first."""
         state = self._state
         rows = np.array([state.row_of(name) for name in names], np.int64)
-        return [state.node_names[row] for row in self._found.ranked_rows(rows[rows >= 0])]
+        return [state.node_names[row] for row in self._feasible.ranked_rows(rows[rows >= 0])]
 
 
 def _node_signatures(state: ClusterState) -> Ints:
-    """int64[row_limit]: equal for nodes that are alike in their labels and in what they have, but
-    for what is each node's own."""
+    """Returns int64[row_limit]: equal for nodes with the same labels and allocatable amounts,
+    except for labels that few nodes share."""
     rows, limit = state.all_rows, state.row_limit
-    found = np.zeros(limit, np.int64)
+    signatures = np.zeros(limit, np.int64)
     for _, column in sorted(state.labels.columns.items()):
         if len(column.code_of) * MIN_NODES_PER_VALUE <= state.node_count:
-            found = found * HASH_MULTIPLIER + column.codes[rows]
+            signatures = signatures * HASH_MULTIPLIER + column.codes[rows]
     for _, amounts in sorted(state.columns.items()):
-        found = found * HASH_MULTIPLIER + amounts.allocatable[rows]
-    return found
+        signatures = signatures * HASH_MULTIPLIER + amounts.allocatable[rows]
+    return signatures
 
 
 def _is_unchanged(old: ResourceClaim, new: ResourceClaim) -> bool:
-    """Whether nothing has changed that this plugin looks at."""
-    before, after = old.metadata, new.metadata
+    """Returns whether nothing that this plugin reads has changed."""
+    old_meta, new_meta = old.metadata, new.metadata
     return (
         old.status == new.status
-        and (before.uid, before.deletion_timestamp) == (after.uid, after.deletion_timestamp)
-        and before.annotations == after.annotations
+        and (old_meta.uid, old_meta.deletion_timestamp)
+        == (new_meta.uid, new_meta.deletion_timestamp)
+        and old_meta.annotations == new_meta.annotations
     )
 
 
 def _matching_rows(selector: NodeSelector, state: ClusterState) -> Bools:
-    """bool[row_limit]: the nodes that a selector means."""
-    found = np.zeros(state.row_limit, np.bool_)
+    """Returns bool[row_limit]: nodes that match the selector."""
+    result = np.zeros(state.row_limit, np.bool_)
     for term in selector.node_selector_terms or ():
         if not term.is_empty:
-            found |= match_term(term, state, state.all_rows, state.row_limit)
-    return found
+            result |= match_term(term, state, state.all_rows, state.row_limit)
+    return result
 
 
 def _available_rows(claim: ResourceClaim, state: ClusterState) -> Bools:
-    """bool[row_limit]: where an allocated claim can be used."""
+    """Returns bool[row_limit]: nodes on which an allocated claim can be used."""
     allocation = claim.status.allocation
     if allocation is None or allocation.node_selector is None:
         return np.ones(state.row_limit, np.bool_)

@@ -1,4 +1,4 @@
-"""NodeAffinity: node selectors, required and preferred node affinity, and what the profile adds.
+"""NodeAffinity: filters and scores nodes by node selectors, node affinity and addedAffinity.
 
 Source: kube-scheduler plugins/nodeaffinity; component-helpers nodeaffinity.go.
 """
@@ -49,7 +49,7 @@ ENFORCED_NOT_MATCHED: Final = 2
 
 
 def required_rows(shape: Shape, state: ClusterState) -> Bools | None:
-    """bool[row_limit]: nodes that the pod's own selector and terms admit; None: all of them."""
+    """Returns bool[row_limit]: nodes that the pod's own selector and terms match; None: all."""
     codes = NodeAffinity().filter(shape, state, state.all_rows)
     return None if codes is None else codes == 0
 
@@ -61,7 +61,7 @@ class NodeAffinityArgs(Args, frozen=True, rename="camel"):
 
 
 class NodeAffinity(Plugin):
-    """Refuse nodes that neither the pod's terms nor the profile's admit; score preferred terms."""
+    """Rejects nodes that required terms of pod or profile do not match; scores preferred terms."""
 
     name = "NodeAffinity"
     normalize = Normalize.BY_MAXIMUM
@@ -72,7 +72,7 @@ class NodeAffinity(Plugin):
     events_to_register = Change.NODE_ADDED | Change.NODE_LABELS
 
     def __init__(self, added_affinity: NodeAffinitySpec | None = None) -> None:
-        """`added` is the profile's addedAffinity: it holds for every pod."""
+        """`added_affinity`: the profile's addedAffinity, which applies to every pod."""
         self.added_required = added_affinity.required if added_affinity is not None else None
         self.added_preferred = (
             added_affinity.preferred if added_affinity is not None else None
@@ -82,29 +82,29 @@ class NodeAffinity(Plugin):
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "NodeAffinity":
-        """NodeAffinityArgs: addedAffinity."""
-        read = convert_args(args, NodeAffinityArgs, path)
-        added_affinity = read.added_affinity
+        """Reads NodeAffinityArgs: addedAffinity."""
+        parsed = convert_args(args, NodeAffinityArgs, path)
+        added_affinity = parsed.added_affinity
         if added_affinity is not None:
             raise_faults(_term_faults(added_affinity, f"{path}.addedAffinity"))
         return cls(added_affinity)
 
     def pre_filter(self, shape: Shape, state: ClusterState) -> Rejection | frozenset[str] | None:
-        """The nodes that the terms name by metadata.name, where every term does."""
+        """Returns the nodes that the terms name by metadata.name, if every term does."""
         required = _required_selector(shape)
         terms = (required.node_selector_terms if required is not None else None) or ()
         names: frozenset[str] = frozenset()
         for term in terms:
-            of_term = _node_names(term)
-            if of_term is None:
+            term_names = _node_names(term)
+            if term_names is None:
                 return None
-            names |= of_term
+            names |= term_names
         if not terms:
             return None
         return names or Rejection(("pod affinity terms conflict",))
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """2 where the profile's terms do not match, else 1 where the pod's do not."""
+        """Rejects nodes: 2 if the profile's terms do not match, else 1 if the pod's do not."""
         required = _required_selector(shape)
         if self.added_required is None and required is None and not shape.node_selector:
             return None
@@ -120,7 +120,7 @@ class NodeAffinity(Plugin):
         return codes
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """Ask for less, or label the node."""
+        """Suggests fewer requirements of the pod, or labels for the node."""
         node = state.node_at(row)
         if not _pod_matches(shape, node):
             yield _relaxed_pod_fix(pod, node)
@@ -128,11 +128,11 @@ class NodeAffinity(Plugin):
             yield from _node_label_fix(self.added_required, node)
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """Sum of the weights of the preferred terms that match, the pod's and the profile's."""
-        own = shape.node_affinity.preferred if shape.node_affinity is not None else None
+        """Scores the sum of weights of matching preferred terms, of the pod and of the profile."""
+        preferred = shape.node_affinity.preferred if shape.node_affinity is not None else None
         terms = [
             t
-            for t in (*(own or ()), *self.added_preferred)
+            for t in (*(preferred or ()), *self.added_preferred)
             if t.weight and not t.preference.is_empty
         ]
         if not terms:
@@ -144,7 +144,7 @@ class NodeAffinity(Plugin):
         return scores
 
     def hint(self, shape: Shape, event: ClusterEvent) -> bool:
-        """Wake for a node that matches now and, if it was there before, did not."""
+        """Requeues the pod for a node that matches now, and is new or did not match before."""
         node = event.node
         if node is None:
             return False
@@ -155,12 +155,13 @@ class NodeAffinity(Plugin):
         old = event.old_node
         if old is None or not _pod_matches(shape, old):
             return True
-        # Upstream looks at the pod's terms alone, and misses a node that now meets the profile's.
+        # kube-scheduler compares the pod's terms only, and misses a node that now meets the
+        # profile's.
         return self.added_required is not None and not _matches(self.added_required, old)
 
 
 def _term_faults(added_affinity: NodeAffinitySpec, path: str) -> Iterator[FieldFault]:
-    """Conditions that could never be evaluated (nodeaffinity.NewNodeSelector)."""
+    """Yields requirements that could never be evaluated (nodeaffinity.NewNodeSelector)."""
     required = (
         added_affinity.required.node_selector_terms if added_affinity.required is not None else None
     ) or ()
@@ -173,16 +174,16 @@ def _term_faults(added_affinity: NodeAffinitySpec, path: str) -> Iterator[FieldF
         for i, p in enumerate(added_affinity.preferred or ())
         if p.weight
     ]
-    for at, term in terms:
+    for term_path, term in terms:
         for i, requirement in enumerate(term.match_expressions or ()):
-            yield from _label_faults(requirement, f"{at}.matchExpressions[{i}]")
+            yield from _label_faults(requirement, f"{term_path}.matchExpressions[{i}]")
         for i, requirement in enumerate(term.match_fields or ()):
-            yield from _field_faults(requirement, f"{at}.matchFields[{i}]")
+            yield from _field_faults(requirement, f"{term_path}.matchFields[{i}]")
 
 
 def _label_faults(requirement: Requirement, path: str) -> Iterator[FieldFault]:
-    """Source: labels.NewRequirement."""
-    key, values, at = requirement.key, list(requirement.values or ()), f"{path}.values"
+    """Yields what is invalid in a label requirement. Source: labels.NewRequirement."""
+    key, values, values_path = requirement.key, list(requirement.values or ()), f"{path}.values"
     if requirement.operator not in LABEL_OPERATORS:
         yield unsupported(f"{path}.operator", requirement.operator, LABEL_OPERATORS)
         return
@@ -191,20 +192,22 @@ def _label_faults(requirement: Requirement, path: str) -> Iterator[FieldFault]:
     match requirement.operator:
         case "In" | "NotIn" if not values:
             text = "for 'in', 'notin' operators, values set can't be empty"
-            yield invalid(at, values, text)
+            yield invalid(values_path, values, text)
         case "Exists" | "DoesNotExist" if values:
-            yield invalid(at, values, "values set must be empty for exists and does not exist")
+            yield invalid(
+                values_path, values, "values set must be empty for exists and does not exist"
+            )
         case "Gt" | "Lt":
             if len(values) != 1:
                 text = "for 'Gt', 'Lt' operators, exactly one value is required"
-                yield invalid(at, values, text)
+                yield invalid(values_path, values, text)
             for i, value in enumerate(values):
                 if parse_int64(value) is None:
                     text = "for 'Gt', 'Lt' operators, the value must be an integer"
-                    yield invalid(f"{at}[{i}]", value, text)
+                    yield invalid(f"{values_path}[{i}]", value, text)
     for i, value in enumerate(values):
-        if found := label_value_faults(value):
-            yield invalid(f"{at}[{i}][{key}]", value, "; ".join(found))
+        if value_faults := label_value_faults(value):
+            yield invalid(f"{values_path}[{i}][{key}]", value, "; ".join(value_faults))
 
 
 def _field_faults(requirement: Requirement, path: str) -> Iterator[FieldFault]:
@@ -216,7 +219,7 @@ def _field_faults(requirement: Requirement, path: str) -> Iterator[FieldFault]:
 
 
 def match_selector(selector: NodeSelector, state: ClusterState, rows: Rows, count: int) -> Bools:
-    """bool[count]: which rows match one of the terms."""
+    """Returns bool[count]: which rows match one of the terms."""
     result = np.zeros(count, np.bool_)
     for term in selector.node_selector_terms or ():
         if not term.is_empty:
@@ -225,7 +228,7 @@ def match_selector(selector: NodeSelector, state: ClusterState, rows: Rows, coun
 
 
 def match_term(term: NodeSelectorTerm, state: ClusterState, rows: Rows, count: int) -> Bools:
-    """bool[count]: which rows meet all conditions; none where one of them cannot be parsed."""
+    """Returns bool[count]: which rows meet all requirements; none if one cannot be parsed."""
     if not term_is_parsable(term):
         return np.zeros(count, np.bool_)
     result = np.ones(count, np.bool_)
@@ -237,17 +240,18 @@ def match_term(term: NodeSelectorTerm, state: ClusterState, rows: Rows, count: i
 
 
 def _match_field(requirement: Requirement, state: ClusterState, rows: Rows, count: int) -> Bools:
-    """A field that nodes do not have reads as the empty string."""
+    """Returns bool[count]: which rows meet a requirement on a field. A field that nodes do not have
+    reads as the empty string."""
     value = (requirement.values or ("",))[0]
     if requirement.key != NODE_NAME_FIELD:
-        equal = np.full(count, value == "")
+        is_equal = np.full(count, value == "")
     else:
         all_rows = np.zeros(state.capacity, np.bool_)
         row = state.row_of(value)
         if row >= 0:
             all_rows[row] = True
-        equal = all_rows[rows]
-    return equal if requirement.operator == IN else ~equal
+        is_equal = all_rows[rows]
+    return is_equal if requirement.operator == IN else ~is_equal
 
 
 def _required_selector(shape: Shape) -> NodeSelector | None:
@@ -255,7 +259,7 @@ def _required_selector(shape: Shape) -> NodeSelector | None:
 
 
 def _node_names(term: NodeSelectorTerm) -> frozenset[str] | None:
-    """The node names that a term allows, or None where it does not go by name."""
+    """Returns the node names that a term allows; None if it does not select by name."""
     sets = [
         frozenset(r.values or ())
         for r in term.match_fields or ()
@@ -269,63 +273,64 @@ def _matches(selector: NodeSelector, node: Node) -> bool:
 
 
 def _relaxed_pod_fix(pod: Pod, node: Node) -> Fix:
-    """The pod without what it asks of nodes and this one does not have, of the term that comes
-    closest."""
-    labels, missed = node.metadata.labels or {}, []
+    """Returns the pod without the requirements that the node does not meet, of its closest term."""
+    labels, unmet = node.metadata.labels or {}, []
     selector = dict(pod.spec.node_selector or {})
     for key, value in [*selector.items()]:
         if labels.get(key) != value:
-            missed.append(f"{key}={value}")
+            unmet.append(f"{key}={value}")
             del selector[key]
-    mended = with_spec(pod, node_selector=selector or None)
+    relaxed_pod = with_spec(pod, node_selector=selector or None)
     affinity = pod.spec.affinity
-    own = affinity.node_affinity if affinity is not None else None
-    required = own.required if own is not None else None
-    if affinity is not None and own is not None and required is not None:
+    node_affinity = affinity.node_affinity if affinity is not None else None
+    required = node_affinity.required if node_affinity is not None else None
+    if affinity is not None and node_affinity is not None and required is not None:
         if not _matches(required, node):
-            kept, lost = _closest_term(required, node)
-            missed += map(format_requirement, lost)
-            required = None if kept.is_empty else NodeSelector((kept,))
-            own = msgspec.structs.replace(own, required=required)
-            mended = with_spec(
-                mended, affinity=msgspec.structs.replace(affinity, node_affinity=own)
+            met_term, unmet_requirements = _closest_term(required, node)
+            unmet += map(format_requirement, unmet_requirements)
+            required = None if met_term.is_empty else NodeSelector((met_term,))
+            node_affinity = msgspec.structs.replace(node_affinity, required=required)
+            relaxed_pod = with_spec(
+                relaxed_pod, affinity=msgspec.structs.replace(affinity, node_affinity=node_affinity)
             )
-            missed = missed or ["nodes by terms that match none"]
-    text = f"{NODE_FIELD} is not what the pod wants: {', '.join(missed)}"
-    return Fix(text, 1.0 + len(missed), mended)
+            unmet = unmet or ["nodes by terms that match none"]
+    text = f"{NODE_FIELD} is not what the pod wants: {', '.join(unmet)}"
+    return Fix(text, 1.0 + len(unmet), relaxed_pod)
 
 
 def _closest_term(selector: NodeSelector, node: Node) -> tuple[NodeSelectorTerm, list[Requirement]]:
-    """The term of which the node misses least, without that; and what it misses."""
+    """Returns the term with the fewest unmet requirements, less these; and the unmet ones."""
     labels, fields = node.metadata.labels or {}, {NODE_NAME_FIELD: node.metadata.name}
     best: tuple[NodeSelectorTerm, list[Requirement]] = NodeSelectorTerm(), []
     for i, term in enumerate(selector.node_selector_terms or ()):
-        of_labels, of_fields = term.match_expressions or (), term.match_fields or ()
-        met = [r for r in of_labels if requirement_fault(r) is None and r.matches(labels)]
-        named = [
-            r for r in of_fields
+        expressions, match_fields = term.match_expressions or (), term.match_fields or ()
+        met_labels = [r for r in expressions if requirement_fault(r) is None and r.matches(labels)]
+        met_fields = [
+            r for r in match_fields
             if field_requirement_fault(r) is None and field_matches(r, fields)
         ]  # fmt: skip
-        missed = [r for r in (*of_labels, *of_fields) if r not in met and r not in named]
-        if i == 0 or len(missed) < len(best[1]):
-            best = NodeSelectorTerm(tuple(met) or None, tuple(named) or None), missed
+        unmet = [
+            r for r in (*expressions, *match_fields) if r not in met_labels and r not in met_fields
+        ]
+        if i == 0 or len(unmet) < len(best[1]):
+            best = NodeSelectorTerm(tuple(met_labels) or None, tuple(met_fields) or None), unmet
     return best
 
 
 def _node_label_fix(selector: NodeSelector, node: Node) -> Iterator[Fix]:
-    """The node with labels that the profile's closest term wants."""
-    _, missed = _closest_term(selector, node)
+    """Yields the node with the labels that the profile's closest term requires."""
+    _, unmet = _closest_term(selector, node)
     labels = dict(node.metadata.labels or {})
-    for requirement in missed:
+    for requirement in unmet:
         _satisfy_requirement(requirement, labels)
     text = (
-        f"{NODE_FIELD} is not what the profile wants: {', '.join(map(format_requirement, missed))}"
+        f"{NODE_FIELD} is not what the profile wants: {', '.join(map(format_requirement, unmet))}"
     )
-    yield Fix(text, 1.0 + len(missed), node=with_labels(node, labels))
+    yield Fix(text, 1.0 + len(unmet), node=with_labels(node, labels))
 
 
 def _satisfy_requirement(requirement: Requirement, labels: dict[str, str]) -> None:
-    """Change the labels so that they meet it, where labels can."""
+    """Changes the labels so that they meet the requirement, if labels can."""
     key, values = requirement.key, requirement.values or ("",)
     match requirement.operator:
         case "In":

@@ -1,13 +1,13 @@
-"""Devices that stand for their node's own CPU, memory or huge pages, or need some (KEP-5517).
+"""Devices that consume their node's own CPU, memory or huge pages, or stand for them (KEP-5517).
 
-What the devices of a pod's claims take of these counts as if the pod asked for it: a node must have
-room for both together, the pod's status says how much it is before the pod is bound, and it is in
-use on the node from the moment of the decision (state/cluster.py).
+What the devices of a pod's claims consume counts as if the pod requested it. A node must have room
+for both together, the pod's status states the amounts before the pod is bound, and the amounts are
+in use on the node from the decision on (state/cluster.py).
 
 Source: kube-scheduler plugins/dynamicresources/nodeallocatabledynamicresources.go, Kubernetes 1.36.
-Different from upstream: a claim that was allocated before counts as well (there it takes nothing,
-so that a second attempt after a failed binding would fill the node twice), and a device is known by
-its driver too.
+Differs from kube-scheduler: a claim that was allocated before counts as well (kube-scheduler counts
+nothing for it, so that a second attempt after a failed binding would fill the node twice), and a
+device is identified by its driver too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,22 +38,22 @@ from stower.plugins.pod_status_patch import PodStatusPatch
 from stower.state.cluster import ClusterState
 from stower.state.devices import claim_refs
 
-# The claim for extended resources while nobody but the scheduler knows of it.
+# Name of the claim for extended resources until the claim is created.
 EXTENDED_CLAIM_NAME: Final = "<extended-resources>"
 ZERO: Final = Quantity.of(0)
 FIRST_CODE: Final = 16  # beyond the codes of DynamicResources itself
-REJECTIONS_MAX: Final = 4_096  # arbitrary: many times what one pod is refused for
+REJECTIONS_MAX: Final = 4_096  # arbitrary: many times the rejections of one pod
 
 
 class RejectionCodes:
-    """Codes of refusals whose texts name claims and resources; the oldest are forgotten."""
+    """Codes for rejections that name claims and resources; forgets the least recently used."""
 
     def __init__(self) -> None:
         self._codes: dict[Rejection, int] = {}
         self._next = FIRST_CODE
 
     def code_of(self, rejection: Rejection) -> int:
-        """The code of a refusal, the same as long as it is remembered."""
+        """Returns the code of a rejection, the same as long as the code is remembered."""
         code = self._codes.pop(rejection, 0)
         if not code:
             code, self._next = self._next, self._next + 1
@@ -63,84 +63,85 @@ class RejectionCodes:
         return code
 
     def rejection(self, code: int) -> Rejection:
-        """What it means."""
-        return next(rejection for rejection, known in self._codes.items() if known == code)
+        """Returns the rejection that has the code."""
+        return next(
+            rejection for rejection, known_code in self._codes.items() if known_code == code
+        )
 
 
-# How much
+# Amounts
 
 
 def node_allocatable_claims(
     pod: Pod, allocations: Mapping[str, AllocationResult], inventory: Inventory
 ) -> Claimed:
-    """What the pod's claims, by name, take of their node: those that take something, by name.
+    """Returns what the pod's claims consume of their node, sorted by claim name.
 
-    Raises PluginError where devices do not say enough.
+    Claims that consume nothing are left out. `allocations`: by claim name. Raises PluginError if
+    data of devices are missing.
     """
     entries = {ref.entry_name: ref.name for ref in claim_refs(pod)}
-    found = []
+    result = []
     for name, allocation in sorted(allocations.items()):
         try:
             resources = _resources(allocation.devices.results or (), inventory)
         except ValueError as error:
-            of = f"claim {pod.metadata.namespace}/{name}, {error}"
-            raise PluginError(f'running "DynamicResources" filter plugin: {of}') from None
+            text = f"claim {pod.metadata.namespace}/{name}, {error}"
+            raise PluginError(f'running "DynamicResources" filter plugin: {text}') from None
         if resources:
             containers = tuple(
                 container.name
                 for container in (*(pod.spec.init_containers or ()), *pod.spec.containers)
                 if container.resources is not None
-                for used in container.resources.claims or ()
-                if entries.get(used.name) == name
+                for reference in container.resources.claims or ()
+                if entries.get(reference.name) == name
             )
-            found.append(ClaimedResources(name, containers, resources))
-    return tuple(found)
+            result.append(ClaimedResources(name, containers, resources))
+    return tuple(result)
 
 
 def _resources(results: Sequence[DeviceResult], inventory: Inventory) -> ResourceList:
-    """The sum over an allocation. A device that is gone matters where others take something.
-
-    Raises ValueError.
-    """
+    """Returns the sum over an allocation. A missing device is an error if others consume something.
+    Raises ValueError."""
     records = [inventory.record((r.driver, r.pool), r.device) for r in results]
     if not any(record is not None and record.content.node_resources for record in records):
         return {}
     total: dict[str, Quantity] = {}
     for result, record in zip(results, records, strict=True):
-        at = f"device {result.device}"
+        prefix = f"device {result.device}"
         if record is None:
-            raise ValueError(f"{at}: device {result.device} not found in pool {result.pool}")
+            raise ValueError(f"{prefix}: device {result.device} not found in pool {result.pool}")
         for name, mapping in sorted(record.content.node_resources.items()):
             if mapping.capacity_key and result.consumed_capacity is None:
                 raise ValueError(
-                    f"{at}: ConsumedCapacity is nil, but Capacity key '{mapping.capacity_key}' is "
-                    f"set in NodeAllocatableResourceMappings for resource {name}"
+                    f"{prefix}: ConsumedCapacity is nil, but Capacity key '{mapping.capacity_key}' "
+                    f"is set in NodeAllocatableResourceMappings for resource {name}"
                 )
-            taken = _mapped_quantity(mapping, result)
-            if taken is not None:
-                total[name] = total[name].add(taken) if name in total else taken
-    return {name: str(quantity) for name, quantity in total.items()}
+            quantity = _mapped_quantity(mapping, result)
+            if quantity is not None:
+                total[name] = total[name].add(quantity) if name in total else quantity
+    return {name: str(amount) for name, amount in total.items()}
 
 
 def _mapped_quantity(mapping: NodeResourceMapping, result: DeviceResult) -> Quantity | None:
-    """Of one device for one resource; None where nothing of the capacity is consumed."""
+    """Returns what one device consumes of one resource, or None if nothing."""
     factor = mapping.allocation_multiplier
     if not mapping.capacity_key:
         return ZERO if factor is None else quantity_of(factor)
     consumed = (result.consumed_capacity or {}).get(mapping.capacity_key)
     if consumed is None:
         return None
-    taken = quantity_of(consumed)
-    return taken if factor is None else taken.mul(quantity_of(factor))
+    quantity = quantity_of(consumed)
+    return quantity if factor is None else quantity.mul(quantity_of(factor))
 
 
-# Whether it fits
+# Filter
 
 
 def node_allocatable_rejection(
     pod: Pod, claimed: Claimed, state: ClusterState, row: int
 ) -> Rejection | None:
-    """Why the pod and its claims cannot have what they take of the row's node."""
+    """Returns why the row's node cannot provide what the pod and its claims consume, or None."""
     for part in claimed:
         if not part.containers:
             text = "node-allocatable resource claim not referenced by any container within the pod"
@@ -148,18 +149,18 @@ def node_allocatable_rejection(
     if not claimed:
         return None
     total = pod_requests(pod, claimed=claimed)
-    own = pod.spec.resources
-    if own is not None and own.requests is not None:
-        parts = pod_requests(pod, pod_level=False, claimed=claimed)
+    pod_level = pod.spec.resources
+    if pod_level is not None and pod_level.requests is not None:
+        aggregate = pod_requests(pod, pod_level=False, claimed=claimed)
         for name in sorted(total):
-            if name in parts and parts[name].cmp(total[name]) > 0:
+            if name in aggregate and aggregate[name].cmp(total[name]) > 0:
                 text = "is insufficient to cover the aggregated container and node-allocatable DRA"
                 return Rejection((f"pod level request for {name} {text} requests",))
     reasons, resolvable = [], True
-    wanted = amounts(total)
-    pages = sorted(name for name in wanted if name.startswith(HUGE_PAGES))
+    needed = amounts(total)
+    pages = sorted(name for name in needed if name.startswith(HUGE_PAGES))
     for name in (CPU, MEMORY, EPHEMERAL_STORAGE, *pages):
-        amount, column = wanted.get(name, 0), state.column(name)
+        amount, column = needed.get(name, 0), state.column(name)
         if amount and amount > column.allocatable_cells[row] - column.requested_cells[row]:
             reasons.append(f"Insufficient {name}")
             resolvable &= amount <= column.allocatable_cells[row]
@@ -169,8 +170,8 @@ def node_allocatable_rejection(
 def shared_claim_rejections(
     pod: Pod, claims: Sequence[ResourceClaim], state: ClusterState
 ) -> dict[int, Rejection]:
-    """By row: which of the allocated claims some other pod there takes of the node by."""
-    found: dict[int, Rejection] = {}
+    """Returns by row which allocated claim already consumes resources for another pod there."""
+    result: dict[int, Rejection] = {}
     for claim in claims:
         name = claim.metadata.name
         users: dict[int, list[str]] = {}
@@ -185,22 +186,23 @@ def shared_claim_rejections(
                 text = f"node allocatable resource claim {name} is already used by another pod"
             else:
                 continue
-            found.setdefault(row, Rejection((text,)))
-    return found
+            result.setdefault(row, Rejection((text,)))
+    return result
 
 
-# Coming true
+# Reserve
 
 
 class NodeAllocatableReservation:
-    """What one pod's claims take of its node; see framework.reserve.Reservation."""
+    """Writes what a pod's claims consume of its node to the pod's status; see
+    framework.reservation.Reservation."""
 
     timeout_message = ClaimBinding.timeout_message
     awaited_objects: tuple[tuple[type, str, str], ...] = ()
     retry_at_ns = None
 
     def __init__(self, pod: Pod, claimed: Claimed, timeout_ns: int) -> None:
-        """`claimed` may be empty, where the status says something else still."""
+        """`claimed`: empty to clear the amounts of an earlier attempt in the status."""
         self.timeout_ns = timeout_ns
         self._pod = pod
         self._claimed = claimed
@@ -212,35 +214,35 @@ class NodeAllocatableReservation:
         return PatchPodStatus(0, meta.namespace, meta.name, meta.uid, claimed=claimed)
 
     def assume(self, state: ClusterState) -> None:
-        """It is in use."""
+        """Assumes the amounts to be in use on the node."""
         state.assume_claimed_resources(state.pods[self._pod.metadata.uid], self._claimed)
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """The pod's status."""
+        """Returns the patch of the pod's status."""
         return [] if self._is_released else self._status_patch.writes(next_id)
 
     def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
-        """See PodTold."""
+        """See PodStatusPatch."""
         return self._status_patch.answered(code)
 
     def failure_reason(self, state: ClusterState) -> str:
-        """It was decided, and stays so."""
+        """Returns "": the decision stays valid."""
         return ""
 
     def is_done(self, state: ClusterState) -> bool:
-        """The pod says it."""
+        """Returns whether the pod's status has the amounts."""
         return self._status_patch.is_done
 
     def waiting_event(self) -> tuple[str, str]:
-        """Nobody is told."""
+        """Returns no Event."""
         return "", ""
 
     def forget(self, state: ClusterState) -> None:
-        """The state forgets it together with the pod's place."""
+        """Stops writing. The state forgets the amounts with the pod's placement."""
         self._is_released = True
 
     def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """The status says nothing of it any more."""
+        """Clears the amounts in the pod's status if they were written."""
         if not (self._claimed and self._status_patch.is_sent):
             return []
         return [msgspec.structs.replace(self._patch(()), id=next_id())]

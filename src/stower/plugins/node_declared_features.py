@@ -1,4 +1,4 @@
-"""NodeDeclaredFeatures: a pod that needs what only some kubelets can do goes to one of these.
+"""NodeDeclaredFeatures: keeps pods off nodes whose kubelet lacks a feature that the pod requires.
 
 Source: kube-scheduler plugins/nodedeclaredfeatures; component-helpers nodedeclaredfeatures;
 KEP-5328.
@@ -19,14 +19,14 @@ from stower.state.shapes import Shape
 
 
 class NodeDeclaredFeatures(Plugin):
-    """Refuse nodes that do not declare all that the pod needs."""
+    """Rejects nodes that do not declare all features that the pod requires."""
 
     name = "NodeDeclaredFeatures"
     reasons = ("node(s) didn't match Pod's required features",)
     events_to_register = Change.NODE_ADDED | Change.NODE_FEATURES
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """1 where something is not declared."""
+        """Rejects nodes (code 1) without a required feature."""
         if not shape.required_features:
             return None
         column = state.declared_features
@@ -36,7 +36,7 @@ class NodeDeclaredFeatures(Plugin):
         return missing[column.codes[rows]]
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """Have a kubelet that can do it."""
+        """Suggests a kubelet that declares the missing features."""
         node = state.node_at(row)
         declared = set(node.status.declared_features or ())
         missing = sorted(shape.required_features - declared)
@@ -47,7 +47,7 @@ class NodeDeclaredFeatures(Plugin):
         yield Fix(text, 2.0, node=msgspec.structs.replace(node, status=status))
 
     def hint(self, shape: Shape, event: ClusterEvent) -> bool:
-        """Wake for a node that declares all of it."""
+        """Requeues the pod for a node that declares all required features."""
         node = event.node
         return node is not None and shape.required_features <= set(
             node.status.declared_features or ()

@@ -1,4 +1,4 @@
-"""NodeName: a pod that names its node goes there or nowhere.
+"""NodeName: admits a pod that names its node to that node only.
 
 Source: kube-scheduler plugins/nodename.
 """
@@ -17,23 +17,23 @@ from stower.state.shapes import Shape
 
 
 class NodeName(Plugin):
-    """Refuse every node but the named one."""
+    """Rejects all nodes but the one in spec.nodeName."""
 
     name = "NodeName"
     reasons = ("node(s) didn't match the requested node name",)
     events_to_register = Change.NODE_ADDED
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """1 on every row but the named node's."""
+        """Rejects all rows (code 1) but the named node's."""
         if not shape.node_name:
             return None
         codes = np.ones(state.capacity, np.int64)
-        named = state.row_of(shape.node_name)
-        if named >= 0:
-            codes[named] = 0
+        named_row = state.row_of(shape.node_name)
+        if named_row >= 0:
+            codes[named_row] = 0
         return codes[rows]
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """Do not name a node."""
+        """Suggests removing spec.nodeName."""
         text = f"spec.nodeName is {pod.spec.node_name}"
         yield Fix(text, 2.0, pod=with_spec(pod, node_name=""))

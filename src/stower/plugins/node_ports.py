@@ -1,4 +1,4 @@
-"""NodePorts: no two pods of a node take the same host port.
+"""NodePorts: keeps two pods with the same host port off the same node.
 
 Source: kube-scheduler plugins/nodeports; framework HostPortInfo.CheckConflict.
 """
@@ -21,7 +21,7 @@ from stower.state.shapes import Shape
 
 
 class NodePorts(Plugin):
-    """Refuse nodes on which one of the pod's host ports is taken."""
+    """Rejects nodes on which one of the pod's host ports is in use."""
 
     name = "NodePorts"
     scope = Scope.USAGE
@@ -30,7 +30,7 @@ class NodePorts(Plugin):
     events_to_register = Change.NODE_ADDED | Change.PLACED_POD_DELETED
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """1 on rows where a port is taken."""
+        """Rejects rows (code 1) on which a port is in use."""
         if not shape.ports:
             return None
         codes = np.zeros(state.capacity, np.int64)
@@ -38,7 +38,7 @@ class NodePorts(Plugin):
         return codes[rows]
 
     def filter_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
-        """The same for one row."""
+        """Returns the filter for one row at a time."""
         if not shape.ports:
             return None
         return lambda row: int(state.ports.has_conflict(row, shape.ports))
@@ -46,37 +46,38 @@ class NodePorts(Plugin):
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
-        """The ports of a row."""
+        """Returns dry runs of the ports in use on a row."""
         return (lambda row: _PortsDryRun(shape, state, row)) if shape.ports else None
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """Those leave that have the ports."""
-        gone = []
-        taken = set()
+        """Suggests evicting the pods that use the ports."""
+        users = []
+        conflicting_ports = set()
         for entry in state.pods_on(row):
-            theirs = HostPorts()
-            theirs.add(0, entry.shape.ports, 1)
-            if theirs.has_conflict(0, shape.ports):
-                gone.append(entry)
-                taken |= {p[1] for p in shape.ports if theirs.has_conflict(0, (p,))}
-        if gone:
-            ports = ", ".join(map(str, sorted(taken)))
-            text = f"port {ports} of {NODE_FIELD} is taken by {format_pods(tuple(gone))}"
-            yield Fix(text, 1.0 + len(gone), removed_pods=tuple(gone))
+            used_ports = HostPorts()
+            used_ports.add(0, entry.shape.ports, 1)
+            if used_ports.has_conflict(0, shape.ports):
+                users.append(entry)
+                conflicting_ports |= {p[1] for p in shape.ports if used_ports.has_conflict(0, (p,))}
+        if users:
+            ports = ", ".join(map(str, sorted(conflicting_ports)))
+            text = f"port {ports} of {NODE_FIELD} is taken by {format_pods(tuple(users))}"
+            yield Fix(text, 1.0 + len(users), removed_pods=tuple(users))
 
     def hint(self, shape: Shape, event: ClusterEvent) -> bool:
-        """Wake for any new node, and for the end of a pod that held one of the ports."""
+        """Requeues the pod for a new node, and for a deleted pod that used one of the ports."""
         if event.old_pod is None:
             return True
-        freed = HostPorts()
-        freed.add(0, host_ports(event.old_pod), 1)
-        return freed.has_conflict(0, shape.ports)
+        freed_ports = HostPorts()
+        freed_ports.add(0, host_ports(event.old_pod), 1)
+        return freed_ports.has_conflict(0, shape.ports)
 
 
 class _PortsDryRun:
-    """One row's ports while pods come and go in thought.
+    """Ports in use on one row, while a dry run adds and removes pods.
 
-    As upstream it is a set: where two pods have a port, it is free when one of them leaves.
+    As in kube-scheduler the ports are a set: a port of two pods is free when one of them is
+    removed.
     """
 
     def __init__(self, shape: Shape, state: ClusterState, row: int) -> None:

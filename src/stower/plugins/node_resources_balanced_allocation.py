@@ -1,4 +1,4 @@
-"""NodeResourcesBalancedAllocation: prefer nodes whose resources the pod would use evenly.
+"""NodeResourcesBalancedAllocation: prefers nodes whose resources would be used evenly with the pod.
 
 Source: kube-scheduler plugins/noderesources/balanced_allocation.go.
 """
@@ -27,7 +27,7 @@ class BalancedArgs(Args, frozen=True):
 
 
 class NodeResourcesBalancedAllocation(Plugin):
-    """Score by how much more even the node's use becomes. Pods without requests are not scored."""
+    """Scores nodes by how even their resource use becomes. Pods without requests are not scored."""
 
     name = "NodeResourcesBalancedAllocation"
     scope = Scope.USAGE
@@ -35,7 +35,7 @@ class NodeResourcesBalancedAllocation(Plugin):
     def __init__(
         self, resources: tuple[str, ...] = (CPU, MEMORY), has_dra_extended_resources: bool = False
     ) -> None:
-        """`by_devices` as NodeResourcesFit's."""
+        """`has_dra_extended_resources`: as in NodeResourcesFit."""
         self.resources = resources
         self.has_dra_extended_resources = has_dra_extended_resources
 
@@ -44,29 +44,29 @@ class NodeResourcesBalancedAllocation(Plugin):
         return self.has_dra_extended_resources and bool(shape.extended_requests)
 
     def generation(self, shape: Shape, state: ClusterState) -> int:
-        """How devices are used, where that scores."""
+        """Returns the generation of devices if their use changes scores, else 0."""
         if not (self.has_dra_extended_resources and shape.extended_requests):
             return 0
         resources = state.devices.class_by_resource
-        counts = any(
+        is_scored = any(
             c.name in resources and c.name in self.resources for c, _ in shape.extended_requests
         )
-        return state.devices.generation if counts else 0
+        return state.devices.generation if is_scored else 0
 
     @classmethod
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "NodeResourcesBalancedAllocation":
-        """NodeResourcesBalancedAllocationArgs: resources, each once, of weight 1."""
-        read = convert_args(args, BalancedArgs, path)
-        names = [resource.name for resource in read.resources]
+        """Reads NodeResourcesBalancedAllocationArgs: distinct resources, each of weight 1."""
+        parsed = convert_args(args, BalancedArgs, path)
+        names = [resource.name for resource in parsed.resources]
         faults = []
-        for i, resource in enumerate(read.resources):
-            at = f"{path}.resources[{i}]"
+        for i, resource in enumerate(parsed.resources):
+            resource_path = f"{path}.resources[{i}]"
             if resource.name in names[:i]:
-                faults.append(duplicate(f"{at}.name", resource.name))
+                faults.append(duplicate(f"{resource_path}.name", resource.name))
             if resource.weight not in (0, 1):
-                faults.append(invalid(f"{at}.weight", resource.weight, "must be 1"))
+                faults.append(invalid(f"{resource_path}.weight", resource.weight, "must be 1"))
         raise_faults(faults)
         has_dra_extended_resources = (
             features.dynamic_resource_allocation and features.devices.extended_resources
@@ -74,23 +74,24 @@ class NodeResourcesBalancedAllocation(Plugin):
         return cls(tuple(names) or (CPU, MEMORY), has_dra_extended_resources)
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """50 to 100, 75 where nothing changes."""
+        """Scores 50 to 100; 75 if the pod does not change the balance."""
         scored_resources = self._scored_resources(shape, state)
         return balanced_allocation(scored_resources, rows) if scored_resources else None
 
     def score_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
-        """The same for one row."""
+        """Returns the score for one row at a time."""
         scored_resources = self._scored_resources(shape, state)
         return balanced_allocation_row(scored_resources) if scored_resources else None
 
     def _scored_resources(self, shape: Shape, state: ClusterState) -> tuple[ScoredResource, ...]:
-        """None for a pod that asks for none of the resources. Pods are not among them, see Fit."""
-        asked = shape.balanced_amounts
-        if not any(map(asked.get, self.resources)):
+        """Returns the scored resources; none for a pod that requests none of them. `pods` is never
+        scored, see NodeResourcesFit."""
+        requested = shape.balanced_amounts
+        if not any(map(requested.get, self.resources)):
             return ()
         result = []
         for name in self.resources:
-            amount = asked.get(name, 0)
+            amount = requested.get(name, 0)
             if name != PODS and (amount or not is_scalar(name)):
                 column = state.column(name)
                 if amount and self.has_dra_extended_resources:

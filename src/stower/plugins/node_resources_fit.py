@@ -1,4 +1,4 @@
-"""NodeResourcesFit: enough of every resource, and a score by how full the node would be.
+"""NodeResourcesFit: rejects nodes with insufficient resources; scores nodes by their utilization.
 
 Source: kube-scheduler plugins/noderesources/fit.go.
 """
@@ -48,8 +48,8 @@ from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 
-# Codes are bit sets: bit 0 no pod slot, bit 1 some shortage that no eviction could end, then one
-# bit for each resource of the shape. An int64 has room for 60 of them and one bit for all others.
+# Codes are bit sets: bit 0 for no free pod slot, bit 1 for a shortage that no eviction can end, and
+# a bit for each resource of the shape. An int64 has room for 60 of them and a bit for all others.
 TOO_MANY_PODS: Final = 1
 UNRESOLVABLE: Final = 2
 FIRST_RESOURCE_BIT: Final = 2
@@ -66,7 +66,7 @@ class Strategy(Enum):
 
 
 class UtilizationShapePoint(Args, frozen=True):
-    """A point of the score's curve: use in percent, score of 0 to 10."""
+    """A point of the score's curve: utilization in percent, score from 0 to 10."""
 
     utilization: int = 0
     score: int = 0
@@ -79,7 +79,7 @@ class RatioParam(Args, frozen=True):
 
 
 class ScoringStrategy(Args, frozen=True, rename="camel"):
-    """Which nodes score high, by which resources."""
+    """Which nodes score high, by the utilization of which resources."""
 
     type: str = Strategy.LEAST_ALLOCATED.value
     resources: tuple[ResourceSpec, ...] = ()
@@ -87,7 +87,7 @@ class ScoringStrategy(Args, frozen=True, rename="camel"):
 
 
 class FitArgs(Args, frozen=True, rename="camel"):
-    """NodeResourcesFitArgs as a KubeSchedulerConfiguration has them."""
+    """NodeResourcesFitArgs of a KubeSchedulerConfiguration."""
 
     ignored_resources: tuple[str, ...] = ()
     ignored_resource_groups: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class FitArgs(Args, frozen=True, rename="camel"):
 
 
 class NodeResourcesFit(Plugin):
-    """Refuse nodes without room; score by the share of each counted resource that is used."""
+    """Rejects nodes without room for the pod; scores nodes by the strategy's resources."""
 
     name = "NodeResourcesFit"
     scope = Scope.USAGE
@@ -111,15 +111,15 @@ class NodeResourcesFit(Plugin):
     def __init__(
         self, args: FitArgs | None = None, has_dra_extended_resources: bool = False
     ) -> None:
-        """`args` must be valid: `from_args` checks them. `by_devices`: whether devices may stand in
-        for resources that a node does not have (KEP-5004)."""
+        """`args` must be valid: `from_args` checks them. `has_dra_extended_resources`: whether
+        devices may back resources that a node does not have (KEP-5004)."""
         self.has_dra_extended_resources = has_dra_extended_resources
         args = args or FitArgs()
         strategy = args.scoring_strategy
         self.strategy = Strategy(strategy.type)
-        # A weight of 0 stands for one that was not given.
-        named = tuple((r.name, r.weight or 1) for r in strategy.resources)
-        self.resources = named or ((CPU, 1), (MEMORY, 1))
+        # A weight of 0 means that no weight is set.
+        weights = tuple((r.name, r.weight or 1) for r in strategy.resources)
+        self.resources = weights or ((CPU, 1), (MEMORY, 1))
         self._scored_extended_resources = frozenset(
             name for name, _ in self.resources if is_extended(name)
         )
@@ -133,20 +133,21 @@ class NodeResourcesFit(Plugin):
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "NodeResourcesFit":
-        """NodeResourcesFitArgs, checked as upstream's ValidateNodeResourcesFitArgs does."""
-        read = convert_args(args, FitArgs, path)
-        raise_faults(_faults(read, path))
+        """Reads NodeResourcesFitArgs; checks them as ValidateNodeResourcesFitArgs does."""
+        parsed = convert_args(args, FitArgs, path)
+        raise_faults(_faults(parsed, path))
         has_dra_extended_resources = (
             features.dynamic_resource_allocation and features.devices.extended_resources
         )
-        return cls(read, has_dra_extended_resources)
+        return cls(parsed, has_dra_extended_resources)
 
     def has_generation(self, shape: Shape) -> bool:
         """Returns whether devices may stand in for resources of the shape."""
         return self.has_dra_extended_resources and bool(shape.extended_requests)
 
     def generation(self, shape: Shape, state: ClusterState) -> int:
-        """Which resources devices may stand in for; and how they are used, where that scores."""
+        """Returns a number that changes with the resources that devices back, and with the use of
+        devices if it changes scores."""
         if not (shape.extended_requests and self.has_dra_extended_resources):
             return 0
         if self._scored_extended_resources.isdisjoint(self._delegated_resources(shape, state)):
@@ -154,7 +155,7 @@ class NodeResourcesFit(Plugin):
         return state.devices.generation
 
     def _delegated_resources(self, shape: Shape, state: ClusterState) -> frozenset[str]:
-        """Those of the shape's resources that are not looked at on nodes that do not have them."""
+        """Returns the resources that devices may back, unchecked on nodes without them."""
         if not (shape.extended_requests and self.has_dra_extended_resources):
             return _NO_RESOURCES
         resources = state.devices.class_by_resource
@@ -165,47 +166,47 @@ class NodeResourcesFit(Plugin):
     # Filter
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """Bits of all shortages of each row."""
+        """Rejects rows with a shortage: the code has a bit for each of them."""
         pods = state.columns[PODS]
         codes = (pods.requested[rows] >= pods.allocatable[rows]).astype(np.int64)
         delegated = self._delegated_resources(shape, state)
         for i, (column, amount) in enumerate(self._checked_requests(shape)):
             bit = _bit(i)
             allocatable = column.allocatable[rows]
-            short = amount > allocatable - column.requested[rows]
+            is_short = amount > allocatable - column.requested[rows]
             if column.name in delegated:
-                short &= allocatable > 0
-            if short.any():
-                codes |= np.where(short, bit, 0)
-                never = amount > allocatable
-                if never.any():
-                    codes |= np.where(short & never, UNRESOLVABLE, 0)
+                is_short &= allocatable > 0
+            if is_short.any():
+                codes |= np.where(is_short, bit, 0)
+                is_unresolvable = amount > allocatable
+                if is_unresolvable.any():
+                    codes |= np.where(is_short & is_unresolvable, UNRESOLVABLE, 0)
         return codes
 
     def passes(self, shape: Shape, state: ClusterState, rows: Rows) -> Bools | None:
-        """Whether everything fits."""
+        """Returns whether all resources fit."""
         pods = state.columns[PODS]
         fits = pods.requested[rows] < pods.allocatable[rows]
         delegated = self._delegated_resources(shape, state)
         for column, amount in self._checked_requests(shape):
-            # Not requested + amount, which could overflow.
-            enough = amount <= column.allocatable[rows] - column.requested[rows]
+            # `requested + amount` could overflow.
+            is_enough = amount <= column.allocatable[rows] - column.requested[rows]
             if column.name in delegated:
-                enough |= column.allocatable[rows] == 0
-            fits &= enough
+                is_enough |= column.allocatable[rows] == 0
+            fits &= is_enough
         return fits
 
     def filter_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
-        """The same for one row."""
+        """Returns the filter for one row at a time."""
         pods = state.columns[PODS]
-        wanted = tuple(
+        requests = tuple(
             (c, amount, _bit(i)) for i, (c, amount) in enumerate(self._checked_requests(shape))
         )
         delegated = self._delegated_resources(shape, state)
 
         def check(row: int) -> int:
             code = TOO_MANY_PODS if pods.requested_cells[row] >= pods.allocatable_cells[row] else 0
-            for column, amount, bit in wanted:
+            for column, amount, bit in requests:
                 allocatable = column.allocatable_cells[row]
                 if amount > allocatable - column.requested_cells[row]:
                     if delegated and not allocatable and column.name in delegated:
@@ -218,33 +219,34 @@ class NodeResourcesFit(Plugin):
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
-        """What is left of a row's resources."""
-        wanted = tuple((c, n, _bit(i)) for i, (c, n) in enumerate(self._checked_requests(shape)))
+        """Returns dry runs of the free resources of a row."""
+        requests = tuple((c, n, _bit(i)) for i, (c, n) in enumerate(self._checked_requests(shape)))
         delegated = self._delegated_resources(shape, state)
 
-        def run(row: int) -> _FitDryRun:
-            own = wanted
+        def make_dry_run(row: int) -> _FitDryRun:
+            checked = requests
             if delegated:
-                own = tuple(
-                    w for w in own if w[0].allocatable_cells[row] or w[0].name not in delegated
+                checked = tuple(
+                    r for r in checked if r[0].allocatable_cells[row] or r[0].name not in delegated
                 )
-            return _FitDryRun(state.columns[PODS], own, row)
+            return _FitDryRun(state.columns[PODS], checked, row)
 
-        return run
+        return make_dry_run
 
     def capacity_constraints(
         self, shape: Shape, state: ClusterState
     ) -> tuple[CapacityConstraint, ...] | None:
-        """A slot, and each resource; not where what counts differs from row to row."""
+        """Returns a pod slot and each resource; None if what is checked differs between rows."""
         return None if self._delegated_resources(shape, state) else self._amounts(shape, state)
 
     def group_constraints(
         self, pod: Pod, shape: Shape, state: ClusterState, shared: Container[str]
     ) -> tuple[CapacityConstraint, ...]:
-        """The same, with no end of what devices may stand in for where there is none of it."""
+        """Returns a pod slot and each resource, delegated or not; see `_amounts`."""
         return self._amounts(shape, state)
 
     def _amounts(self, shape: Shape, state: ClusterState) -> tuple[CapacityConstraint, ...]:
+        """Returns a pod slot and each resource; delegated ones have no limit where missing."""
         delegated = self._delegated_resources(shape, state)
         return (
             CapacityConstraint(PODS, state.columns[PODS].free, 1, _one_pod_slot, TOO_MANY_PODS),
@@ -263,7 +265,7 @@ class NodeResourcesFit(Plugin):
         )
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
-        """Every shortage is a reason; one that no eviction can end makes the node unresolvable."""
+        """Returns a reason for each shortage; unresolvable if evictions cannot end all of them."""
         reasons = ["Too many pods"] if code & TOO_MANY_PODS else []
         for i, (column, _) in enumerate(self._checked_requests(shape)):
             if code & _bit(i) and _bit(i) < 1 << LAST_RESOURCE_BIT:
@@ -273,27 +275,27 @@ class NodeResourcesFit(Plugin):
         return Rejection(tuple(reasons), resolvable=not code & UNRESOLVABLE)
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """More of what the node has too little of."""
+        """Suggests a node with more of each resource that it lacks."""
         node = state.node_at(row)
-        room = dict(node.status.allocatable or {})
-        lacks, cost = [], 0.0
+        allocatable = dict(node.status.allocatable or {})
+        shortages, cost = [], 0.0
         delegated = self._delegated_resources(shape, state)
         for column, amount in ((state.columns[PODS], 1), *self._checked_requests(shape)):
-            short = amount - (column.allocatable_cells[row] - column.requested_cells[row])
-            if short > 0 and (column.allocatable_cells[row] or column.name not in delegated):
-                total = column.allocatable_cells[row] + short
-                room[column.name] = f"{total}m" if column.name == CPU else str(total)
-                lacks.append(f"{_format_amount(column.name, short)} {column.name}")
-                cost += 1 + min(1.0, short / amount)
-        status = msgspec.structs.replace(node.status, allocatable=room)
+            missing = amount - (column.allocatable_cells[row] - column.requested_cells[row])
+            if missing > 0 and (column.allocatable_cells[row] or column.name not in delegated):
+                total = column.allocatable_cells[row] + missing
+                allocatable[column.name] = f"{total}m" if column.name == CPU else str(total)
+                shortages.append(f"{_format_amount(column.name, missing)} {column.name}")
+                cost += 1 + min(1.0, missing / amount)
+        status = msgspec.structs.replace(node.status, allocatable=allocatable)
         yield Fix(
-            f"{NODE_FIELD} lacks {', '.join(lacks)}",
+            f"{NODE_FIELD} lacks {', '.join(shortages)}",
             cost,
             node=msgspec.structs.replace(node, status=status),
         )
 
     def _checked_requests(self, shape: Shape) -> tuple[tuple[ResourceColumn, int], ...]:
-        """What must fit: what the pod asks for, less what this profile ignores."""
+        """Returns the requests that must fit: all but those that the profile ignores."""
         if not self.ignored_resources and not self.ignored_resource_groups:
             return shape.requests
         return tuple(
@@ -311,7 +313,7 @@ class NodeResourcesFit(Plugin):
     # Score
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """0 to 100 by the strategy."""
+        """Scores 0 to 100 by the strategy."""
         scored_resources = self._scored_resources(shape, state)
         if not scored_resources:
             return None
@@ -324,7 +326,7 @@ class NodeResourcesFit(Plugin):
         return kernels.requested_to_capacity(scored_resources, rows, self.table)
 
     def score_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
-        """The same for one row."""
+        """Returns the score for one row at a time."""
         scored_resources = self._scored_resources(shape, state)
         if not scored_resources:
             return None
@@ -337,9 +339,9 @@ class NodeResourcesFit(Plugin):
         return kernels.requested_to_capacity_row(scored_resources, self.table)
 
     def _scored_resources(self, shape: Shape, state: ClusterState) -> tuple[ScoredResource, ...]:
-        """The resources that count for this shape: extended ones only where it asks for them.
+        """Returns the resources that count for the shape: extended ones only if it requests them.
 
-        Pods are none of them: upstream's scorer finds no such resource on any node.
+        `pods` never counts: kube-scheduler's scorer finds no such resource on any node.
         """
         non_zero = {CPU: state.non_zero_cpu, MEMORY: state.non_zero_memory}
         result = []
@@ -355,46 +357,50 @@ class NodeResourcesFit(Plugin):
     # Hints
 
     def hint(self, shape: Shape, event: ClusterEvent) -> bool:
-        """Wake for a node that is large enough and has grown, for room that was given back, and for
-        devices that may stand in for what nodes do not have."""
+        """Requeues the pod for a node that is large enough and has grown, for freed resources, and
+        for a device class that may back resources which nodes do not have."""
         if event.change & Change.DEVICE_CLASS_CHANGED:
             return self.has_dra_extended_resources and _is_schedulable_after_device_class_event(
                 event, shape
             )
-        after, before = event.allocatable, event.old_allocatable
-        if after is not None:
-            if after.get(PODS, 0) < 1:
+        allocatable, old_allocatable = event.allocatable, event.old_allocatable
+        if allocatable is not None:
+            if allocatable.get(PODS, 0) < 1:
                 return False
-            wanted = self._checked_requests(shape)
+            requests = self._checked_requests(shape)
             if shape.extended_requests and self.has_dra_extended_resources:
-                by = event.class_by_resource
-                wanted = tuple(w for w in wanted if after.get(w[0].name) or w[0].name not in by)
-                if before is not None and len(wanted) < len(self._checked_requests(shape)):
-                    return all(amount <= after.get(c.name, 0) for c, amount in wanted)
-            if any(amount > after.get(c.name, 0) for c, amount in wanted):
+                backed = event.class_by_resource
+                requests = tuple(
+                    r for r in requests if allocatable.get(r[0].name) or r[0].name not in backed
+                )
+                if old_allocatable is not None and len(requests) < len(
+                    self._checked_requests(shape)
+                ):
+                    return all(amount <= allocatable.get(c.name, 0) for c, amount in requests)
+            if any(amount > allocatable.get(c.name, 0) for c, amount in requests):
                 return False
-            if before is None:
+            if old_allocatable is None:
                 return True
-            names = [PODS, *(column.name for column, _ in wanted)]
-            return any(after.get(name, 0) > before.get(name, 0) for name in names)
+            names = [PODS, *(column.name for column, _ in requests)]
+            return any(allocatable.get(name, 0) > old_allocatable.get(name, 0) for name in names)
         if event.change & Change.PLACED_POD_SCALED_DOWN:
             return _is_schedulable_after_scale_down(event, shape)
         return True
 
 
 class _FitDryRun:
-    """One row's resources while pods come and go in thought."""
+    """Free resources of one row, while a dry run adds and removes pods."""
 
     __slots__ = ("_free", "_row", "_slots", "_wanted")
 
     def __init__(
-        self, pods: ResourceColumn, wanted: tuple[tuple[ResourceColumn, int, int], ...], row: int
+        self, pods: ResourceColumn, requests: tuple[tuple[ResourceColumn, int, int], ...], row: int
     ) -> None:
-        self._wanted = wanted
+        self._wanted = requests
         self._row = row
         self._slots = pods.allocatable_cells[row] - pods.requested_cells[row]
         self._free = [
-            column.allocatable_cells[row] - column.requested_cells[row] for column, _, _ in wanted
+            column.allocatable_cells[row] - column.requested_cells[row] for column, _, _ in requests
         ]
 
     def add(self, entry: PodEntry) -> None:
@@ -405,9 +411,9 @@ class _FitDryRun:
 
     def _count(self, entry: PodEntry, sign: int) -> None:
         self._slots += sign
-        held = entry.shape.balanced_amounts
+        usage = entry.shape.balanced_amounts
         for i, (column, _, _) in enumerate(self._wanted):
-            self._free[i] += sign * held.get(column.name, 0)
+            self._free[i] += sign * usage.get(column.name, 0)
 
     def code(self) -> int:
         code = 0 if self._slots > 0 else TOO_MANY_PODS
@@ -418,7 +424,7 @@ class _FitDryRun:
 
 
 def _format_amount(name: str, amount: int) -> str:
-    """An amount as people write it, not less than it is."""
+    """Returns the amount in common units, never rounded down."""
     if name == CPU:
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if name == PODS or "/" in name:
@@ -433,7 +439,7 @@ def _one_pod_slot(shape: Shape) -> int:
     return 1
 
 
-# More than a node has of anything, and far from overflow.
+# More than a node has of any resource, and far from overflow.
 UNLIMITED: Final = 1 << 60
 
 
@@ -475,10 +481,10 @@ def _faults(args: FitArgs, path: str) -> Iterator[FieldFault]:
 def _shape_faults(shape: Sequence[UtilizationShapePoint], path: str) -> Iterator[FieldFault]:
     if not shape:
         yield required(path, "at least one point must be specified")
-    for i, (one, other) in enumerate(pairwise(shape), 1):
-        if one.utilization >= other.utilization:
+    for i, (left, right) in enumerate(pairwise(shape), 1):
+        if left.utilization >= right.utilization:
             text = "values must be sorted in increasing order"
-            yield invalid(f"{path}[{i}].utilization", other.utilization, text)
+            yield invalid(f"{path}[{i}].utilization", right.utilization, text)
             break
     for i, point in enumerate(shape):
         at = f"{path}[{i}]"
@@ -489,7 +495,8 @@ def _shape_faults(shape: Sequence[UtilizationShapePoint], path: str) -> Iterator
 
 
 def _is_schedulable_after_device_class_event(event: ClusterEvent, shape: Shape) -> bool:
-    """Source: isSchedulableAfterDeviceClassEvent."""
+    """Returns whether a class now backs a resource of the shape. Source:
+    isSchedulableAfterDeviceClassEvent."""
     old, new = event.old_object, event.object
     if not isinstance(new, DeviceClass):
         return False
@@ -502,14 +509,14 @@ def _is_schedulable_after_device_class_event(event: ClusterEvent, shape: Shape) 
 
 
 def _bit(i: int) -> int:
-    """The bit of the shape's i-th resource."""
+    """Returns the bit of the shape's i-th resource."""
     return 1 << min(FIRST_RESOURCE_BIT + i, LAST_RESOURCE_BIT)
 
 
 def _is_schedulable_after_scale_down(event: ClusterEvent, shape: Shape) -> bool:
-    """Whether a resize left more of something that the shape asks for."""
+    """Returns whether a resize freed a resource that the shape requests."""
     if event.old_pod is None or event.pod is None:
         return True
-    before = amounts(pod_requests(event.old_pod, use_status=True))
-    after = amounts(pod_requests(event.pod, use_status=True))
-    return any(before.get(c.name, 0) > after.get(c.name, 0) for c, _ in shape.requests)
+    old_amounts = amounts(pod_requests(event.old_pod, use_status=True))
+    new_amounts = amounts(pod_requests(event.pod, use_status=True))
+    return any(old_amounts.get(c.name, 0) > new_amounts.get(c.name, 0) for c, _ in shape.requests)

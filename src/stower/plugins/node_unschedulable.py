@@ -1,6 +1,6 @@
-"""NodeUnschedulable: keep pods off cordoned nodes.
+"""NodeUnschedulable: keeps pods off cordoned nodes.
 
-Source: kube-scheduler plugins/nodeunschedulable; reason text kept verbatim.
+Source: kube-scheduler plugins/nodeunschedulable; the reason text is verbatim.
 """
 
 from collections.abc import Iterable
@@ -22,28 +22,28 @@ TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 
 
 class NodeUnschedulable(Plugin):
-    """Refuse cordoned nodes, unless the pod tolerates the taint that stands for it."""
+    """Rejects cordoned nodes, unless the pod tolerates the taint of cordoned nodes."""
 
     name = "NodeUnschedulable"
     reasons = ("node(s) were unschedulable",)
     events_to_register = Change.NODE_ADDED | Change.NODE_TAINTS | Change.OWN_TOLERATIONS
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """1 on cordoned rows."""
+        """Rejects cordoned rows (code 1)."""
         if tolerated(shape.tolerations, TAINT):
             return None
         return state.unschedulable[rows].astype(np.int64)
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """Uncordon the node."""
+        """Suggests uncordoning the node."""
         node = state.node_at(row)
         taints = tuple(taint for taint in node.spec.taints or () if taint.key != TAINT.key)
         spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=taints)
         yield Fix(f"{NODE_FIELD} is cordoned", node=msgspec.structs.replace(node, spec=spec))
 
     def hint(self, shape: Shape, event: ClusterEvent) -> bool:
-        """Wake for a node that is no longer cordoned, or a toleration that covers it."""
+        """Requeues the pod for a node that is no longer cordoned, or a toleration of the taint."""
         if event.node is None:
             return tolerated(shape.tolerations, TAINT)
-        was = event.old_node is None or event.old_node.spec.unschedulable
-        return was and not event.node.spec.unschedulable
+        was_rejected = event.old_node is None or event.old_node.spec.unschedulable
+        return was_rejected and not event.node.spec.unschedulable

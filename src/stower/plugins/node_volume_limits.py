@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: no more volumes of a CSI driver on a node than the driver says.
+"""NodeVolumeLimits: keeps the number of a CSI driver's volumes on a node within the driver's limit.
 
 Source: kube-scheduler plugins/nodevolumelimits/csi.go.
 """
@@ -24,7 +24,7 @@ from stower.state.volumes import VolumeHandle, claims_of, inline_volume_handle
 
 
 class NodeVolumeLimits(Plugin):
-    """Refuse nodes on which a driver would have too many."""
+    """Rejects nodes on which a CSI driver would exceed its limit of volumes."""
 
     name = "NodeVolumeLimits"
     scope = Scope.PODS
@@ -36,11 +36,11 @@ class NodeVolumeLimits(Plugin):
     )  # fmt: skip
 
     def is_relevant(self, shape: Shape) -> bool:
-        """Pods with claims or disks."""
+        """Returns whether the pod has claims or disks."""
         return shape.has_storage
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-        """1 where there would be too many."""
+        """Rejects nodes (code 1) on which a driver's limit would be exceeded."""
         if not state.volumes.csi_nodes:
             return None
         by_driver: dict[str, list[VolumeHandle]] = {}
@@ -53,44 +53,44 @@ class NodeVolumeLimits(Plugin):
                 continue
             new = np.full(state.row_limit, len(names), np.int64)
             for name in names:
-                new[state.volumes.rows_using(name)] -= 1  # there already
+                new[state.volumes.rows_using(name)] -= 1  # in use there already
             counts = state.volumes.counts(driver)[: state.row_limit] + new
             _add_other_attachments(counts, driver, state)
-            # A node that is overfull already may take a pod that brings nothing new.
-            hit = (limits >= 0) & (new > 0) & (counts > limits)
-            codes = hit.astype(np.int64) if codes is None else codes | hit
+            # A node beyond its limit accepts a pod without new volumes.
+            is_exceeded = (limits >= 0) & (new > 0) & (counts > limits)
+            codes = is_exceeded.astype(np.int64) if codes is None else codes | is_exceeded
         return codes
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """Room for more volumes on the node."""
+        """Suggests a higher limit of volumes on the node."""
         csi_node = state.volumes.csi_nodes[state.node_names[row]]
-        drivers, lacks = [], []
+        drivers, shortages = [], []
         names = state.volumes.attachable_volumes(pod)
         for driver in csi_node.spec.drivers:
-            ours = [name for name in names if name[0] == driver.name]
+            driver_volumes = [name for name in names if name[0] == driver.name]
             counts = state.volumes.counts(driver.name)[: state.row_limit].copy()
             _add_other_attachments(counts, driver.name, state)
-            new = sum(not state.volumes.is_attached(name, row) for name in ours)
-            short = int(counts[row]) + new - _count(driver.allocatable)
-            if new and driver.allocatable is not None and short > 0:
-                lacks.append(f"{short} of {driver.name}")
-                more = VolumeResources(_count(driver.allocatable) + short)
-                driver = msgspec.structs.replace(driver, allocatable=more)
+            new = sum(not state.volumes.is_attached(name, row) for name in driver_volumes)
+            missing = int(counts[row]) + new - _count(driver.allocatable)
+            if new and driver.allocatable is not None and missing > 0:
+                shortages.append(f"{missing} of {driver.name}")
+                resources = VolumeResources(_count(driver.allocatable) + missing)
+                driver = msgspec.structs.replace(driver, allocatable=resources)
             drivers.append(driver)
         spec = CSINodeSpec(tuple(drivers))
-        more_room = msgspec.structs.replace(csi_node, spec=spec)
-        text = f"{NODE_FIELD} can attach too few volumes: it lacks {', '.join(lacks)}"
-        yield Fix(text, 1.0 + len(lacks), objects=(more_room,))
+        larger_csi_node = msgspec.structs.replace(csi_node, spec=spec)
+        text = f"{NODE_FIELD} can attach too few volumes: it lacks {', '.join(shortages)}"
+        yield Fix(text, 1.0 + len(shortages), objects=(larger_csi_node,))
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
-        """The volumes on a row."""
+        """Returns dry runs of the volumes in use on a row."""
         names = state.volumes.attachable_volumes(pod) if state.volumes.csi_nodes else ()
         limits = {
-            driver: found
+            driver: driver_limits
             for driver in dict.fromkeys(name[0] for name in names)
-            if (found := _limits(driver, state)) is not None
+            if (driver_limits := _limits(driver, state)) is not None
         }
         if not names:
             return None
@@ -103,23 +103,25 @@ class NodeVolumeLimits(Plugin):
         )
 
     def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
-        """A limit that was raised, a pod with volumes that is gone, a claim of the pod."""
+        """Requeues the pod for a raised limit, a deleted pod with volumes, a detached volume, and a
+        claim of the pod."""
         old, new = event.old_object, event.object
         if isinstance(new, CSINode) and isinstance(old, CSINode):
-            before = {d.name: _count(d.allocatable) for d in old.spec.drivers}
-            return any(_count(d.allocatable) > before.get(d.name, 0) for d in new.spec.drivers)
+            old_limits = {d.name: _count(d.allocatable) for d in old.spec.drivers}
+            return any(_count(d.allocatable) > old_limits.get(d.name, 0) for d in new.spec.drivers)
         if isinstance(new, PersistentVolumeClaim):
             return new.metadata.namespace == pod.metadata.namespace and any(
                 name == new.metadata.name for name, _ in claims_of(pod)
             )
-        gone = event.old_pod
+        removed_pod = event.old_pod
         if event.change & Change.ATTACHMENT_DELETED:
-            gone = pod  # any of its volumes may be one of the driver's
-        return gone is None or any(map(_may_count, gone.spec.volumes or ()))
+            removed_pod = pod  # any volume of the pod may be one of the driver's
+        return removed_pod is None or any(map(_may_count, removed_pod.spec.volumes or ()))
 
 
 class _LimitsDryRun:
-    """One row's volumes while pods come and go in thought. What is attached stays attached."""
+    """Volumes in use on one row, while a dry run adds and removes pods. Volumes attached without a
+    pod stay attached."""
 
     def __init__(
         self,
@@ -131,7 +133,7 @@ class _LimitsDryRun:
     ) -> None:
         self._state = state
         self._names = names
-        self._limits = {driver: int(found[row]) for driver, found in limits.items()}
+        self._limits = {driver: int(driver_limits[row]) for driver, driver_limits in limits.items()}
         self._other_attachments = other_attachments
         self._users: Counter[VolumeHandle] = Counter()
         for entry in state.pods_by_row[row].values():
@@ -161,21 +163,21 @@ class _LimitsDryRun:
 
 
 def _limits(driver: str, state: ClusterState) -> Ints | None:
-    """int64[row_limit]: the most that the driver takes on each node, -1 for any number."""
+    """Returns int64[row_limit]: the driver's limits on nodes, -1 for none; None: no limits."""
     limits: Ints | None = None
     for csi_node in state.volumes.csi_nodes.values():
         row = state.row_of(csi_node.metadata.name)
-        for own in csi_node.spec.drivers if row >= 0 else ():
-            if own.name == driver and own.allocatable is not None:
-                if own.allocatable.count is not None:
+        for csi_driver in csi_node.spec.drivers if row >= 0 else ():
+            if csi_driver.name == driver and csi_driver.allocatable is not None:
+                if csi_driver.allocatable.count is not None:
                     if limits is None:
                         limits = np.full(state.row_limit, -1, np.int64)
-                    limits[row] = own.allocatable.count
+                    limits[row] = csi_driver.allocatable.count
     return limits
 
 
 def _add_other_attachments(counts: Ints, driver: str, state: ClusterState) -> None:
-    """Count what is attached though no pod of the node uses it."""
+    """Adds to `counts` the attached volumes that no pod of the node uses."""
     seen = set()
     for node_name, name in state.volumes.volume_attachments(driver):
         row = state.row_of(node_name)
@@ -185,6 +187,7 @@ def _add_other_attachments(counts: Ints, driver: str, state: ClusterState) -> No
 
 
 def _may_count(volume: Volume) -> bool:
+    """Returns whether the volume may count towards a limit."""
     return (
         volume.persistent_volume_claim is not None
         or volume.ephemeral is not None
