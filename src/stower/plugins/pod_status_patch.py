@@ -1,4 +1,4 @@
-"""What a pod's status has to say before the pod is bound: written until the API has it."""
+"""Patches a pod's status before the pod is bound, until the API server has accepted the patch."""
 
 from collections.abc import Callable
 from typing import Final
@@ -12,34 +12,34 @@ PATCH_ATTEMPTS_MAX: Final = 5
 
 
 class PodStatusPatch:
-    """One patch of one pod's status."""
+    """One patch of one pod's status, with its attempts."""
 
     def __init__(self, patch: PatchPodStatus) -> None:
-        """`patch`: its id is another one with each try."""
+        """`patch`: each attempt sends it with a new id."""
         self._patch = patch
-        self._pending_write_id = 0  # the write, while it is not answered
-        self._tries = 0
+        self._pending_write_id = 0  # 0 if no write is pending
+        self._attempts = 0
         self.is_done = False
 
     @property
     def is_sent(self) -> bool:
-        """Whether it was ever written."""
-        return bool(self._pending_write_id or self._tries)
+        """Whether the patch was ever sent."""
+        return bool(self._pending_write_id or self._attempts)
 
     def writes(self, next_id: Callable[[], int]) -> list[Write]:
-        """The patch, unless it is done or being written."""
+        """Returns the patch, unless it is done or pending."""
         if self._pending_write_id or self.is_done:
             return []
         self._pending_write_id = next_id()
         return [msgspec.structs.replace(self._patch, id=self._pending_write_id)]
 
     def is_own(self, id: int) -> bool:
-        """Whether this write is it."""
+        """Returns whether the id is that of the pending write."""
         return id == self._pending_write_id
 
     def answered(self, code: int) -> bool:
-        """It was answered (0: done). Whether to go on."""
+        """Records the answer (0: done); returns whether to continue."""
         self._pending_write_id = 0
-        self._tries += 1
+        self._attempts += 1
         self.is_done = code == 0
-        return code in (0, CONFLICT, UNKNOWN) and self._tries < PATCH_ATTEMPTS_MAX
+        return code in (0, CONFLICT, UNKNOWN) and self._attempts < PATCH_ATTEMPTS_MAX

@@ -1,4 +1,4 @@
-"""PrioritySort: higher priority first, then who has waited longer.
+"""PrioritySort: tries pods of higher priority first, then pods that entered the queue earlier.
 
 Source: kube-scheduler plugins/queuesort.
 """
@@ -8,10 +8,10 @@ from stower.model.kinds import Pod
 
 
 class PrioritySort(Plugin):
-    """Order the queue by priority, then by the time of entering it."""
+    """Orders the queue by priority, then by the time of entering it."""
 
     name = "PrioritySort"
 
     def sort_key(self, pod: Pod, added_ns: int) -> tuple[int, ...]:
-        """(-priority, time of entering the queue in ns)."""
+        """Returns (-priority, time of entering the queue in ns)."""
         return (-(pod.spec.priority or 0), added_ns)

@@ -1,7 +1,7 @@
-"""Where a claim's volume can be provisioned: the topologies of its class, and the space left there.
+"""Finds nodes for which a claim's volume can be provisioned, by allowed topologies and capacity.
 
 Source: kube-scheduler plugins/volumebinding (binder.go checkVolumeProvisions, hasEnoughCapacity);
-KEP-1472. Must not know of pods or of volumes that exist.
+KEP-1472. Must not know pods, or volumes that exist.
 """
 
 import math
@@ -21,7 +21,7 @@ STORAGE: Final = "storage"
 
 
 def is_in_allowed_topologies(storage_class: StorageClass, state: ClusterState) -> Bools:
-    """bool[row_limit]: nodes in the topologies of the class."""
+    """Returns bool[row_limit]: nodes in the class's allowed topologies."""
     limit = state.row_limit
     terms = storage_class.allowed_topologies
     if not terms:
@@ -29,8 +29,8 @@ def is_in_allowed_topologies(storage_class: StorageClass, state: ClusterState) -
     result = np.zeros(limit, np.bool_)
     for term in terms:
         matching = np.full(limit, bool(term.match_label_expressions))
-        for wanted in term.match_label_expressions or ():
-            requirement = Requirement(wanted.key, "In", wanted.values)
+        for expression in term.match_label_expressions or ():
+            requirement = Requirement(expression.key, "In", expression.values)
             matching &= state.labels.match(requirement, state.all_rows, limit)
         result |= matching
     return result
@@ -39,29 +39,30 @@ def is_in_allowed_topologies(storage_class: StorageClass, state: ClusterState) -
 def has_enough_capacity(
     claim: PersistentVolumeClaim, storage_class: StorageClass, state: ClusterState
 ) -> Bools:
-    """bool[row_limit]: nodes for which the class has as much left, where its driver says so."""
+    """Returns bool[row_limit]: nodes with capacity for the claim; all if the driver has no data."""
     limit = state.row_limit
-    everywhere = np.ones(limit, np.bool_)
+    all_nodes = np.ones(limit, np.bool_)
     driver = state.volumes.drivers.get(storage_class.provisioner)
     requests = claim.spec.resources.requests if claim.spec.resources is not None else None
     if driver is None or not driver.spec.storage_capacity or STORAGE not in (requests or ()):
-        return everywhere
+        return all_nodes
     size = math.ceil(requested_bytes(claim))
-    found = np.zeros(limit, np.bool_)
+    result = np.zeros(limit, np.bool_)
     for capacity in state.volumes.capacities.values():
-        most = max_volume_bytes(capacity)
+        max_bytes = max_volume_bytes(capacity)
         topology = capacity.node_topology
         if (
             capacity.storage_class_name == storage_class.metadata.name
-            and most is not None
-            and most >= size
+            and max_bytes is not None
+            and max_bytes >= size
             and topology is not None
         ):
-            found |= _matching_rows(topology, state)
-    return found
+            result |= _matching_rows(topology, state)
+    return result
 
 
 def _matching_rows(selector: LabelSelector, state: ClusterState) -> Bools:
+    """Returns bool[row_limit]: nodes that match the selector."""
     result = np.ones(state.row_limit, np.bool_)
     rows, limit = state.all_rows, state.row_limit
     for key, value in (selector.match_labels or {}).items():
@@ -72,25 +73,25 @@ def _matching_rows(selector: LabelSelector, state: ClusterState) -> Bools:
 
 
 def max_volume_bytes(capacity: CSIStorageCapacity) -> int | None:
-    """Bytes, rounded up, that one volume can be large there; None where nobody says."""
-    most = capacity.maximum_volume_size
-    amount = capacity.capacity if most is None else most
+    """Returns the largest possible size of a volume in bytes, rounded up; None if it is unknown."""
+    max_size = capacity.maximum_volume_size
+    amount = capacity.capacity if max_size is None else max_size
     return None if amount is None else math.ceil(_bytes(amount))
 
 
 def requested_bytes(claim: PersistentVolumeClaim) -> Fraction:
-    """Bytes that the claim asks for."""
+    """Returns the bytes that the claim requests."""
     resources = claim.spec.resources
     return storage_bytes(resources.requests if resources is not None else None)
 
 
 def storage_bytes(amounts: Mapping[str, str | int | float] | None) -> Fraction:
-    """Bytes of storage among these; 0 where there is none."""
+    """Returns the bytes of storage among the amounts; 0 if there are none."""
     return _bytes((amounts or {}).get(STORAGE, 0))
 
 
 def _bytes(amount: str | int | float) -> Fraction:
-    """Exactly: 1.2 bytes are not enough for 1.5."""
+    """Returns the exact amount: 1.2 bytes are not enough for 1.5. Invalid quantities are 0."""
     try:
         quantity = parse_quantity(str(amount))
     except QuantityError:

@@ -1,4 +1,4 @@
-"""SchedulingGates: a pod with gates stays out of the queue (KEP-3521).
+"""SchedulingGates: keeps pods with scheduling gates out of the queue (KEP-3521).
 
 Source: kube-scheduler plugins/schedulinggates.
 """
@@ -10,13 +10,13 @@ from stower.model.kinds import Pod
 
 
 class SchedulingGates(Plugin):
-    """Hold pods that carry .spec.schedulingGates."""
+    """Gates pods that have spec.schedulingGates."""
 
     name = "SchedulingGates"
     events_to_register = Change.OWN_GATES_REMOVED
 
     def pre_enqueue(self, pod: Pod) -> Rejection | None:
-        """Refuse while there is a gate; the text lists them as Go prints a slice."""
+        """Rejects a pod that has gates; the text lists them as Go prints a slice."""
         gates = pod.spec.scheduling_gates
         if not gates:
             return None

@@ -1,4 +1,4 @@
-"""Ids of shares: UUIDs that a claim, and the version of it that was decided on, determine."""
+"""Generates the IDs of device shares: UUIDs derived from a claim and the version decided on."""
 
 from collections.abc import Callable
 from hashlib import blake2b
@@ -7,15 +7,17 @@ from stower.model.kinds import ResourceClaim
 
 
 def share_ids(claim: ResourceClaim) -> Callable[[int], str]:
-    """The id of the claim's n-th device (KEP-5075 `shareID`): of the form of a UUID of version 4.
+    """Returns a function that returns the `shareID` (KEP-5075) of the claim's device with an index.
 
-    No two are alike: another claim has another uid, another allocation of it another version. One
-    that is still to be made has no uid, and a name of its own.
+    IDs have the form of a version 4 UUID. No two are equal: another claim has another uid, and
+    another allocation of the same claim another version. A claim that does not exist yet has no
+    uid, but a unique name.
     """
     meta = claim.metadata
 
-    def share_id(number: int) -> str:
-        key = f"{meta.uid or meta.key}\0{meta.resource_version}\0{number}".encode()
+    def share_id(index: int) -> str:
+        """Returns the ID of the device with this index."""
+        key = f"{meta.uid or meta.key}\0{meta.resource_version}\0{index}".encode()
         digits = blake2b(key, digest_size=16).hexdigest()
         variant = "89ab"[int(digits[16], 16) % 4]
         parts = (digits[:8], digits[8:12], f"4{digits[13:16]}", f"{variant}{digits[17:20]}")

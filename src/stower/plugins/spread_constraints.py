@@ -1,4 +1,4 @@
-"""Topology spread constraints: as a profile configures them, and as they apply to one pod.
+"""Topology spread constraints: as a profile configures them, and resolved for one pod.
 
 Source: kube-scheduler plugins/podtopologyspread/common.go; KEP-3243 (matchLabelKeys).
 """
@@ -42,21 +42,22 @@ class PodTopologySpreadArgs(Args, frozen=True, rename="camel"):
 
 
 class SpreadConstraint(NamedTuple):
-    """A constraint as it applies to one pod."""
+    """A constraint with the values that apply to one pod."""
 
     max_skew: int
     key: str
-    selector: LabelSelector | None  # None: takes no pod
+    selector: LabelSelector | None  # None: matches no pod
     min_domains: int
     honors_affinity: bool
     honors_taints: bool
 
     def matches(self, pod: Pod) -> bool:
-        """Whether the selector takes the pod."""
+        """Returns whether the selector matches the pod."""
         return self.selector is not None and self.selector.matches(pod.metadata.labels or {})
 
 
 def resolve_constraint(constraint: TopologySpreadConstraint, pod: Pod) -> SpreadConstraint:
+    """Returns the constraint as it applies to the pod."""
     return SpreadConstraint(
         constraint.max_skew,
         constraint.topology_key,
@@ -68,57 +69,59 @@ def resolve_constraint(constraint: TopologySpreadConstraint, pod: Pod) -> Spread
 
 
 def _selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector | None:
-    """With the pod's own values of matchLabelKeys."""
+    """Returns the selector with the pod's values of matchLabelKeys."""
     selector = constraint.label_selector
     if selector is None or not constraint.match_label_keys:
         return selector
     labels = pod.metadata.labels or _NO_LABELS
-    more = tuple(
+    requirements = tuple(
         Requirement(key, IN, (labels[key],)) for key in constraint.match_label_keys if key in labels
     )
-    if not more:
+    if not requirements:
         return selector
-    expressions = (*(selector.match_expressions or ()), *more)
+    expressions = (*(selector.match_expressions or ()), *requirements)
     return msgspec.structs.replace(selector, match_expressions=expressions)
 
 
 def is_match_label_changed(
     constraints: tuple[TopologySpreadConstraint, ...], old: Pod | None, new: Pod | None
 ) -> bool:
-    """Whether a label has changed by whose value a constraint selects."""
-    before = (old.metadata.labels if old is not None else None) or _NO_LABELS
-    after = (new.metadata.labels if new is not None else None) or _NO_LABELS
+    """Returns whether a label changed whose value a constraint selects by (matchLabelKeys)."""
+    old_labels = (old.metadata.labels if old is not None else None) or _NO_LABELS
+    new_labels = (new.metadata.labels if new is not None else None) or _NO_LABELS
     keys = {key for c in constraints for key in c.match_label_keys or ()}
-    return any(before.get(key) != after.get(key) for key in keys)
+    return any(old_labels.get(key) != new_labels.get(key) for key in keys)
 
 
 def args_faults(args: PodTopologySpreadArgs, path: str) -> Iterator[FieldFault]:
-    """Source: apis/config/validation/validation_pluginargs.go."""
-    at = f"{path}.defaultConstraints"
+    """Yields invalid fields. Source: apis/config/validation/validation_pluginargs.go."""
+    field_path = f"{path}.defaultConstraints"
     if args.defaulting_type not in ("", "System", "List"):
         yield unsupported(f"{path}.defaultingType", args.defaulting_type, ("List", "System"))
     elif args.defaulting_type != "List" and args.default_constraints:
         text = "when .defaultConstraints are not empty"
         yield invalid(f"{path}.defaultingType", "System", text)
-    known = set()
+    seen = set()
     for i, constraint in enumerate(args.default_constraints):
-        where, key = f"{at}[{i}]", constraint.topology_key
-        when = constraint.when_unsatisfiable
+        constraint_path, key = f"{field_path}[{i}]", constraint.topology_key
+        action = constraint.when_unsatisfiable
         if constraint.max_skew <= 0:
-            yield invalid(f"{where}.maxSkew", constraint.max_skew, "not in valid range (0, inf)")
+            yield invalid(
+                f"{constraint_path}.maxSkew", constraint.max_skew, "not in valid range (0, inf)"
+            )
         if not key:
-            yield required(f"{where}.topologyKey", "can not be empty")
+            yield required(f"{constraint_path}.topologyKey", "can not be empty")
         else:
-            yield from label_name_faults(key, f"{where}.topologyKey")
-        if not when:
-            yield required(f"{where}.whenUnsatisfiable", "can not be empty")
-        elif when not in (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY):
+            yield from label_name_faults(key, f"{constraint_path}.topologyKey")
+        if not action:
+            yield required(f"{constraint_path}.whenUnsatisfiable", "can not be empty")
+        elif action not in (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY):
             yield unsupported(
-                f"{where}.whenUnsatisfiable", when, (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY)
+                f"{constraint_path}.whenUnsatisfiable", action, (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY)
             )
         if constraint.label_selector is not None:
             text = "constraint must not define a selector, as they deduced for each pod"
-            yield forbidden(f"{where}.labelSelector", text)
-        if (key, when) in known:
-            yield duplicate(where, f"{{{key}, {when}}}")
-        known.add((key, when))
+            yield forbidden(f"{constraint_path}.labelSelector", text)
+        if (key, action) in seen:
+            yield duplicate(constraint_path, f"{{{key}, {action}}}")
+        seen.add((key, action))

@@ -1,4 +1,4 @@
-"""Dry runs of PodTopologySpread: what it would say of one row if pods came or went.
+"""Dry runs of PodTopologySpread: the filter's code of one row after pods are added or removed.
 
 Source: kube-scheduler plugins/podtopologyspread/filtering.go AddPod, RemovePod.
 """
@@ -20,49 +20,49 @@ MAX_SKEW_EXCEEDED: Final = 2
 
 
 class ConstraintCounts:
-    """One constraint over all rows, as a dry run starts from it."""
+    """Counts of one constraint over all rows, from which each dry run starts."""
 
     def __init__(
         self,
         state: ClusterState,
-        spread_constraint: SpreadConstraint,
+        constraint: SpreadConstraint,
         counts: Ints,
         domains: Bools,
         eligible: Bools,
     ) -> None:
-        self.spread_constraint = spread_constraint
+        self.constraint = constraint
         self.counts = counts
         self.eligible = eligible
-        self.values = state.labels.codes(spread_constraint.key, state.all_rows)
-        among = np.sort(counts[domains])
-        self.has_too_few_domains = len(among) < max(1, spread_constraint.min_domains)
-        self.min_count = int(among[0]) if len(among) else 0
-        self.second_min_count: int | None = int(among[1]) if len(among) > 1 else None
+        self.values = state.labels.codes(constraint.key, state.all_rows)
+        ordered = np.sort(counts[domains])
+        self.has_too_few_domains = len(ordered) < max(1, constraint.min_domains)
+        self.min_count = int(ordered[0]) if len(ordered) else 0
+        self.second_min_count: int | None = int(ordered[1]) if len(ordered) > 1 else None
         self.domains = domains
 
     def min_count_excluding(self, value: int) -> int | None:
-        """The fewest in any domain but this one; None where there is no other."""
+        """Returns the lowest count of all other domains; None if there are none."""
         if self.domains[value] and int(self.counts[value]) == self.min_count:
             return self.second_min_count
         return self.min_count if self.domains.any() else None
 
 
 class SpreadDryRun:
-    """One row's domains while pods come and go in thought.
+    """Counts of matching pods in one row's domains, while a dry run adds and removes pods.
 
-    As upstream a pod that leaves is taken off the count even where it was not in it, because it was
+    As in kube-scheduler a removed pod reduces the count even if it was not counted, because it was
     being deleted.
     """
 
     def __init__(
         self, pod: Pod, constraint_counts: list[ConstraintCounts], matcher: Matcher, row: int
     ) -> None:
-        """`matcher`: of the constraints' selectors."""
+        """`matcher`: has the constraints' selectors as conditions."""
         self._pod = pod
-        self._constraints = constraint_counts
+        self._constraint_counts = constraint_counts
         self._matcher = matcher
         self._values = [int(c.values[row]) for c in constraint_counts]
-        # Whether the node counts at all, by its keys and the constraint's policies.
+        # Whether the node is eligible, by its keys and the constraint's policies.
         self._has_all_keys = all(self._values)
         self._is_eligible = [
             self._has_all_keys and bool(c.eligible[row]) for c in constraint_counts
@@ -85,23 +85,16 @@ class SpreadDryRun:
                 self._match_counts[i] += delta
 
     def code(self) -> int:
-        for i, constraint in enumerate(self._constraints):
-            value, count, spread_constraint = (
-                self._values[i],
-                self._match_counts[i],
-                constraint.spread_constraint,
-            )
+        for i, counts in enumerate(self._constraint_counts):
+            value, count, constraint = self._values[i], self._match_counts[i], counts.constraint
             if not value:
                 return NO_LABEL
             min_count = 0
-            if not constraint.has_too_few_domains:
-                beside = constraint.min_count_excluding(value)
-                min_count = count if beside is None else beside
+            if not counts.has_too_few_domains:
+                min_of_others = counts.min_count_excluding(value)
+                min_count = count if min_of_others is None else min_of_others
                 if self._is_eligible[i]:
                     min_count = min(min_count, count)
-            if (
-                count + int(spread_constraint.matches(self._pod)) - min_count
-                > spread_constraint.max_skew
-            ):
+            if count + int(constraint.matches(self._pod)) - min_count > constraint.max_skew:
                 return MAX_SKEW_EXCEEDED
         return 0

@@ -1,4 +1,4 @@
-"""TaintToleration: keep pods off nodes with taints they do not tolerate; prefer few soft taints.
+"""TaintToleration: rejects nodes with untolerated taints; prefers nodes with few soft taints.
 
 Source: kube-scheduler plugins/tainttoleration; KEP-5471 for Lt and Gt.
 """
@@ -29,16 +29,18 @@ from stower.state.shapes import Shape
 def untolerated_rows(
     shape: Shape, state: ClusterState, has_comparison_operators: bool
 ) -> Bools | None:
-    """bool[row_limit]: nodes with a hard taint that is not tolerated; None: there are none."""
+    """Returns bool[row_limit]: nodes with an untolerated hard taint; None if there are none."""
     codes = TaintToleration(has_comparison_operators).filter(shape, state, state.all_rows)
     return None if codes is None else codes != 0
 
 
 class TaintToleration(Plugin):
-    """Refuse nodes with an untolerated hard taint; score by the number of untolerated soft ones.
+    """Rejects nodes with untolerated hard taints; scores by the number of untolerated soft taints.
 
-    Each distinct set of taints is judged once and the verdict gathered, so that the cost does not
-    grow with the taints per node.
+    Hard taints are NoSchedule and NoExecute, soft taints PreferNoSchedule.
+
+    Each distinct set of taints is evaluated once, so that the cost does not grow with the taints
+    per node.
     """
 
     name = "TaintToleration"
@@ -47,25 +49,26 @@ class TaintToleration(Plugin):
     events_to_register = Change.NODE_ADDED | Change.NODE_TAINTS | Change.OWN_TOLERATIONS
 
     def __init__(self, has_comparison_operators: bool = False) -> None:
-        """`comparisons` admits the operators Lt and Gt (TaintTolerationComparisonOperators)."""
+        """`has_comparison_operators`: admits the operators Lt and Gt
+        (TaintTolerationComparisonOperators)."""
         self.has_comparison_operators = has_comparison_operators
 
     @classmethod
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "TaintToleration":
-        """No arguments; a feature gate."""
+        """Reads a feature gate; the plugin has no arguments."""
         return cls(features.taint_toleration_comparison_operators)
 
     def filter(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """1 where a NoSchedule or NoExecute taint is not tolerated."""
+        """Rejects rows (code 1) with an untolerated NoSchedule or NoExecute taint."""
         check_count(len(shape.tolerations), TOLERATIONS_MAX, "tolerations")
         return self._evaluate_taint_sets(
             state, rows, lambda taints: int(self._has_untolerated_taint(taints, shape))
         )
 
     def score(self, shape: Shape, state: ClusterState, rows: Rows) -> Ints | None:
-        """Number of PreferNoSchedule taints that are not tolerated."""
+        """Counts the PreferNoSchedule taints that are not tolerated."""
         return self._evaluate_taint_sets(
             state, rows, lambda taints: self._count_intolerable_soft_taints(taints, shape)
         )
@@ -73,35 +76,35 @@ class TaintToleration(Plugin):
     def _evaluate_taint_sets(
         self, state: ClusterState, rows: Rows, evaluate: Callable[[tuple[Taint, ...]], int]
     ) -> Ints | None:
-        """int64[rows] of each row's set of taints; None where all are 0."""
+        """Returns int64[rows]: the result for each row's set of taints; None if all are 0."""
         taints = state.taints
         codes = taints.codes[rows]
-        verdicts = np.zeros(taints.code_count, np.int64)
-        few = len(codes) < len(taints.code_of)
-        for code in sorted(set(codes.tolist())) if few else taints.code_of.values():
+        results = np.zeros(taints.code_count, np.int64)
+        has_few_rows = len(codes) < len(taints.code_of)
+        for code in sorted(set(codes.tolist())) if has_few_rows else taints.code_of.values():
             if code:
-                verdicts[code] = evaluate(taints.values[code] or ())
-        return verdicts[codes] if verdicts.any() else None
+                results[code] = evaluate(taints.values[code] or ())
+        return results[codes] if results.any() else None
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """Tolerate all of them."""
+        """Suggests that the pod tolerates the node's taints."""
         taints = [
             taint
             for taint in state.node_at(row).spec.taints or ()
             if self._has_untolerated_taint((taint,), shape)
         ]
-        said = ", ".join(map(str, taints))
-        more = (Toleration(t.key, "Equal", t.value, t.effect) for t in taints)
-        mended = with_spec(pod, tolerations=(*(pod.spec.tolerations or ()), *more))
-        yield Fix(f"tolerate {said} of {NODE_FIELD}", float(len(taints)), pod=mended)
+        names = ", ".join(map(str, taints))
+        tolerations = (Toleration(t.key, "Equal", t.value, t.effect) for t in taints)
+        tolerating_pod = with_spec(pod, tolerations=(*(pod.spec.tolerations or ()), *tolerations))
+        yield Fix(f"tolerate {names} of {NODE_FIELD}", float(len(taints)), pod=tolerating_pod)
 
     def hint(self, shape: Shape, event: ClusterEvent) -> bool:
-        """Wake for a node whose taints have become tolerable, or a new toleration of the pod."""
+        """Requeues the pod for a node with taints that it now tolerates, or a new toleration."""
         if event.node is None:
             return True
         old = event.old_node
-        refused = old is None or self._has_untolerated_taint(old.spec.taints or (), shape)
-        return refused and not self._has_untolerated_taint(event.node.spec.taints or (), shape)
+        was_rejected = old is None or self._has_untolerated_taint(old.spec.taints or (), shape)
+        return was_rejected and not self._has_untolerated_taint(event.node.spec.taints or (), shape)
 
     def _has_untolerated_taint(self, taints: tuple[Taint, ...], shape: Shape) -> bool:
         return any(
