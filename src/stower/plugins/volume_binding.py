@@ -1,8 +1,9 @@
-"""VolumeBinding: volumes that the pod's claims have, can have or can be given, node by node.
+"""VolumeBinding: checks whether nodes reach the pod's volumes, or volumes can be bound there.
 
 Source: kube-scheduler plugins/volumebinding (binder.go); component-helpers storage/volume
 (FindMatchingVolume); KEP-1472 (CSIStorageCapacity), KEP-1698 (generic ephemeral volumes).
-Left out: the translation of in-tree volumes' zone labels into their drivers' own.
+
+Not supported: the translation of zone labels of in-tree volumes into those of CSI drivers.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,9 +29,7 @@ from stower.model.kinds.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from stower.model.selectors import (
-    node_selector_matches,
-)
+from stower.model.selectors import node_selector_matches
 from stower.plugins.bounds import VOLUMES_MAX, check_count
 from stower.plugins.provisioning import (
     has_enough_capacity,
@@ -63,7 +62,7 @@ SECOND_NS: Final = 1_000_000_000
 
 
 class ShapePoint(Args, frozen=True):
-    """A point of the curve by which StorageCapacityScoring scores; checked, not used."""
+    """A point of the curve of StorageCapacityScoring; checked, not used."""
 
     utilization: int = 0
     score: int = 0
@@ -77,10 +76,10 @@ class VolumeBindingArgs(Args, frozen=True, rename="camel"):
 
 
 class VolumeBinding(Plugin):
-    """Refuse nodes that do not reach the pod's volumes, or for which none can be had.
+    """Rejects nodes that do not reach the pod's volumes, or where unbound claims cannot be bound.
 
-    A claim that waits for its first consumer gets a volume that is there already, the smallest that
-    will do, or else one that is made for the chosen node.
+    A claim that waits for its first consumer gets the smallest suitable volume that exists, or else
+    a volume that is provisioned for the chosen node.
     """
 
     name = "VolumeBinding"
@@ -93,33 +92,35 @@ class VolumeBinding(Plugin):
     )  # fmt: skip
 
     def __init__(self, timeout_seconds: int = 600) -> None:
-        """`timeout_seconds`: for how long a pod waits for its claims to be bound."""
+        """`timeout_seconds`: how long a pod waits for its claims to be bound."""
         self.timeout_ns = timeout_seconds * SECOND_NS
 
     @classmethod
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "VolumeBinding":
-        """VolumeBindingArgs, checked as upstream's ValidateVolumeBindingArgs does."""
-        read = convert_args(args, VolumeBindingArgs, path)
+        """Reads VolumeBindingArgs; checks them as ValidateVolumeBindingArgs does."""
+        parsed = convert_args(args, VolumeBindingArgs, path)
         faults = []
-        if read.bind_timeout_seconds < 0:
+        if parsed.bind_timeout_seconds < 0:
             text = "invalid BindTimeoutSeconds, should not be a negative value"
-            faults.append(invalid(f"{path}.bindTimeoutSeconds", read.bind_timeout_seconds, text))
-        if read.shape is not None:
+            faults.append(invalid(f"{path}.bindTimeoutSeconds", parsed.bind_timeout_seconds, text))
+        if parsed.shape is not None:
             gate = "remove it or turn on the feature gate StorageCapacityScoring"
-            faults.append(invalid(f"{path}.shape", read.shape, f"unexpected field `shape`, {gate}"))
+            faults.append(
+                invalid(f"{path}.shape", parsed.shape, f"unexpected field `shape`, {gate}")
+            )
         raise_faults(faults)
-        return cls(read.bind_timeout_seconds)
+        return cls(parsed.bind_timeout_seconds)
 
     # PreFilter
 
     def is_relevant(self, shape: Shape) -> bool:
-        """Pods with claims or disks."""
+        """Returns whether the pod has claims or disks."""
         return shape.has_storage
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
-        """Refuse the pod while a claim is not there, or should be bound already and is not."""
+        """Rejects the pod while a claim is missing, or unbound with immediate binding."""
         claims = []
         for name, is_ephemeral in claims_of(pod):
             claim = state.volumes.claim(f"{pod.metadata.namespace}/{name}")
@@ -142,26 +143,26 @@ class VolumeBinding(Plugin):
     # Filter
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-        """Bits of all that is missing on each row."""
+        """Rejects rows: the code has a bit for each reason."""
         bound, unbound = _split_claims(pod, state)
         if not bound and not unbound:
             return None
         codes = np.zeros(state.row_limit, np.int64)
-        undecided = np.ones(state.row_limit, np.bool_)
+        open_rows = np.ones(state.row_limit, np.bool_)
         for claim in bound:
             volume = state.volumes.volume(claim.spec.volume_name)
             if volume is None:
-                codes[undecided] = NO_VOLUME
+                codes[open_rows] = NO_VOLUME
                 break
-            missed = undecided & ~rows_matching_node_affinity(volume, state)
-            codes[missed] = NODE_AFFINITY_CONFLICT
-            undecided &= ~missed
+            unreachable_rows = open_rows & ~rows_matching_node_affinity(volume, state)
+            codes[unreachable_rows] = NODE_AFFINITY_CONFLICT
+            open_rows &= ~unreachable_rows
         if unbound:
             codes |= self._unbound_codes(unbound, state)
         return codes
 
     def _unbound_codes(self, claims: list[PersistentVolumeClaim], state: ClusterState) -> Ints:
-        """int64[row_limit]: what is missing for claims that have no volume yet."""
+        """Returns int64[row_limit]: what is missing for claims that have no volume yet."""
         limit = state.row_limit
         codes = np.zeros(limit, np.int64)
         possible = np.ones(limit, np.bool_)
@@ -177,17 +178,17 @@ class VolumeBinding(Plugin):
                 selected[row] = True
             possible &= selected
         codes[~possible] = NO_MATCH
-        made: dict[tuple[str, ...], Ints] = {}
-        for rows, left in VolumeMatcher(to_match, state).unmatched_by_rows():
-            key = tuple(claim.key for claim in left)
-            if key not in made:
-                made[key] = self._provision_codes([*to_provision, *left], state)
+        codes_by_claims: dict[tuple[str, ...], Ints] = {}
+        for rows, unmatched in VolumeMatcher(to_match, state).unmatched_by_rows():
+            key = tuple(claim.key for claim in unmatched)
+            if key not in codes_by_claims:
+                codes_by_claims[key] = self._provision_codes([*to_provision, *unmatched], state)
             rows = rows[possible[rows]]
-            codes[rows] = made[key][rows]
+            codes[rows] = codes_by_claims[key][rows]
         return codes
 
     def _provision_codes(self, claims: list[PersistentVolumeClaim], state: ClusterState) -> Ints:
-        """int64[row_limit]: what keeps volumes from being made for these claims."""
+        """Returns int64[row_limit]: why volumes cannot be provisioned for these claims."""
         codes = np.zeros(state.row_limit, np.int64)
         for claim in claims:
             storage_class = state.volumes.classes.get(claim.class_name)
@@ -202,7 +203,7 @@ class VolumeBinding(Plugin):
         return codes
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """Volumes that the node reaches, for claims that have none."""
+        """Suggests volumes that the node reaches, for the claims without them."""
         texts = {}
         for name, is_ephemeral in claims_of(pod):
             claim = state.volumes.claim(f"{pod.metadata.namespace}/{name}")
@@ -211,10 +212,10 @@ class VolumeBinding(Plugin):
                 texts[name] = fault
             elif not claim.is_bound:
                 if _is_delayed_binding(state.volumes.classes.get(claim.class_name)):
-                    asked = claim.spec.resources.requests if claim.spec.resources else None
-                    size = f"{(asked or {}).get('storage', 'some size')}"
-                    of = f"{size} of class {claim.class_name}"
-                    texts[name] = f"{NODE_FIELD} has no volume for claim {claim.key} ({of})"
+                    requests = claim.spec.resources.requests if claim.spec.resources else None
+                    size = f"{(requests or {}).get('storage', 'some size')}"
+                    request = f"{size} of class {claim.class_name}"
+                    texts[name] = f"{NODE_FIELD} has no volume for claim {claim.key} ({request})"
                 else:
                     texts[name] = f"claim {claim.key} is not bound to a volume"
             else:
@@ -228,32 +229,33 @@ class VolumeBinding(Plugin):
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
-        """Whoever leaves, volumes stay where they are."""
+        """Returns None: evictions do not move volumes."""
         return None
 
     def rejection(self, shape: Shape, code: int) -> Rejection:
-        """No eviction makes a volume."""
+        """Returns the reasons; unresolvable, because no eviction provides a volume."""
         return Rejection(tuple(text for bit, text in REASONS if code & bit))
 
     # Reserve
 
     def reserve(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Reservation | None:
-        """The volumes that are bound to claims, and the claims for which one is made."""
+        """Binds volumes to the pod's claims, and selects the node for claims to be provisioned."""
         _, unbound = _split_claims(pod, state)
         if not unbound:
             return None
         node_name = state.node_names[row]
         dynamic_provisions = [claim for claim in unbound if claim.selected_node is not None]
         to_match = [claim for claim in unbound if claim.selected_node is None]
-        static_bindings, left = VolumeMatcher(to_match, state).match_row(row)
+        static_bindings, unmatched = VolumeMatcher(to_match, state).match_row(row)
         return _VolumeReservation(
-            pod, node_name, static_bindings, [*dynamic_provisions, *left], self.timeout_ns
+            pod, node_name, static_bindings, [*dynamic_provisions, *unmatched], self.timeout_ns
         )
 
     # Hints
 
     def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
-        """Source: the isSchedulableAfter... functions of volume_binding.go."""
+        """Requeues the pod for its claims, and for new or changed storage objects. Source: the
+        isSchedulableAfter... functions of volume_binding.go."""
         change, old, new = event.change, event.old_object, event.object
         if isinstance(new, PersistentVolumeClaim):
             return new.metadata.namespace == pod.metadata.namespace and any(
@@ -262,17 +264,17 @@ class VolumeBinding(Plugin):
         if isinstance(new, StorageClass) and isinstance(old, StorageClass):
             return new.allowed_topologies != old.allowed_topologies
         if change & Change.CSI_NODE_UPDATED:
-            return False  # upstream looks at plugins whose migration is over
+            return False  # kube-scheduler checks migrated in-tree plugins, which are left out here
         if change & Change.CSI_DRIVER_UPDATED:
             return _is_schedulable_after_csi_driver_change(pod, event)
         if isinstance(new, CSIStorageCapacity) and isinstance(old, CSIStorageCapacity):
-            before, after = max_volume_bytes(old), max_volume_bytes(new)
-            return after is not None and (before is None or after > before)
+            old_bytes, new_bytes = max_volume_bytes(old), max_volume_bytes(new)
+            return new_bytes is not None and (old_bytes is None or new_bytes > old_bytes)
         return True
 
 
 class _VolumeReservation:
-    """Volumes and claims that a pod waits for; see framework.reserve.Reservation."""
+    """Volumes and claims that a pod waits for; see framework.reservation.Reservation."""
 
     timeout_message = "binding volumes: context deadline exceeded"
     retry_at_ns: int | None = None
@@ -300,7 +302,7 @@ class _VolumeReservation:
         )
 
     def assume(self, state: ClusterState) -> None:
-        """The volumes are taken, the claims are for this node."""
+        """Assumes the volumes to be bound, and the node to be selected for the claims."""
         for claim, volume in self._static_bindings:
             state.volumes.assume_bound(volume.metadata.name, claim)
         for claim in self._dynamic_provisions:
@@ -308,7 +310,7 @@ class _VolumeReservation:
                 state.volumes.assume_selected(claim.key, self._node_name)
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """claimRef on the volumes, the selected node on the claims."""
+        """Returns claimRef for the volumes, and the selected node for the claims."""
         result: list[Write] = []
         if self._is_written:
             return result
@@ -317,14 +319,14 @@ class _VolumeReservation:
             reference = volume.spec.claim_ref
             if reference is not None and reference.uid == claim.metadata.uid:
                 continue
-            to = claim.metadata
+            claim_meta = claim.metadata
             claim_ref = {
                 "apiVersion": "v1",
                 "kind": "PersistentVolumeClaim",
-                "namespace": to.namespace,
-                "name": to.name,
-                "uid": to.uid,
-                "resourceVersion": to.resource_version,
+                "namespace": claim_meta.namespace,
+                "name": claim_meta.name,
+                "uid": claim_meta.uid,
+                "resourceVersion": claim_meta.resource_version,
             }
             patch: dict[str, Any] = {"spec": {"claimRef": claim_ref}}
             if reference is None:
@@ -337,21 +339,21 @@ class _VolumeReservation:
         return result
 
     def on_answer(self, state: ClusterState, id: int, code: int, version: str) -> bool:
-        """A refusal is the end of it."""
+        """Returns whether the write was accepted: a refusal ends the reservation."""
         return code == 0
 
     def waiting_event(self) -> tuple[str, str]:
-        """Nothing to tell."""
+        """Returns no Event."""
         return "", ""
 
     def unreserve(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
-        """What is bound stays so."""
+        """Writes nothing: bound volumes stay bound."""
         return []
 
     def failure_reason(self, state: ClusterState) -> str:
-        """Source: checkBindings of binder.go."""
-        found = self._fault(state)
-        return f"binding volumes: {found}" if found else ""
+        """Returns why the claims can no longer be bound, or "" (binder.go checkBindings)."""
+        fault = self._fault(state)
+        return f"binding volumes: {fault}" if fault else ""
 
     def _fault(self, state: ClusterState) -> str:
         volumes = state.volumes
@@ -370,30 +372,34 @@ class _VolumeReservation:
                 return f"failed to check binding: {missing}"
             if not _matches_node_affinity(volume, labels):
                 return _node_affinity_message(volume, self._node_name)
-            held = volumes.volume(bound.metadata.name)
-            reference = held.spec.claim_ref if held is not None else None
+            current_volume = volumes.volume(bound.metadata.name)
+            reference = current_volume.spec.claim_ref if current_volume is not None else None
             if reference is None or not reference.uid:
                 return f'ClaimRef got reset for pv "{bound.metadata.name}"'
         for claim in self._dynamic_provisions:
-            now = volumes.claim(claim.key)
-            if now is None:
+            current_claim = volumes.claim(claim.key)
+            if current_claim is None:
                 missing = f'persistentvolumeclaim "{claim.metadata.name}" not found'
                 return f"failed to check provisioning pvc: {missing}"
-            if now.selected_node != self._node_name:
+            if current_claim.selected_node != self._node_name:
                 return f'provisioning failed for PVC "{claim.metadata.name}"'
-            volume = volumes.api_volume(now.spec.volume_name) if now.spec.volume_name else None
+            volume = (
+                volumes.api_volume(current_claim.spec.volume_name)
+                if current_claim.spec.volume_name
+                else None
+            )
             if volume is not None and not _matches_node_affinity(volume, labels):
                 return _node_affinity_message(volume, self._node_name)
         return ""
 
     def is_done(self, state: ClusterState) -> bool:
-        """All claims are bound."""
+        """Returns whether all claims are bound."""
         claims = [claim for claim, _ in self._static_bindings] + self._dynamic_provisions
-        seen = [state.volumes.api_claim(claim.key) for claim in claims]
-        return all(claim is not None and claim.is_bound for claim in seen)
+        current_claims = [state.volumes.api_claim(claim.key) for claim in claims]
+        return all(claim is not None and claim.is_bound for claim in current_claims)
 
     def forget(self, state: ClusterState) -> None:
-        """Whatever the API does not say yet is forgotten."""
+        """Withdraws what the API does not show yet."""
         for _, volume in self._static_bindings:
             state.volumes.forget_volume(volume.metadata.name)
         for claim in self._dynamic_provisions:
@@ -403,6 +409,7 @@ class _VolumeReservation:
 def _claim_fault(
     pod: Pod, name: str, claim: PersistentVolumeClaim | None, is_ephemeral: bool
 ) -> str:
+    """Returns why the pod cannot use the claim, or ""."""
     if claim is None and is_ephemeral:
         return (
             f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
@@ -422,10 +429,8 @@ def _claim_fault(
 def _split_claims(
     pod: Pod, state: ClusterState
 ) -> tuple[list[PersistentVolumeClaim], list[PersistentVolumeClaim]]:
-    """The pod's claims: bound ones, and those that wait for their first consumer.
-
-    Raises PluginError where it has too many.
-    """
+    """Returns the pod's claims: bound ones, and those that wait for their first consumer. Raises
+    PluginError if there are too many volumes."""
     check_count(len(pod.spec.volumes or ()), VOLUMES_MAX, "volumes")
     bound, unbound = [], []
     for name, _ in claims_of(pod):
@@ -451,17 +456,17 @@ def _matches_node_affinity(volume: PersistentVolume, labels: Mapping[str, str]) 
 
 def _node_affinity_message(volume: PersistentVolume, node_name: str) -> str:
     name = volume.metadata.name
-    why = "no matching NodeSelectorTerms"
-    return f'pv "{name}" node affinity doesn\'t match node "{node_name}": {why}'
+    reason = "no matching NodeSelectorTerms"
+    return f'pv "{name}" node affinity doesn\'t match node "{node_name}": {reason}'
 
 
 def _is_schedulable_after_csi_driver_change(pod: Pod, event: ClusterEvent) -> bool:
-    """Whether a driver of one of the pod's inline volumes no longer says how much space it has."""
+    """Returns whether a driver of the pod's inline volumes no longer publishes its capacity."""
     old, new = event.old_object, event.object
     if old is None or new is None:
         return False
     names = [v.csi.driver for v in pod.spec.volumes or () if v.csi is not None]
-    before, after = (
+    old_capacity, new_capacity = (
         getattr(getattr(o, "spec", None), "storage_capacity", None) for o in (old, new)
     )
-    return new.metadata.name in names and bool(before) and not after
+    return new.metadata.name in names and bool(old_capacity) and not new_capacity

@@ -1,6 +1,6 @@
-"""What would let a pod have its volumes: one story for all plugins that look at them.
+"""Fixes for claims of a pod that keep it from being scheduled, shared by all volume plugins.
 
-Each claim that is in the way becomes one that is bound to a volume which every node reaches.
+Each of these claims becomes bound to a volume that every node reaches.
 """
 
 from collections.abc import Iterable
@@ -27,19 +27,19 @@ DEFAULT_SIZE: Final = "1Gi"  # of a claim that does not exist yet
 
 
 def fix_claims(pod: Pod, state: ClusterState, texts: dict[str, str]) -> Iterable[Fix]:
-    """A volume for each of these claims of the pod; by their name, what is wrong with them."""
-    put: list[Storage] = []
+    """Yields a fix with a volume for each of these claims. `texts`: faults by claim name."""
+    objects: list[Storage] = []
     for name, is_ephemeral in claims_of(pod):
         if name in texts:
-            put += bound_claim(pod, name, is_ephemeral, state)
-    if put:
-        yield Fix("; ".join(texts.values()), 2.0 * len(texts), objects=tuple(put))
+            objects += bound_claim(pod, name, is_ephemeral, state)
+    if objects:
+        yield Fix("; ".join(texts.values()), 2.0 * len(texts), objects=tuple(objects))
 
 
 def bound_claim(
     pod: Pod, name: str, is_ephemeral: bool, state: ClusterState
 ) -> tuple[PersistentVolume, PersistentVolumeClaim]:
-    """The claim as it would be with a volume, and that volume."""
+    """Returns a volume that every node reaches, and the claim bound to it."""
     namespace = pod.metadata.namespace
     claim = state.volumes.claim(f"{namespace}/{name}")
     if claim is None:
@@ -58,11 +58,11 @@ def bound_claim(
         owner_references=owners,
         annotations={**(meta.annotations or {}), BIND_COMPLETED: "yes"},
     )
-    size = (spec.resources.requests or {}) if spec.resources is not None else {}
+    requests = (spec.resources.requests or {}) if spec.resources is not None else {}
     volume = PersistentVolume(
         ObjectMeta(volume_name, uid=volume_name),
         VolumeSpec(
-            capacity={"storage": size.get("storage", DEFAULT_SIZE)},
+            capacity={"storage": requests.get("storage", DEFAULT_SIZE)},
             access_modes=spec.access_modes,
             claim_ref=ObjectReference(namespace, name, meta.uid),
             storage_class_name=claim.class_name,

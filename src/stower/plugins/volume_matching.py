@@ -1,7 +1,8 @@
-"""Which of the volumes that are there a claim may have on a node: the smallest that will do.
+"""Matches claims with existing volumes, node by node: a claim gets the smallest suitable volume.
 
-Volumes of equal node affinity form a group, and nodes that are reached by the same groups get the
-same answer, so that thousands of volumes of single nodes, or of all, cost each node only its own.
+Volumes of equal node affinity form a group, and nodes that the same groups reach share one answer.
+Thousands of volumes of single nodes, or of all nodes, thus cost each node only its own.
+
 Source: component-helpers storage/volume (FindMatchingVolume), Kubernetes 1.36.
 """
 
@@ -32,7 +33,7 @@ StaticBindings = list[tuple[PersistentVolumeClaim, PersistentVolume]]
 
 
 class _RankedVolume(NamedTuple):
-    """Upstream's order: the smallest, and of equal ones the first by name."""
+    """A volume in kube-scheduler's order: the smallest first, equal sizes by name."""
 
     size: Fraction
     name: str
@@ -40,14 +41,15 @@ class _RankedVolume(NamedTuple):
 
     @property
     def sort_key(self) -> tuple[Fraction, str]:
+        """The size and the name."""
         return self.size, self.name
 
 
 class VolumeMatcher:
-    """Claims of one pod, and what is there for them. Good until the state changes."""
+    """Matches one pod's claims with volumes. Valid until the state changes."""
 
     def __init__(self, claims: Iterable[PersistentVolumeClaim], state: ClusterState) -> None:
-        """`claims`: wanted in this order by size, the smallest first."""
+        """`claims`: matched in the order of their size, the smallest first."""
         self._state = state
         self._group_of: dict[NodeSelector | None, AffinityGroup] = {None: ANY_NODE_GROUP}
         self._group_rows: list[Bools] = [np.ones(state.row_limit, np.bool_)]
@@ -57,24 +59,24 @@ class VolumeMatcher:
         ]
 
     def unmatched_by_rows(self) -> Iterator[tuple[Ints, list[PersistentVolumeClaim]]]:
-        """Rows, and which claims find nothing on any of them; all rows are told of, once each."""
+        """Yields rows, and the claims without a volume on them. Each row is yielded once."""
         groups: dict[int, list[AffinityGroup]] = {}
-        for group, reach in enumerate(self._group_rows):
+        for group, is_reached in enumerate(self._group_rows):
             if group != ANY_NODE_GROUP:
-                for row in np.flatnonzero(reach).tolist():
+                for row in np.flatnonzero(is_reached).tolist():
                     groups.setdefault(row, []).append(group)
         rows_of: dict[tuple[AffinityGroup, ...], list[int]] = {}
-        for row, reached in groups.items():
-            rows_of.setdefault(tuple(reached), []).append(row)
-        rest = np.ones(self._state.row_limit, np.bool_)
-        for reached_by_all, rows in rows_of.items():
-            rest[rows] = False
-            yield np.array(rows), self._match((ANY_NODE_GROUP, *reached_by_all))[1]
-        yield np.flatnonzero(rest), self._match((ANY_NODE_GROUP,))[1]
+        for row, row_groups in groups.items():
+            rows_of.setdefault(tuple(row_groups), []).append(row)
+        is_other = np.ones(self._state.row_limit, np.bool_)
+        for shared_groups, rows in rows_of.items():
+            is_other[rows] = False
+            yield np.array(rows), self._match((ANY_NODE_GROUP, *shared_groups))[1]
+        yield np.flatnonzero(is_other), self._match((ANY_NODE_GROUP,))[1]
 
     def match_row(self, row: int) -> tuple[StaticBindings, list[PersistentVolumeClaim]]:
-        """Claims with their volumes on the row, and claims without."""
-        return self._match([g for g, reach in enumerate(self._group_rows) if reach[row]])
+        """Returns the claims with their volumes on the row, and the claims without."""
+        return self._match([g for g, is_reached in enumerate(self._group_rows) if is_reached[row]])
 
     def _claim_candidates(self, claim: PersistentVolumeClaim) -> "_ClaimCandidates":
         prebound = []
@@ -89,10 +91,10 @@ class VolumeMatcher:
         prebound.sort(key=lambda ranked: ranked.sort_key)
         for ranked in prebound:
             self._group(ranked.volume)
-        wanted = claim.spec
+        spec = claim.spec
         criteria = _encode(
-            (claim.class_name, wanted.volume_mode, wanted.volume_attributes_class_name,
-             wanted.access_modes, wanted.selector)
+            (claim.class_name, spec.volume_mode, spec.volume_attributes_class_name,
+             spec.access_modes, spec.selector)
         )  # fmt: skip
         return _ClaimCandidates(
             claim,
@@ -103,18 +105,18 @@ class VolumeMatcher:
         )
 
     def _list_available_volumes(self, class_name: str) -> dict[AffinityGroup, list[_RankedVolume]]:
-        """The free volumes of a class, by group, each in order."""
-        known = self._available_volumes.get(class_name)
-        if known is None:
-            known = self._available_volumes[class_name] = {}
+        """Returns the available volumes of a class by group, each group in order."""
+        available = self._available_volumes.get(class_name)
+        if available is None:
+            available = self._available_volumes[class_name] = {}
             for volume in self._state.volumes.available_volumes(class_name):
                 ranked = _RankedVolume(
                     storage_bytes(volume.spec.capacity), volume.metadata.name, volume
                 )
-                known.setdefault(self._group(volume), []).append(ranked)
-            for ranked_volumes in known.values():
+                available.setdefault(self._group(volume), []).append(ranked)
+            for ranked_volumes in available.values():
                 ranked_volumes.sort(key=lambda ranked: ranked.sort_key)
-        return known
+        return available
 
     def _group(self, volume: PersistentVolume) -> AffinityGroup:
         selector = required_node_selector(volume)
@@ -127,36 +129,38 @@ class VolumeMatcher:
     def _match(
         self, groups: Iterable[AffinityGroup]
     ) -> tuple[StaticBindings, list[PersistentVolumeClaim]]:
-        """For rows that these groups reach."""
-        found: StaticBindings = []
-        left = []
+        """Returns the claims with volumes of these groups, and the claims without."""
+        bindings: StaticBindings = []
+        unmatched = []
         chosen_names: set[str] = set()
-        in_vain: set[bytes] = set()
+        failed_criteria: set[bytes] = set()
         groups = tuple(groups)
         for candidates in self._candidates:
             prebound = next(
-                (one for one in candidates.prebound if one.name not in chosen_names), None
+                (volume for volume in candidates.prebound if volume.name not in chosen_names), None
             )
             ranked = prebound
-            if prebound is not None:  # it is kept for the claim, within reach or not
+            if prebound is not None:
+                # The claim gets this volume only, even where the volume is out of reach.
                 ranked = prebound if self._group(prebound.volume) in groups else None
-            elif candidates.criteria in in_vain:  # by a claim that wants no more than this one
+            elif candidates.criteria in failed_criteria:
+                # A claim that requests the same or less found none.
                 ranked = None
             else:
                 ranked = candidates.find_smallest(groups, chosen_names)
                 if ranked is None:
-                    in_vain.add(candidates.criteria)
+                    failed_criteria.add(candidates.criteria)
             if ranked is None:
-                left.append(candidates.claim)
+                unmatched.append(candidates.claim)
             else:
                 chosen_names.add(ranked.name)
-                found.append((candidates.claim, ranked.volume))
-        return found, left
+                bindings.append((candidates.claim, ranked.volume))
+        return bindings, unmatched
 
 
 class _ClaimCandidates(NamedTuple):
-    """What one claim may have. `terms`: all that it wants but the size; `meant`: volumes that
-    somebody has said are for it, in order."""
+    """The volumes that one claim may get. `criteria`: its requirements except for size, encoded;
+    `prebound`: volumes reserved for the claim by a claimRef, in order."""
 
     claim: PersistentVolumeClaim
     size: Fraction
@@ -167,25 +171,25 @@ class _ClaimCandidates(NamedTuple):
     def find_smallest(
         self, groups: tuple[AffinityGroup, ...], chosen_names: set[str]
     ) -> _RankedVolume | None:
-        """The smallest of these groups that will do and is not taken."""
+        """Returns the smallest suitable volume of these groups that is not chosen yet."""
         lists = [
             self._filter_by_size(self.available_volumes[group])
             for group in groups
             if group in self.available_volumes
         ]
-        ranked = lists[0] if len(lists) == 1 else merge(*lists, key=lambda one: one.sort_key)
-        for one in ranked:
-            if one.name not in chosen_names and _is_fit(one.volume, self.claim, False):
-                return one
+        ranked = lists[0] if len(lists) == 1 else merge(*lists, key=lambda entry: entry.sort_key)
+        for entry in ranked:
+            if entry.name not in chosen_names and _is_fit(entry.volume, self.claim, False):
+                return entry
         return None
 
     def _filter_by_size(self, ranked_volumes: list[_RankedVolume]) -> Iterator[_RankedVolume]:
-        start = bisect_left(ranked_volumes, self.size, key=lambda one: one.size)
-        return (ranked_volumes[at] for at in range(start, len(ranked_volumes)))
+        start = bisect_left(ranked_volumes, self.size, key=lambda volume: volume.size)
+        return (ranked_volumes[i] for i in range(start, len(ranked_volumes)))
 
 
 def _is_prebound_to(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether somebody has said that the volume is for the claim."""
+    """Returns whether the volume's claimRef names the claim."""
     reference, meta = volume.spec.claim_ref, claim.metadata
     return (
         reference is not None
@@ -195,10 +199,12 @@ def _is_prebound_to(volume: PersistentVolume, claim: PersistentVolumeClaim) -> b
 
 
 def _is_fit(volume: PersistentVolume, claim: PersistentVolumeClaim, is_prebound: bool) -> bool:
-    own, wanted = volume.spec, claim.spec
-    if (own.volume_mode or FILESYSTEM) != (wanted.volume_mode or FILESYSTEM):
+    """Returns whether the volume meets the claim's requirements except for size. Phase, labels and
+    access modes of a prebound volume are not checked."""
+    spec, request = volume.spec, claim.spec
+    if (spec.volume_mode or FILESYSTEM) != (request.volume_mode or FILESYSTEM):
         return False
-    if (own.volume_attributes_class_name or "") != (wanted.volume_attributes_class_name or ""):
+    if (spec.volume_attributes_class_name or "") != (request.volume_attributes_class_name or ""):
         return False
     if volume.metadata.deletion_timestamp is not None:
         return False
@@ -206,19 +212,19 @@ def _is_fit(volume: PersistentVolume, claim: PersistentVolumeClaim, is_prebound:
         return True
     if volume.status.phase != AVAILABLE:
         return False
-    if wanted.selector is not None and not wanted.selector.matches(volume.metadata.labels or {}):
+    if request.selector is not None and not request.selector.matches(volume.metadata.labels or {}):
         return False
-    return set(wanted.access_modes or ()) <= set(own.access_modes or ())
+    return set(request.access_modes or ()) <= set(spec.access_modes or ())
 
 
 def required_node_selector(volume: PersistentVolume) -> NodeSelector | None:
-    """What a node must be to reach the volume; None: any."""
+    """Returns the nodes that reach the volume, as a selector; None for all nodes."""
     affinity = volume.spec.node_affinity
     return affinity.required if affinity is not None else None
 
 
 def rows_matching_node_affinity(volume: PersistentVolume, state: ClusterState) -> Bools:
-    """bool[row_limit]: nodes that reach the volume."""
+    """Returns bool[row_limit]: nodes that reach the volume."""
     selector = required_node_selector(volume)
     if selector is None:
         return np.ones(state.row_limit, np.bool_)
@@ -230,5 +236,6 @@ def rows_matching_node_affinity(volume: PersistentVolume, state: ClusterState) -
 
 
 def _drop_match_fields(term: NodeSelectorTerm) -> NodeSelectorTerm:
-    """Without conditions on fields: upstream compares with labels alone (CheckNodeAffinity)."""
+    """Returns the term without matchFields: kube-scheduler compares labels only
+    (CheckNodeAffinity)."""
     return NodeSelectorTerm(term.match_expressions)

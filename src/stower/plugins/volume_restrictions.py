@@ -1,4 +1,4 @@
-"""VolumeRestrictions: disks that pods of a node cannot share, claims for one pod alone.
+"""VolumeRestrictions: rejects nodes while a disk or a ReadWriteOncePod claim is in use.
 
 Source: kube-scheduler plugins/volumerestrictions; KEP-2485 (ReadWriteOncePod).
 """
@@ -27,7 +27,7 @@ READ_WRITE_ONCE_POD_CONFLICT: Final = 2
 
 
 class VolumeRestrictions(Plugin):
-    """Refuse nodes where a disk is in use, and all nodes while a claim is."""
+    """Rejects nodes where a disk is in use; all nodes while a ReadWriteOncePod claim is in use."""
 
     name = "VolumeRestrictions"
     scope = Scope.PODS
@@ -40,29 +40,31 @@ class VolumeRestrictions(Plugin):
     events_to_register = Change.NODE_ADDED | Change.PLACED_POD_DELETED | Change.CLAIM_ADDED
 
     def is_relevant(self, shape: Shape) -> bool:
-        """Pods with claims or disks."""
+        """Returns whether the pod has claims or disks."""
         return shape.has_storage
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
-        """Refuse the pod while a claim that it names is not there."""
+        """Rejects the pod while a claim that it names does not exist."""
         for name in _claim_names(pod):
             if state.volumes.claim(f"{pod.metadata.namespace}/{name}") is None:
                 return Rejection((f'persistentvolumeclaim "{name}" not found',))
         return None
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-        """1 where a disk is in use, 2 everywhere while a claim for one pod alone is."""
+        """Rejects nodes: 1 for a disk in use, 2 on all nodes for a ReadWriteOncePod claim."""
         disks = pod_disks(pod)
-        taken = _claims_in_use(pod, state)
-        if not disks and not taken:
+        claims_in_use = _claims_in_use(pod, state)
+        if not disks and not claims_in_use:
             return None
-        codes = np.full(state.row_limit, READ_WRITE_ONCE_POD_CONFLICT if taken else 0, np.int64)
+        codes = np.full(
+            state.row_limit, READ_WRITE_ONCE_POD_CONFLICT if claims_in_use else 0, np.int64
+        )
         for disk in disks:
             codes[state.volumes.rows_with_disk_conflict(disk)] = DISK_CONFLICT
         return codes
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """Make the claim; or those leave that use what only one can use."""
+        """Suggests the missing claims, or evicting the pods that use a disk or claim."""
         namespace = pod.metadata.namespace
         missing = {
             name: f"claim {namespace}/{name} does not exist"
@@ -71,17 +73,19 @@ class VolumeRestrictions(Plugin):
         }
         yield from fix_claims(pod, state, missing)
         disks = pod_disks(pod)
-        users = tuple(e for e in state.pods_on(row) if _has_disk_conflict(disks, pod_disks(e.pod)))
+        users = tuple(
+            entry for entry in state.pods_on(row) if _has_disk_conflict(disks, pod_disks(entry.pod))
+        )
         if users:
             text = f"a disk of the pod is in use on {NODE_FIELD} by {format_pods(users)}"
             yield Fix(text, 1.0 + len(users), removed_pods=users)
         for name in _claims_in_use(pod, state):
             rows = state.volumes.rows_with_claim(f"{namespace}/{name}")
             users = tuple(
-                e
-                for each in sorted(set(rows))
-                for e in state.pods_on(each)
-                if e.pod.metadata.namespace == namespace and name in _claim_names(e.pod)
+                entry
+                for user_row in sorted(set(rows))
+                for entry in state.pods_on(user_row)
+                if entry.pod.metadata.namespace == namespace and name in _claim_names(entry.pod)
             )
             text = f"claim {namespace}/{name} is for one pod alone, and {format_pods(users)} has it"
             yield Fix(text, 1.0 + len(users), removed_pods=users)
@@ -89,7 +93,7 @@ class VolumeRestrictions(Plugin):
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
-        """Who uses a disk of the row, or the claim anywhere."""
+        """Returns dry runs of the uses of the row's disks, and of the claims on any node."""
         read_write_once_pod_claims, disks = _read_write_once_pod_claims(pod, state), pod_disks(pod)
         conflict_count = len(_claims_in_use(pod, state))
         if not disks and not conflict_count:
@@ -99,7 +103,7 @@ class VolumeRestrictions(Plugin):
         )
 
     def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
-        """A pod that shared something with this one is gone, or its claim has come."""
+        """Requeues the pod for its new claims, and for deleted pods that shared disks or claims."""
         new, old = event.object, event.old_pod
         names = set(_claim_names(pod))
         if isinstance(new, PersistentVolumeClaim):
@@ -114,9 +118,9 @@ class VolumeRestrictions(Plugin):
 
 
 class _RestrictionsDryRun:
-    """One row's disks, and the users of the claims, while pods come and go in thought.
+    """Disks of one row and users of the claims, while a dry run adds and removes pods.
 
-    As upstream a pod counts as a user by the name of the claim, whatever its namespace.
+    As in kube-scheduler a pod counts as a user by the name of the claim, whatever its namespace.
     """
 
     def __init__(
@@ -166,17 +170,17 @@ def _claim_names(pod: Pod) -> list[str]:
 
 
 def _read_write_once_pod_claims(pod: Pod, state: ClusterState) -> set[str]:
-    """The pod's claims that only one pod may use at a time."""
-    found = set()
+    """Returns the pod's claims that only one pod may use at a time."""
+    names = set()
     for name in _claim_names(pod):
         claim = state.volumes.claim(f"{pod.metadata.namespace}/{name}")
         if claim is not None and READ_WRITE_ONCE_POD in (claim.spec.access_modes or ()):
-            found.add(name)
-    return found
+            names.add(name)
+    return names
 
 
 def _claims_in_use(pod: Pod, state: ClusterState) -> list[str]:
-    """Those of them that are in use."""
+    """Returns those of the pod's ReadWriteOncePod claims that are in use."""
     namespace = pod.metadata.namespace
     return [
         name
@@ -186,6 +190,7 @@ def _claims_in_use(pod: Pod, state: ClusterState) -> list[str]:
 
 
 def _has_disk_conflict(disks: list[Disk], other_disks: list[Disk]) -> bool:
+    """Returns whether some disk is in both lists, and not read-only in both."""
     return any(
         name == other and not (read_only and other_read_only)
         for name, read_only in disks

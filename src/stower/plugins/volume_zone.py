@@ -1,4 +1,4 @@
-"""VolumeZone: a volume with zone or region labels is reached from nodes of these alone.
+"""VolumeZone: keeps pods off nodes outside the zones and regions of their volumes.
 
 Source: kube-scheduler plugins/volumezone; cloud-provider volume/helpers LabelZonesToSet.
 """
@@ -29,7 +29,7 @@ from stower.state.volumes import claims_of
 
 ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
-# Labels, and by which one a node without it may say the same.
+# Zone and region labels of volumes, each with the label compared on nodes that lack it.
 LABELS: Final = {
     "failure-domain.beta.kubernetes.io/zone": ZONE,
     "failure-domain.beta.kubernetes.io/region": REGION,
@@ -40,7 +40,7 @@ Topology = tuple[str, tuple[str, ...]]
 
 
 class VolumeZone(Plugin):
-    """Refuse nodes with zone labels that are none of a volume's."""
+    """Rejects nodes with zone or region labels that differ from a volume's."""
 
     name = "VolumeZone"
     scope = Scope.PODS
@@ -51,18 +51,18 @@ class VolumeZone(Plugin):
     )  # fmt: skip
 
     def is_relevant(self, shape: Shape) -> bool:
-        """Pods with claims or disks."""
+        """Returns whether the pod has claims or disks."""
         return shape.has_storage
 
     def pre_filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Rejection | None:
-        """Refuse the pod where a volume is missing that should be there."""
-        found = _topologies(pod, state)
-        return Rejection((found,)) if isinstance(found, str) else None
+        """Rejects the pod if a claim, a class or a volume is missing."""
+        topologies = _topologies(pod, state)
+        return Rejection((topologies,)) if isinstance(topologies, str) else None
 
     def filter_pod(self, pod: Pod, shape: Shape, state: ClusterState) -> Ints | None:
-        """1 where a volume's label says otherwise than the node's."""
-        found = _topologies(pod, state)
-        if not found or isinstance(found, str):
+        """Rejects nodes (code 1) whose labels differ from a volume's."""
+        topologies = _topologies(pod, state)
+        if not topologies or isinstance(topologies, str):
             return None
         rows, limit = state.all_rows, state.row_limit
 
@@ -71,51 +71,52 @@ class VolumeZone(Plugin):
                 np.int64
             )
 
-        labelled = np.zeros(limit, np.int64)
+        has_labels = np.zeros(limit, np.int64)
         for key in LABELS:
-            labelled |= match(key, EXISTS)
+            has_labels |= match(key, EXISTS)
         codes = np.zeros(limit, np.int64)
-        for key, values in found:
-            here = match(key, EXISTS)
-            other = LABELS[key]
-            fits = match(key, IN, values) | ((1 - here) & match(other, IN, values))
-            codes |= labelled & (1 - fits)
+        for key, values in topologies:
+            has_label = match(key, EXISTS)
+            other_key = LABELS[key]
+            fits = match(key, IN, values) | ((1 - has_label) & match(other_key, IN, values))
+            codes |= has_labels & (1 - fits)
         return codes
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
-        """Volumes of the node's zone, and such as are missing."""
+        """Suggests volumes in the node's zone, for claims with volumes elsewhere or none."""
         labels = state.node_at(row).metadata.labels or {}
         texts = {}
         for name, is_ephemeral in claims_of(pod):
             claim = state.volumes.claim(f"{pod.metadata.namespace}/{name}")
             if is_ephemeral or claim is None:
                 continue
-            at = f"claim {claim.key}"
+            claim_text = f"claim {claim.key}"
             if not claim.spec.volume_name:
                 fault = _unbound_fault(claim, state)
                 if fault:
-                    texts[name] = f"{at} has no volume: {fault}"
+                    texts[name] = f"{claim_text} has no volume: {fault}"
                 continue
             volume = state.volumes.volume(claim.spec.volume_name)
             if volume is None:
-                texts[name] = f"the volume {claim.spec.volume_name} of {at} does not exist"
+                texts[name] = f"the volume {claim.spec.volume_name} of {claim_text} does not exist"
                 continue
             for key, values in _volume_topologies(volume):
-                here = labels.get(key, labels.get(LABELS[key], ""))
-                if here not in values:
-                    where = f"{NODE_FIELD} in {here}" if here else NODE_FIELD
-                    text = f"the volume of {at} is in {' or '.join(values)}, {where}"
-                    texts[name] = text if here else f"{text} in no zone"
+                node_value = labels.get(key, labels.get(LABELS[key], ""))
+                if node_value not in values:
+                    node_text = f"{NODE_FIELD} in {node_value}" if node_value else NODE_FIELD
+                    text = f"the volume of {claim_text} is in {' or '.join(values)}, {node_text}"
+                    texts[name] = text if node_value else f"{text} in no zone"
         yield from fix_claims(pod, state, texts)
 
     def dry_runs(
         self, pod: Pod, shape: Shape, state: ClusterState
     ) -> Callable[[int], DryRun] | None:
-        """Whoever leaves, volumes stay where they are."""
+        """Returns None: evictions do not move volumes."""
         return None
 
     def hint_pod(self, pod: Pod, shape: Shape, event: ClusterEvent) -> bool:
-        """A claim of the pod, a volume with other labels, a class that waits for its consumer."""
+        """Requeues the pod for a claim of its own, a volume with new labels, and a class that waits
+        for its first consumer."""
         old, new = event.old_object, event.object
         if isinstance(new, StorageClass):
             return new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
@@ -131,8 +132,8 @@ class VolumeZone(Plugin):
 
 
 def _topologies(pod: Pod, state: ClusterState) -> list[Topology] | str:
-    """What the pod's volumes say; or why that cannot be told."""
-    found: list[Topology] = []
+    """Returns the zone and region labels of the pod's volumes, or why they are unknown."""
+    topologies: list[Topology] = []
     for source in pod.spec.volumes or ():
         if source.persistent_volume_claim is None:
             continue
@@ -150,11 +151,12 @@ def _topologies(pod: Pod, state: ClusterState) -> list[Topology] | str:
         volume = state.volumes.volume(claim.spec.volume_name)
         if volume is None:
             return f'persistentvolume "{claim.spec.volume_name}" not found'
-        found += _volume_topologies(volume)
-    return found
+        topologies += _volume_topologies(volume)
+    return topologies
 
 
 def _unbound_fault(claim: PersistentVolumeClaim, state: ClusterState) -> str:
+    """Returns why a claim without a volume cannot be scheduled, or ""."""
     name = claim.class_name
     if not name:
         return "PersistentVolumeClaim had no pv name and storageClass name"
@@ -169,12 +171,12 @@ def _unbound_fault(claim: PersistentVolumeClaim, state: ClusterState) -> str:
 
 
 def _volume_topologies(volume: PersistentVolume) -> list[Topology]:
-    """Its labels, several values of one being joined by two underscores."""
+    """Returns the volume's labels. Two underscores separate several values of a label."""
     labels = volume.metadata.labels or {}
-    found = []
+    topologies = []
     for key in LABELS:
         if key in labels:
             values = [value.strip() for value in labels[key].split("__")]
             if all(values):
-                found.append((key, tuple(values)))
-    return found
+                topologies.append((key, tuple(values)))
+    return topologies

@@ -1,8 +1,9 @@
-"""WarmCapacity: users go where the most users are, and placeholders are in the way of none of them.
+"""WarmCapacity: packs users of a warm pool onto ready nodes; users displace placeholder pods.
 
-For users the cluster is as if there were no placeholders; the busiest node that is ready for them
-is chosen, and those that hold the room there leave at once. Placeholders go where users are next.
-Its companion keeps placeholders and empties nodes; ImageReadiness says which nodes are ready.
+For users, nodes are chosen as if placeholders were absent: the busiest ready node, whose
+placeholders are deleted at once if they occupy the room. Placeholders go to the nodes where users
+go next. The companion (warm/controller.py) maintains placeholders and empties nodes; ImageReadiness
+rejects nodes that are not ready.
 
     pluginConfig:
       - name: WarmCapacity
@@ -32,25 +33,25 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 
 
 class PoolArgs(WarmPoolSpec, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """A WarmPool without the object."""
+    """A WarmPool as an argument, with name and namespace."""
 
     name: Name
     namespace: Name
 
 
 class WarmCapacityArgs(Args, frozen=True):
-    """Arguments of the plugin in a KubeSchedulerConfiguration: pools beside those of the API."""
+    """Arguments in a KubeSchedulerConfiguration: pools in addition to WarmPool objects."""
 
     pools: tuple[PoolArgs, ...] = ()
 
 
 class WarmCapacity(Plugin):
-    """See the module."""
+    """Names placeholders that a user displaces; scores nodes for users and placeholders."""
 
     name = "WarmCapacity"
     scope = Scope.PODS
     enabling_plugin = "WarmCapacity"
-    # Where users are comes before whatever else speaks for a node.
+    # Packing users comes before all other scores.
     default_weight = 1_000_000
 
     def __init__(self, pools: tuple[PoolArgs, ...] = ()) -> None:
@@ -60,7 +61,7 @@ class WarmCapacity(Plugin):
     def from_args(
         cls, args: Mapping[str, Any] | None, path: str, features: Features
     ) -> "WarmCapacity":
-        """WarmCapacityArgs."""
+        """Reads WarmCapacityArgs."""
         pools = convert_args(args, WarmCapacityArgs, path).pools
         keys = [(pool.namespace, pool.name) for pool in pools]
         raise_faults(
@@ -69,27 +70,27 @@ class WarmCapacity(Plugin):
             if key in keys[:i]
         )
         raise_faults(
-            invalid(f"{path}.pools[{i}].{at}", value, text)
+            invalid(f"{path}.pools[{i}].{field}", value, text)
             for i, pool in enumerate(pools)
-            for at, value, text in pool_faults(pool, pool.name)
+            for field, value, text in pool_faults(pool, pool.name)
         )
         return cls(pools)
 
     def companion(self, state: ClusterState, seed: int) -> Controller:
-        """Placeholders, repositioning, status."""
-        pools = (Pool(f"{one.namespace}/{one.name}", one, None) for one in self._pools)
+        """Returns the companion for placeholders, repositioning and pool status."""
+        pools = (Pool(f"{pool.namespace}/{pool.name}", pool, None) for pool in self._pools)
         return Controller(state, pools)
 
     def displaceable_pods(self, pod: Pod, state: ClusterState) -> Sequence[PodEntry]:
-        """To a user, the placeholders of its pool, wherever it may go."""
+        """Returns for a user the placeholders on the nodes that are admitted for it."""
         controller = find_warm_controller(state)
-        found = controller.role_of(pod) if controller is not None and controller.pools else None
-        if controller is None or found is None or found[1] is not Role.USER:
+        pool_role = controller.role_of(pod) if controller is not None and controller.pools else None
+        if controller is None or pool_role is None or pool_role[1] is not Role.USER:
             return ()
-        return controller.make_way(found[0], pod)
+        return controller.make_way(pool_role[0], pod)
 
     def has_scores(self, pod: Pod, state: ClusterState) -> bool:
-        """Of users and placeholders alone."""
+        """Returns whether the pod belongs to a pool."""
         controller = find_warm_controller(state)
         return (
             controller is not None
@@ -100,12 +101,12 @@ class WarmCapacity(Plugin):
     def score_pod(
         self, pod: Pod, shape: Shape, state: ClusterState, feasible: Bools
     ) -> Ints | None:
-        """100 for the best, one less for each next."""
+        """Scores 100 for the best nodes, and one less for each next rank."""
         controller = find_warm_controller(state)
-        found = controller.role_of(pod) if controller is not None else None
-        if controller is None or found is None or found[1] is Role.PULLER:
+        pool_role = controller.role_of(pod) if controller is not None else None
+        if controller is None or pool_role is None or pool_role[1] is Role.PULLER:
             return None
-        pool, role = found
+        pool, role = pool_role
         rows = np.flatnonzero(feasible)
         sort_columns = (_user_sort_columns if role is Role.USER else _placeholder_sort_columns)(
             controller, pool, pod, shape, rows
@@ -116,57 +117,60 @@ class WarmCapacity(Plugin):
 
 
 def find_warm_controller(state: ClusterState) -> Controller | None:
-    """What is known of pools, None where the plugin is off."""
-    found: Controller | None = state.companions.get(WarmCapacity.name)
-    return found
+    """Returns the companion, which knows the pools; None if the plugin is off."""
+    controller: Controller | None = state.companions.get(WarmCapacity.name)
+    return controller
 
 
 def _user_sort_columns(
     controller: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints
 ) -> list[Ints]:
-    """Where the images are, or will be first; by number of users; then where nobody has to leave;
-    then the oldest."""
+    """Returns the columns by which nodes are ranked for a user: images present, or expected first;
+    most users; no placeholder to delete; oldest."""
     users, born = controller.users_on(pool)[rows], controller.nodes_of(pool).born_ns[rows]
-    late = controller.lateness(pool, rows)
+    lateness = controller.lateness(pool, rows)
     if pool.spec.placeholders.placement == "Spread":
         weights = pool.spec.placeholders.weights
-        held = controller.placeholders_on(pool)[rows]
-        value = weights.user_to_user * users - weights.user_to_placeholder * held
-        return [late, -value, born]
-    full = controller.is_full_beside(pool, shape)[rows]
-    return [late, -users, full.astype(np.int64), born]
+        placeholders = controller.placeholders_on(pool)[rows]
+        value = weights.user_to_user * users - weights.user_to_placeholder * placeholders
+        return [lateness, -value, born]
+    is_full = controller.is_full_beside(pool, shape)[rows]
+    return [lateness, -users, is_full.astype(np.int64), born]
 
 
 def _placeholder_sort_columns(
     controller: Controller, pool: Pool, pod: Pod, shape: Shape, rows: Ints
 ) -> list[Ints]:
-    """Not where it is drained; the node that it was moved to; by users, by placeholders."""
+    """Returns the columns by which nodes are ranked for a placeholder: not drained; the node to
+    which it was moved; by users; by placeholders."""
     state = controller.state
-    users, held = controller.users_on(pool)[rows], controller.placeholders_on(pool)[rows]
-    to = controller.promised_to(pool, pod)
-    elsewhere = np.array([state.node_names[row] != to for row in rows.tolist()], np.int64)
-    drained = np.array([state.node_names[row] in pool.draining for row in rows.tolist()], np.int64)
+    users, placeholders = controller.users_on(pool)[rows], controller.placeholders_on(pool)[rows]
+    target = controller.promised_to(pool, pod)
+    is_elsewhere = np.array([state.node_names[row] != target for row in rows.tolist()], np.int64)
+    is_drained = np.array(
+        [state.node_names[row] in pool.draining for row in rows.tolist()], np.int64
+    )
     if pool.spec.placeholders.placement == "Spread":
         weights = pool.spec.placeholders.weights
         born = controller.nodes_of(pool).born_ns
-        newest = (born[rows] == born[rows].max(initial=0)).astype(np.int64)
+        is_newest = (born[rows] == born[rows].max(initial=0)).astype(np.int64)
         value = (
-            weights.newest_node * newest
+            weights.newest_node * is_newest
             - weights.placeholder_to_user * users
-            - weights.placeholder_to_placeholder * held
+            - weights.placeholder_to_placeholder * placeholders
         )
-        return [drained, elsewhere, -value]
-    return [drained, elsewhere, (users == 0).astype(np.int64), -users, -held]
+        return [is_drained, is_elsewhere, -value]
+    return [is_drained, is_elsewhere, (users == 0).astype(np.int64), -users, -placeholders]
 
 
 def _rank_scores(sort_columns: list[Ints]) -> Ints:
-    """100 for the rows that come first by these columns, one less for each next value."""
+    """Returns 100 for the first rows by these columns, and one less for each next value."""
     count = len(sort_columns[0])
     ranks = np.zeros(count, np.int64)
     if count > 1:
         ranked = np.lexsort(sort_columns[::-1])
-        differs = np.zeros(count - 1, np.bool_)
+        is_different = np.zeros(count - 1, np.bool_)
         for column in sort_columns:
-            differs |= column[ranked][1:] != column[ranked][:-1]
-        ranks[ranked[1:]] = np.cumsum(differs)
+            is_different |= column[ranked][1:] != column[ranked][:-1]
+        ranks[ranked[1:]] = np.cumsum(is_different)
     return np.maximum(MAX_NODE_SCORE - ranks, 0)
