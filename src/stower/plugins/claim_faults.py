@@ -1,4 +1,4 @@
-"""Checks requests of ResourceClaims without regard to the devices that exist.
+"""Finds invalid requests of ResourceClaims: disabled features, unknown device classes.
 
 Source: kube-scheduler plugins/dynamicresources PreFilter, Kubernetes 1.36.
 """

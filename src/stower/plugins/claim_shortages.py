@@ -1,4 +1,7 @@
-"""Explains which devices claims lack on a node, and which evictions would free devices."""
+"""Explains which devices claims lack on a node, and which evictions would free devices.
+
+For `details` and `fixes` of DynamicResources, which people ask for.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 

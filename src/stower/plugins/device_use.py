@@ -1,4 +1,4 @@
-"""Counts devices of a class, and devices in use, as a resource that plugins can score.
+"""Counts DRA devices, present and in use, as an extended resource that plugins can score.
 
 A device class may back an extended resource on nodes that do not list the resource themselves
 (KEP-5004). Scores by utilization count the devices there.

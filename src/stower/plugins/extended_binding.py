@@ -164,7 +164,7 @@ class ExtendedClaimBinding:
 
     def forget(self, state: ClusterState) -> None:
         """Withdraws the assumption. Before the claim is seen nothing is allocated; later
-        ClaimBinding knows which writes are pending."""
+        ClaimBinding tracks which writes are pending."""
         self._is_released = True
         if self._claim_binding is not None:
             self._claim_binding.forget(state)

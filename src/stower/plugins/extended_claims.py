@@ -1,6 +1,6 @@
-"""Builds the claim for extended resources that devices back on nodes without them (KEP-5004).
+"""Builds the ResourceClaim for a pod's extended resources that devices back (KEP-5004).
 
-All these resources of a pod share one claim, which differs from node to node: resources in the
+The extended resources of a pod share one claim, which differs from node to node: resources in the
 node's allocatable come from its device plugin, the others from devices of a class. Only the
 scheduler writes the claim, once it has chosen the node.
 
@@ -139,7 +139,7 @@ def _requests(
     """Returns the requests for one resource, and the mappings of containers to requests.
 
     Regular init containers reuse the devices of the containers that run after them. The largest
-    number of devices that one of them needs beyond these becomes one more request, which they
+    number of devices that one of them needs beyond these becomes an extra request, which they
     share.
     """
     inits = pod.spec.init_containers or ()
@@ -155,10 +155,10 @@ def _requests(
         if count:
             request = request_by_index[i] = _request(i, container, name, class_name, count)
             mappings.append(ExtendedResourceRequest(container.name, name, request.name))
-    shared_request: DeviceRequest | None = None
-    shared_count = 0
-    # Indices of `mappings` whose request is the shared one.
-    shared_indices: dict[int, int] = {}
+    extra: DeviceRequest | None = None
+    extra_count = 0
+    # Indices of `mappings` whose request is the extra one.
+    extra_indices: dict[int, int] = {}
     for i, container in regular_inits:
         missing = _count(container, name)
         for index, request in request_by_index.items():
@@ -168,20 +168,17 @@ def _requests(
             missing -= request.exactly.count
             mappings.append(ExtendedResourceRequest(container.name, name, request.name))
         if missing > 0:
-            extra = _request(i, container, name, class_name, missing)
-            shared_indices[len(mappings)] = i
-            mappings.append(ExtendedResourceRequest(container.name, name, extra.name))
-            if missing > shared_count:
-                shared_request, shared_count = extra, missing
-    if shared_request is not None:
-        for index in shared_indices:
+            candidate = _request(i, container, name, class_name, missing)
+            extra_indices[len(mappings)] = i
+            mappings.append(ExtendedResourceRequest(container.name, name, candidate.name))
+            if missing > extra_count:
+                extra, extra_count = candidate, missing
+    if extra is not None:
+        for index in extra_indices:
             mappings[index] = ExtendedResourceRequest(
-                mappings[index].container_name, name, shared_request.name
+                mappings[index].container_name, name, extra.name
             )
-    return [
-        *([shared_request] if shared_request is not None else ()),
-        *request_by_index.values(),
-    ], mappings
+    return [*([extra] if extra is not None else ()), *request_by_index.values()], mappings
 
 
 def _count(container: Container, name: str) -> int:

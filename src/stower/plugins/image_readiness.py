@@ -1,6 +1,7 @@
 """ImageReadiness: admits users of a warm pool only to nodes that have their images (seed 001).
 
-Placeholders may go to any node. WarmCapacity enables this plugin, and knows the pools.
+Placeholders may go to any node. Arguments for WarmCapacity, which maintains the pools, enable this
+plugin too.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """InterPodAffinity: filters and scores nodes by affinity and anti-affinity to other pods.
 
-The terms of the pod count, and the terms of placed pods about the pod.
+Applies the pod's own terms, and the terms of placed pods that match the pod.
 
 Source: kube-scheduler plugins/interpodaffinity; KEP-2249 (namespaceSelector). matchLabelKeys and
 mismatchLabelKeys (KEP-3633) are merged into the selector by the API server.
@@ -119,8 +119,8 @@ class InterPodAffinity(Plugin):
     def _affinity_rows(
         self, pod: Pod, state: ClusterState, terms: tuple[PodAffinityTerm, ...]
     ) -> Bools:
-        """Returns bool[row_limit]: nodes with all topology keys whose domains have a pod that
-        matches all terms."""
+        """Returns bool[row_limit]: nodes that have all topology keys, and in each of these domains
+        a pod that matches all terms."""
         conditions = tuple(condition(term, pod, state.pod_selectors) for term in terms)
         tally = state.tally(*conditions)
         rows_by_term = [_rows_with_matching_pods(tally, term.topology_key, state) for term in terms]
@@ -540,26 +540,26 @@ class _PreFilterState:
 class _AffinityDryRun:
     """Counts of matching pods in one row's domains, while a dry run adds and removes pods."""
 
-    def __init__(self, shared: _PreFilterState, row: int) -> None:
-        self._shared = shared
-        columns = shared.state.labels.columns
+    def __init__(self, prefilter: _PreFilterState, row: int) -> None:
+        self._prefilter = prefilter
+        columns = prefilter.state.labels.columns
 
         def code_of(key: str) -> int:
             column = columns.get(key)
             return 0 if column is None else int(column.codes[row])
 
-        self._values = [code_of(key) for key in shared.affinity_keys]
+        self._values = [code_of(key) for key in prefilter.affinity_keys]
         self._affinity_counts = [
             int(counts[v]) if v else 0
-            for counts, v in zip(shared.affinity_counts, self._values, strict=True)
+            for counts, v in zip(prefilter.affinity_counts, self._values, strict=True)
         ]
-        self._matching_pod_count = shared.matching_pod_count
+        self._matching_pod_count = prefilter.matching_pod_count
         self._anti_affinity_counts = {
-            k: int(c[v]) for k, c in shared.anti_affinity_counts.items() if (v := code_of(k))
+            k: int(c[v]) for k, c in prefilter.anti_affinity_counts.items() if (v := code_of(k))
         }
         self._existing_anti_affinity_counts = {
             k: int(c[v])
-            for k, c in shared.existing_anti_affinity_counts.items()
+            for k, c in prefilter.existing_anti_affinity_counts.items()
             if (v := code_of(k))
         }
         # Also for keys that no placed pod uses, but an added pod may.
@@ -572,17 +572,17 @@ class _AffinityDryRun:
         self._count(entry.pod, -1)
 
     def _count(self, other: Pod, delta: int) -> None:
-        shared = self._shared
-        for index in shared.matcher.matching_conditions(other):
-            if index == len(shared.anti_affinity_terms):
+        prefilter = self._prefilter
+        for index in prefilter.matcher.matching_conditions(other):
+            if index == len(prefilter.anti_affinity_terms):
                 for i, value in enumerate(self._values):
                     if value:
                         self._affinity_counts[i] += delta
                         self._matching_pod_count += delta
-            elif (key := shared.anti_affinity_terms[index][0]) in self._anti_affinity_counts:
+            elif (key := prefilter.anti_affinity_terms[index][0]) in self._anti_affinity_counts:
                 self._anti_affinity_counts[key] += delta
-        for term in shared.state.carried_terms.terms_of(other):
-            if shared.is_anti_affinity_match(term) and self._code_of(term.topology_key):
+        for term in prefilter.state.carried_terms.terms_of(other):
+            if prefilter.is_anti_affinity_match(term) and self._code_of(term.topology_key):
                 self._existing_anti_affinity_counts[term.topology_key] = (
                     self._existing_anti_affinity_counts.get(term.topology_key, 0) + delta
                 )
@@ -591,7 +591,7 @@ class _AffinityDryRun:
         if self._affinity_counts:
             if not all(self._values):
                 return AFFINITY_NOT_MATCHED
-            is_first_of_group = self._shared.is_self_matching and not self._matching_pod_count
+            is_first_of_group = self._prefilter.is_self_matching and not self._matching_pod_count
             if not is_first_of_group and min(self._affinity_counts) <= 0:
                 return AFFINITY_NOT_MATCHED
         if any(count > 0 for count in self._anti_affinity_counts.values()):

@@ -1,10 +1,10 @@
-"""NegotiatedResources: schedules pods with claims that only their drivers can place on nodes.
+"""NegotiatedResources: schedules pods with claims that resource drivers allocate (classic DRA).
 
-Drivers say which nodes are unsuitable. The scheduler selects a node, and binds the pod when all its
-claims are allocated there. The protocol is in devices/negotiation; this plugin connects the
-protocol with the cluster state.
+Only a driver knows where its devices are available. Drivers report unsuitable nodes; the scheduler
+selects a node, and binds the pod when all its claims are allocated there. The protocol is in
+devices/negotiation; this plugin connects the protocol with the cluster state.
 
-Source: KEP-3063 (classic dynamic resource allocation), seed 000; upstream's
+Source: KEP-3063 (classic dynamic resource allocation), seed 000; kube-scheduler
 plugins/dynamicresources of Kubernetes 1.26 to 1.31.
 """
 
@@ -76,8 +76,8 @@ class NegotiatedResourcesArgs(Args, frozen=True, rename="camel"):
 
 
 class NegotiatedResources(Plugin):
-    """Rejects nodes that a driver, a class or an allocation excludes; negotiates the node with the
-    drivers; lets the pod be bound when all claims are allocated and reserved."""
+    """Rejects nodes that a driver, a class or an allocation excludes; negotiates a node with the
+    drivers; delays the binding until all claims are allocated and reserved."""
 
     name = "NegotiatedResources"
     scope = Scope.PODS

@@ -64,9 +64,7 @@ class RejectionCodes:
 
     def rejection(self, code: int) -> Rejection:
         """Returns the rejection that has the code."""
-        return next(
-            rejection for rejection, known_code in self._codes.items() if known_code == code
-        )
+        return next(rejection for rejection, value in self._codes.items() if value == code)
 
 
 # Amounts

@@ -1,4 +1,4 @@
-"""NodeName: admits a pod that names its node to that node only.
+"""NodeName: restricts a pod with spec.nodeName to that node.
 
 Source: kube-scheduler plugins/nodename.
 """

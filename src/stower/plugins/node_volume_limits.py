@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: keeps the number of a CSI driver's volumes on a node within the driver's limit.
+"""NodeVolumeLimits: rejects nodes that would exceed a CSI driver's limit of volumes.
 
 Source: kube-scheduler plugins/nodevolumelimits/csi.go.
 """

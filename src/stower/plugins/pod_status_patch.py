@@ -1,4 +1,4 @@
-"""Patches a pod's status before the pod is bound, until the API server has accepted the patch."""
+"""Patches a pod's status before the pod is bound; retries after conflicts and lost answers."""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,7 +1,7 @@
 """Finds nodes for which a claim's volume can be provisioned, by allowed topologies and capacity.
 
 Source: kube-scheduler plugins/volumebinding (binder.go checkVolumeProvisions, hasEnoughCapacity);
-KEP-1472. Must not know pods, or volumes that exist.
+KEP-1472. Must not depend on pods or on existing volumes.
 """
 
 import math

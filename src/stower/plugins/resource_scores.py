@@ -1,4 +1,4 @@
-"""Score functions over resource columns, as module-level functions with scalar twins for one row.
+"""Score functions for resource utilization: over arrays of rows, with scalar twins for one row.
 
 Source: kube-scheduler plugins/noderesources. All divisions are of non-negative integers, so that
 Python's floor and Go's truncation agree. A resource that a node does not have does not count there.
@@ -66,7 +66,7 @@ def _weighted_mean(
 ) -> Ints:
     """Returns the weighted mean over the resources that the node has; 0 if it has none of them.
 
-    Takes some 4 µs per resource for a few rows, almost all of it for the number of NumPy calls.
+    Takes some 4 µs per resource for a few rows, almost all of it due to the number of NumPy calls.
     """
     total: Ints | int = 0
     weights: Ints | int = 0

@@ -1,4 +1,4 @@
-"""Generates the IDs of device shares: UUIDs derived from a claim and the version decided on."""
+"""Generates share IDs of allocated devices (KEP-5075): UUIDs derived from claim and version."""
 
 from collections.abc import Callable
 from hashlib import blake2b
@@ -7,7 +7,7 @@ from stower.model.kinds import ResourceClaim
 
 
 def share_ids(claim: ResourceClaim) -> Callable[[int], str]:
-    """Returns a function that returns the `shareID` (KEP-5075) of the claim's device with an index.
+    """Returns a function that returns the `shareID` of the claim's device with an index.
 
     IDs have the form of a version 4 UUID. No two are equal: another claim has another uid, and
     another allocation of the same claim another version. A claim that does not exist yet has no

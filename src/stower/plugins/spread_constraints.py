@@ -1,4 +1,4 @@
-"""Topology spread constraints: as a profile configures them, and resolved for one pod.
+"""Topology spread constraints: plugin arguments, and constraints resolved for one pod.
 
 Source: kube-scheduler plugins/podtopologyspread/common.go; KEP-3243 (matchLabelKeys).
 """

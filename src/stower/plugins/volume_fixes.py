@@ -1,4 +1,4 @@
-"""Fixes for claims of a pod that keep it from being scheduled, shared by all volume plugins.
+"""Suggests volumes for claims that keep a pod from being scheduled, for all volume plugins.
 
 Each of these claims becomes bound to a volume that every node reaches.
 """

@@ -1,4 +1,4 @@
-"""VolumeRestrictions: rejects nodes while a disk or a ReadWriteOncePod claim is in use.
+"""VolumeRestrictions: rejects nodes while the pod's disk or ReadWriteOncePod claim is in use.
 
 Source: kube-scheduler plugins/volumerestrictions; KEP-2485 (ReadWriteOncePod).
 """

@@ -117,7 +117,7 @@ class WarmCapacity(Plugin):
 
 
 def find_warm_controller(state: ClusterState) -> Controller | None:
-    """Returns the companion, which knows the pools; None if the plugin is off."""
+    """Returns the companion, which maintains the pools; None if the plugin is off."""
     controller: Controller | None = state.companions.get(WarmCapacity.name)
     return controller
 
@@ -164,7 +164,7 @@ def _placeholder_sort_columns(
 
 
 def _rank_scores(sort_columns: list[Ints]) -> Ints:
-    """Returns 100 for the first rows by these columns, and one less for each next value."""
+    """Returns 100 for the first rows by these columns, one less for each next value, down to 0."""
     count = len(sort_columns[0])
     ranks = np.zeros(count, np.int64)
     if count > 1:
