@@ -210,7 +210,7 @@ def test_what_pods_asked_is_forgotten_when_they_are_gone(monkeypatch: pytest.Mon
         for write in engine.step(Observed(WatchType.ADDED, pod), number + 1):
             engine.step(WriteOk(write.id), number + 1)
         engine.step(Observed(WatchType.DELETED, pod), number + 1)
-    assert len(engine.state.tallies._tallies) <= 64 + 5
+    assert len(engine.state.tallies.by_conditions) <= 64 + 5
     assert len(engine.state.carried_terms.terms) <= 64 + 5
     assert Outcome.PLACED is come(engine, make_pod("after", affinity=away(5)), 1000)[0]
 
