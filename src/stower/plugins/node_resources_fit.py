@@ -40,9 +40,18 @@ from stower.model.resources import (
     is_scalar,
     pod_requests,
 )
-from stower.plugins import resource_scores as kernels
 from stower.plugins.device_use import with_devices
-from stower.plugins.resource_scores import ScoredResource
+from stower.plugins.resource_scores import (
+    MAX_CUSTOM_SCORE,
+    ScoredResource,
+    least_allocated,
+    least_allocated_row,
+    most_allocated,
+    most_allocated_row,
+    ratio_table,
+    requested_to_capacity,
+    requested_to_capacity_row,
+)
 from stower.state.arrays import Bools, Ints, ResourceColumn, Rows
 from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
@@ -125,7 +134,7 @@ class NodeResourcesFit(Plugin):
         )
         ratio = strategy.requested_to_capacity_ratio
         points = [(p.utilization, p.score) for p in ratio.shape] if ratio is not None else []
-        self.table = kernels.ratio_table(points) if points else None
+        self.table = ratio_table(points) if points else None
         self.ignored_resources = frozenset(args.ignored_resources)
         self.ignored_resource_groups = frozenset(args.ignored_resource_groups)
 
@@ -319,11 +328,11 @@ class NodeResourcesFit(Plugin):
             return None
         match self.strategy:
             case Strategy.LEAST_ALLOCATED:
-                return kernels.least_allocated(scored_resources, rows)
+                return least_allocated(scored_resources, rows)
             case Strategy.MOST_ALLOCATED:
-                return kernels.most_allocated(scored_resources, rows)
+                return most_allocated(scored_resources, rows)
         assert self.table is not None
-        return kernels.requested_to_capacity(scored_resources, rows, self.table)
+        return requested_to_capacity(scored_resources, rows, self.table)
 
     def score_row(self, shape: Shape, state: ClusterState) -> Callable[[int], int] | None:
         """Returns the score for one row at a time."""
@@ -332,11 +341,11 @@ class NodeResourcesFit(Plugin):
             return None
         match self.strategy:
             case Strategy.LEAST_ALLOCATED:
-                return kernels.least_allocated_row(scored_resources)
+                return least_allocated_row(scored_resources)
             case Strategy.MOST_ALLOCATED:
-                return kernels.most_allocated_row(scored_resources)
+                return most_allocated_row(scored_resources)
         assert self.table is not None
-        return kernels.requested_to_capacity_row(scored_resources, self.table)
+        return requested_to_capacity_row(scored_resources, self.table)
 
     def _scored_resources(self, shape: Shape, state: ClusterState) -> tuple[ScoredResource, ...]:
         """Returns the resources that count for the shape: extended ones only if it requests them.
@@ -490,7 +499,7 @@ def _shape_faults(shape: Sequence[UtilizationShapePoint], path: str) -> Iterator
         at = f"{path}[{i}]"
         if not 0 <= point.utilization <= 100:
             yield invalid(f"{at}.utilization", point.utilization, "not in valid range [0, 100]")
-        if not 0 <= point.score <= kernels.MAX_CUSTOM_SCORE:
+        if not 0 <= point.score <= MAX_CUSTOM_SCORE:
             yield invalid(f"{at}.score", point.score, "not in valid range [0, 10]")
 
 
