@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from stower.api.reads import Watch
 from stower.api.registry import Registry
 from stower.api.requests import Request
 from stower.api.server import Api
+from stower.api.watches import Watch
 from stower.apiserver.server_process import Options
 from stower.apiserver.tables import load_registry
 from tests.contract.servers import in_thread

@@ -76,7 +76,7 @@ def outcome(case: Object) -> tuple[list[FieldError], Object | None]:
     item = case["object"]
     name = (item.get("metadata") or {}).get("name") or ""
     namespace = (item.get("metadata") or {}).get("namespace") or "default"
-    call = Call(api(), Request("POST", "", NOW_NS), resource, namespace, name, sub)
+    call = Call(api().context, Request("POST", "", NOW_NS), resource, namespace, name, sub)
     hooks = kinds.hooks_of(resource)
     new = cleaned(call, item)
     meta = new["metadata"]

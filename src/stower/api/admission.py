@@ -28,7 +28,7 @@ def check_namespace(call: Call, name: str) -> None:
     """Nothing new (of this name) in a namespace that is missing or ends."""
     if not call.resource.namespaced:
         return
-    namespaces = call.api.store.collection(("", "namespaces"))
+    namespaces = call.context.store.collection(("", "namespaces"))
     record = namespaces.records.get(call.namespace)
     if record is None:
         raise not_found("", "namespaces", call.namespace)
@@ -90,7 +90,7 @@ def _check_group(call: Call, item: Object) -> None:
     if not around or call.resource.key not in GROUPED:
         return
     key = ("scheduling.k8s.io", f"{kind.lower()}s")
-    record = call.api.store.collection(key).records.get(f"{call.namespace}/{around}")
+    record = call.context.store.collection(key).records.get(f"{call.namespace}/{around}")
     if record is not None and "deletionTimestamp" in record.decode()["metadata"]:
         what = call.resource.kind
         text = f'cannot create {what} referencing {kind} "{around}" because it is being deleted'
@@ -119,7 +119,7 @@ def _name(item: Object) -> str:
 
 def _class_of(call: Call, item: Object) -> Object | None:
     """The PriorityClass that an object names, or the default one; None where there is none."""
-    classes = call.api.store.collection(("scheduling.k8s.io", "priorityclasses"))
+    classes = call.context.store.collection(("scheduling.k8s.io", "priorityclasses"))
     name = item["spec"].get("priorityClassName", "")
     if name:
         record = classes.records.get(name)
@@ -212,7 +212,7 @@ def _runtime_class(call: Call, item: Object) -> None:
     name = spec.get("runtimeClassName")
     found: Object = {}
     if name is not None:
-        classes = call.api.store.collection(("node.k8s.io", "runtimeclasses"))
+        classes = call.context.store.collection(("node.k8s.io", "runtimeclasses"))
         record = classes.records.get(name)
         if record is None:
             text = f'pod rejected: RuntimeClass "{name}" not found'
@@ -277,11 +277,11 @@ def _covers(wide: Object, narrow: Object) -> bool:
 
 def _service_account(call: Call, item: Object) -> None:
     """Source: plugin/pkg/admission/serviceaccount. Only where it is switched on."""
-    if "ServiceAccount" not in call.api.plugins:
+    if "ServiceAccount" not in call.context.admission_plugins:
         return
     spec = item["spec"]
     name = spec.get("serviceAccountName") or "default"
-    accounts = call.api.store.collection(("", "serviceaccounts"))
+    accounts = call.context.store.collection(("", "serviceaccounts"))
     if f"{call.namespace}/{name}" not in accounts.records:
         text = f"error looking up service account {call.namespace}/{name}: serviceaccount "
         raise call.forbidden(_name(item), f'{text}"{name}" not found')
@@ -307,7 +307,7 @@ def _storage_class(call: Call, item: Object) -> None:
     annotations = item["metadata"].get("annotations") or {}
     if "storageClassName" in item["spec"] or _OLD_CLASS in annotations:
         return
-    classes = call.api.store.collection(("storage.k8s.io", "storageclasses")).records.values()
+    classes = call.context.store.collection(("storage.k8s.io", "storageclasses")).records.values()
     defaults = []
     for record in classes:
         found = record.decode()
@@ -338,7 +338,7 @@ def _check_priority_class(call: Call, item: Object) -> None:
 
 def _not_ready(call: Call, item: Object) -> None:
     """Source: plugin/pkg/admission/nodetaint. Only where it is switched on."""
-    if "TaintNodesByCondition" not in call.api.plugins:
+    if "TaintNodesByCondition" not in call.context.admission_plugins:
         return
     taints = item["spec"].setdefault("taints", [])
     if not any(t.get("key") == NOT_READY and t.get("effect") == "NoSchedule" for t in taints):

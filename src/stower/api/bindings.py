@@ -69,7 +69,7 @@ def _bind(call: Call, name: str) -> Response:
 
 def assign(call: Call, name: str, node: str, meta: Object, dry_run: bool) -> None:
     """Write the node's name into the pod. Raises ApiError 404 or 409."""
-    collection = call.api.store.collection(("", "pods"))
+    collection = call.context.store.collection(("", "pods"))
     key = f"{call.namespace}/{name}"
     record = collection.records.get(key)
     if record is None:
@@ -108,4 +108,4 @@ def assign(call: Call, name: str, node: str, meta: Object, dry_run: bool) -> Non
             pod["metadata"][field] = {**(pod["metadata"].get(field) or {}), **meta[field]}
     pod["status"].pop("nominatedNodeName", None)
     pods.set_condition(pod["status"], {"type": "PodScheduled", "status": "True"}, call.now)
-    call.api.store.put(collection, key, pod)
+    call.context.store.put(collection, key, pod)

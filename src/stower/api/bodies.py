@@ -133,7 +133,7 @@ def check_kind(call: Call, item: Object, kind: str, api_version: str) -> None:
         )
     group, _, number = version.rpartition("/")
     own_group = api_version.rpartition("/")[0]
-    known = call.api.registry.kinds
+    known = call.context.registry.kinds
     if found == kind and (version in RETIRED or f"{group}/{number}/{found}" in known):
         raise bad_request(
             f"the API version in the data ({version}) does not match the expected API version "
@@ -160,7 +160,7 @@ def check_shape(
 ) -> tuple[str, ...]:
     """Look at an object with its type's eyes; warnings of unknown fields. Raises ApiError 400."""
     group, _, version = api_version.rpartition("/")
-    form = call.api.registry.type_of_kind(group, version, kind)
+    form = call.context.registry.type_of_kind(group, version, kind)
     prefix = f'{kind} in version "{version}" cannot be handled as a {kind}: '
     reading = Reading()
     try:

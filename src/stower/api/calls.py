@@ -1,8 +1,12 @@
-"""One request on its way: what it is about, with everything that operations need at hand."""
+"""One request for a resource, with what operations need to carry it out.
+
+Must not know the operations.
+"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from stower.api.context import Context
 from stower.api.errors import ApiError, already_exists, conflict, forbidden, not_found
 from stower.api.registry import Resource
 from stower.api.requests import Request
@@ -10,17 +14,14 @@ from stower.api.store import Collection, Record
 from stower.api.strategies import CUSTOM, CUSTOM_WITH_STATUS, Strategy, strategy_of
 from stower.model.times import time_text
 
-if TYPE_CHECKING:
-    from stower.api.server import Api
-
 Object = dict[str, Any]
 
 
 @dataclass(slots=True)
 class Call:
-    """A request for a resource."""
+    """A request and the resource, namespace, name and subresource of its path."""
 
-    api: "Api"
+    context: Context
     request: Request
     resource: Resource
     namespace: str = ""
@@ -29,50 +30,45 @@ class Call:
 
     @property
     def strategy(self) -> Strategy:
-        """How its kind lives."""
+        """The strategy of the resource's kind."""
         if (custom := self.resource.custom) is not None:
             return CUSTOM_WITH_STATUS if custom.has_status else CUSTOM
         return strategy_of(self.resource.key)
 
     @property
     def collection(self) -> Collection:
-        """Where its objects are."""
-        return self.api.store.collection(self.resource.key)
+        """The collection that stores the resource's objects."""
+        return self.context.store.collection(self.resource.key)
 
     @property
     def now(self) -> str:
-        """The time of the request."""
+        """The time of the request, as metadata has it."""
         return time_text(self.request.now_ns)
 
     def key(self, name: str = "") -> str:
-        """The key of an object in the collection."""
+        """Returns the key in the collection of an object, by default the one of the path."""
         name = name or self.name
         return f"{self.namespace}/{name}" if self.resource.namespaced else name
 
     def record(self) -> Record:
-        """The object that the request names, or ApiError 404."""
+        """Returns the object that the request names. Raises ApiError 404."""
         found = self.collection.records.get(self.key())
         if found is None:
             raise self.not_found()
         return found
 
-    def for_kind(self, group: str, plural: str, namespace: str = "", name: str = "") -> "Call":
-        """A call about another resource, on behalf of this one."""
-        resource = self.api.registry.by_key((group, plural))
-        return Call(self.api, self.request, resource, namespace, name)
-
     def not_found(self) -> ApiError:
-        """No such object."""
+        """Returns the error for an object that does not exist (404)."""
         return not_found(self.resource.group, self.resource.plural, self.name)
 
     def already_exists(self, name: str) -> ApiError:
-        """There is one."""
+        """Returns the error for the creation of an object that exists (409)."""
         return already_exists(self.resource.group, self.resource.plural, name)
 
     def conflict(self, why: str) -> ApiError:
-        """It is not as supposed."""
+        """Returns the error for an object in another state than the request expects (409)."""
         return conflict(self.resource.group, self.resource.plural, self.name, why)
 
     def forbidden(self, name: str, why: str) -> ApiError:
-        """Admission refuses."""
+        """Returns the error for an object that admission rejects (403)."""
         return forbidden(self.resource.group, self.resource.plural, name, why)

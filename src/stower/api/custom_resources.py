@@ -8,9 +8,10 @@ Source: apiextensions-apiserver, Kubernetes 1.36.
 import copy
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from stower.api.calls import Call
+from stower.api.context import Context
 from stower.api.custom_schema import list_faults, pruned, published, type_of, unknown, value_faults
 from stower.api.errors import (
     FORBIDDEN,
@@ -20,14 +21,12 @@ from stower.api.errors import (
     bad_request,
     unsupported,
 )
+from stower.api.hooks import Hooks
 from stower.api.printers.parts import created
 from stower.api.registry import Registry, Resource
 from stower.api.requests import WriteOptions, encode
 from stower.api.schema import BadValue, Reading
 from stower.model.times import age
-
-if TYPE_CHECKING:
-    from stower.api.server import Api
 
 Object = dict[str, Any]
 KEY: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
@@ -57,8 +56,6 @@ class CustomVersion:
     """One version of a custom resource."""
 
     def __init__(self, definition: Object, version: Object, registry: Registry) -> None:
-        from stower.api.kinds import Hooks
-
         spec = definition["spec"]
         self.kind: str = spec["names"]["kind"]
         self.api_version = f"{spec['group']}/{version['name']}"
@@ -290,16 +287,16 @@ def changed(call: Call, item: Object | None) -> None:
     """A definition is stored, or gone: serve what it says."""
     if item is None:
         group, plural = _names(call.name)
-        if (group, plural) in call.api.registry.native:
+        if (group, plural) in call.context.registry.native:
             return
-        call.api.registry.remove(group, plural)
-        store = call.api.store
+        call.context.registry.remove(group, plural)
+        store = call.context.store
         collection = store.collection((group, plural))
         for key in list(collection.records):
             store.remove(collection, key, collection.records[key].decode())
-        call.api.resources_changed()
+        call.context.resources_changed()
     else:
-        serve(call.api, item)
+        serve(call.context, item)
 
 
 def _names(name: str) -> tuple[str, str]:
@@ -307,15 +304,15 @@ def _names(name: str) -> tuple[str, str]:
     return group, plural
 
 
-def serve(api: "Api", definition: Object) -> None:
+def serve(context: Context, definition: Object) -> None:
     """Serve the resources of a definition, unless they are served whatever definitions say."""
     group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
-    if (group, plural) in api.registry.native:
+    if (group, plural) in context.registry.native:
         return
-    api.registry.remove(group, plural)
-    for resource in resources_of(definition, api.registry):
-        api.registry.add(resource)
-    api.resources_changed()
+    context.registry.remove(group, plural)
+    for resource in resources_of(definition, context.registry):
+        context.registry.add(resource)
+    context.resources_changed()
 
 
 def resources_of(

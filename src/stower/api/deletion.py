@@ -11,7 +11,7 @@ from stower.api import admission, kinds
 from stower.api.bodies import check_media, check_shape, parse_json
 from stower.api.calls import Call
 from stower.api.errors import bad_request, conflict
-from stower.api.reads import Selection, list_objects, object_response
+from stower.api.reads import list_objects, object_response, selection_of
 from stower.api.requests import (
     DeleteOptions,
     Response,
@@ -125,7 +125,7 @@ def remove(call: Call, record: Record, options: DeleteOptions) -> tuple[bytes, b
     finalizers = _finalizers(call, meta, options)
     begun = "deletionTimestamp" in meta
     waits = bool(finalizers) or grace > 0 or _namespace_waits(call, item)
-    store = call.api.store
+    store = call.context.store
     if not waits:
         # Only pods show that they were on their way out, even if it was no time.
         shown = item if call.resource.key == ("", "pods") else record.decode()
@@ -224,11 +224,11 @@ def delete_collection(call: Call) -> Response:
     """DELETE of a collection: all that a selection takes, one by one."""
     options = read_options(call)
     chosen = list_options(call.request)
-    selection = Selection(call, chosen)
+    selection = selection_of(call, chosen)
     listed = list_objects(call, chosen)
-    for record in [r for r in call.collection.records.values() if selection.takes(r)]:
+    for record in [r for r in call.collection.records.values() if selection.selects(r)]:
         one = Call(
-            call.api,
+            call.context,
             call.request,
             call.resource,
             record.key.rpartition("/")[0],

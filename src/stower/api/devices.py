@@ -57,7 +57,7 @@ def _admin_requests(call: Call, item: Object, requests: Any) -> Faults:
 
 def _admin(call: Call, item: Object, path: str) -> Faults:
     namespace = item["metadata"].get("namespace") or call.namespace
-    record = call.api.store.collection(("", "namespaces")).records.get(namespace)
+    record = call.context.store.collection(("", "namespaces")).records.get(namespace)
     if record is None:
         text = (
             "could not retrieve namespace to verify admin access: namespaces "

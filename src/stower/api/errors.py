@@ -162,6 +162,18 @@ def gone(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
+def too_large_resource_version(wanted: int, current: int) -> ApiError:
+    """Returns the error for a revision that is newer than every write (504 Timeout)."""
+    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    return ApiError(
+        504,
+        "Timeout",
+        f"Timeout: Too large resource version: {wanted}, current: {current}",
+        {"causes": causes, "retryAfterSeconds": 1},
+        {"Retry-After": "1"},
+    )
+
+
 def method_not_allowed() -> ApiError:
     """The path is known, the method is not."""
     text = "the server does not allow this method on the requested resource"

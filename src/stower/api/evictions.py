@@ -76,7 +76,7 @@ def _mark(call: Call, record: Record) -> Record:
     pod = record.decode()
     if not pods.set_condition(pod["status"], CONDITION, call.now):
         return record
-    return call.api.store.put(call.collection, record.key, pod)
+    return call.context.store.put(call.collection, record.key, pod)
 
 
 def label_requirements(selector: Object | None) -> tuple[Requirement, ...] | None:
@@ -96,7 +96,7 @@ def label_requirements(selector: Object | None) -> tuple[Requirement, ...] | Non
 
 def _spend_budget(call: Call, pod: Object, dry_run: bool) -> Response | None:
     """Take one disruption from the pod's budget, or the answer that there is none."""
-    budgets = call.api.store.collection(("policy", "poddisruptionbudgets"))
+    budgets = call.context.store.collection(("policy", "poddisruptionbudgets"))
     labels = pod["metadata"].get("labels") or {}
     found = []
     for key in budgets.keys_in(call.namespace):
@@ -133,7 +133,7 @@ def _spend_budget(call: Call, pod: Object, dry_run: bool) -> Response | None:
         status.setdefault("disruptedPods", {})[call.name] = call.now
         if not status["disruptionsAllowed"]:
             _set_disallowed(budget, call.now)
-        call.api.store.put(budgets, key, budget)
+        call.context.store.put(budgets, key, budget)
     return None
 
 

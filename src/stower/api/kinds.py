@@ -5,12 +5,13 @@ pkg/registry/*/strategy.go, Kubernetes 1.36.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from stower.api import custom_resources, devices, pods
 from stower.api.calls import Call
 from stower.api.errors import FieldError
+from stower.api.hooks import Hooks, Prepare
 from stower.api.registry import Resource
 from stower.api.schema import Type
 from stower.api.validation import (
@@ -27,23 +28,6 @@ from stower.api.validation import (
 from stower.api.validation import pods as rules
 
 Object = dict[str, Any]
-Prepare = Callable[[Call, Object], None]
-Change = Callable[[Call, Object, Object], None]
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """What a kind does besides what all do."""
-
-    prepare_create: Prepare | None = None
-    prepare_update: Change | None = None
-    prepare_status: Change | None = None
-    validate_create: Callable[[Call, Object], list[FieldError]] | None = None
-    validate_update: Callable[[Call, Object, Object], list[FieldError]] | None = None
-    validate_status: Callable[[Call, Object, Object], list[FieldError]] | None = None
-    warnings: Callable[[Call, Object], list[str]] | None = None
-    counted: Callable[[Object], Any] | None = None  # what a generation counts changes of
-    after: Callable[[Call, Object | None], None] | None = None  # it is stored; None: it is gone
 
 
 def _new_secret(call: Call, item: Object) -> None:
@@ -127,7 +111,7 @@ def _changed_claim_status(call: Call, new: Object, old: Object) -> None:
 def _new_limit_range(call: Call, item: Object) -> None:
     meta = item["metadata"]
     if not meta.get("name"):
-        meta["name"] = call.api.new_uid()
+        meta["name"] = call.context.identifiers.new_uid()
 
 
 def _without_strategy(item: Object) -> None:
@@ -192,7 +176,7 @@ def _addresses(call: Call, item: Object, old: Object | None) -> None:
 
 
 def _services(call: Call) -> list[Object]:
-    records = call.api.store.collection(("", "services")).records
+    records = call.context.store.collection(("", "services")).records
     return [r.decode() for r in records.values() if r.key != call.key(call.name or "?")]
 
 

@@ -18,7 +18,7 @@ ANNOTATION: Final = "kubernetes.io/limit-ranger"
 
 
 def _items(call: Call) -> Iterator[Object]:
-    ranges = call.api.store.collection(("", "limitranges"))
+    ranges = call.context.store.collection(("", "limitranges"))
     if ranges.records:
         for key in ranges.keys_in(call.namespace):
             yield from (ranges.records[key].decode()["spec"].get("limits")) or ()

@@ -11,7 +11,7 @@ from stower.api.custom_resources import CustomVersion, resources_of
 from stower.api.custom_schema import types_alone, value_faults
 from stower.api.definitions import DEFINITIONS
 from stower.api.errors import FieldError
-from stower.api.kinds import Hooks
+from stower.api.hooks import Hooks
 from stower.api.registry import Registry
 from stower.api.validation import negotiation, virtual_machines, warm_pools
 from stower.api.vm_definitions import VM_DEFINITIONS

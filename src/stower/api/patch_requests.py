@@ -269,7 +269,7 @@ def apply(call: Call, options: WriteOptions) -> Response:
     if not fields_v1.read_managers(old["metadata"]):
         first = fields_v1.Manager("before-first-apply", "Update", resource.api_version)
         old["metadata"]["managedFields"] = managed_fields.created(
-            kind, call.api.bones(kind), old, first, call.now, reset
+            kind, call.context.skeleton_of(kind), old, first, call.now, reset
         )
     allowed = _last_applied(kind, old) if options.manager == KUBECTL else frozenset()
     merged, managers = managed_fields.apply(

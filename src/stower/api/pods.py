@@ -3,14 +3,12 @@
 Source: pkg/registry/core/pod/strategy.go and storage, Kubernetes 1.36.
 """
 
-from functools import lru_cache
 from typing import Any, Final
 
 from stower.api.calls import Call
-from stower.model.quantity import quantity_of
+from stower.api.qos import qos_class
 
 Object = dict[str, Any]
-QOS: Final = ("cpu", "memory")
 CLAIMED: Final = "nodeAllocatableResourceClaimStatuses"
 
 
@@ -103,36 +101,3 @@ def _resized(containers: list[Object], wanted: list[Object]) -> list[Object]:
             changed["resizePolicy"] = new["resizePolicy"]
         made.append(changed)
     return made
-
-
-@lru_cache(4096)
-def _is_zero(text: str) -> bool:
-    return quantity_of(text).is_zero
-
-
-def qos_class(spec: Object) -> str:
-    """Guaranteed, Burstable or BestEffort. Source: pkg/apis/core/helper/qos."""
-    own = spec.get("resources")
-    if own is not None and (own.get("requests") or own.get("limits")):
-        parts = [own]
-    else:
-        containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
-        parts = [c.get("resources") or {} for c in containers]
-    requested = limited = False
-    guaranteed = True
-    for part in parts:
-        requests, limits = part.get("requests") or {}, part.get("limits") or {}
-        asked = {n: v for n in QOS if (v := requests.get(n)) and not _is_zero(v)}
-        bound = {n: v for n in QOS if (v := limits.get(n)) and not _is_zero(v)}
-        requested |= bool(asked)
-        limited |= bool(bound)
-        if len(bound) < len(QOS):
-            guaranteed = False
-        for name, limit in bound.items():
-            if name not in asked or (
-                asked[name] != limit and quantity_of(asked[name]).cmp(quantity_of(limit)) != 0
-            ):
-                guaranteed = False
-    if not requested and not limited:
-        return "BestEffort"
-    return "Guaranteed" if guaranteed and parts else "Burstable"

@@ -11,7 +11,7 @@ import msgspec
 
 from stower.api.calls import Call
 from stower.api.limits import total
-from stower.api.pods import qos_class
+from stower.api.qos import qos_class
 from stower.model.kinds import Pod
 from stower.model.quantity import Quantity, quantity_of
 from stower.model.resources import pod_requests
@@ -28,7 +28,7 @@ _COUNTED: Final = ("pods", "services", "replicationcontrollers", "resourcequotas
 
 def check(call: Call, item: Object, old: Object | None) -> Usage:
     """What the object adds to each quota. Raises ApiError 403 where that is too much."""
-    quotas = call.api.store.collection(("", "resourcequotas"))
+    quotas = call.context.store.collection(("", "resourcequotas"))
     if not quotas.records or not call.resource.namespaced:
         return {}
     found: Usage = {}
@@ -80,7 +80,7 @@ def _name(item: Object) -> str:
 
 def book(call: Call, usage: Usage) -> None:
     """Add what was written to the quotas' status."""
-    quotas = call.api.store.collection(("", "resourcequotas"))
+    quotas = call.context.store.collection(("", "resourcequotas"))
     for key, added in usage.items():
         record = quotas.records.get(key)
         if record is None:
@@ -89,7 +89,7 @@ def book(call: Call, usage: Usage) -> None:
         used = stored["status"].setdefault("used", {})
         for name, value in added.items():
             used[name] = str(quantity_of(used[name]).add(value))
-        call.api.store.put(quotas, key, stored)
+        call.context.store.put(quotas, key, stored)
 
 
 def _check_named(call: Call, item: Object, stored: Object, hard: Object) -> None:

@@ -104,10 +104,6 @@ class Registry:
         """The resource of a path."""
         return self._resources.get((group, version, plural))
 
-    def by_key(self, key: tuple[str, str]) -> Resource:
-        """The resource whose objects are kept under the key."""
-        return next(r for r in self._resources.values() if (r.group, r.plural) == key)
-
     def by_kind(self, group: str, version: str, kind: str) -> Resource | None:
         """The resource whose objects have this kind."""
         for resource in self._resources.values():

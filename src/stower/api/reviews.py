@@ -5,7 +5,6 @@ Without roles (api/rbac.py) whoever is let in may do everything, as with
 1.36.
 """
 
-import base64
 from typing import Any, Final
 
 from stower.api.attributes import Attributes
@@ -50,7 +49,7 @@ def access(call: Call) -> Response:
         value = spec.get("nonResourceAttributes") if given else None
         errors = [FieldError(INVALID, where, value, text)]
         raise invalid("authorization.k8s.io", "", "", errors)
-    rbac = call.api.rbac
+    rbac = call.context.rbac
     if rbac is None:
         return _answered(call, item, spec, {"allowed": True})
     is_own = call.resource.plural == "selfsubjectaccessreviews"
@@ -73,7 +72,7 @@ def _asked(spec: Object) -> Attributes:
 def rules(call: Call) -> Response:
     """What may I do?"""
     item = _body(call)
-    rbac, request = call.api.rbac, call.request
+    rbac, request = call.context.rbac, call.request
     if rbac is not None and MASTERS not in request.groups:
         namespace = str((item.get("spec") or {}).get("namespace") or "")
         found = rbac.rules_of(request.user, request.groups, namespace)
@@ -118,7 +117,7 @@ def token_review(call: Call) -> Response:
     """Whose token is this?"""
     item = _body(call)
     spec = item.get("spec") or {}
-    user = call.api.token_user(str(spec.get("token", "")), call.request.now_ns)
+    user = call.context.tokens.user_of(str(spec.get("token", "")), call.request.now_ns)
     if user is None:
         status: Object = {"user": {}, "error": "invalid bearer token"}
     else:
@@ -139,13 +138,7 @@ def token(call: Call) -> Response:
         errors = [FieldError(INVALID, "spec.expirationSeconds", seconds, text)]
         raise invalid("authentication.k8s.io", "TokenRequest", call.name, errors)
     end = call.request.now_ns + seconds * SECOND_NS
-    claims = {
-        "sub": f"system:serviceaccount:{call.namespace}:{call.name}",
-        "uid": record.uid,
-        "exp": end // SECOND_NS,
-    }
-    head = base64.urlsafe_b64encode(encode(claims)).rstrip(b"=").decode()
-    made = f"{head}.{call.api.signature(head)}"
+    made = call.context.tokens.issue(call.namespace, call.name, record.uid, end // SECOND_NS)
     body = {
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",

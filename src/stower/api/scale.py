@@ -20,7 +20,7 @@ from stower.api.errors import (
 from stower.api.patches import BadPatch, CopiedTooMuch, PatchFailed, json_patch, merge
 from stower.api.printers import columns_of
 from stower.api.printers.parts import created
-from stower.api.reads import partial
+from stower.api.representations import partial_metadata
 from stower.api.requests import (
     JSON_PATCH,
     MERGE_PATCH,
@@ -72,7 +72,7 @@ def handle(call: Call) -> Response:
         return changed
 
     options.subresource = call.subresource
-    inner = Call(call.api, call.request, call.resource, call.namespace, call.name)
+    inner = Call(call.context, call.request, call.resource, call.namespace, call.name)
     raw, _ = writes.alter(inner, record, transform, options)
     return answer(200, scale_of(call, parse_json(raw)))
 
@@ -82,7 +82,7 @@ def _shown(call: Call, scale: Object) -> Response:
     if not form.name:
         return answer(200, scale)
     if form.name != "Table":
-        return answer(200, partial(scale, form))
+        return answer(200, partial_metadata(scale, form))
     own = {column["name"]: column for column in columns_of(call.resource)}
     row: Object = {
         "cells": [
@@ -91,7 +91,7 @@ def _shown(call: Call, scale: Object) -> Response:
             scale["status"]["replicas"],
             *([created(scale, call.request.now_ns)] if "Age" in own else []),
         ],
-        "object": {"Metadata": partial(scale, form), "Object": scale}.get(form.include),
+        "object": {"Metadata": partial_metadata(scale, form), "Object": scale}.get(form.include),
     }
     meta = {"resourceVersion": scale["metadata"]["resourceVersion"]}
     head = {"kind": "Table", "apiVersion": form.api_version, "metadata": meta}

@@ -1,16 +1,11 @@
-"""The API as one pure object: a request goes in, a response or a watch comes out.
+"""The API server as one pure object: a request goes in, a response or a watch comes out.
 
-Holds no thread, clock or socket: the time comes with each request, chance from a seed. The same
-requests give the same answers, byte for byte.
+Holds no thread, clock or socket: the time comes with each request, random values come from a seed.
+The same requests give the same answers, byte for byte.
 """
 
-import base64
-import hashlib
-import hmac
 from collections.abc import Callable
 from typing import Any, Final
-
-import msgspec
 
 from stower.api import (
     content_negotiation,
@@ -24,17 +19,17 @@ from stower.api import (
 )
 from stower.api.attributes import attributes_of
 from stower.api.calls import Call
+from stower.api.context import Context
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
-from stower.api.openapi import Documents
+from stower.api.identifiers import Identifiers
 from stower.api.rbac import BOOTSTRAP, Rbac
 from stower.api.rbac import GROUP as RBAC
-from stower.api.reads import Feed, Watch
 from stower.api.registry import Registry
-from stower.api.requests import Request, Response, list_options, refusal
-from stower.api.schema import Type, skeleton
+from stower.api.requests import Request, Response, encode, list_options, refusal
 from stower.api.selectors import reader_of
 from stower.api.store import Store, TooLarge
-from stower.model.times import SECOND_NS
+from stower.api.tokens import TokenIssuer
+from stower.api.watches import Watch
 
 Object = dict[str, Any]
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -46,8 +41,6 @@ SYSTEM_CLASSES: Final = (
      "Used for system critical pods that must not be moved from their current node."),
 )  # fmt: skip
 HEALTH: Final = ("/healthz", "/livez", "/readyz")
-
-
 NOTHING_HERE: Final = Response(
     404, [b"404 page not found\n"], content_type="text/plain; charset=utf-8"
 )
@@ -73,7 +66,7 @@ def _only_get(request: Request) -> None:
 
 
 class Api:
-    """All objects, and what can be done with them."""
+    """The objects of one API server, and the operations on them."""
 
     def __init__(
         self,
@@ -83,96 +76,37 @@ class Api:
         secret: str = "",
         by_roles: bool = False,
     ) -> None:
-        """`plugins`: admission that is on besides the default; `secret` signs tokens; `by_roles`:
-        whether what nobody's role allows is forbidden, or everybody may do everything."""
-        self.secret = secret
+        """Creates an empty API server.
+
+        `plugins` are admission plugins that are on besides the default ones. `secret` signs tokens
+        of service accounts. `by_roles`: whether a request needs a role that allows it; otherwise
+        every request is allowed.
+        """
         self.registry = registry
         self.store = Store(reader_of)
         self.rbac = Rbac(self.store) if by_roles else None
-        self.plugins = plugins
-        self.feeds: dict[Any, Feed] = {}
-        self._bones: dict[str, Object] = {}
-        self._seed = str(seed).encode()
-        self._drawn = 0
-        self._documents: Documents | None = None
-
-    def documents(self) -> Documents:
-        """What is published about the types; made anew after custom resources changed."""
-        if self._documents is None:
-            self._documents = Documents(self.registry)
-        return self._documents
-
-    def resources_changed(self) -> None:
-        """Custom resources came, went or changed."""
-        self._documents = None
-        self.feeds.clear()
-
-    # Chance
-
-    def _draw(self) -> bytes:
-        self._drawn += 1
-        text = b"%b/%d" % (self._seed, self._drawn)
-        return hashlib.blake2b(text, digest_size=16).digest()
-
-    def new_uid(self) -> str:
-        """A version 4 UUID."""
-        raw = bytearray(self._draw())
-        raw[6] = raw[6] & 0x0F | 0x40
-        raw[8] = raw[8] & 0x3F | 0x80
-        text = raw.hex()
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-    def chance(self, alphabet: str, count: int) -> str:
-        """Some random letters."""
-        raw = int.from_bytes(self._draw(), "big")
-        letters = []
-        for _ in range(count):
-            raw, index = divmod(raw, len(alphabet))
-            letters.append(alphabet[index])
-        return "".join(letters)
+        self.context = Context(
+            registry,
+            self.store,
+            self.rbac,
+            Identifiers(seed),
+            TokenIssuer(secret, self.store),
+            plugins,
+        )
 
     def token_user(self, token: str, now_ns: int) -> tuple[str, tuple[str, ...]] | None:
-        """Name and groups of the owner of a service account's token that this server made, and that
-        has not run out."""
-        head, _, signature = token.partition(".")
-        if not self.secret or not hmac.compare_digest(signature, self.signature(head)):
-            return None
-        try:
-            claims = msgspec.json.decode(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-            name = str(claims["sub"])
-            if int(claims["exp"]) * SECOND_NS <= now_ns:
-                return None
-        except (ValueError, KeyError, TypeError, msgspec.DecodeError):
-            return None
-        namespace, account = name.split(":")[2:4]
-        record = self.store.collection(("", "serviceaccounts")).records.get(
-            f"{namespace}/{account}"
-        )
-        if record is None or record.uid != claims.get("uid"):
-            return None
-        accounts = "system:serviceaccounts"
-        return name, (accounts, f"{accounts}:{namespace}", "system:authenticated")
+        """Returns name and groups of the owner of a service account's token; None if invalid."""
+        return self.context.tokens.user_of(token, now_ns)
 
-    def bones(self, kind: Type) -> Object:
-        """What every object of a type has, whatever is sent."""
-        found = self._bones.get(kind.name)
-        if found is None:
-            found = self._bones[kind.name] = skeleton(kind)
-        return found
-
-    def signature(self, claims: str) -> str:
-        """What only this server can put under the claims of a token."""
-        return hmac.new(self.secret.encode(), claims.encode(), hashlib.sha256).hexdigest()
-
-    # The objects that every cluster has
+    # Built-in objects
 
     def restore(self) -> None:
-        """Serve the custom resources of what was loaded."""
+        """Serves the custom resources whose definitions were loaded into the store."""
         for record in self.store.collection(custom_resources.KEY).records.values():
-            custom_resources.serve(self, record.decode())
+            custom_resources.serve(self.context, record.decode())
 
     def bootstrap(self, now_ns: int) -> None:
-        """Make the built-in objects that are missing."""
+        """Creates the built-in objects that are missing."""
         namespaces = self.store.collection(("", "namespaces"))
         for name in NAMESPACES:
             if name not in namespaces.records:
@@ -196,8 +130,6 @@ class Api:
                 self._make(f"/apis/{RBAC}/v1/{plural}", body, now_ns)
 
     def _make(self, path: str, body: Object, now_ns: int) -> None:
-        from stower.api.requests import encode
-
         request = Request("POST", path, now_ns, body=encode(body), user="system:apiserver",
                           user_agent="stower")  # fmt: skip
         response = self.handle(request)
@@ -207,7 +139,7 @@ class Api:
     # Requests
 
     def handle(self, request: Request) -> Response | Watch:
-        """Answer a request. Errors are answers too."""
+        """Answers a request. An ApiError becomes the Status of the response."""
         try:
             response = self._dispatch(request)
         except ApiError as error:
@@ -238,7 +170,7 @@ class Api:
         return found
 
     def _delegated(self, parts: list[str]) -> bool:
-        """Whether some handler feels responsible for the path, even if only to say no."""
+        """Returns whether the path belongs to a served group: its 404 is then a Status."""
         return parts[0] == "api" or (
             parts[0] == "apis" and len(parts) > 1 and parts[1] in self.registry.groups
         )
@@ -260,7 +192,8 @@ class Api:
                 return discovery.api_versions(request)
             return discovery.api_groups(self.registry)
         if parts[0] == "openapi":
-            return self.documents().answer(path, request.accept) or Response(404, [], "text/plain")
+            found = self.context.documents().answer(path, request.accept)
+            return found or Response(404, [], "text/plain")
         if parts[0] == "api" and len(parts) == 2:
             return discovery.api_resources(self.registry, "", parts[1])
         if parts[0] == "apis" and len(parts) == 2:
@@ -287,7 +220,7 @@ class Api:
             raise no_such_path()
         name = rest[1] if len(rest) > 1 else ""
         sub = rest[2] if len(rest) > 2 else ""
-        call = Call(self, request, resource, namespace, name, sub)
+        call = Call(self.context, request, resource, namespace, name, sub)
         if sub:
             if sub not in resource.subresources:
                 raise no_such_path()

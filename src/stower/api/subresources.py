@@ -6,8 +6,8 @@ from typing import Any, Final
 from stower.api import bindings, evictions, patch_requests, reads, reviews, scale, writes
 from stower.api.calls import Call
 from stower.api.errors import ApiError, bad_request, method_not_allowed, no_such_path
-from stower.api.reads import Watch
 from stower.api.requests import Response, list_options
+from stower.api.watches import Watch
 
 Object = dict[str, Any]
 Handler = Callable[[Call], Response | Watch]

@@ -78,7 +78,7 @@ def add(
     named = meta.get("name") or meta.get("generateName") or ""
     for name in (*SERVER_FIELDS, "resourceVersion", "selfLink", "generation"):
         meta.pop(name, None)
-    meta["uid"] = call.api.new_uid()
+    meta["uid"] = call.context.identifiers.new_uid()
     meta["creationTimestamp"] = call.now
     if (strategy.generation and strategy.generation_first) or strategy.generation_once:
         meta["generation"] = 1
@@ -107,7 +107,7 @@ def add(
         return _encode(item), extra
     if version != "0" and version.isdecimal():
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
-    record = call.api.store.put(call.collection, key, item)
+    record = call.context.store.put(call.collection, key, item)
     admission.settle(call, usage)
     if hooks.after is not None:
         hooks.after(call, item)
@@ -119,7 +119,8 @@ def _generate_name(call: Call, meta: Object) -> bool:
     if not meta.get("generateName"):
         return False
     for _ in range(GENERATE_TRIES if not meta.get("name") else 0):
-        meta["name"] = meta["generateName"][:GENERATED_MAX] + call.api.chance(_SUFFIX, 5)
+        suffix = call.context.identifiers.letters(_SUFFIX, 5)
+        meta["name"] = meta["generateName"][:GENERATED_MAX] + suffix
         if call.key(meta["name"]) not in call.collection.records:
             break
     return True
@@ -158,7 +159,7 @@ def _set_managers(
         reset = ("f:status",) if call.strategy.status else ()
         alike = call.strategy.alike
         fields = managed_fields.created(
-            kind, call.api.bones(kind), item, manager, call.now, reset, alike
+            kind, call.context.skeleton_of(kind), item, manager, call.now, reset, alike
         )
         if fields:
             meta["managedFields"] = fields
@@ -296,7 +297,7 @@ def _store(
         return record.raw
     if options.dry_run:
         return _encode(new)
-    store = call.api.store
+    store = call.context.store
     ends = (
         "deletionTimestamp" in meta
         and not meta.get("finalizers")

@@ -16,9 +16,9 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from stower.api.errors import ApiError, bad_request, internal
-from stower.api.reads import Feed, Watch
 from stower.api.requests import APPLY_PATCH, JSON, Request, Response, refusal
 from stower.api.server import Api
+from stower.api.watches import Feed, Watch
 from stower.apiserver.audit import Audit
 from stower.apiserver.database import Committer
 from stower.apiserver.documents import from_yaml, to_yaml

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from stower.api.reads import Watch
 from stower.api.requests import Request, Response
 from stower.api.server import Api
+from stower.api.watches import Watch
 from stower.apiserver.tables import load_registry
 from stower.assembly import build_engine
 from stower.bench.objects import node_bytes

@@ -440,7 +440,7 @@ def validation_us(count: int = 2000) -> float:
     kind = resource.type
     assert kind is not None
     hooks = kinds.hooks_of(resource)
-    call = Call(api, Request("POST", "", 0), resource, "default")
+    call = Call(api.context, Request("POST", "", 0), resource, "default")
     manager = fields_v1.Manager("bench", "Update", "v1")
     bones = skeleton(kind)
     item = json.loads(pod_body("pod-0"))

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from stower.api.attributes import Attributes, attributes_of
-from stower.api.reads import Watch
 from stower.api.requests import Request
 from stower.api.server import Api
+from stower.api.watches import Watch
 from stower.apiserver.tables import load_registry
 
 NOW_NS = 1_800_000_000 * 10**9

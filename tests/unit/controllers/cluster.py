@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from stower.api.optional_kinds import SERVE
-from stower.api.reads import Watch
 from stower.api.requests import JSON, Request, Response
 from stower.api.server import Api
+from stower.api.watches import Watch
 from stower.apiserver.tables import load_registry
 from stower.assembly import build_engine
 from stower.controllers.assembly import build_controllers

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from stower.api.errors import FieldError
-from stower.api.pods import qos_class
+from stower.api.qos import qos_class
 from stower.api.validation import pods, scheduling
 from stower.api.validation.containers import image_text
 from stower.api.validation.rules import (
