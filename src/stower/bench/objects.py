@@ -82,58 +82,72 @@ def _about_others(spec: dict[str, Any], workload: BenchWorkload, selector: dict[
 
 
 def pod_bytes(i: int, workload: BenchWorkload, node_name: str = "", cpu_milli: int = 0) -> bytes:
-    """Pod i, with what a real pod carries along: some 2 kB of it."""
+    """Returns pod i as JSON, with the fields that a real pod carries along: some 2 kB."""
     shape = i % workload.shapes
+    group = f"group-{i % workload.groups}"
     labels = {"app": "bench", "pod-template-hash": f"{shape:010}"}
     if workload.label_each:
         labels["index"] = str(i)
-    is_there = bool(node_name)
-    milli = cpu_milli or (workload.existing_milli if is_there else workload.arriving_milli)
-    milli = milli or 100 + shape
-    spec: dict[str, Any] = {
-        "schedulerName": scheduler_name(i % workload.profiles),
+    labels["group"] = group
+    milli = cpu_milli or (workload.existing_milli if node_name else workload.arriving_milli)
+    spec = _spec(i, shape, milli or 100 + shape)
+    spec["schedulerName"] = scheduler_name(i % workload.profiles)
+    spec["priority"] = 0 if node_name else workload.priority
+    if workload.affinity:
+        spec["affinity"] = {"nodeAffinity": _ZONE_AFFINITY}
+    _about_others(spec, workload, {"matchLabels": {"group": group}})
+    status: dict[str, object] = {"phase": "Pending", "qosClass": "Burstable"}
+    if node_name:
+        spec["nodeName"] = node_name
+        status = _RUNNING
+    return msgspec.json.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": _metadata(i, shape, labels),
+            "spec": spec,
+            "status": status,
+        }
+    )
+
+
+def _metadata(i: int, shape: int, labels: dict[str, str]) -> dict[str, object]:
+    """Returns the metadata of pod i of the ReplicaSet of its shape."""
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": f"bench-{shape:010}",
+        "uid": f"33333333-0000-4000-8000-{shape:012}",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "name": f"bench-{shape:010}-{i:06}",
+        "generateName": f"bench-{shape:010}-",
+        "namespace": "default",
+        "uid": f"22222222-0000-4000-8000-{i:012}",
+        "resourceVersion": str(1_000_000 + i),
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": labels,
+        "annotations": {"bench.example/checksum": f"{i * 7919:064}"},
+        "ownerReferences": [owner],
+    }
+
+
+def _spec(i: int, shape: int, cpu_milli: int) -> dict[str, Any]:
+    """Returns the spec of pod i, in which the caller sets `schedulerName` and `priority`."""
+    return {
+        "schedulerName": "",
         "serviceAccountName": "default",
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 30,
         "dnsPolicy": "ClusterFirst",
-        "priority": 0 if is_there else workload.priority,
+        "priority": 0,
         "preemptionPolicy": "PreemptLowerPriority",
         "enableServiceLinks": True,
         "securityContext": {},
-        "containers": [
-            {
-                "name": "main",
-                "image": "registry.example/bench:1.0",
-                "imagePullPolicy": "IfNotPresent",
-                "resources": {
-                    "requests": {"cpu": f"{milli}m", "memory": f"{128 + shape}Mi"},
-                    "limits": {"memory": f"{256 + shape}Mi"},
-                },
-                "env": [{"name": f"SETTING_{n}", "value": f"value-{n}"} for n in range(8)],
-                "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
-                "terminationMessagePath": "/dev/termination-log",
-                "terminationMessagePolicy": "File",
-                "volumeMounts": [
-                    {
-                        "name": f"kube-api-access-{i:05}",
-                        "readOnly": True,
-                        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
-                    }
-                ],
-            }
-        ],
-        "volumes": [
-            {
-                "name": f"kube-api-access-{i:05}",
-                "projected": {
-                    "defaultMode": 420,
-                    "sources": [
-                        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
-                        {"configMap": {"name": "kube-root-ca.crt"}},
-                    ],
-                },
-            }
-        ],
+        "containers": [_container(i, shape, cpu_milli)],
+        "volumes": [_token_volume(i)],
         "tolerations": [
             {
                 "key": f"node.kubernetes.io/{what}",
@@ -144,53 +158,56 @@ def pod_bytes(i: int, workload: BenchWorkload, node_name: str = "", cpu_milli: i
             for what in ("not-ready", "unreachable")
         ],
     }
-    group = f"group-{i % workload.groups}"
-    labels["group"] = group
-    if workload.affinity:
-        spec["affinity"] = {"nodeAffinity": _ZONE_AFFINITY}
-    _about_others(spec, workload, {"matchLabels": {"group": group}})
-    status: dict[str, object] = {"phase": "Pending", "qosClass": "Burstable"}
-    if node_name:
-        spec["nodeName"] = node_name
-        status = {
-            "phase": "Running",
-            "qosClass": "Burstable",
-            "hostIP": "10.0.0.1",
-            "podIP": "10.1.0.1",
-            "startTime": "2026-01-01T00:00:00Z",
-            "conditions": [
-                {"type": type, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-                for type in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+
+
+def _container(i: int, shape: int, cpu_milli: int) -> dict[str, object]:
+    return {
+        "name": "main",
+        "image": "registry.example/bench:1.0",
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {
+            "requests": {"cpu": f"{cpu_milli}m", "memory": f"{128 + shape}Mi"},
+            "limits": {"memory": f"{256 + shape}Mi"},
+        },
+        "env": [{"name": f"SETTING_{n}", "value": f"value-{n}"} for n in range(8)],
+        "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "volumeMounts": [
+            {
+                "name": f"kube-api-access-{i:05}",
+                "readOnly": True,
+                "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+            }
+        ],
+    }
+
+
+def _token_volume(i: int) -> dict[str, object]:
+    """Returns the volume with the service account's token, which every pod gets."""
+    return {
+        "name": f"kube-api-access-{i:05}",
+        "projected": {
+            "defaultMode": 420,
+            "sources": [
+                {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                {"configMap": {"name": "kube-root-ca.crt"}},
             ],
-        }
-    return msgspec.json.encode(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"bench-{shape:010}-{i:06}",
-                "generateName": f"bench-{shape:010}-",
-                "namespace": "default",
-                "uid": f"22222222-0000-4000-8000-{i:012}",
-                "resourceVersion": str(1_000_000 + i),
-                "creationTimestamp": "2026-01-01T00:00:00Z",
-                "labels": labels,
-                "annotations": {"bench.example/checksum": f"{i * 7919:064}"},
-                "ownerReferences": [
-                    {
-                        "apiVersion": "apps/v1",
-                        "kind": "ReplicaSet",
-                        "name": f"bench-{shape:010}",
-                        "uid": f"33333333-0000-4000-8000-{shape:012}",
-                        "controller": True,
-                        "blockOwnerDeletion": True,
-                    }
-                ],
-            },
-            "spec": spec,
-            "status": status,
-        }
-    )
+        },
+    }
+
+
+_RUNNING: dict[str, object] = {
+    "phase": "Running",
+    "qosClass": "Burstable",
+    "hostIP": "10.0.0.1",
+    "podIP": "10.1.0.1",
+    "startTime": "2026-01-01T00:00:00Z",
+    "conditions": [
+        {"type": type, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for type in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+    ],
+}
 
 
 def _zone(operator: str, *values: str) -> dict[str, object]:
