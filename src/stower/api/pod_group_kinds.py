@@ -51,88 +51,116 @@ _COLUMNS: Final = {
 }
 
 
-def _definitions(base: str) -> dict[str, Object]:
-    """All types of one version."""
+class _Version:
+    """Builds the definitions of one version. `base`: the prefix of the names of its types."""
 
-    def own(name: str) -> Object:
-        return ref(base + name)
+    def __init__(self, base: str) -> None:
+        self.base = base
+        shared = {
+            "schedulingConstraints": self._own("PodGroupSchedulingConstraints"),
+            "disruptionMode": self._own("DisruptionMode"),
+            "priorityClassName": TEXT,
+            "priority": INT32,
+            "preemptionPolicy": TEXT,
+        }
+        self._of_pods = {
+            **shared,
+            "schedulingPolicy": self._own("PodGroupSchedulingPolicy"),
+            "resourceClaims": self._list("PodGroupResourceClaim", "merge,retainKeys"),
+        }
+        policy = self._own("CompositePodGroupSchedulingPolicy")
+        self._of_groups = {**shared, "schedulingPolicy": policy}
+        self._templates = {
+            "podGroupTemplates": self._list("PodGroupTemplate"),
+            "compositePodGroupTemplates": self._list("CompositePodGroupTemplate"),
+        }
+        self._place = {
+            "parentCompositePodGroupName": TEXT,
+            "workloadRef": self._own("WorkloadReference"),
+        }
 
-    def kind(name: str, **parts: Object) -> Object:
-        meta, spec = ref(f"{META}ObjectMeta"), own(f"{name}Spec")
-        return struct(("spec",), apiVersion=TEXT, kind=TEXT, metadata=meta, spec=spec, **parts)
+    def definitions(self) -> dict[str, Object]:
+        """Returns all types of the version. CompositePodGroup is in v1alpha3 alone."""
+        made = {**self._workloads(), **self._pod_groups(), **self._parts()}
+        if self.base.endswith(f".{ALPHA}."):
+            made |= self._composites()
+        return {self.base + name: definition for name, definition in made.items()}
 
-    def kinds(name: str) -> Object:
-        items = {"type": "array", "items": own(name)}
+    def _own(self, name: str) -> Object:
+        """Returns a reference to a type of the same version."""
+        return ref(self.base + name)
+
+    def _list(self, name: str, strategy: str = "") -> Object:
+        """Returns a list of a type of the same version, keyed by the name of its items."""
+        return by_key(self._own(name), "name", strategy)
+
+    def _kind(self, name: str, **parts: Object) -> dict[str, Object]:
+        """Returns a kind and the list of its objects."""
+        meta, spec = ref(f"{META}ObjectMeta"), self._own(f"{name}Spec")
+        kind = struct(("spec",), apiVersion=TEXT, kind=TEXT, metadata=meta, spec=spec, **parts)
+        items = {"type": "array", "items": self._own(name)}
         meta = ref(f"{META}ListMeta")
-        return struct(("items",), apiVersion=TEXT, kind=TEXT, metadata=meta, items=items)
+        listed = struct(("items",), apiVersion=TEXT, kind=TEXT, metadata=meta, items=items)
+        return {name: kind, f"{name}List": listed}
 
-    shared = {
-        "schedulingConstraints": own("PodGroupSchedulingConstraints"),
-        "disruptionMode": own("DisruptionMode"),
-        "priorityClassName": TEXT,
-        "priority": INT32,
-        "preemptionPolicy": TEXT,
-    }
-    of_pods = {
-        **shared,
-        "schedulingPolicy": own("PodGroupSchedulingPolicy"),
-        "resourceClaims": by_key(own("PodGroupResourceClaim"), "name", "merge,retainKeys"),
-    }
-    of_groups = {**shared, "schedulingPolicy": own("CompositePodGroupSchedulingPolicy")}
-    templates = {
-        "podGroupTemplates": by_key(own("PodGroupTemplate"), "name"),
-        "compositePodGroupTemplates": by_key(own("CompositePodGroupTemplate"), "name"),
-    }
-    place = {
-        "parentCompositePodGroupName": TEXT,
-        "workloadRef": own("WorkloadReference"),
-    }
-    made = {
-        "Workload": kind("Workload"),
-        "WorkloadList": kinds("Workload"),
-        "WorkloadSpec": struct((), controllerRef=own("TypedLocalObjectReference"), **templates),
-        "PodGroup": kind("PodGroup", status=own("PodGroupStatus")),
-        "PodGroupList": kinds("PodGroup"),
-        "PodGroupSpec": struct(("schedulingPolicy",), **place, **of_pods),
-        "PodGroupStatus": struct(
-            conditions=conditions(),
-            resourceClaimStatuses=by_key(
-                own("PodGroupResourceClaimStatus"), "name", "merge,retainKeys"
+    def _workloads(self) -> dict[str, Object]:
+        controller = self._own("TypedLocalObjectReference")
+        return {
+            **self._kind("Workload"),
+            "WorkloadSpec": struct((), controllerRef=controller, **self._templates),
+        }
+
+    def _pod_groups(self) -> dict[str, Object]:
+        own = self._own
+        return {
+            **self._kind("PodGroup", status=own("PodGroupStatus")),
+            "PodGroupSpec": struct(("schedulingPolicy",), **self._place, **self._of_pods),
+            "PodGroupStatus": struct(
+                conditions=conditions(),
+                resourceClaimStatuses=self._list("PodGroupResourceClaimStatus", "merge,retainKeys"),
             ),
-        ),
-        "PodGroupTemplate": struct(("name", "schedulingPolicy"), name=TEXT, **of_pods),
-        "PodGroupResourceClaim": struct(
-            ("name",), name=TEXT, resourceClaimName=TEXT, resourceClaimTemplateName=TEXT
-        ),
-        "PodGroupResourceClaimStatus": struct(("name",), name=TEXT, resourceClaimName=TEXT),
-        "PodGroupSchedulingConstraints": struct(topology=atomic(own("TopologyConstraint"))),
-        "PodGroupSchedulingPolicy": struct(basic=own("Empty"), gang=own("GangSchedulingPolicy")),
-        "GangSchedulingPolicy": struct(("minCount",), minCount=INT32),
-        "CompositePodGroupTemplate": struct(
-            ("name", "schedulingPolicy"), name=TEXT, **of_groups, **templates
-        ),
-        "CompositePodGroupSchedulingPolicy": struct(
-            basic=own("Empty"), gang=own("CompositeGangSchedulingPolicy")
-        ),
-        "CompositeGangSchedulingPolicy": struct(("minGroupCount",), minGroupCount=INT32),
-        "DisruptionMode": struct(single=own("Empty"), all=own("Empty")),
-        "TopologyConstraint": struct(("key",), key=TEXT),
-        "TypedLocalObjectReference": struct(("kind", "name"), apiGroup=TEXT, kind=TEXT, name=TEXT),
-        "WorkloadReference": struct(
-            ("workloadName", "templateName"), workloadName=TEXT, templateName=TEXT
-        ),
-        "Empty": struct(),
-    }
-    if base.endswith(f".{ALPHA}."):
-        made |= {
-            "CompositePodGroup": kind("CompositePodGroup", status=own("CompositePodGroupStatus")),
-            "CompositePodGroupList": kinds("CompositePodGroup"),
+            "PodGroupTemplate": struct(("name", "schedulingPolicy"), name=TEXT, **self._of_pods),
+            "PodGroupResourceClaim": struct(
+                ("name",), name=TEXT, resourceClaimName=TEXT, resourceClaimTemplateName=TEXT
+            ),
+            "PodGroupResourceClaimStatus": struct(("name",), name=TEXT, resourceClaimName=TEXT),
+            "PodGroupSchedulingConstraints": struct(topology=atomic(own("TopologyConstraint"))),
+            "PodGroupSchedulingPolicy": struct(
+                basic=own("Empty"), gang=own("GangSchedulingPolicy")
+            ),
+            "GangSchedulingPolicy": struct(("minCount",), minCount=INT32),
+        }
+
+    def _parts(self) -> dict[str, Object]:
+        """Returns the types of templates of composite groups, and those that several kinds use."""
+        own = self._own
+        return {
+            "CompositePodGroupTemplate": struct(
+                ("name", "schedulingPolicy"), name=TEXT, **self._of_groups, **self._templates
+            ),
+            "CompositePodGroupSchedulingPolicy": struct(
+                basic=own("Empty"), gang=own("CompositeGangSchedulingPolicy")
+            ),
+            "CompositeGangSchedulingPolicy": struct(("minGroupCount",), minGroupCount=INT32),
+            "DisruptionMode": struct(single=own("Empty"), all=own("Empty")),
+            "TopologyConstraint": struct(("key",), key=TEXT),
+            "TypedLocalObjectReference": struct(
+                ("kind", "name"), apiGroup=TEXT, kind=TEXT, name=TEXT
+            ),
+            "WorkloadReference": struct(
+                ("workloadName", "templateName"), workloadName=TEXT, templateName=TEXT
+            ),
+            "Empty": struct(),
+        }
+
+    def _composites(self) -> dict[str, Object]:
+        return {
+            **self._kind("CompositePodGroup", status=self._own("CompositePodGroupStatus")),
             "CompositePodGroupSpec": struct(
-                ("schedulingPolicy", "workloadRef"), **place, **of_groups
+                ("schedulingPolicy", "workloadRef"), **self._place, **self._of_groups
             ),
             "CompositePodGroupStatus": struct(conditions=conditions()),
         }
-    return {base + name: definition for name, definition in made.items()}
 
 
 # Which fields are pointers and which values; see tools/make_api_tables.py.
@@ -162,7 +190,7 @@ def serve_pod_groups(registry: Registry) -> None:
         base = f"io.k8s.api.scheduling.{version}."
         kind, plural = served["responseKind"]["kind"], served["resource"]
         if base + kind not in registry.schema.definitions:
-            definitions = _definitions(base)
+            definitions = _Version(base).definitions()
             facts = {base + n: row for n, row in _FACTS.items() if base + n in definitions}
             registry.schema.add(definitions, facts)
         registry.kinds[f"{GROUP}/{version}/{kind}"] = base + kind
