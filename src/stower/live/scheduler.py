@@ -51,6 +51,7 @@ from stower.model.kinds import (
     KINDS,
     NEGOTIATING,
     ApiObject,
+    Kind,
     Node,
     Pod,
     VirtualMachineMigration,
@@ -133,45 +134,18 @@ class Scheduler:
         self._pending_bindings: dict[str, Decision] = {}  # whose binding is not answered, by uid
         self.max_stall_s = 0.0  # the longest that the loop stood still
         chance = random.Random(options.seed)
-
-        def make_reflector(
-            path: str,
-            view: type[Any],
-            selector: str = "",
-            *other_paths: str,
-            optional: bool = False,
-        ) -> Reflector:
-            return Reflector(
-                client,
-                path,
-                TypedDecoder(view),
-                chance,
-                selector=selector,
-                optional=optional,
-                ignore_forbidden=view in FORBIDDEN_IGNORED_VIEWS,
-                other_paths=other_paths,
-                on_list=self._on_list,
-                on_changes=self._on_changes,
-                has_room=self._has_room,
-                on_malformed=self._on_malformed if view is Pod else lambda obj, why: None,
-            )
-
-        self.nodes = make_reflector(NODES, Node)
-        self.pods = make_reflector(PODS, Pod, LIVE_PODS)
-        # Whatever else decisions depend on.
-        kinds = [k for k in KINDS if k.view in BACKGROUND]
-        kinds = [k for k in kinds if options.groups or k.view not in GROUPS]
-        kinds = [k for k in kinds if options.vms or k.view is not VirtualMachineMigration]
-        kinds = [k for k in kinds if options.warm or k.view is not WarmPool]
+        self.nodes = self._make_reflector(chance, NODES, Node)
+        self.pods = self._make_reflector(chance, PODS, Pod, LIVE_PODS)
         self._reflectors_by_kind = {
-            kind: make_reflector(
+            kind: self._make_reflector(
+                chance,
                 collection_path(kind),
                 kind.view,
                 "",
                 *(collection_path(kind, version=version) for version in kind.also),
                 optional=kind.view in (*OPTIONAL_VIEWS, VolumeAttachment),
             )
-            for kind in kinds
+            for kind in _background_kinds(options)
         }
         self.background_reflectors = [*self._reflectors_by_kind.values()]
         self.elector = (
@@ -194,6 +168,31 @@ class Scheduler:
         self._is_deciding = self.elector is None and options.shadow is None
         self.extenders = HTTPExtenders(options.extenders, client, self._on_extender_response)
         self.agents = AgentRequestHandler(self._on_agent_request)
+
+    def _make_reflector(
+        self,
+        chance: random.Random,
+        path: str,
+        view: type[Any],
+        selector: str = "",
+        *other_paths: str,
+        optional: bool = False,
+    ) -> Reflector:
+        """Returns a reflector whose lists and changes go to this scheduler."""
+        return Reflector(
+            self.client,
+            path,
+            TypedDecoder(view),
+            chance,
+            selector=selector,
+            optional=optional,
+            ignore_forbidden=view in FORBIDDEN_IGNORED_VIEWS,
+            other_paths=other_paths,
+            on_list=self._on_list,
+            on_changes=self._on_changes,
+            has_room=self._has_room,
+            on_malformed=self._on_malformed if view is Pod else lambda obj, why: None,
+        )
 
     @property
     def is_ready(self) -> bool:
@@ -472,6 +471,14 @@ class Scheduler:
                     self.extenders.send(write)
                 elif isinstance(write, AgentAnswer):
                     self.agents.complete(write)
+
+
+def _background_kinds(options: Options) -> list[Kind]:
+    """Returns the kinds besides nodes and pods that decisions depend on."""
+    kinds = [k for k in KINDS if k.view in BACKGROUND]
+    kinds = [k for k in kinds if options.groups or k.view not in GROUPS]
+    kinds = [k for k in kinds if options.vms or k.view is not VirtualMachineMigration]
+    return [k for k in kinds if options.warm or k.view is not WarmPool]
 
 
 def has_reached_version(version: str, wanted: str) -> bool:
