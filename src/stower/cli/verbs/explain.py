@@ -19,13 +19,13 @@ from stower.cli.cluster_options import (
     SchedulerToken,
     State,
 )
-from stower.cli.output import Output, bad_input, console, emit, failed, note, progress, table
+from stower.cli.explanation_printer import print_explanation
+from stower.cli.output import Output, bad_input, console, emit, failed, note, progress
 from stower.cli.recordings import built_again
 from stower.cli.scheduler_client import opened, token_for
-from stower.cli.verbs.negotiations import print_hints, print_negotiations
 from stower.devices.negotiation.overview import Negotiation, Objects, overview
 from stower.engine.engine import Engine
-from stower.engine.explain.explanation import Change, Explanation, Score
+from stower.engine.explain.explanation import Explanation
 from stower.engine.explain.probe import explain_pod, observe_new_pods
 from stower.framework.events import Hold, Listed
 from stower.framework.profile import DEFAULT_SCHEDULER_NAME
@@ -52,7 +52,6 @@ say then, nobody can try. Of a recording, the scheduler is explained as it stood
 many seconds after its beginning. With --port, what a running scheduler (stower run --port) knows of
 the pod is told too. The exit code is 1 where there is no such pod.
 """
-OTHERS = 2
 
 
 class Tried(msgspec.Struct, frozen=True):
@@ -137,7 +136,7 @@ def run(
     if engine.extenders is not None:
         note(f"{engine.extenders.count} extenders of the configuration were not asked")
     if output is Output.TABLE:
-        _print(found, negotiation)
+        print_explanation(found, negotiation)
         if known is not None:
             _print_known(known)
     else:
@@ -206,117 +205,6 @@ def _known(port: int, token: str, key: str) -> Known:
         raise failed(f"port {port}: {error.code} {error.reason}") from None
     except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError):
         raise failed(f"port {port}: it does not answer as a scheduler does") from None
-
-
-def _print(found: Explanation, negotiation: Negotiation | None) -> None:
-    out = console()
-
-    def say(text: str) -> None:
-        out.print(printable(text), soft_wrap=True)
-
-    gates = f" It has scheduling gates: {', '.join(found.gates)}." if found.gates else ""
-    match found.verdict:
-        case "placed":
-            say(
-                f"{found.pod} is on {found.node}. If it came now, {found.feasible:,} of "
-                f"{found.nodes:,} nodes would do."
-            )
-        case "fits":
-            say(f"Nothing keeps {found.pod}: it would go to {found.node}.")
-        case "grouped":
-            say(
-                f"{found.pod} would fit on {found.node} alone, and waits for its group: "
-                f"{found.message}."
-            )
-        case "settling":
-            rest = f"{found.feasible:,} of {found.nodes:,} nodes would do for the rest"
-            say(f"{found.pod} is not placed yet: {found.message}. As far as is known, {rest}.")
-        case "gated" if found.node and found.message:
-            say(f"{found.pod} is not tried.{gates} Nor would it be placed then: {found.message}.")
-        case "gated" if found.node:
-            say(f"{found.pod} is not tried.{gates} Without them it would go to {found.node}.")
-        case "gated":
-            say(f"{found.pod} is not tried.{gates} It would not fit either: {found.message}")
-        case "leaving":
-            say(f"{found.pod} is being deleted.")
-        case "unknown":
-            say(f"{found.pod} is for another scheduler: {found.message}")
-        case _:
-            say(f"{found.pod} waits: {found.message}")
-    if found.changes:
-        say("")
-        some = f" (of {found.tried:,} nodes tried)" if found.tried < found.nodes else ""
-        run = "go on" if found.changes[0].waits else "run"
-        say(f"The smallest change that would let it {run}{some}:")
-        _say_change(found.changes[0], say)
-        for change in found.changes[1 : 1 + OTHERS]:
-            say("or:")
-            _say_change(change, say)
-    elif found.verdict == "refused":
-        say("")
-        say("No change was found that would let it run.")
-    if negotiation is not None:
-        say("")
-        print_negotiations((negotiation,), time.time_ns())
-        print_hints(negotiation)
-    if found.candidates:
-        best = found.candidates[0]
-        say("")
-        say(f"Preemption would evict {', '.join(best.victims)} from {best.node}.")
-    if found.refused and found.verdict != "placed":
-        shown = table(
-            "Who refuses it", "nodes", "plugin", "reason", "for example", right=("nodes",)
-        )
-        for refusal in found.refused:
-            shown.add_row(
-                f"{refusal.nodes:,}", refusal.plugin or "PreFilter", ", ".join(refusal.reasons),
-                ", ".join(refusal.examples),
-            )  # fmt: skip
-        say("")
-        out.print(shown)
-        for refusal in found.refused:
-            if refusal.details:
-                say("")
-                say(f"{refusal.plugin} on {refusal.examples[0]}:")
-                for line in refusal.details:
-                    say(f"  {line}")
-    if found.waits_for:
-        say("")
-        flush = "" if found.gates else "; or after five minutes"
-        say(f"It is tried again on: {', '.join(found.waits_for)}{flush}.")
-    if found.scores:
-        _print_scores(found.scores, found.node)
-
-
-def _say_change(change: Change, say: Any) -> None:
-    for text in change.what:
-        say(f"  {text}")
-    alike = f" (or the same on {change.alike:,} more of the nodes tried)" if change.alike else ""
-    if change.waits:
-        say(f"  -> {change.node}{alike}, then: {change.waits}")
-    else:
-        say(f"  -> {change.node}{alike}")
-
-
-def _print_scores(scores: tuple[Score, ...], node: str) -> None:
-    out = console()
-    plugins = sorted({name for score in scores for name in score.parts})
-    shown = table("Scores", "node", "total", *plugins, right=("total", *plugins))
-    for score in scores:
-        shown.add_row(
-            score.node, str(score.total), *(str(score.parts.get(name, 0)) for name in plugins)
-        )
-    out.print("")
-    out.print(shown)
-    first = next((s for s in scores if s.node == node), scores[0])
-    second = next((s for s in scores if s is not first), None)
-    if second is None:
-        return
-    apart = {p: first.parts.get(p, 0) - second.parts.get(p, 0) for p in plugins}
-    said = ", ".join(f"{p} {n:+}" for p, n in sorted(apart.items(), key=lambda i: -abs(i[1])) if n)
-    what = said or "nothing: the tie is broken by a hash of pod and node"
-    text = f"What sets {first.node} apart from {second.node}: {what}."
-    out.print(printable(text), soft_wrap=True)
 
 
 def _print_known(known: Known) -> None:

@@ -1,24 +1,16 @@
 """stower negotiations: which pods agree with drivers on a node, and who waits for whom."""
 
 import time
-from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
 from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, name_asked
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
+from stower.cli.negotiation_printer import named, print_hints, print_negotiations, states
 from stower.cli.output import Output, bad_input, console, emit, lines, table
-from stower.devices.negotiation.overview import (
-    ClaimState,
-    Negotiation,
-    Objects,
-    Overview,
-    overview,
-)
-from stower.model.errors import printable
+from stower.devices.negotiation.overview import Objects, Overview, overview
 from stower.model.kinds import PodScheduling, ResourceClaim, ResourceClass
-from stower.model.times import age
 from stower.sim.workload import Workload
 
 NAME = "negotiations"
@@ -40,7 +32,6 @@ A pod or a claim is named with its namespace or without, a driver as in its Reso
 stands for everything. What is told follows from the objects as they are; what a driver is about to
 do, only it can tell. The exit code is 1 where there is no such pod, claim or driver.
 """
-NODES_SHOWN = 3
 
 
 def run(
@@ -104,66 +95,3 @@ def _print(found: Overview, now_ns: int, which: str) -> None:
         out.print(shown)
     if which and len(found.negotiations) == 1:
         print_hints(found.negotiations[0])
-
-
-def print_negotiations(found: Iterable[Negotiation], now_ns: int) -> None:
-    """A row for each claim."""
-    shown = table("Negotiations", "pod", "claim", "state", "waits for")
-    for one in found:
-        first = lines(_about(one, now_ns))
-        for claim in one.claims:
-            shown.add_row(first, lines(named(claim)), lines(states(claim)), claim.awaits)
-            first = lines(())
-        if one.awaits or not one.claims:
-            shown.add_row(first, "", "", one.awaits)
-    console().print(shown)
-
-
-def print_hints(one: Negotiation) -> None:
-    """What may help a pod."""
-    out = console()
-    if one.hints:
-        out.print("")
-        out.print("What may help, though nobody can try it beforehand:")
-        for hint in one.hints:
-            out.print(printable(f"  {hint}"), soft_wrap=True)
-
-
-def _about(one: Negotiation, now_ns: int) -> Iterable[str]:
-    """The pod, and how far it has come."""
-    yield one.pod
-    if one.since:
-        yield f"for {age(now_ns, one.since)}"
-    if one.round:
-        attempt = f", attempt {one.attempt}" if one.attempt else ""
-        yield f"round {one.round}{attempt}"
-        yield f"{one.left} of {one.candidates} nodes left"
-    if one.selected_node:
-        yield f"selected: {one.selected_node}"
-
-
-def named(claim: ClaimState) -> list[str]:
-    """A claim and its driver."""
-    return [text for text in (claim.claim, claim.driver) if text]
-
-
-def states(claim: ClaimState) -> list[str]:
-    """How a claim stands, line by line."""
-    found = [claim.state]
-    if claim.state == "answered":
-        found = [f"answered: {len(claim.unsuitable):,} unsuitable"]
-    elif claim.state == "flagged":
-        found = [f"flagged: {claim.flag}"]
-    if claim.everywhere:
-        found.append("allocated on all nodes")
-    elif claim.nodes:
-        more = len(claim.nodes) - NODES_SHOWN
-        names = ", ".join(claim.nodes[:NODES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
-        found.append(f"allocated on {names}")
-    elif claim.allocated:
-        found.append("allocated on no node that is there")
-    if len(found) > 1 and claim.state == "allocated":
-        del found[0]
-    if claim.used_by:
-        found.append(f"reserved for {len(claim.used_by):,}")
-    return found

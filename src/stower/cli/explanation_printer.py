@@ -1,0 +1,137 @@
+"""Prints an explanation of a pod as text and tables."""
+
+import time
+from typing import Final
+
+from stower.cli.negotiation_printer import print_hints, print_negotiations
+from stower.cli.output import console, table
+from stower.devices.negotiation.overview import Negotiation
+from stower.engine.explain.explanation import Change, Explanation, Score
+from stower.model.errors import printable
+
+OTHERS: Final = 2  # changes printed besides the smallest one
+
+
+def print_explanation(found: Explanation, negotiation: Negotiation | None) -> None:
+    """Prints the verdict, changes that would help, negotiations, victims, refusals and scores."""
+    _say(_verdict(found))
+    _print_changes(found)
+    if negotiation is not None:
+        _say("")
+        print_negotiations((negotiation,), time.time_ns())
+        print_hints(negotiation)
+    if found.candidates:
+        best = found.candidates[0]
+        _say("")
+        _say(f"Preemption would evict {', '.join(best.victims)} from {best.node}.")
+    if found.refused and found.verdict != "placed":
+        _print_refusals(found)
+    if found.waits_for:
+        _say("")
+        flush = "" if found.gates else "; or after five minutes"
+        _say(f"It is tried again on: {', '.join(found.waits_for)}{flush}.")
+    if found.scores:
+        _print_scores(found.scores, found.node)
+
+
+def _say(text: str) -> None:
+    console().print(printable(text), soft_wrap=True)
+
+
+def _verdict(found: Explanation) -> str:
+    """Returns where the pod is, or why it has no node."""
+    gates = f" It has scheduling gates: {', '.join(found.gates)}." if found.gates else ""
+    match found.verdict:
+        case "placed":
+            return (
+                f"{found.pod} is on {found.node}. If it came now, {found.feasible:,} of "
+                f"{found.nodes:,} nodes would do."
+            )
+        case "fits":
+            return f"Nothing keeps {found.pod}: it would go to {found.node}."
+        case "grouped":
+            return (
+                f"{found.pod} would fit on {found.node} alone, and waits for its group: "
+                f"{found.message}."
+            )
+        case "settling":
+            rest = f"{found.feasible:,} of {found.nodes:,} nodes would do for the rest"
+            return f"{found.pod} is not placed yet: {found.message}. As far as is known, {rest}."
+        case "gated" if found.node and found.message:
+            return f"{found.pod} is not tried.{gates} Nor would it be placed then: {found.message}."
+        case "gated" if found.node:
+            return f"{found.pod} is not tried.{gates} Without them it would go to {found.node}."
+        case "gated":
+            return f"{found.pod} is not tried.{gates} It would not fit either: {found.message}"
+        case "leaving":
+            return f"{found.pod} is being deleted."
+        case "unknown":
+            return f"{found.pod} is for another scheduler: {found.message}"
+        case _:
+            return f"{found.pod} waits: {found.message}"
+
+
+def _print_changes(found: Explanation) -> None:
+    """Prints the smallest changes that would help, or that none was found for a refused pod."""
+    if found.changes:
+        _say("")
+        some = f" (of {found.tried:,} nodes tried)" if found.tried < found.nodes else ""
+        run = "go on" if found.changes[0].waits else "run"
+        _say(f"The smallest change that would let it {run}{some}:")
+        _print_change(found.changes[0])
+        for change in found.changes[1 : 1 + OTHERS]:
+            _say("or:")
+            _print_change(change)
+    elif found.verdict == "refused":
+        _say("")
+        _say("No change was found that would let it run.")
+
+
+def _print_change(change: Change) -> None:
+    for text in change.what:
+        _say(f"  {text}")
+    alike = f" (or the same on {change.alike:,} more of the nodes tried)" if change.alike else ""
+    if change.waits:
+        _say(f"  -> {change.node}{alike}, then: {change.waits}")
+    else:
+        _say(f"  -> {change.node}{alike}")
+
+
+def _print_refusals(found: Explanation) -> None:
+    """Prints how many nodes each plugin refuses, then the details that a plugin gives."""
+    shown = table("Who refuses it", "nodes", "plugin", "reason", "for example", right=("nodes",))
+    for refusal in found.refused:
+        shown.add_row(
+            f"{refusal.nodes:,}", refusal.plugin or "PreFilter", ", ".join(refusal.reasons),
+            ", ".join(refusal.examples),
+        )  # fmt: skip
+    _say("")
+    console().print(shown)
+    for refusal in found.refused:
+        if refusal.details:
+            _say("")
+            _say(f"{refusal.plugin} on {refusal.examples[0]}:")
+            for line in refusal.details:
+                _say(f"  {line}")
+
+
+def _print_scores(scores: tuple[Score, ...], node: str) -> None:
+    """Prints the scores of all plugins, and what sets the chosen node apart from the next."""
+    out = console()
+    plugins = sorted({name for score in scores for name in score.parts})
+    shown = table("Scores", "node", "total", *plugins, right=("total", *plugins))
+    for score in scores:
+        shown.add_row(
+            score.node, str(score.total), *(str(score.parts.get(name, 0)) for name in plugins)
+        )
+    out.print("")
+    out.print(shown)
+    first = next((s for s in scores if s.node == node), scores[0])
+    second = next((s for s in scores if s is not first), None)
+    if second is None:
+        return
+    apart = {p: first.parts.get(p, 0) - second.parts.get(p, 0) for p in plugins}
+    said = ", ".join(f"{p} {n:+}" for p, n in sorted(apart.items(), key=lambda i: -abs(i[1])) if n)
+    what = said or "nothing: the tie is broken by a hash of pod and node"
+    text = f"What sets {first.node} apart from {second.node}: {what}."
+    out.print(printable(text), soft_wrap=True)
