@@ -14,6 +14,7 @@ from stower.cli.output import Output, bad_input, console, emit, failed, progress
 from stower.cli.output_files import check_target
 from stower.cli.parquet import ENDING
 from stower.cli.plot import Plot, PlotError, check_plot, plot_sweep
+from stower.cli.policies import read_policies
 from stower.cli.sweeps import (
     GENERATE,
     Row,
@@ -25,7 +26,6 @@ from stower.cli.sweeps import (
     read_generated,
     write_rows,
 )
-from stower.cli.verbs.simulate import read_policies
 from stower.model.errors import InvalidObject
 
 NAME = "sweep"

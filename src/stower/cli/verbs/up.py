@@ -1,4 +1,4 @@
-"""stower up: a whole cluster in one command."""
+"""stower up: starts a whole cluster with one command."""
 
 import asyncio
 import importlib
@@ -7,8 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -38,6 +39,8 @@ from stower.cli.supervisor import (
     read_cluster_document,
     write_whole,
 )
+from stower.cli.verb_arguments import with_arguments
+from stower.controllers.cluster import Cluster
 from stower.model.errors import InvalidObject
 
 NAME = "up"
@@ -60,75 +63,55 @@ INTERRUPTED = 130  # as shells have it
 DETACH_SECONDS_MAX = 120.0
 
 
-def run(
-    nodes: simulated_clusters.Nodes = None,
-    node_cpu: simulated_clusters.NodeCpu = simulated_clusters.DEFAULTS[0],
-    node_memory: simulated_clusters.NodeMemory = simulated_clusters.DEFAULTS[1],
-    node_pods: simulated_clusters.NodePods = simulated_clusters.DEFAULTS[2],
-    zones: simulated_clusters.Zones = simulated_clusters.DEFAULTS[3],
-    cluster: simulated_clusters.ClusterFile = None,
-    config: Annotated[str, typer.Option(metavar="FILE", help="A KubeSchedulerConfiguration.")] = "",
-    state: State = STATE,
+@dataclass(frozen=True)
+class UpArguments:
+    """The arguments of one `stower up`."""
+
+    nodes: simulated_clusters.Nodes = None
+    node_cpu: simulated_clusters.NodeCpu = simulated_clusters.DEFAULTS[0]
+    node_memory: simulated_clusters.NodeMemory = simulated_clusters.DEFAULTS[1]
+    node_pods: simulated_clusters.NodePods = simulated_clusters.DEFAULTS[2]
+    zones: simulated_clusters.Zones = simulated_clusters.DEFAULTS[3]
+    cluster: simulated_clusters.ClusterFile = None
+    config: Annotated[str, typer.Option(metavar="FILE", help="A KubeSchedulerConfiguration.")] = ""
+    state: State = STATE
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of the API server; 0 takes a free one.")
-    ] = 6443,
+    ] = 6443
     dashboard_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of the dashboard; 0 takes a free one.")
-    ] = 0,
-    record: Record = None,
-    record_max: RecordMax = RECORD_MAX,
+    ] = 0
+    record: Record = None
+    record_max: RecordMax = RECORD_MAX
     kubernetes: Annotated[
         str,
         typer.Option(help="Version of the API to serve. 1.37: 1.36 with trees of pod groups."),
-    ] = "1.37",
+    ] = "1.37"
     audit_log_path: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write a line about each request to the API there."),
-    ] = None,
-    event_ttl: EventTtl = EVENT_TTL,
+    ] = None
+    event_ttl: EventTtl = EVENT_TTL
     no_scheduler: Annotated[
         bool,
         typer.Option("--no-scheduler", help="Start none: `stower run` or another places the pods."),
-    ] = False,
+    ] = False
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Leave it running; `stower down` stops it.")
-    ] = False,
-) -> None:
+    ] = False
+
+
+@with_arguments(UpArguments)
+def run(given: UpArguments) -> None:
     """Start a cluster: API server, simulated nodes, controllers, scheduler."""
-    try:
-        known = read_cluster_document(state) if nodes is None and cluster is None else None
-    except UpError as error:
-        raise failed(str(error)) from None
-    if known is None:
-        document, described = simulated_clusters.describe(
-            nodes, node_cpu, node_memory, node_pods, zones, cluster
-        )
-    else:
-        document, described = known, simulated_clusters.checked(known, str(state / CLUSTER))
-        given = (node_cpu, node_memory, node_pods, zones)
-        if given != simulated_clusters.DEFAULTS and not simulated_clusters.says_so(
-            document, *given
-        ):
-            raise bad_input(
-                f"{state / CLUSTER} says what the nodes are: --node-cpu and its like would change "
-                "nothing; give --nodes too, to describe the cluster anew"
-            )
-    if kubernetes not in VERSIONS:
-        raise bad_input(f'--kubernetes: got "{kubernetes}", want {" or ".join(VERSIONS)}')
-    if detach and str(cluster) == "-":
-        raise bad_input("--cluster - with --detach: the background has no input; give a file")
-    event_ttl_seconds(event_ttl)
-    if no_scheduler and (config or record is not None or dashboard_port):
-        text = "--config, --record and --dashboard-port are for a scheduler; leave them out"
-        raise bad_input(f"--no-scheduler: {text}")
-    _check(config, record, record_max, audit_log_path)
-    if detach:
+    state = given.state
+    document, described = _describe(given)
+    _check(given)
+    if given.detach:
         _detach(state)
         return
-    scheduling = (
-        None if no_scheduler else _scheduling(state, config, record, record_max, dashboard_port)
-    )
-    serving = _serving(state, port, kubernetes, audit_log_path, event_ttl)
+    scheduling = None if given.no_scheduler else _scheduling(given)
+    serving = _serving(given)
     wanted = sum(pool.count for pool in described.pools)
     began = time.monotonic()
     try:
@@ -142,45 +125,76 @@ def run(
         raise failed(str(error)) from None
 
 
-def _check(config: str, record: Path | None, record_max: str, audit: Path | None) -> None:
-    """What the processes would refuse is refused before any of them starts."""
-    check_target("--record", record)
-    check_target("--audit-log-path", audit)
-    size_of(record_max)
-    if not config:
+def _describe(given: UpArguments) -> tuple[dict[str, Any], Cluster]:
+    """Returns the document of the cluster and the cluster that it describes.
+
+    Options that describe the nodes, or --cluster, replace the document of an earlier start. Ends
+    the program for wrong options, and for options that the earlier document overrides.
+    """
+    options = (given.node_cpu, given.node_memory, given.node_pods, given.zones)
+    known_path = given.state / CLUSTER
+    try:
+        is_new = given.nodes is not None or given.cluster is not None
+        known = None if is_new else read_cluster_document(given.state)
+    except UpError as error:
+        raise failed(str(error)) from None
+    if known is None:
+        return simulated_clusters.describe(given.nodes, *options, given.cluster)
+    described = simulated_clusters.checked(known, str(known_path))
+    is_default = options == simulated_clusters.DEFAULTS
+    if not is_default and not simulated_clusters.says_so(known, *options):
+        raise bad_input(
+            f"{known_path} says what the nodes are: --node-cpu and its like would change "
+            "nothing; give --nodes too, to describe the cluster anew"
+        )
+    return known, described
+
+
+def _check(given: UpArguments) -> None:
+    """Ends the program for whatever one of the processes would refuse, before any starts."""
+    if given.kubernetes not in VERSIONS:
+        raise bad_input(f'--kubernetes: got "{given.kubernetes}", want {" or ".join(VERSIONS)}')
+    if given.detach and str(given.cluster) == "-":
+        raise bad_input("--cluster - with --detach: the background has no input; give a file")
+    event_ttl_seconds(given.event_ttl)
+    for_scheduler = given.config or given.record is not None or given.dashboard_port
+    if given.no_scheduler and for_scheduler:
+        text = "--config, --record and --dashboard-port are for a scheduler; leave them out"
+        raise bad_input(f"--no-scheduler: {text}")
+    check_target("--record", given.record)
+    check_target("--audit-log-path", given.audit_log_path)
+    size_of(given.record_max)
+    if not given.config:
         return
     try:
-        document = read_yaml_document(config)
+        document = read_yaml_document(given.config)
         build_engine(document, plugins=plugins_of(document))
     except InputError as error:
         raise bad_input(f"--config {error}") from None
     except InvalidObject as error:
-        raise bad_input(f"--config {config}: {error}") from None
+        raise bad_input(f"--config {given.config}: {error}") from None
 
 
-def _scheduling(
-    state: Path, config: str, record: Path | None, record_max: str, port: int
-) -> list[str]:
-    """The scheduler's command line."""
+def _scheduling(given: UpArguments) -> list[str]:
+    """Returns the command line of the scheduler."""
+    state = given.state
     made = ["run", "--kubeconfig", str((state / "kubeconfig").resolve()), "--no-leader-elect"]
-    made += ["--port", str(port), "--token-file", str((state / TOKEN).resolve())]
-    if config:
-        made += ["--config", str(Path(config).resolve())]
-    if record is not None:
-        made += ["--record", str(record.resolve()), "--record-max", record_max]
+    made += ["--port", str(given.dashboard_port), "--token-file", str((state / TOKEN).resolve())]
+    if given.config:
+        made += ["--config", str(Path(given.config).resolve())]
+    if given.record is not None:
+        made += ["--record", str(given.record.resolve()), "--record-max", given.record_max]
     return made
 
 
-def _serving(
-    state: Path, port: int, kubernetes: str, audit: Path | None, event_ttl: str
-) -> list[str]:
-    """The API server's."""
-    made = ["apiserver", "--state", str(state.resolve()), "--port", str(port)]
+def _serving(given: UpArguments) -> list[str]:
+    """Returns the command line of the API server."""
+    made = ["apiserver", "--state", str(given.state.resolve()), "--port", str(given.port)]
     made += ["--admission", "ServiceAccount,TaintNodesByCondition"]
     made += ["--runtime-config", ",".join(f"{key}=true" for key in SERVE)]
-    made += ["--kubernetes", kubernetes, "--event-ttl", event_ttl]
-    if audit is not None:
-        made += ["--audit-log-path", str(audit.resolve())]
+    made += ["--kubernetes", given.kubernetes, "--event-ttl", given.event_ttl]
+    if given.audit_log_path is not None:
+        made += ["--audit-log-path", str(given.audit_log_path.resolve())]
     return made
 
 
@@ -213,9 +227,9 @@ async def _up(
 
 
 async def _start(supervisor: Supervisor, wanted: int) -> int:
-    """Start everything and wait until pods can be made; the number of nodes that are ready."""
+    """Starts everything, waits until pods can be created; returns the number of ready nodes."""
     starting = asyncio.create_task(supervisor.start())
-    # Reading in the client takes a while, in which the others start.
+    # Importing the client takes a while, in which the others start.
     try:
         kube_module = await asyncio.to_thread(importlib.import_module, "stower.cli.kube")
         await starting
@@ -266,7 +280,7 @@ def _welcome(state: Path, supervisor: Supervisor, nodes: int, took_s: float) -> 
 
 
 def _detach(state: Path) -> None:
-    """The same command in the background; returns when it is up."""
+    """Runs the same command in the background; returns once the cluster is up."""
     arguments = [a for a in sys.argv[1:] if a not in ("--detach", "-d")]
     try:
         with held(state):  # a log of one that runs is not ours to begin anew

@@ -1,0 +1,96 @@
+"""Places the pods of INPUT on its nodes, once under each policy, and reports the placements."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stower.cli.fault_runs import check_seeds
+from stower.cli.gates import features_of
+from stower.cli.inputs import InputError, Loaded, left_out, load
+from stower.cli.output import Output, bad_input, emit, failed, note, progress
+from stower.cli.output_files import check_target
+from stower.cli.placement_reports import print_reports, summary
+from stower.cli.plot import PlotError, check_plot, plot
+from stower.cli.plugins import plugins_of
+from stower.cli.policies import read_policies
+from stower.cli.recordings import recorder_of
+from stower.cli.simulate_arguments import SimulateArguments
+from stower.model.selectors import parse_selector
+from stower.sim.simulation import Options, Report, simulate
+
+
+def run_placement(given: SimulateArguments) -> bool:
+    """Runs the simulations and prints their reports; returns whether no pod stays pending.
+
+    Checks every option before a simulation starts. Ends the program for wrong input.
+    """
+    inputs, config = given.inputs or [], given.config or []
+    options = _options(given)
+    policies = read_policies(config)
+    if given.record is not None and len(policies) > 1:
+        raise bad_input("--record: a recording is of one configuration, got several --config")
+    check_plot(given.plot_file)
+    check_target("--record", given.record)
+    check_target("--objects", given.objects)
+    try:
+        loaded = load(inputs)
+        if loaded.built is not None and not config:
+            policies = [("recorded", loaded.built.configuration)]
+        if loaded.built is not None and given.objects is not None:
+            raise bad_input("--objects: a recording does not hold whole objects")
+        reports = [_simulated(given, options, loaded, *policy) for policy in policies]
+        if given.plot_file is not None:
+            plot(reports, given.plot_file)
+    except (InputError, PlotError) as error:
+        raise bad_input(str(error)) from None
+    if given.objects is not None:
+        _write_objects(loaded, reports[-1], given.objects)
+    for text in left_out(loaded.skipped):
+        note(text)
+    if given.output is Output.TABLE:
+        print_reports(reports)
+    else:
+        emit({"reports": [summary(r) for r in reports], "skipped": loaded.skipped}, given.output)
+    return not any(report.pending for report in reports)
+
+
+def _options(given: SimulateArguments) -> Options:
+    if given.match and not given.by:
+        raise bad_input("--match SELECTOR needs --by KEY: it says which pods to count per value")
+    try:
+        selector = parse_selector(given.match) if given.match else None
+    except ValueError as error:
+        raise bad_input(f"--match: {error}") from None
+    check_seeds(given.seed)
+    features = msgspec.structs.replace(features_of(given.feature_gates), drivers=False)
+    return Options(
+        seed=given.seed, timed=given.timed, by=given.by, match=selector, features=features
+    )
+
+
+def _simulated(
+    given: SimulateArguments,
+    options: Options,
+    loaded: Loaded,
+    name: str,
+    document: dict[str, Any] | None,
+) -> Report:
+    """Runs one simulation, with a recording if --record asks for it."""
+    recorder = recorder_of(given.record, given.record_max, document, given.seed, options.features)
+    with progress(f"simulate {name}") as update:
+        with_plugins = msgspec.structs.replace(options, plugins=plugins_of(document))
+        report = simulate(loaded.workload, name, document, with_plugins, update, recorder)
+    if recorder is not None:
+        recorder.close()
+        if recorder.cut:
+            raise failed(f"--record {given.record}: it is cut short: {recorder.cut}")
+    return report
+
+
+def _write_objects(loaded: Loaded, report: Report, path: Path) -> None:
+    try:
+        with path.open("wb") as file:
+            file.writelines(d + b"\n" for d in loaded.with_assignments(report.assignments))
+    except OSError as error:
+        raise bad_input(f"--objects {path}: {error.strerror}") from None

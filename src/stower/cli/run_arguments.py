@@ -1,0 +1,95 @@
+"""The options of `stower run`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stower.cli import serving_options
+from stower.cli.election_options import (
+    LeaderElect,
+    LeaseDuration,
+    RenewDeadline,
+    ResourceName,
+    ResourceNamespace,
+    RetryPeriod,
+)
+from stower.cli.gates import FeatureGates
+from stower.cli.logs import Format, LoggingFormat, Verbosity
+from stower.cli.output import Output
+from stower.cli.recordings import RECORD_MAX, Record, RecordMax
+from stower.cli.shutdown import WithParent
+from stower.live.window import IN_FLIGHT
+from stower.vms.config import DEFAULT_PATH
+
+
+@dataclass(frozen=True)
+class RunArguments:
+    """The arguments of one `stower run`."""
+
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Kubeconfig; default: KUBECONFIG, ~/.kube/config, or the pod's account."),
+    ] = None
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
+    config: Annotated[str, typer.Option(metavar="FILE", help="A KubeSchedulerConfiguration.")] = ""
+    leader_elect: LeaderElect = None
+    leader_elect_lease_duration: LeaseDuration = ""
+    leader_elect_renew_deadline: RenewDeadline = ""
+    leader_elect_retry_period: RetryPeriod = ""
+    leader_elect_resource_name: ResourceName = ""
+    leader_elect_resource_namespace: ResourceNamespace = ""
+    in_flight: Annotated[int, typer.Option(min=1, max=1000, help="Writes in flight at most.")] = (
+        IN_FLIGHT
+    )
+    port: serving_options.Port = None
+    bind_address: serving_options.BindAddress = serving_options.LOOPBACK
+    token_file: serving_options.TokenFile = None
+    tls_cert_file: serving_options.TlsCertFile = None
+    tls_private_key_file: serving_options.TlsKeyFile = None
+    vm_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of profiles with AutoscaleEnforcer that say nothing of it: neon's JSON; "
+            f"default: {DEFAULT_PATH}, if there.",
+        ),
+    ] = None
+    agents: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve the autoscaler-agents of VMs there, in neon's protocol, which has neither "
+            "tokens nor TLS: beyond loopback, let only agents reach it.",
+        ),
+    ] = ""
+    seed: Annotated[int, typer.Option(help="Decides ties between equally good nodes.")] = 0
+    feature_gates: FeatureGates = ""
+    record: Record = None
+    record_max: RecordMax = RECORD_MAX
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Write nothing: say of each decision of another scheduler what this one would "
+            "have done, and at the end how far both agree.",
+        ),
+    ] = False
+    for_time: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="With --dry-run: stop after it, as 10m.")
+    ] = ""
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="With --dry-run: how to print the report.")
+    ] = Output.TABLE
+    otlp_endpoint: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Send a trace of each pod there, from its arrival to its binding (extra otel), as "
+            "http://127.0.0.1:4318/v1/traces.",
+        ),
+    ] = ""
+    v: Verbosity = 0
+    logging_format: LoggingFormat = Format.TEXT
+    with_parent: WithParent = False

@@ -1,0 +1,120 @@
+"""Reads what `stower run` is configured with, and builds its engines."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from stower.assembly import build_engine
+from stower.cli import serving_options
+from stower.cli.election_options import terms_of
+from stower.cli.gates import features_of
+from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.output import bad_input
+from stower.cli.plugins import plugins_of
+from stower.cli.run_arguments import RunArguments
+from stower.cli.vm_config import with_vm_config
+from stower.engine.engine import Engine
+from stower.framework.configuration import Configuration, read_configuration
+from stower.framework.election import LeaderElectionConfig
+from stower.framework.plugin import Features, Plugin
+from stower.framework.stopwatch import Stopwatch
+from stower.live.shell_runner import ServingOptions
+from stower.model.errors import InvalidObject
+from stower.plugins.autoscale_enforcer import AutoscaleEnforcer
+from stower.record.lines import FORMAT
+from stower.record.lines import Engine as Built
+
+PORT_MAX: Final = 65_535
+CYCLES_PER_STEP: Final = 64  # a step that nothing interrupts takes some milliseconds
+
+
+@dataclass(frozen=True)
+class SchedulerSetup:
+    """The configuration of a scheduler, checked.
+
+    `document` is the KubeSchedulerConfiguration as it was read; None: the default one.
+    `terms` None: no leader election. `has_vms`: whether a profile enables AutoscaleEnforcer.
+    """
+
+    document: dict[str, Any] | None
+    configuration: Configuration
+    terms: LeaderElectionConfig | None
+    features: Features
+    plugins: tuple[type[Plugin], ...]
+    seed: int
+    has_vms: bool
+
+    def build(self, stopwatch: Stopwatch) -> Engine:
+        """Returns a new engine, whose plugins the stopwatch times."""
+        return build_engine(
+            self.document,
+            seed=self.seed,
+            cycles_per_step_max=CYCLES_PER_STEP,
+            features=self.features,
+            plugins=self.plugins,
+            stopwatch=stopwatch,
+        )
+
+
+def read_setup(given: RunArguments) -> SchedulerSetup:
+    """Reads the configuration and builds an engine from it once, so that errors show at once.
+
+    Ends the program where the options or the configuration are wrong.
+    """
+    try:
+        document = read_yaml_document(given.config) if given.config else None
+        document = with_vm_config(document, given.vm_config)
+    except InputError as error:
+        raise bad_input(str(error)) from None
+    features = features_of(given.feature_gates, Features(warm_pools=True))
+    try:
+        configuration = read_configuration(document)
+        terms = terms_of(
+            configuration.leader_election, given.leader_elect, given.leader_elect_lease_duration,
+            given.leader_elect_renew_deadline, given.leader_elect_retry_period,
+            given.leader_elect_resource_name, given.leader_elect_resource_namespace,
+        )  # fmt: skip
+        plugins = plugins_of(document)
+        engine = build_engine(document, features=features, plugins=plugins)
+    except InvalidObject as error:
+        text = f"{given.config}: {error}" if given.config else str(error)
+        raise bad_input(text) from None
+    has_vms = AutoscaleEnforcer.name in engine.state.companions
+    return SchedulerSetup(document, configuration, terms, features, plugins, given.seed, has_vms)
+
+
+def kubeconfig_of(given: RunArguments, setup: SchedulerSetup) -> Path | None:
+    """Returns the kubeconfig of --kubeconfig or, without the option, of the configuration."""
+    if given.kubeconfig:
+        return given.kubeconfig
+    client = (setup.document or {}).get("clientConnection") or {}
+    path = client.get("kubeconfig") if isinstance(client, dict) else None
+    return Path(path) if isinstance(path, str) and path else None
+
+
+def agents_address(given: RunArguments, setup: SchedulerSetup) -> tuple[str, int] | None:
+    """Returns host and port at which autoscaler-agents are served; None: nowhere.
+
+    Ends the program for a wrong address, or where no profile enables AutoscaleEnforcer.
+    """
+    text = given.agents
+    if not text:
+        return None
+    if not setup.has_vms:
+        raise bad_input(f"--agents {text}: no profile enables {AutoscaleEnforcer.name}")
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > PORT_MAX:
+        raise bad_input(f'--agents: got "{text}", want HOST:PORT, such as 127.0.0.1:10299')
+    return host.strip("[]"), int(port)
+
+
+def serving_of(given: RunArguments, setup: SchedulerSetup) -> ServingOptions | None:
+    """Returns how the scheduler serves its own endpoints; None: it serves none.
+
+    Ends the program where the options make no sense together.
+    """
+    built = Built("", FORMAT, setup.seed, CYCLES_PER_STEP, setup.features, setup.document)
+    return serving_options.telling_of(
+        given.port, given.bind_address, given.token_file, given.tls_cert_file,
+        given.tls_private_key_file, built,
+    )  # fmt: skip
