@@ -1,4 +1,5 @@
-"""tools/check_imports.py: who imports whom is a table, and pure layers touch no outside world."""
+"""tools/check_imports.py: layers are a table, pure layers touch no outside world, modules form no
+circles, and files and functions are short."""
 
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 LAYERS = "(layers, see ARCHITECTURE.md)"
 PURE = "(pure layers, see ARCHITECTURE.md)"
+RULE = "(see ARCHITECTURE.md)"
+CIRCLE = "import circle: "
 GOOD = {
     "__init__.py": "",
     "model/__init__.py": "from stower import __version__",
@@ -64,6 +67,15 @@ USES = {
     "field(default_factory=datetime.now)": "datetime.now",
     "np.random.rand()": "np.random",
 }
+CIRCULAR = [
+    "import stower.state.a",
+    "from stower.state import a",
+    "from stower.state.a import x",
+    "from . import a",
+    "from .a import x",
+    "def f() -> None:\n    from stower.state import a",
+    "if TYPE_CHECKING:\n    from stower.state.a import x",
+]
 
 
 def run(folder: Path, files: dict[str, str]) -> tuple[int, list[str]]:
@@ -75,6 +87,11 @@ def run(folder: Path, files: dict[str, str]) -> tuple[int, list[str]]:
     command = [sys.executable, str(ROOT / "tools/check_imports.py")]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return result.returncode, (result.stdout + result.stderr).splitlines()
+
+
+def function(kind: str, lines: int) -> str:
+    """Return a function f of so many lines."""
+    return "\n".join([f"{kind} f() -> None:", *["    x = 0"] * (lines - 1)])
 
 
 def test_tree_that_keeps_the_rules_is_accepted_in_silence(tmp_path: Path) -> None:
@@ -155,6 +172,85 @@ def test_long_file_is_an_error_in_every_layer(tmp_path: Path) -> None:
     files = {"state/x.py": "\n" * 600, "cli/x.py": "\n" * 601}
     expected = "src/stower/cli/x.py:601: the file has 601 lines, want at most 600"
     assert (1, [expected]) == run(tmp_path, files)
+
+
+@pytest.mark.parametrize("text", CIRCULAR)
+def test_two_modules_that_import_each_other_are_a_circle(tmp_path: Path, text: str) -> None:
+    """Relative imports, imports in functions and imports for types count as any other."""
+    files = {"state/a.py": "import numpy\nfrom stower.state.b import y", "state/b.py": text}
+    expected = f"src/stower/state/a.py:2: {CIRCLE}stower.state.a, stower.state.b {RULE}"
+    assert (1, [expected]) == run(tmp_path, files)
+
+
+def test_circle_is_printed_once_with_all_its_modules(tmp_path: Path) -> None:
+    """Modules that import a circle, or that a circle imports, are no part of it."""
+    files = {
+        "state/above.py": "from stower.state import c",
+        "state/below.py": "",
+        "state/c.py": "from stower.state import below, d",
+        "state/d.py": "from stower.state import e",
+        "state/e.py": "from stower.state import c, d",
+    }
+    modules = "stower.state.c, stower.state.d, stower.state.e"
+    expected = f"src/stower/state/c.py:1: {CIRCLE}{modules} {RULE}"
+    assert (1, [expected]) == run(tmp_path, files)
+
+
+def test_each_of_two_circles_is_printed(tmp_path: Path) -> None:
+    """An import from one circle to the other does not make them one."""
+    files = {
+        "model/a.py": "from stower.model.b import x",
+        "model/b.py": "from stower.model.a import x",
+        "state/c.py": "from stower.model.a import x\nfrom stower.state.d import x",
+        "state/d.py": "from stower.state.c import x",
+    }
+    expected = [
+        f"src/stower/model/a.py:1: {CIRCLE}stower.model.a, stower.model.b {RULE}",
+        f"src/stower/state/c.py:2: {CIRCLE}stower.state.c, stower.state.d {RULE}",
+    ]
+    assert (1, expected) == run(tmp_path, files)
+
+
+def test_module_that_imports_from_a_package_that_imports_it_is_a_circle(tmp_path: Path) -> None:
+    """`from package import module` reads an attribute of the package; the module's own name does
+    not."""
+    table = "from stower.plugins.fit import Fit"
+    files = {"plugins/__init__.py": table, "plugins/kernels.py": ""}
+    good = {**files, "plugins/fit.py": "from stower.plugins.kernels import score"}
+    assert (0, []) == run(tmp_path, good)
+    bad = {**files, "plugins/fit.py": "from stower.plugins import kernels"}
+    modules = "stower.plugins, stower.plugins.fit"
+    expected = f"src/stower/plugins/__init__.py:1: {CIRCLE}{modules} {RULE}"
+    assert (1, [expected]) == run(tmp_path, bad)
+
+
+def test_package_that_imports_its_own_modules_is_no_circle(tmp_path: Path) -> None:
+    files = {"state/__init__.py": "from stower.state import a\nfrom . import a", "state/a.py": ""}
+    assert (0, []) == run(tmp_path, files)
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_long_function_is_an_error_in_every_layer(tmp_path: Path, kind: str) -> None:
+    """70 lines pass and 71 do not, from `def` to the last line; decorators are not counted."""
+    files = {"state/x.py": function(kind, 70), "cli/x.py": f"\n@cache\n{function(kind, 71)}"}
+    expected = "src/stower/cli/x.py:3: the function f has 71 lines, want at most 70"
+    assert (1, [expected]) == run(tmp_path, files)
+
+
+def test_nested_function_counts_on_its_own_and_within_its_parent(tmp_path: Path) -> None:
+    """A method counts as any function; the lines of its class do not matter."""
+    nested = "\n".join(f"    {line}" for line in function("def", 71).splitlines())
+    files = {
+        "state/x.py": f"class A:\n{nested}\n{nested}",
+        "state/y.py": f"def outer() -> None:\n{nested}",
+    }
+    expected = [
+        "src/stower/state/x.py:2: the function f has 71 lines, want at most 70",
+        "src/stower/state/x.py:73: the function f has 71 lines, want at most 70",
+        "src/stower/state/y.py:1: the function outer has 72 lines, want at most 70",
+        "src/stower/state/y.py:2: the function f has 71 lines, want at most 70",
+    ]
+    assert (1, expected) == run(tmp_path, files)
 
 
 def test_all_findings_come_in_the_order_of_files_and_lines(tmp_path: Path) -> None:
