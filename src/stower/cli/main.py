@@ -1,49 +1,52 @@
 """The stower command: verbs, one file each in verbs/, listed in VERBS.
 
-A verb is imported when it is asked for: most of a second of each start would go into the others.
+A verb is imported when it is run or its own help is shown. The help and completion of the command
+itself import no verb: most of a second of each start would go into them.
 """
 
 import importlib
 import os
 import sys
-from importlib.metadata import version
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from stower.cli.watch import watched
 from stower.model.errors import printable
 
-VERBS: Final = (
-    "up",
-    "down",
-    "status",
-    "top",
-    "doctor",
-    "load",
-    "get",
-    "devices",
-    "negotiations",
-    "groups",
-    "make-groups",
-    "vms",
-    "warm",
-    "simulate",
-    "sweep",
-    "fit",
-    "drain-check",
-    "explain",
-    "replay",
-    "what-if",
-    "demo",
-    "generate",
-    "config",
-    "bench",
-    "run",
-    "apiserver",
-    "actors",
-)
+# The verbs in the order in which help lists them, each with the first line of its own help, so that
+# lists of verbs import none of them. tests/unit/cli/test_main.py compares the texts.
+VERBS: Final = {
+    "up": "Start a cluster: API server, simulated nodes, controllers, scheduler.",
+    "down": "Stop a cluster; its state stays for the next `up`.",
+    "status": "Say what runs, how many nodes are ready and how the pods are.",
+    "top": "Watch a scheduler work: nodes, queue, rates and decisions, live.",
+    "doctor": "Look at this machine and at a cluster, and say what is missing.",
+    "load": "Make the objects of files on a cluster, at a rate.",
+    "get": "Show which pods have no node, and what each waits for.",
+    "devices": "Show devices, the claims that hold them, and what is left of each.",
+    "negotiations": "Show pods whose devices are negotiated with drivers, and who waits for whom.",
+    "groups": "Show groups of pods that are placed together, as trees, and what they wait for.",
+    "make-groups": "Make groups for pods that ask for it, until stopped.",
+    "vms": "Show VMs: what they use, ask for and were granted, and their migrations.",
+    "warm": "Show warm pools: users, placeholders and room of each node, and what comes next.",
+    "simulate": "Place the pods of manifests or of a trace on their nodes, in process, and report.",
+    "sweep": "Run workloads under configurations with many seeds, and compare.",
+    "fit": "Tell how many copies of a pod fit, and what runs out first.",
+    "drain-check": "Tell where the pods of a node would go, and which have nowhere to go.",
+    "explain": "Tell why a pod is where it is, or nowhere, and the smallest change that would let "
+    "it run.",
+    "replay": "Play a recording back: compare what is written, or look at it (--port).",
+    "what-if": "Tell what would change with other nodes, objects or another configuration.",
+    "demo": "Start a cluster, run everything on it, break it, and clean up.",
+    "generate": "Write nodes and pods as JSON lines: four node pools in three zones, six kinds "
+    "of app.",
+    "config": "Check, complete and convert kube-scheduler's configuration files.",
+    "bench": "Run benchmarks and print the best of their runs.",
+    "run": "Schedule the pods of a cluster until stopped.",
+    "apiserver": "Serve the Kubernetes API from a directory, for one machine.",
+    "actors": "Simulate kubelets and controllers until stopped.",
+}
 WIDTH_MAX: Final = 120  # of help, where the terminal is that wide
 INTERRUPTED: Final = 130
 # typer keeps its base to itself.
@@ -91,27 +94,38 @@ class Verb(TyperCommand):
 
 
 class Verbs(TyperGroup):
-    """The verbs, each from its own module."""
+    """The verbs of VERBS, each of which is imported from its own module when it is run."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names, in the order in which they are of use."""
+        """Returns the names of the verbs, in the order of VERBS."""
         return list(VERBS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Each with all that it does in one sentence."""
-        found = [(name, self.get_command(ctx, name)) for name in VERBS]
+        """Writes each verb with the whole first line of its help."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, one.get_short_help_str(WIDTH_MAX)) for name, one in found])
+            formatter.write_dl(list(VERBS.items()))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """One verb."""
-        if cmd_name not in VERBS:
-            return None
-        verb = importlib.import_module(f"stower.cli.verbs.{cmd_name.replace('-', '_')}")
-        made = typer.Typer(**PLAIN)
-        run = watched(verb.run) if getattr(verb, "WATCHED", False) else verb.run
-        made.command(verb.NAME, epilog=verb.EPILOG, cls=Verb)(run)
-        return typer.main.get_command(made)
+        """Returns the verb as lists show it (name and help), without its module; None: no verb."""
+        return TyperCommand(cmd_name, help=VERBS[cmd_name]) if cmd_name in VERBS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Returns the name, the verb and its arguments. Imports the verb that is run."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_verb(name) if name is not None and command is not None else None, rest
+
+
+def load_verb(name: str) -> Any:
+    """Returns the command of a verb of VERBS. Imports the verb's module."""
+    verb = importlib.import_module(f"stower.cli.verbs.{name.replace('-', '_')}")
+    run = verb.run
+    if getattr(verb, "WATCHED", False):
+        from stower.cli.watch import watched
+
+        run = watched(run)
+    made = typer.Typer(**PLAIN)
+    made.command(verb.NAME, epilog=verb.EPILOG, cls=Verb)(run)
+    return typer.main.get_command(made)
 
 
 app = typer.Typer(
@@ -170,6 +184,8 @@ def _give_up(error: OSError) -> NoReturn:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # 0.06 s
+
         typer.echo(f"stower {version('stower')}")
         raise typer.Exit
 

@@ -1,15 +1,20 @@
 """What all verbs have in common: help, errors, codes."""
 
 import importlib
+import inspect
+import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from stower.cli.main import VERBS, app
 
+ENTRY = re.compile(r"^  (\S+) +((?:.*\n)(?: {4,}.*\n)*)", re.MULTILINE)
 COMMAND = [sys.executable, "-m", "stower.cli.main"]
 
 
@@ -23,6 +28,67 @@ def test_the_list_of_verbs_says_of_each_all_that_it_does() -> None:
     assert "..." not in said.replace("[ARGS]...", "")
     for verb in VERBS:
         assert f"\n  {verb} " in said
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_lists_each_verb_with_the_first_line_of_its_own_help(verb: str) -> None:
+    """The text in VERBS is a copy, so that help need not import the verb: the two are the same."""
+    module = importlib.import_module(f"stower.cli.verbs.{verb.replace('-', '_')}")
+    assert verb == module.NAME
+    lines = (inspect.getdoc(module.run) or "").splitlines()
+    assert lines[0] == VERBS[verb]
+    assert lines[1:2] in ([], [""]), "the first line is a paragraph of its own"
+    said = CliRunner().invoke(app, ["--help"]).stdout.partition("\nCommands:\n")[2]
+    listed = {name: " ".join(text.split()) for name, text in re.findall(ENTRY, said)}
+    assert lines[0] == listed[verb]
+    own = CliRunner().invoke(app, [verb, "--help"]).stdout.split("\n\n")[1]
+    assert " ".join(own.split()) == lines[0]
+
+
+def test_every_file_of_a_verb_is_listed() -> None:
+    folder = Path(importlib.import_module("stower.cli.verbs").__path__[0])
+    files = {path.stem.replace("_", "-") for path in folder.glob("*.py")} - {"--init--"}
+    assert files == set(VERBS)
+
+
+LOOK = """
+import io, json, os, sys
+from contextlib import redirect_stderr, redirect_stdout
+from stower.cli import main
+
+def imported(*arguments, **environment):
+    os.environ.update(environment)
+    sys.argv = ["stower", *arguments]
+    text = io.StringIO()
+    with redirect_stdout(text), redirect_stderr(text):
+        try:
+            main.main()
+        except SystemExit:
+            pass
+    for name in environment:
+        del os.environ[name]
+    return text.getvalue(), sorted(sys.modules)
+
+print(json.dumps([
+    imported("--help"),
+    imported("--version"),
+    imported("nobody"),
+    imported(_STOWER_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="stower wa"),
+    imported("down", "--help"),
+]))
+"""
+
+
+def test_what_lists_verbs_imports_none_of_them() -> None:
+    """Help, version, an unknown verb and completion; a verb's own help imports that verb alone."""
+    ended = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True)
+    *listings, own = json.loads(ended.stdout)
+    wanted = ("\n  what-if ", "stower ", "No such command 'nobody'", '"warm"')
+    for (said, modules), text in zip(listings, wanted, strict=True):
+        assert text in said
+        heavy = {"numpy", "aiohttp", "kubernetes_asyncio", "yaml"} & set(modules)
+        assert [] == [*heavy, *(name for name in modules if ".verbs" in name)]
+    assert ["stower.cli.verbs.down"] == [name for name in own[1] if ".verbs." in name]
 
 
 @pytest.mark.parametrize("verb", VERBS)
