@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from kubernetes_asyncio.config import incluster_config
 
 from stower.apiserver.server_process import Options
+from stower.live import access as access_module
 from stower.live.access import FILE_CHECK_SECONDS, AccessError, read_access
 from stower.live.client import Client
 from stower.pki.certificates import make_certificates
@@ -23,9 +23,9 @@ def test_a_pod_finds_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with in_thread(Options(tmp_path, memory=True)) as (_, served):
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", served.host)
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", served.port)
-        token, authority = tmp_path / "pki/token", tmp_path / "pki/ca.crt"
-        monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-        monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(authority))
+        authority = tmp_path / "pki/ca.crt"
+        assert (tmp_path / "pki/token").exists()
+        monkeypatch.setattr(access_module, "SERVICE_ACCOUNT", tmp_path / "pki")
 
         now_s = [0.0]
 

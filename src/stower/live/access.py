@@ -1,27 +1,30 @@
-"""Where an API server is and how to be let in: a kubeconfig, or the pod that this runs in.
+"""Finds the API server and keeps the credentials for it: of a kubeconfig, or of the pod that the
+process runs in.
 
-Contexts, files, tokens that end and exec plugins are the business of kubernetes_asyncio. Its import
-takes 1.4 s, so a file that holds all there is to know (as those of `stower up` do) is read here.
-Certificates, keys and tokens that are files of their own are read again once they have changed.
+Credentials are read again when a file of theirs has changed, when they expire, and when the server
+refuses them. How they are read is the business of credentials.py.
+Source: client-go rest/config.go, transport/token_source.go and plugin/pkg/client/auth/exec,
+Kubernetes 1.36.
 """
 
 import asyncio
-import base64
-import contextlib
 import logging
+import os
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-import aiohttp
-
+from stower.live.credentials import (
+    Credentials,
+    load_credentials,
+    service_account_credentials,
+)
 from stower.live.kubeconfig import (
     FILE_FIELDS,
     AccessError,
-    KubeContext,
     NoKubeconfig,
     load_kubeconfig,
     resolve_context,
@@ -31,17 +34,14 @@ __all__ = ["Access", "AccessError", "NoKubeconfig", "read_access"]
 
 log = logging.getLogger(__name__)
 
-# How long a token is shown before its file is read again, which costs little.
-TOKEN_REFRESH_SECONDS: Final = 10.0
-FILE_CHECK_SECONDS: Final = 60.0  # between two looks at files; as client-go, for a tokenFile
-RENEW_INTERVAL_SECONDS: Final = 1.0  # between two questions to a plugin, whatever the server says
-EXEC_PLUGIN_TIMEOUT_SECONDS: Final = 60.0
-
-Credentials = tuple[ssl.SSLContext | None, Any]  # TLS, and kubernetes_asyncio's configuration
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+FILE_CHECK_SECONDS: Final = 60.0  # between two checks of the files; as client-go, for a tokenFile
+# Between two runs of a plugin, whatever the server answers and however many requests wait.
+RENEW_INTERVAL_SECONDS: Final = 1.0
 
 
 class Access:
-    """A server, and what to show it."""
+    """The address of an API server and the credentials for it, which change while it lives."""
 
     def __init__(
         self,
@@ -50,54 +50,80 @@ class Access:
         reload: Callable[[], Awaitable[Credentials]] | None = None,
         *,
         server_name: str = "",
-        files: Iterable[str] = (),
+        files: Iterable[str | Path] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`again` asks for everything anew: `files`, plugins. `server_name`: of its certificate."""
+        """`reload` reads everything again: `files` and plugins. None: the credentials are fixed.
+
+        `server_name`: the name that the server's certificate must hold; "": the host of the server.
+        """
         self.server = server
         self.server_name = server_name
-        self.tls, self._configuration = credentials
+        self._credentials = credentials
         self._reload = reload
         self._clock = clock
-        self._read_at_s = clock()
+        self._tried_at_s = clock()
+        self._reload_fault: AccessError | None = None
         self._files = tuple(map(Path, files))
-        self._files_checked_at_s = self._read_at_s
+        self._files_checked_at_s = self._tried_at_s
         self._file_stats = self._stat_files()
-        self._headers: dict[str, str] = {}
-        self._headers_expire_at_s = 0.0
+        self._expires_at_s = self._expiry(credentials)
         self._renew_lock = asyncio.Lock()
 
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The TLS context for connections, another one after each renewal; None: plain HTTP."""
+        return self._credentials.tls
+
     async def headers(self) -> dict[str, str]:
-        """The headers that say who we are. Raises AccessError."""
+        """Returns the header fields that authenticate a request, the same dict until they change.
+
+        Checks files each minute, and renews credentials that have expired. Raises AccessError.
+        """
         now_s = self._clock()
         if self._files and now_s >= self._files_checked_at_s + FILE_CHECK_SECONDS:
             self._files_checked_at_s = now_s
             await self._reload_if_changed()
-        if now_s >= self._headers_expire_at_s:
-            headers = await self._build_auth_headers()
-            if headers != self._headers:
-                self._headers = headers
-            self._headers_expire_at_s = now_s + TOKEN_REFRESH_SECONDS
-        return self._headers
+        if now_s >= self._expires_at_s:
+            await self.renew()
+        return self._credentials.headers
 
     async def renew(self) -> bool:
-        """The server did not take what we showed: ask files and plugins again. Raises AccessError.
+        """Reads files and plugins again, as the server refused the credentials (401).
 
-        False where that cannot help.
+        Returns False where that cannot help. Of several callers at once the first one reads; within
+        RENEW_INTERVAL_SECONDS the others get its result. Raises AccessError.
         """
-        self._headers_expire_at_s = 0.0
         if self._reload is None:
             return False
-        async with self._renew_lock:  # who waited for another finds it done
-            if self._clock() >= self._read_at_s + RENEW_INTERVAL_SECONDS:
-                seen = self._stat_files()
-                self.tls, self._configuration = await self._reload()
-                self._file_stats = seen
-                self._read_at_s = self._clock()
+        async with self._renew_lock:
+            if self._clock() < self._tried_at_s + RENEW_INTERVAL_SECONDS:
+                if self._reload_fault is not None:
+                    raise AccessError(str(self._reload_fault))
+                return True
+            stats = self._stat_files()
+            try:
+                credentials = await self._reload()
+            except AccessError as error:
+                self._reload_fault = error
+                raise
+            finally:
+                self._tried_at_s = self._clock()
+            self._reload_fault = None
+            self._credentials = credentials
+            self._file_stats = stats
+            self._expires_at_s = self._expiry(credentials)
         return True
 
+    def _expiry(self, credentials: Credentials) -> float:
+        """Returns when the credentials expire, on our clock."""
+        if credentials.expires_at_s is None:
+            return float("inf")
+        return self._clock() + credentials.expires_at_s - time.time()
+
     async def _reload_if_changed(self) -> None:
-        """Files that are half written are read next time; what was shown until now still holds."""
+        """Reads files that have changed. Where they are half written, the old credentials stay in
+        force until the next check."""
         if self._stat_files() == self._file_stats:
             return
         try:
@@ -107,25 +133,16 @@ class Access:
         else:
             log.info("credentials have changed and were read again")
 
-    def _stat_files(self) -> list[tuple[int, int, int]]:
-        found = []
+    def _stat_files(self) -> list[tuple[int, int, int] | None]:
+        found: list[tuple[int, int, int] | None] = []
         for path in self._files:
-            with contextlib.suppress(OSError):
+            try:
                 stat = path.stat()
+            except OSError:
+                found.append(None)
+            else:
                 found.append((stat.st_ino, stat.st_mtime_ns, stat.st_size))
         return found
-
-    async def _build_auth_headers(self) -> dict[str, str]:
-        try:
-            token = await self._configuration.get_api_key_with_prefix("BearerToken")
-        except Exception as error:  # whatever a file or its content makes of it
-            raise AccessError(f"no token: {_one_line(error)}") from None
-        if token:
-            return {"Authorization": token}
-        if self._configuration.username and self._configuration.password:
-            pair = aiohttp.BasicAuth(self._configuration.username, self._configuration.password)
-            return {"Authorization": pair.encode()}
-        return {}
 
 
 async def read_access(
@@ -133,9 +150,10 @@ async def read_access(
     context: str = "",
     clock: Callable[[], float] = time.monotonic,
 ) -> Access:
-    """The way to a server. Without a kubeconfig: KUBECONFIG, ~/.kube/config, or the pod's own.
+    """Returns the access to an API server.
 
-    Raises AccessError.
+    Without a kubeconfig: of KUBECONFIG, of ~/.kube/config, or of the pod's own account. `clock`
+    returns seconds and never goes back. Raises AccessError.
     """
     document = load_kubeconfig(kubeconfig)
     if document is None:
@@ -146,15 +164,15 @@ async def read_access(
     check_server(kube_context.server, kube_context.source)
 
     async def reload() -> Credentials:
-        return await _load_credentials(kube_context)
+        return await load_credentials(kube_context)
 
     entries = {**kube_context.cluster, **kube_context.user}
     files = [str(entries[name]) for name in FILE_FIELDS if entries.get(name)]
-    shown = _inline_credentials(kube_context) or await reload()
+    changes = bool(files or kube_context.user.get("exec"))
     return Access(
         kube_context.server,
-        shown,
-        reload,
+        await reload(),
+        reload if changes else None,
         server_name=kube_context.server_name,
         files=files,
         clock=clock,
@@ -162,60 +180,28 @@ async def read_access(
 
 
 def _in_cluster_access(clock: Callable[[], float]) -> Access:
-    from kubernetes_asyncio.config import incluster_config
+    """Returns the access of the pod's service account. Raises AccessError."""
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "")
+    way_out = "give --kubeconfig or set KUBECONFIG"
+    if not host or not port:
+        raise NoKubeconfig(f"no kubeconfig and not in a cluster: {way_out}")
+    folder = SERVICE_ACCOUNT
+    if not (folder / "token").is_file():
+        text = f"no kubeconfig, and no service account token at {folder / 'token'}"
+        raise NoKubeconfig(f"{text}: {way_out}, or set automountServiceAccountToken of the pod")
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    check_server(server, "KUBERNETES_SERVICE_HOST")
 
     async def reload() -> Credentials:
-        return _load_in_cluster()[1]
+        return service_account_credentials(folder)
 
-    server, shown = _load_in_cluster()
-    # The library reads the token anew by itself.
-    return Access(
-        server, shown, reload, files=[incluster_config.SERVICE_CERT_FILENAME], clock=clock
-    )
-
-
-def _load_in_cluster() -> tuple[str, Credentials]:
-    from kubernetes_asyncio import config
-    from kubernetes_asyncio.client import Configuration
-
-    configuration: Any = Configuration()
-    try:
-        load: Any = config.load_incluster_config
-        load(client_configuration=configuration)
-    except config.ConfigException:
-        raise NoKubeconfig(
-            "no kubeconfig and not in a cluster: give --kubeconfig or set KUBECONFIG"
-        ) from None
-    server = str(configuration.host).rstrip("/")
-    check_server(server, "KUBERNETES_SERVICE_HOST")
-    return server, (_tls(configuration, server), configuration)
-
-
-async def _load_credentials(kube_context: KubeContext) -> Credentials:
-    """What kubernetes_asyncio makes of it. Raises AccessError."""
-    from kubernetes_asyncio import config
-    from kubernetes_asyncio.client import Configuration
-
-    # What it warns of is in the errors that it raises: one line says it.
-    logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)
-    configuration: Any = Configuration()
-    load: Any = config.load_kube_config_from_dict
-    try:
-        await asyncio.wait_for(
-            load(config_dict=kube_context.to_kubeconfig(), client_configuration=configuration),
-            EXEC_PLUGIN_TIMEOUT_SECONDS,
-        )
-    except TimeoutError:
-        limit_s = f"{EXEC_PLUGIN_TIMEOUT_SECONDS:.0f} s"
-        text = f"{kube_context.source}: its plugin did not answer within {limit_s}"
-        raise AccessError(text) from None
-    except Exception as error:
-        raise AccessError(f"{kube_context.source}: {_one_line(error)}") from None
-    return _tls(configuration, kube_context.server), configuration
+    files = (folder / "token", folder / "ca.crt")
+    return Access(server, service_account_credentials(folder), reload, files=files, clock=clock)
 
 
 def check_server(server: str, source: str) -> None:
-    """Raises AccessError where that is no address."""
+    """Raises AccessError where the server is no address."""
     try:
         parts = urlsplit(server)
         _ = parts.port
@@ -224,60 +210,5 @@ def check_server(server: str, source: str) -> None:
         if parts.scheme not in ("http", "https") or not host:
             raise ValueError("want http:// or https:// and a host")
     except ValueError as error:
-        raise AccessError(f"{source}: server {server!r}: {_one_line(error)}") from None
-
-
-class _StaticToken:
-    """What Access asks for, of a token that never changes."""
-
-    username = password = None
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    async def get_api_key_with_prefix(self, _: str) -> str:
-        return f"Bearer {self._token}"
-
-
-def _inline_credentials(kube_context: KubeContext) -> Credentials | None:
-    """TLS and token, where they stand in the file; None where more must be asked."""
-    cluster, user = dict(kube_context.cluster), dict(kube_context.user)
-    authority, token = cluster.pop("certificate-authority-data", ""), user.pop("token", "")
-    for name in ("server", "tls-server-name"):
-        cluster.pop(name, None)
-    # The token is enough, or else the library is asked for the certificate too.
-    user.pop("client-certificate-data", None)
-    user.pop("client-key-data", None)
-    if (
-        cluster
-        or user
-        or not authority
-        or not token
-        or not kube_context.server.startswith("https://")
-    ):
-        return None
-    try:
-        tls = ssl.create_default_context(cadata=base64.b64decode(authority).decode("ascii"))
-    except (OSError, ValueError, TypeError):
-        return None  # whatever is wrong with it, the library says so
-    return tls, _StaticToken(str(token))
-
-
-def _tls(configuration: Any, server: str) -> ssl.SSLContext | None:
-    """How to talk to the server. Raises AccessError."""
-    if not server.startswith("https"):
-        return None
-    try:
-        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        if not configuration.verify_ssl:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if configuration.cert_file:
-            context.load_cert_chain(configuration.cert_file, configuration.key_file)
-    except (OSError, ValueError) as error:
-        raise AccessError(f"certificates of {server}: {_one_line(error)}") from None
-    return context
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+        text = " ".join(str(error).split())
+        raise AccessError(f"{source}: server {server!r}: {text}") from None

@@ -1,7 +1,9 @@
-"""Kubeconfig files as kubectl reads them: several become one, a context names a cluster and a user.
+"""Reads kubeconfig files as kubectl reads them: several files become one document, and a context of
+the document names a cluster and a user.
 
-What they hold is turned into credentials elsewhere (access.py).
-Source: client-go tools/clientcmd loader.go, Kubernetes 1.36.
+Checks the types of the fields that Stower uses. The module neither reads certificates and tokens
+nor runs plugins: credentials.py does.
+Source: client-go tools/clientcmd loader.go and client_config.go, Kubernetes 1.36.
 """
 
 import os
@@ -15,6 +17,8 @@ Object = dict[str, Any]
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 HOME_FILE: Final = Path("~/.kube/config")
+# Of one file. A context with its certificates takes some 6 KB: room for 2,500 clusters.
+KUBECONFIG_BYTES_MAX: Final = 16 << 20
 SECTIONS: Final = ("clusters", "users", "contexts")
 FILE_FIELDS: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 UNSUPPORTED_FIELDS: Final = {
@@ -23,60 +27,77 @@ UNSUPPORTED_FIELDS: Final = {
     "as-uid": "acting as another user is not supported",
     "as-groups": "acting as another user is not supported",
     "as-user-extra": "acting as another user is not supported",
+    "auth-provider": "authentication providers are not supported; use an exec plugin, such as "
+    "kubectl oidc-login for OIDC",
+}
+TYPE_NAMES: Final = {
+    "str": "a string",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "list": "a list",
+    "dict": "an object",
+}
+# Type and name in messages. A value of another type is refused and never shown: it may be secret.
+TEXT: Final = (str, "a string (in quotes)")
+FIELD_TYPES: Final[dict[str, tuple[type, str]]] = {
+    **dict.fromkeys(FILE_FIELDS, TEXT),
+    "certificate-authority-data": TEXT,
+    "tls-server-name": TEXT,
+    "insecure-skip-tls-verify": (bool, "true or false"),
+    "client-certificate-data": TEXT,
+    "client-key-data": TEXT,
+    "token": TEXT,
+    "username": TEXT,
+    "password": TEXT,
+    "exec": (dict, "an object"),
 }
 
 
 class AccessError(Exception):
-    """There is no way to the server; the text says what is wrong and with what."""
+    """The address or the credentials of a server are missing or wrong. The text is one line with
+    the file, the field and what to do, and holds no secrets."""
 
 
 class NoKubeconfig(AccessError):
-    """Nothing says where a server is."""
+    """Neither a kubeconfig nor a pod's environment names a server."""
 
 
 @dataclass(frozen=True)
 class KubeContext:
-    """What one context says."""
+    """A context of a kubeconfig, resolved to the fields of its cluster and its user."""
 
-    source: str  # for messages
+    source: str  # the files, for messages
     cluster: Object
     user: Object
+    cluster_name: str = ""
+    user_name: str = ""
 
     @property
     def server(self) -> str:
-        """Its address."""
+        """The address of the API server, without a slash at its end."""
         return str(self.cluster["server"]).rstrip("/")
 
     @property
     def server_name(self) -> str:
-        """The name in its certificate, where that is not its host."""
+        """The name that the server's certificate must hold; "": the host of the address."""
         return str(self.cluster.get("tls-server-name") or "")
 
-    def to_kubeconfig(self) -> Object:
-        """A kubeconfig with this context alone; a token's file is read now. Raises AccessError."""
-        user = dict(self.user)
-        if file := user.pop("tokenFile", None):
-            try:
-                user["token"] = Path(file).read_text(encoding="utf-8").strip()
-            except (OSError, ValueError) as error:
-                raise AccessError(f"{self.source}: tokenFile {file}: {error}") from None
-        if not user.get("token"):
-            user.pop("token", None)
-        cluster = {k: v for k, v in self.cluster.items() if k != "tls-server-name"}
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "it", "cluster": cluster}],
-            "users": [{"name": "it", "user": user}],
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-            "current-context": "it",
-        }
+    @property
+    def about_cluster(self) -> str:
+        """The start of a message about a field of the cluster."""
+        return f"{self.source}: cluster {self.cluster_name!r}"
+
+    @property
+    def about_user(self) -> str:
+        """The start of a message about a field of the user."""
+        return f"{self.source}: user {self.user_name!r}"
 
 
 def load_kubeconfig(explicit_path: Path | None) -> Object | None:
-    """All that the files say, the first having the say. None where there is no file.
+    """Returns all files as one document; the first file that has an entry of a name wins.
 
-    Raises AccessError.
+    None: there is no file. Raises AccessError.
     """
     merged: Object = {"current-context": "", **{name: {} for name in SECTIONS}}
     found = []
@@ -89,10 +110,11 @@ def load_kubeconfig(explicit_path: Path | None) -> Object | None:
         for kind in SECTIONS:
             for entry in document.get(kind) or ():
                 if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-                    raise AccessError(f"{path}: {kind}: an entry without a name")
+                    raise AccessError(f"kubeconfig {path}: {kind}: an entry has no name")
                 inner = entry.get(kind[:-1]) or {}
                 if not isinstance(inner, dict):
-                    raise AccessError(f"{path}: {kind} {entry['name']}: no object")
+                    what = f"{kind} {entry['name']!r}: {kind[:-1]}"
+                    raise AccessError(f"kubeconfig {path}: {what}: want an object")
                 merged[kind].setdefault(entry["name"], _resolve_local_paths(inner, path.parent))
     if not found:
         if explicit_path is not None:
@@ -103,6 +125,7 @@ def load_kubeconfig(explicit_path: Path | None) -> Object | None:
 
 
 def _kubeconfig_paths(explicit_path: Path | None) -> list[Path]:
+    """Returns the files to read: that of --kubeconfig, those of KUBECONFIG, or ~/.kube/config."""
     if explicit_path is not None:
         if not explicit_path.exists():
             raise AccessError(f"--kubeconfig {explicit_path}: no such file")
@@ -115,15 +138,32 @@ def _kubeconfig_paths(explicit_path: Path | None) -> list[Path]:
     return there or ([home] if home.is_file() else [])
 
 
-def _read(path: Path) -> Object:
+def read_file(path: Path, bytes_max: int, what: str) -> bytes:
+    """Returns the content of a file, which may be a pipe.
+
+    Raises AccessError, which begins with `what` and the path, where the file cannot be read or has
+    more than `bytes_max` bytes.
+    """
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        with path.open("rb") as file:
+            data = file.read(bytes_max + 1)
     except OSError as error:
-        raise AccessError(f"kubeconfig {path}: {error.strerror}") from None
+        raise AccessError(f"{what} {path}: {error.strerror or error}") from None
+    except ValueError as error:  # a NUL in the path
+        raise AccessError(f"{what} {str(path)!r}: {error}") from None
+    if len(data) > bytes_max:
+        raise AccessError(f"{what} {path}: the file has more than {bytes_max >> 20} MiB")
+    return data
+
+
+def _read(path: Path) -> Object:
+    data = read_file(path, KUBECONFIG_BYTES_MAX, "kubeconfig")
+    try:
+        document = yaml.load(data.decode(), Loader=_Loader)
     except UnicodeDecodeError:
-        raise AccessError(f"kubeconfig {path}: this is no text") from None
+        raise AccessError(f"kubeconfig {path}: the file is not UTF-8 text") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise AccessError(f"kubeconfig {path}: {' '.join(str(error).split())}") from None
+        raise AccessError(f"kubeconfig {path}: {_yaml_fault(error)}") from None
     if document is None:
         return {}
     lists = isinstance(document, dict) and all(
@@ -134,20 +174,32 @@ def _read(path: Path) -> Object:
     return dict(document)
 
 
+def _yaml_fault(error: Exception) -> str:
+    """Returns the place and the fault. PyYAML's own text quotes the line, which may be secret."""
+    mark = getattr(error, "problem_mark", None)
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    fault = getattr(error, "problem", None) or getattr(error, "reason", None)
+    return f"no YAML: {place}{fault or type(error).__name__}"
+
+
 def _resolve_local_paths(entry: Object, folder: Path) -> Object:
-    """The entry with its files where they are, seen from anywhere."""
+    """Returns the entry with its relative paths resolved against the folder of the kubeconfig."""
     made = dict(entry)
     for name in FILE_FIELDS:
-        if made.get(name):
-            made[name] = str(folder.resolve() / str(made[name]))
+        if made.get(name) and isinstance(made[name], str):
+            made[name] = str(folder.resolve() / made[name])
     plugin = made.get("exec")
-    if isinstance(plugin, dict) and os.sep in str(plugin.get("command") or ""):
-        made["exec"] = {**plugin, "command": str(folder.resolve() / plugin["command"])}
+    command = plugin.get("command") if isinstance(plugin, dict) else None
+    if isinstance(plugin, dict) and isinstance(command, str) and os.sep in command:
+        made["exec"] = {**plugin, "command": str(folder.resolve() / command)}
     return made
 
 
 def resolve_context(document: Object, context: str) -> KubeContext:
-    """What the context says, or the current one. Raises AccessError."""
+    """Returns the cluster and the user of a context; "" is the current context.
+
+    Raises AccessError.
+    """
     where = f"kubeconfig {document['where']}"
     name = context or document["current-context"]
     contexts = document["contexts"]
@@ -162,7 +214,7 @@ def resolve_context(document: Object, context: str) -> KubeContext:
     if name not in contexts:
         raise AccessError(f"{where}: no context {name!r}; there are: {_join_names(contexts)}")
     chosen = contexts[name]
-    parts = []
+    parts, names = [], []
     for kind in ("cluster", "user"):
         wanted = chosen.get(kind) or ""
         if not isinstance(wanted, str):
@@ -171,13 +223,24 @@ def resolve_context(document: Object, context: str) -> KubeContext:
         if wanted not in known and (wanted or kind == "cluster"):
             text = f"context {name!r} names {kind} {wanted!r}, which it does not have"
             raise AccessError(f"{where}: {text}")
-        parts.append(known.get(wanted, {}))
-        for field, why in UNSUPPORTED_FIELDS.items():
-            if parts[-1].get(field):
-                raise AccessError(f"{where}: {kind} {wanted!r}: {field}: {why}")
+        entry = known.get(wanted, {})
+        _check_fields(entry, f"{where}: {kind} {wanted!r}")
+        parts.append(entry)
+        names.append(wanted)
     if not isinstance(parts[0].get("server"), str) or not parts[0]["server"]:
         raise AccessError(f"{where}: cluster {chosen['cluster']!r} has no server")
-    return KubeContext(where, parts[0], parts[1])
+    return KubeContext(where, *parts, *names)
+
+
+def _check_fields(entry: Object, where: str) -> None:
+    for field, why in UNSUPPORTED_FIELDS.items():
+        if entry.get(field):
+            raise AccessError(f"{where}: {field}: {why}")
+    for field, (type_, wanted) in FIELD_TYPES.items():
+        value = entry.get(field)
+        if value is not None and type(value) is not type_:
+            found = TYPE_NAMES.get(type(value).__name__, type(value).__name__)
+            raise AccessError(f"{where}: {field}: got {found}, want {wanted}")
 
 
 def _join_names(contexts: Object) -> str:

@@ -12,6 +12,7 @@ from stower.live.authorization import (
     DelegatingAuthorizer,
 )
 from stower.live.connection import Connection, ConnectionLost, ConnectionPool, RequestNotSent
+from stower.live.credentials import Credentials
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -111,16 +112,10 @@ def test_a_watch_whose_line_does_not_end_is_cut(monkeypatch: pytest.MonkeyPatch)
             writer.write(b"200\r\n" + b"x" * 0x200 + b"\r\n")
         await writer.drain()
 
-    class NoToken:
-        username = password = None
-
-        async def get_api_key_with_prefix(self, _: str) -> str:
-            return ""
-
     async def story() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
-        access = Access(f"http://{host}:{port}", (None, NoToken()))
+        access = Access(f"http://{host}:{port}", Credentials())
         async with client.Client(access, "test") as asker:
             async for _ in asker.watch("/x", {}):
                 pass

@@ -1,6 +1,10 @@
 """Kubeconfigs: several files, contexts, what cannot be, and credentials that end."""
 
 import asyncio
+import base64
+import itertools
+import os
+import ssl
 import stat
 import sys
 from pathlib import Path
@@ -8,10 +12,14 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import serialization
+from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.config import load_kube_config
 
 from stower.live.access import FILE_CHECK_SECONDS, AccessError, read_access
-from stower.live.kubeconfig import load_kubeconfig, resolve_context
+from stower.live.kubeconfig import KUBECONFIG_BYTES_MAX, load_kubeconfig, resolve_context
 from stower.pki.certificates import make_certificates
+from tests.handshake import presented
 
 Object = dict[str, Any]
 
@@ -24,6 +32,20 @@ def config(name: str, current: str | None = None, **user: Any) -> Object:
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name if current is None else current,
     }
+
+
+def https(cluster: Object, **user: Any) -> Object:
+    document = config("c", **user)
+    document["clusters"][0]["cluster"] = {"server": "https://127.0.0.1:1", **cluster}
+    return document
+
+
+def in_base64(text: str | bytes) -> str:
+    return base64.b64encode(text if isinstance(text, bytes) else text.encode()).decode()
+
+
+PEM = in_base64("-----BEGIN CERTIFICATE-----\nsecret\n-----END CERTIFICATE-----\n")
+KEY = in_base64("-----BEGIN PRIVATE KEY-----\nsecret\n-----END PRIVATE KEY-----\n")
 
 
 def written(path: Path, document: Any) -> Path:
@@ -74,6 +96,23 @@ def test_files_are_where_their_kubeconfig_is(tmp_path: Path) -> None:
         ([1], "", "this is no kubeconfig"),
         ("a: [", "", "kubeconfig"),
         ("", "", "it is empty"),
+        ("a: [b, c\ntoken: secret", "", "config: no YAML: line 2, column"),
+        ("a: 1\n\0b: 2", "", "control characters are not allowed"),
+        ({**config("c"), "users": [{"name": "c", "user": ["x"]}]}, "", "users 'c': user: want an"),
+        ({**config("c"), "clusters": [{}]}, "", "clusters: an entry has no name"),
+        (config("c", token=12345678), "", "user 'c': token: got a number, want a string"),
+        (config("c", password=["hunter2"]), "", "user 'c': password: got a list, want a string"),
+        (config("c", exec="plug"), "", "user 'c': exec: got a string, want an object"),
+        (config("c", **{"auth-provider": {"name": "oidc"}}), "", "use an exec plugin"),
+        (https({"insecure-skip-tls-verify": "false"}), "", "got a string, want true or false"),
+        (https({"proxy-url": "http://proxy"}), "", "cluster 'c': proxy-url: a proxy is not"),
+        (https({"certificate-authority": "nowhere"}), "", "nowhere: No such file"),
+        (https({"certificate-authority": "config"}), "", "config: no PEM text"),
+        (https({"certificate-authority-data": "secret!"}), "", "-data: want PEM text in base64"),
+        (https({"certificate-authority-data": "c2VjcmV0"}), "", "no PEM text, want -----BEGIN"),
+        (https({"certificate-authority-data": "secreté"}), "", "-data: want PEM text in base64"),
+        (https({}, **{"client-certificate-data": PEM}), "", "set client-key or client-key-data"),
+        (https({}, **{"client-certificate-data": PEM, "client-key-data": KEY}), "", "or key: "),
         (config("c", tokenFile="nowhere"), "", "tokenFile"),
         (config("a..b"), "", "server 'http://a..b:1'"),
     ],
@@ -84,6 +123,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path, document: Any, context: str,
         asyncio.run(read_access(path, context))
     assert text in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert not any(secret in str(refused.value) for secret in ("secret", "hunter2", "12345678"))
 
 
 def test_a_list_of_files_of_which_none_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,3 +211,189 @@ def test_files_are_read_again_once_they_have_changed(tmp_path: Path) -> None:
         assert ("Bearer second", False) == await shown()
 
     asyncio.run(story())
+
+
+def test_files_that_never_end_are_refused(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(KUBECONFIG_BYTES_MAX + 1)
+    with pytest.raises(AccessError, match="the file has more than 16 MiB"):
+        asyncio.run(read_access(large))
+    path = written(tmp_path / "config", config("c", tokenFile="/dev/zero"))
+    with pytest.raises(AccessError, match="/dev/zero: the file has more than 1 MiB"):
+        asyncio.run(read_access(path))
+
+
+def test_a_kubeconfig_may_be_a_pipe(tmp_path: Path) -> None:
+    document = config("c", token="secret")
+    os.mkfifo(tmp_path / "pipe")
+
+    async def header() -> str:
+        writing = asyncio.to_thread(written, tmp_path / "pipe", document)
+        task = asyncio.create_task(writing)
+        access = await asyncio.to_thread(asyncio.run, read_access(tmp_path / "pipe"))
+        await task
+        return (await access.headers())["Authorization"]
+
+    assert "Bearer secret" == asyncio.run(header())
+
+
+def test_a_tokens_file_comes_first_and_the_token_is_used_without_it(tmp_path: Path) -> None:
+    """As in client-go, whose reference says so; kubernetes_asyncio takes the token."""
+    path = written(tmp_path / "config", config("c", token="inline", tokenFile="token"))
+
+    async def header() -> str:
+        return (await (await read_access(path)).headers())["Authorization"]
+
+    assert "Bearer inline" == asyncio.run(header())
+    written(tmp_path / "token", " file\n")
+    assert "Bearer file" == asyncio.run(header())
+    written(tmp_path / "token", "\n")
+    assert "Bearer inline" == asyncio.run(header())
+
+
+def test_a_name_without_a_password_is_sent(tmp_path: Path) -> None:
+    """As in client-go; kubernetes_asyncio sends nothing."""
+    path = written(tmp_path / "config", config("c", username="me"))
+    headers = asyncio.run(asyncio.run(read_access(path)).headers())
+    assert {"Authorization": f"Basic {in_base64('me:')}"} == headers
+
+
+def test_a_key_with_a_passphrase_is_refused_without_a_question(tmp_path: Path) -> None:
+    pki = tmp_path / "pki"
+    make_certificates(pki, ("127.0.0.1",))
+    key = serialization.load_pem_private_key((pki / "admin.key").read_bytes(), None)
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"word"),
+    )
+    data = in_base64((pki / "admin.crt").read_bytes())
+    user = {"client-certificate-data": data, "client-key-data": in_base64(encrypted)}
+    path = written(tmp_path / "config", https({}, **user))
+    with pytest.raises(AccessError, match="the key has a passphrase, want a key without"):
+        asyncio.run(read_access(path))
+
+
+def test_an_empty_authority_is_not_that_of_the_system(tmp_path: Path) -> None:
+    for content in (b"", b"\n", b"\xff\xfe"):
+        (tmp_path / "ca.crt").write_bytes(content)
+        path = written(tmp_path / "config", https({"certificate-authority": "ca.crt"}))
+        with pytest.raises(AccessError, match="no PEM text"):
+            asyncio.run(read_access(path))
+
+
+# kubernetes_asyncio reads the same kubeconfig: the address, the header fields, the authorities and
+# the client's certificate are the same.
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pki")
+    make_certificates(folder, ("127.0.0.1",))
+    both = (folder / "admin.crt").read_bytes() + (folder / "admin.key").read_bytes()
+    (folder / "both.pem").write_bytes(both)
+    commented = "# Ämter\n".encode() + (folder / "ca.crt").read_bytes() * 2 + b"# end\n"
+    (folder / "commented.crt").write_bytes(commented)
+    (folder / "token").write_text("from-file")
+    return folder
+
+
+def authorities(pki: Path) -> list[Object]:
+    data = in_base64((pki / "ca.crt").read_bytes())
+    return [
+        {},
+        {"certificate-authority": "ca.crt"},
+        {"certificate-authority": str(pki / "commented.crt")},
+        {"certificate-authority-data": data},
+        {"certificate-authority-data": data, "certificate-authority": "nowhere"},
+        {"certificate-authority-data": data, "insecure-skip-tls-verify": False},
+        {"insecure-skip-tls-verify": True, "tls-server-name": "other"},
+        {"certificate-authority": "ca.crt", "insecure-skip-tls-verify": True},
+    ]
+
+
+def certificates(pki: Path) -> list[Object]:
+    data = {name: in_base64((pki / f"admin.{name}").read_bytes()) for name in ("crt", "key")}
+    folded = "\n".join(data["crt"][i : i + 64] for i in range(0, len(data["crt"]), 64))
+    return [
+        {},
+        {"client-certificate": "admin.crt", "client-key": "admin.key"},
+        {"client-certificate": "both.pem"},
+        {"client-certificate-data": folded, "client-key-data": data["key"]},
+        {"client-certificate-data": data["crt"], "client-key": "admin.key"},
+        {"client-key-data": data["key"]},
+    ]
+
+
+USERS: list[Object] = [
+    {},
+    {"token": "secret"},
+    {"tokenFile": "token"},
+    {"token": "", "username": "me", "password": "pä:ss"},
+    {"token": "secret", "username": "me", "password": "password"},
+]
+
+
+async def theirs(path: Path) -> tuple[Any, Object, ssl.SSLContext | None]:
+    """The address, the header fields and the TLS context of kubernetes_asyncio."""
+    configuration: Any = Configuration()
+    load: Any = load_kube_config
+    await load(config_file=str(path), client_configuration=configuration)
+    token = await configuration.get_api_key_with_prefix("BearerToken")
+    headers = {"Authorization": token} if token else {}
+    tls = None
+    if configuration.host.startswith("https"):
+        tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        if not configuration.verify_ssl:
+            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        if configuration.cert_file:
+            tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+    named = configuration.tls_server_name or ""
+    return (configuration.host, named), headers, tls
+
+
+@pytest.mark.parametrize("server", ["https://127.0.0.1:6443/", "https://[::1]/k8s", "http://x:1"])
+def test_the_same_as_kubernetes_asyncio(server: str, pki: Path) -> None:
+    """Every authority with every certificate, each pair with one of the users in turn."""
+    turns = itertools.cycle(USERS)
+    for authority, certificate in itertools.product(authorities(pki), certificates(pki)):
+        document = config("c", **certificate, **next(turns))
+        document["clusters"][0]["cluster"] = {"server": server, **authority}
+        if server.startswith("http:"):
+            document["clusters"][0]["cluster"].pop("tls-server-name", None)
+        path = written(pki / "config", document)
+
+        async def both(path: Path = path) -> None:
+            (host, named), headers, tls = await theirs(path)
+            access = await read_access(path)
+            assert (host, named) == (access.server, access.server_name)
+            assert headers == await access.headers()
+            assert (tls is None) == (access.tls is None)
+            if tls is None or access.tls is None:
+                return
+            for read in (
+                lambda context: (context.verify_mode, context.check_hostname),
+                lambda context: sorted(context.get_ca_certs(binary_form=True)),
+                lambda context: presented(context, pki),
+            ):
+                assert read(tls) == read(access.tls)
+
+        asyncio.run(both())
+
+
+def test_a_handshake_shows_which_certificate_is_presented(pki: Path) -> None:
+    """Or else two that show none would look the same."""
+    path = written(pki / "config", https({}, **certificates(pki)[1]))
+    tls = asyncio.run(read_access(path)).tls
+    assert tls is not None
+    wanted = ssl.PEM_cert_to_DER_cert((pki / "admin.crt").read_text())
+    assert wanted == presented(tls, pki)
+
+
+def test_keys_are_read_without_memory_files_too(pki: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stower.live.credentials.sys.platform", "darwin")
+    path = written(pki / "config", https({}, **certificates(pki)[3]))
+    tls = asyncio.run(read_access(path)).tls
+    assert tls is not None
+    assert presented(tls, pki)
