@@ -14,9 +14,7 @@ from typing import Any, TextIO
 
 import msgspec
 import typer
-import yaml
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -44,6 +42,8 @@ def emit(value: object, output: Output) -> None:
     if output is Output.JSON:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n")
     else:
+        import yaml
+
         sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
 
 
@@ -106,6 +106,14 @@ def progress(what: str) -> Iterator[OnProgress | None]:
 def _bar(what: str, counts: list[int], ended: threading.Event, to: TextIO) -> None:
     if ended.wait(PATIENCE_SECONDS):
         return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     bar = Progress(
         TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
         TimeElapsedColumn(), console=Console(file=to), transient=True,

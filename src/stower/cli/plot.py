@@ -7,13 +7,15 @@ matplotlib is an extra: without it, `--plot` says how to get it.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from stower.cli.output import bad_input
 from stower.cli.output_files import check_target
-from stower.sim.simulation import Report
+
+if TYPE_CHECKING:  # its module imports the engine, which `stower devices` does not need
+    from stower.sim.simulation import Report
 
 FORMATS: Final = (".svg", ".png")
 # Resources drawn: more lines and maps than these are not told apart.
@@ -177,7 +179,7 @@ def plot_waits(waits: Mapping[tuple[str, str], Sequence[float]], path: Path) -> 
     save(figure, path)
 
 
-def plot(reports: list[Report], path: Path) -> None:
+def plot(reports: list["Report"], path: Path) -> None:
     """Write the file. The same reports give the same bytes."""
     plot_format(path)
     plt = pyplot()
@@ -193,7 +195,7 @@ def plot(reports: list[Report], path: Path) -> None:
     save(figure, path)
 
 
-def _curve(axis: Any, report: Report, resources: list[str]) -> None:
+def _curve(axis: Any, report: "Report", resources: list[str]) -> None:
     arrivals = [number for number, _ in report.curve]
     for resource in resources:
         values = [shares.get(resource, 0.0) for _, shares in report.curve]
@@ -208,7 +210,7 @@ def _curve(axis: Any, report: Report, resources: list[str]) -> None:
         tell_nothing(axis, "No pods arrived.")
 
 
-def _heat(axis: Any, report: Report, resource: str) -> None:
+def _heat(axis: Any, report: "Report", resource: str) -> None:
     values = [node.percent.get(resource, float("nan")) for node in report.node_use]
     across = max(1, math.ceil(math.sqrt(len(values) * 1.4)))
     down = max(1, math.ceil(len(values) / across))

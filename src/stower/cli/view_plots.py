@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stower.cli.plot import COLOURS, from_zero, pyplot, save, tell_nothing
-from stower.devices.overview import DeviceState, Overview
 from stower.model.quantity import parse_quantity
-from stower.sim.what_if import Compared, Outcome
-from stower.warm.overview import PoolState
+
+if TYPE_CHECKING:  # their modules import the engine, which `stower devices` does not need
+    from stower.devices.overview import DeviceState, Overview
+    from stower.sim.what_if import Compared, Outcome
+    from stower.warm.overview import PoolState
 
 ROWS_MAX: Final = 60  # devices or nodes that are drawn: more cannot be read
 HATCHES: Final = ("", "//", "..", "xx")
@@ -16,7 +18,7 @@ LABEL_MAX: Final = 40
 LABEL_BOX: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # over any hatching
 
 
-def plot_compared(found: Compared, path: Path) -> None:
+def plot_compared(found: "Compared", path: Path) -> None:
     """Use of each resource, and how the pods fare, before and after."""
     figure, (use, pods) = pyplot().subplots(1, 2, figsize=(10, 4))
     resources = [one.resource for one in found.before.use if one.allocatable]
@@ -30,7 +32,7 @@ def plot_compared(found: Compared, path: Path) -> None:
     save(figure, path)
 
 
-def _percent(run: Outcome, resource: str) -> float:
+def _percent(run: "Outcome", resource: str) -> float:
     return next((use.percent for use in run.use if use.resource == resource), 0.0)
 
 
@@ -44,7 +46,7 @@ def _pairs(axis: Any, names: Sequence[str], values: Sequence[Sequence[float]]) -
     axis.legend(fontsize="small")
 
 
-def plot_devices(found: Overview, path: Path) -> None:
+def plot_devices(found: "Overview", path: Path) -> None:
     """Each device as a bar: the share that each claim holds, and what is left."""
     devices = found.devices[:ROWS_MAX]
     figure, axis = pyplot().subplots(figsize=(9, 1.6 + 0.32 * len(devices)))
@@ -68,7 +70,7 @@ def plot_devices(found: Overview, path: Path) -> None:
     save(figure, path)
 
 
-def _shares(device: DeviceState) -> list[tuple[str, float]]:
+def _shares(device: "DeviceState") -> list[tuple[str, float]]:
     """Claims, and how much each holds, in percent."""
     names = list(device.capacity)
     if not names:
@@ -84,7 +86,7 @@ def _shares(device: DeviceState) -> list[tuple[str, float]]:
         return []  # an amount that nobody can read
 
 
-def plot_warm(pools: Sequence[PoolState], path: Path) -> None:
+def plot_warm(pools: Sequence["PoolState"], path: Path) -> None:
     """Nodes of each pool as bars of slots: users, placeholders, free."""
     count = max(1, len(pools))
     figure, axes = pyplot().subplots(count, 1, figsize=(9, 3.2 * count), squeeze=False)

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.cluster_inputs import Config, Inputs, cluster_of, engine_of
+from stower.cli.cluster_inputs import Inputs, cluster_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
+from stower.cli.engine_inputs import Config, engine_of
 from stower.cli.output import Output, bad_input, console, counted, emit, table
 from stower.model.errors import InvalidObject
 from stower.sim.capacity import Drain, drain

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 import typer
 
-from stower.cli.cluster_inputs import Config, Inputs, cluster_of, engine_of
+from stower.cli.cluster_inputs import Inputs, cluster_of
 from stower.cli.cluster_options import (
     STATE,
     Context,
@@ -19,6 +19,7 @@ from stower.cli.cluster_options import (
     SchedulerToken,
     State,
 )
+from stower.cli.engine_inputs import Config, engine_of
 from stower.cli.explanation_printer import print_explanation
 from stower.cli.output import Output, bad_input, console, emit, failed, note, progress
 from stower.cli.recordings import built_again

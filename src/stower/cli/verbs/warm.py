@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.cluster_inputs import ALL, Config, Inputs, cluster_of, engine_of, name_asked
+from stower.cli.cluster_inputs import ALL, Inputs, cluster_of, name_asked
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
+from stower.cli.engine_inputs import Config, engine_of
 from stower.cli.output import Output, bad_input, console, emit, lines, table
 from stower.cli.plot import Plot, check_plot, draw
 from stower.cli.view_plots import plot_warm

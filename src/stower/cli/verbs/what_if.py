@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from stower.cli.cluster_inputs import Config, Inputs, cluster_of, engine_of
+from stower.cli.cluster_inputs import Inputs, cluster_of
 from stower.cli.cluster_options import STATE, Context, Kubeconfig, State
+from stower.cli.engine_inputs import Config, engine_of
 from stower.cli.inputs import InputError, Loaded, load
 from stower.cli.output import Output, amount, bad_input, console, emit, progress, table
 from stower.cli.plot import Plot, check_plot, draw

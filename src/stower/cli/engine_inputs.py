@@ -1,0 +1,80 @@
+"""The engine of verbs that ask what a scheduler would do: under a configuration file, or as it was
+built for a recording."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from stower.assembly import build_engine
+from stower.cli.inputs import InputError, read_yaml_document
+from stower.cli.output import bad_input
+from stower.cli.plugins import plugins_of
+from stower.cli.recordings import built_again
+from stower.engine.engine import Engine
+from stower.framework.configuration import API_VERSION, KIND
+from stower.framework.plugin import Features
+from stower.framework.profile import DEFAULT_SCHEDULER_NAME
+from stower.model.errors import InvalidObject
+from stower.record.lines import Engine as Built
+from stower.sim.weights import check_scores, weighted
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A KubeSchedulerConfiguration to ask under; default: that of the recording, or "
+        "kube-scheduler's.",
+    ),
+]
+
+
+def engine_of(
+    config: Path | None,
+    built: Built | None = None,
+    drivers: bool = True,
+    weights: Iterable[str] = (),
+    names: Iterable[str] = (),
+) -> Engine:
+    """An engine for the configuration, or as that of a recording was built. `drivers`: whether any
+    are there to negotiate with, which is not so in a simulation; `weights`: others of plugins;
+    `names`: without a configuration, profiles of these names. Ends the program where that cannot
+    be."""
+    try:
+        if config is None and built is not None:
+            features = msgspec.structs.replace(built.features, drivers=drivers)
+            other = _weighted(built.configuration, weights)
+            changed = msgspec.structs.replace(built, features=features, configuration=other)
+            return _scoring(built_again(changed), weights)
+        document = None if config is None else read_yaml_document(str(config))
+        if document is None and names:
+            profiles = [
+                {"schedulerName": name} for name in sorted({*names, DEFAULT_SCHEDULER_NAME})
+            ]
+            document = {"apiVersion": API_VERSION, "kind": KIND, "profiles": profiles}
+        document = _weighted(document, weights)
+        features = Features(drivers=drivers, warm_pools=True)
+        engine = build_engine(document, features=features, plugins=plugins_of(document))
+        return _scoring(engine, weights)
+    except InputError as error:
+        raise bad_input(str(error)) from None
+    except InvalidObject as error:
+        raise bad_input(f"{config or 'recording'}: {error}") from None
+
+
+def _scoring(engine: Engine, weights: Iterable[str]) -> Engine:
+    try:
+        check_scores(engine, weights)
+    except InvalidObject as error:
+        raise bad_input(f"--{error}") from None
+    return engine
+
+
+def _weighted(document: Mapping[str, Any] | None, weights: Iterable[str]) -> dict[str, Any] | None:
+    try:
+        return weighted(document, weights)
+    except InvalidObject as error:
+        raise bad_input(f"--{error}") from None
