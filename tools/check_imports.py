@@ -219,24 +219,27 @@ def check_circles(
         yield paths[circle[0]], line, f"import circle: {', '.join(circle)} ({RULE})"
 
 
-def main() -> None:
-    """Prints every broken rule, by file and line, and exits."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("source", nargs="?", type=Path, default=Path("src"), help="(src)")
-    folder: Path = parser.parse_args().source
+def check_tree(source: Path) -> list[str]:
+    """Returns every broken rule of the package `stower` in this folder, as `file:line: what`."""
     found: set[tuple[Path, int, str]] = set()
     paths: dict[str, Path] = {}
     named: dict[str, dict[str, int]] = {}
-    for path in sorted((folder / "stower").rglob("*.py")):
-        file = read(path, folder)
+    for path in sorted((source / "stower").rglob("*.py")):
+        file = read(path, source)
         found.update((path, line, what) for line, what in check(file))
         paths[file.module] = path
         named[file.module] = imported_names(file)
     found.update(check_circles(paths, named))
-    lines = [f"{path}:{line}: {what}" for path, line, what in sorted(found)]
     if not paths:
-        lines = [f"{folder / 'stower'}: no Python files"]
-    sys.exit("\n".join(lines) or 0)
+        return [f"{source / 'stower'}: no Python files"]
+    return [f"{path}:{line}: {what}" for path, line, what in sorted(found)]
+
+
+def main() -> None:
+    """Prints every broken rule and exits with code 1 if there is one."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", nargs="?", type=Path, default=Path("src"), help="(src)")
+    sys.exit("\n".join(check_tree(parser.parse_args().source)) or 0)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """tools/check_imports.py: layers are a table, pure layers touch no outside world, modules form no
 circles, and files and functions are short."""
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tools.check_imports import check_tree
 
 ROOT = Path(__file__).parents[3]
 LAYERS = "(layers, see ARCHITECTURE.md)"
@@ -78,15 +81,19 @@ CIRCULAR = [
 ]
 
 
-def run(folder: Path, files: dict[str, str]) -> tuple[int, list[str]]:
-    """Check a tree with these files below src/stower; return exit code and lines printed."""
+def write(folder: Path, files: dict[str, str]) -> None:
+    """Write these files below src/stower."""
     for name, text in files.items():
         path = folder / "src/stower" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    command = [sys.executable, str(ROOT / "tools/check_imports.py")]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    return result.returncode, (result.stdout + result.stderr).splitlines()
+
+
+def broken(folder: Path, files: dict[str, str]) -> list[str]:
+    """Return the lines about a tree with these files, with paths from the folder."""
+    write(folder, files)
+    with contextlib.chdir(folder):
+        return check_tree(Path("src"))
 
 
 def function(kind: str, lines: int) -> str:
@@ -96,7 +103,7 @@ def function(kind: str, lines: int) -> str:
 
 def test_tree_that_keeps_the_rules_is_accepted_in_silence(tmp_path: Path) -> None:
     """Every layer may import what stands below it, and shells may touch the outside world."""
-    assert (0, []) == run(tmp_path, GOOD)
+    assert [] == broken(tmp_path, GOOD)
 
 
 @pytest.mark.parametrize("layer", UP)
@@ -104,7 +111,7 @@ def test_model_imports_no_layer_above_it(tmp_path: Path, layer: str) -> None:
     """The lowest layer imports nothing of ours."""
     files = {**GOOD, "model/bad.py": f'"""A module."""\nfrom stower.{layer} import x\n'}
     expected = f"src/stower/model/bad.py:2: model must not import {layer} {LAYERS}"
-    assert (1, [expected]) == run(tmp_path, files)
+    assert [expected] == broken(tmp_path, files)
 
 
 @pytest.mark.parametrize(("layer", "other"), SIBLINGS)
@@ -114,7 +121,7 @@ def test_import_outside_the_row_of_a_layer_is_an_error(
     """Siblings, shells and layers beside each other stay apart."""
     name = "assembly.py" if layer == "assembly" else f"{layer}/bad.py"
     expected = f"src/stower/{name}:1: {layer} must not import {other} {LAYERS}"
-    assert (1, [expected]) == run(tmp_path, {name: f"from stower.{other} import x"})
+    assert [expected] == broken(tmp_path, {name: f"from stower.{other} import x"})
 
 
 @pytest.mark.parametrize("text", FORMS)
@@ -122,7 +129,7 @@ def test_every_form_of_import_is_seen(tmp_path: Path, text: str) -> None:
     """Relative imports, imports in functions and imports for types count as any other."""
     line = text.count("\n") + 1
     expected = f"src/stower/state/x.py:{line}: state must not import engine {LAYERS}"
-    assert (1, [expected]) == run(tmp_path, {"state/x.py": text})
+    assert [expected] == broken(tmp_path, {"state/x.py": text})
 
 
 @pytest.mark.parametrize("module", BANNED)
@@ -133,13 +140,13 @@ def test_pure_layer_imports_nothing_of_the_outside_world(tmp_path: Path, module:
     expected = [
         f"src/stower/controllers/x.py:{n}: controllers must not import {top} {PURE}" for n in (1, 2)
     ]
-    assert (1, expected) == run(tmp_path, {"controllers/x.py": text, "sim/x.py": text})
+    assert expected == broken(tmp_path, {"controllers/x.py": text, "sim/x.py": text})
 
 
 @pytest.mark.parametrize("text", ["import numpy.random", "from numpy import random"])
 def test_pure_layer_draws_no_numbers(tmp_path: Path, text: str) -> None:
     expected = f"src/stower/state/x.py:1: state must not import numpy.random {PURE}"
-    assert (1, [expected]) == run(tmp_path, {"state/x.py": text, "sim/x.py": text})
+    assert [expected] == broken(tmp_path, {"state/x.py": text, "sim/x.py": text})
 
 
 @pytest.mark.parametrize("text", USES)
@@ -147,7 +154,7 @@ def test_pure_layer_uses_no_clock_file_or_output(tmp_path: Path, text: str) -> N
     """Calls are seen wherever they stand, a clock also where it is only handed on."""
     expected = f"src/stower/engine/x.py:2: engine must not use {USES[text]} {PURE}"
     files = {"engine/x.py": f"def f() -> None:\n    {text}", "sim/x.py": text}
-    assert (1, [expected]) == run(tmp_path, files)
+    assert [expected] == broken(tmp_path, files)
 
 
 def test_pickle_is_banned_in_shells_too(tmp_path: Path) -> None:
@@ -155,7 +162,7 @@ def test_pickle_is_banned_in_shells_too(tmp_path: Path) -> None:
     rule = "must not import pickle (banned everywhere, see ARCHITECTURE.md)"
     expected = [f"src/stower/live/x.py:1: live {rule}", f"src/stower/state/x.py:1: state {rule}"]
     files = {"live/x.py": "import pickle", "state/x.py": "from pickle import loads"}
-    assert (1, expected) == run(tmp_path, files)
+    assert expected == broken(tmp_path, files)
 
 
 @pytest.mark.parametrize("name", ["surprise.py", "surprise/x.py"])
@@ -164,14 +171,14 @@ def test_unknown_package_is_told_where_the_table_is(tmp_path: Path, name: str) -
     expected = (
         f"src/stower/{name}:1: unknown package surprise: want a row in a table of check_imports.py"
     )
-    assert (1, [expected]) == run(tmp_path, {name: ""})
+    assert [expected] == broken(tmp_path, {name: ""})
 
 
 def test_long_file_is_an_error_in_every_layer(tmp_path: Path) -> None:
     """600 lines pass and 601 do not."""
     files = {"state/x.py": "\n" * 600, "cli/x.py": "\n" * 601}
     expected = "src/stower/cli/x.py:601: the file has 601 lines, want at most 600"
-    assert (1, [expected]) == run(tmp_path, files)
+    assert [expected] == broken(tmp_path, files)
 
 
 @pytest.mark.parametrize("text", CIRCULAR)
@@ -179,7 +186,7 @@ def test_two_modules_that_import_each_other_are_a_circle(tmp_path: Path, text: s
     """Relative imports, imports in functions and imports for types count as any other."""
     files = {"state/a.py": "import numpy\nfrom stower.state.b import y", "state/b.py": text}
     expected = f"src/stower/state/a.py:2: {CIRCLE}stower.state.a, stower.state.b {RULE}"
-    assert (1, [expected]) == run(tmp_path, files)
+    assert [expected] == broken(tmp_path, files)
 
 
 def test_circle_is_printed_once_with_all_its_modules(tmp_path: Path) -> None:
@@ -193,7 +200,7 @@ def test_circle_is_printed_once_with_all_its_modules(tmp_path: Path) -> None:
     }
     modules = "stower.state.c, stower.state.d, stower.state.e"
     expected = f"src/stower/state/c.py:1: {CIRCLE}{modules} {RULE}"
-    assert (1, [expected]) == run(tmp_path, files)
+    assert [expected] == broken(tmp_path, files)
 
 
 def test_each_of_two_circles_is_printed(tmp_path: Path) -> None:
@@ -208,7 +215,7 @@ def test_each_of_two_circles_is_printed(tmp_path: Path) -> None:
         f"src/stower/model/a.py:1: {CIRCLE}stower.model.a, stower.model.b {RULE}",
         f"src/stower/state/c.py:2: {CIRCLE}stower.state.c, stower.state.d {RULE}",
     ]
-    assert (1, expected) == run(tmp_path, files)
+    assert expected == broken(tmp_path, files)
 
 
 def test_module_that_imports_from_a_package_that_imports_it_is_a_circle(tmp_path: Path) -> None:
@@ -217,16 +224,16 @@ def test_module_that_imports_from_a_package_that_imports_it_is_a_circle(tmp_path
     table = "from stower.plugins.fit import Fit"
     files = {"plugins/__init__.py": table, "plugins/kernels.py": ""}
     good = {**files, "plugins/fit.py": "from stower.plugins.kernels import score"}
-    assert (0, []) == run(tmp_path, good)
+    assert [] == broken(tmp_path, good)
     bad = {**files, "plugins/fit.py": "from stower.plugins import kernels"}
     modules = "stower.plugins, stower.plugins.fit"
     expected = f"src/stower/plugins/__init__.py:1: {CIRCLE}{modules} {RULE}"
-    assert (1, [expected]) == run(tmp_path, bad)
+    assert [expected] == broken(tmp_path, bad)
 
 
 def test_package_that_imports_its_own_modules_is_no_circle(tmp_path: Path) -> None:
     files = {"state/__init__.py": "from stower.state import a\nfrom . import a", "state/a.py": ""}
-    assert (0, []) == run(tmp_path, files)
+    assert [] == broken(tmp_path, files)
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
@@ -234,7 +241,7 @@ def test_long_function_is_an_error_in_every_layer(tmp_path: Path, kind: str) -> 
     """70 lines pass and 71 do not, from `def` to the last line; decorators are not counted."""
     files = {"state/x.py": function(kind, 70), "cli/x.py": f"\n@cache\n{function(kind, 71)}"}
     expected = "src/stower/cli/x.py:3: the function f has 71 lines, want at most 70"
-    assert (1, [expected]) == run(tmp_path, files)
+    assert [expected] == broken(tmp_path, files)
 
 
 def test_nested_function_counts_on_its_own_and_within_its_parent(tmp_path: Path) -> None:
@@ -250,7 +257,7 @@ def test_nested_function_counts_on_its_own_and_within_its_parent(tmp_path: Path)
         "src/stower/state/y.py:1: the function outer has 72 lines, want at most 70",
         "src/stower/state/y.py:2: the function f has 71 lines, want at most 70",
     ]
-    assert (1, expected) == run(tmp_path, files)
+    assert expected == broken(tmp_path, files)
 
 
 def test_all_findings_come_in_the_order_of_files_and_lines(tmp_path: Path) -> None:
@@ -264,9 +271,24 @@ def test_all_findings_come_in_the_order_of_files_and_lines(tmp_path: Path) -> No
         f"src/stower/state/x.py:2: state must not import time {PURE}",
         f"src/stower/state/x.py:3: state must not import os {PURE}",
     ]
-    assert (1, expected) == run(tmp_path, files)
+    assert expected == broken(tmp_path, files)
 
 
 def test_place_without_python_files_is_an_error(tmp_path: Path) -> None:
     """A checker that looks at nothing must not say that all is well."""
-    assert (1, ["src/stower: no Python files"]) == run(tmp_path, {})
+    assert ["src/stower: no Python files"] == broken(tmp_path, {})
+
+
+def test_command_prints_what_is_broken_and_fails(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "tools/check_imports.py")]
+    write(tmp_path, {"model/x.py": "import time"})
+    for source, expected in (
+        ([], f"src/stower/model/x.py:1: model must not import time {PURE}\n"),
+        (["nowhere"], "nowhere/stower: no Python files\n"),
+    ):
+        ran = subprocess.run(
+            [*command, *source], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert (1, "", expected) == (ran.returncode, ran.stdout, ran.stderr)
+    good = subprocess.run([*command, str(ROOT / "src")], capture_output=True, check=False)
+    assert (0, b"", b"") == (good.returncode, good.stdout, good.stderr)
