@@ -2,7 +2,8 @@
 PYTHON ?= python3
 # Arguments for bench, demo and lock: make bench ARGS="basic-5000 --runs 3"
 ARGS ?=
-MINUTES ?= 2
+# For long: make long ROWS="soak fuzz"
+ROWS ?=
 # The tests of `make test` wait for processes as often as they compute, so one more than cores.
 WORKERS ?= 3
 MORE_WORKERS ?= 2
@@ -13,7 +14,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-more fuzz site screenshots soak behaviours golden golden-dir bench lock release clean
+.PHONY: help env demo test test-more long site screenshots behaviours golden golden-dir bench lock release clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -29,22 +30,19 @@ test: env ## Check style, types and imports, then run the tests
 	@$(BIN)/ruff format --check --quiet . || { echo "Run $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/python tools/check_imports.py
-	@$(PYTEST) -n $(WORKERS) --all-rights -m "not more" tests examples
+	@$(PYTEST) -n $(WORKERS) --dist worksteal --all-rights -m "not more and not long" tests examples
 
-test-more: env ## Run the long tests (marker `more`)
-	@$(PYTEST) -n $(MORE_WORKERS) -m more tests || test $$? -eq 5 # 5: no test has the marker
+test-more: env ## Run tests that take minutes (marker `more`): 20 minutes in all
+	@$(PYTEST) -n $(MORE_WORKERS) --dist worksteal -m more tests || test $$? -eq 5 # 5: no test has the marker
 
-fuzz: env ## Feed every decoder and endpoint more than 100,000 mutated objects
-	@FUZZ=all $(PYTEST) -n $(MORE_WORKERS) -m more tests/fuzz
+long: env ## Run what takes hours in all, or some: make long ROWS="soak fuzz"; ROWS=--list
+	@$(BIN)/python -m tests.long $(ROWS)
 
 site: env ## Build the documents as a static site in build/site
 	@$(BIN)/python tools/docs_site.py build/site
 
 screenshots: env ## Make the pictures in docs/images anew
 	@$(BIN)/python -m tests.browser.screenshots docs/images
-
-soak: env ## Schedule with everything failing: make soak MINUTES=30
-	@$(BIN)/python -m tests.contract.soak $(MINUTES)
 
 behaviours: env ## Show which tests show which behaviour of docs/behaviours.md
 	@$(BIN)/python tools/behaviours.py

@@ -1,4 +1,4 @@
-"""A long run against a cluster of its own where everything fails that may: `make soak MINUTES=30`.
+"""A long run against a cluster of its own where everything fails that may: `make long ROWS=soak`.
 
 Pods come and go all the time; the leading scheduler is killed again and again while another stands
 by; both see the API through a way that cuts their watches and fails requests. Whoever makes the

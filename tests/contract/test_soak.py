@@ -1,4 +1,4 @@
-"""Two minutes of the long run (soak.py); `make soak MINUTES=30` runs as much as one likes."""
+"""Two minutes of the long run (soak.py); `make long ROWS=soak` takes half an hour."""
 
 import asyncio
 from pathlib import Path

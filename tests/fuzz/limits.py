@@ -1,6 +1,7 @@
 """How long one example may take, and how many there are.
 
-`make test` runs a sample, `make test-more` some 20,000 examples, `make fuzz` more than 100,000."""
+`make test` runs a sample, `make test-more` some 20,000 examples, `make long ROWS=fuzz` more than
+100,000."""
 
 import gc
 import os

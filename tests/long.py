@@ -1,0 +1,108 @@
+"""Runs that take hours in all, outside CI: `make long`, or some rows: `make long ROWS="soak fuzz"`.
+
+Each row is one command. Its output goes to build/long/ROW.log, and one line sums it up. An issue
+names the rows that must pass before it is resolved.
+"""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[1]
+FOLDER: Final = ROOT / "build" / "long"
+TAIL_LINES: Final = 20
+
+
+class Row(NamedTuple):
+    """A command, and how many minutes it takes on two cores. Words that name a program of the
+    environment are found beside the interpreter."""
+
+    name: str
+    minutes: float
+    command: str
+    what: str
+
+
+def simulate(options: str) -> str:
+    """The simulator with faults; failures are kept beside the log."""
+    return f"stower simulate --faults all --failures build/long {options}"
+
+
+ROWS: Final = (
+    Row("tests", 30, "python -m pytest -n 2 -m long tests", "all tests with the marker `long`"),
+    Row("fuzz", 6, "env FUZZ=all python -m pytest -n 2 -m more tests/fuzz",
+        "more than 100,000 mutated objects through every decoder and endpoint"),
+    Row("seeds", 10, simulate("--seeds 2000"), "2,000 small clusters with all faults"),
+    Row("seeds-negotiate", 10, simulate("--negotiate --seeds 300"), "300 with drivers"),
+    Row("seeds-groups", 10, simulate("--groups --seeds 300"), "300 with trees of pod groups"),
+    Row("seeds-vms", 10, simulate("--vms --seeds 300"), "300 with VMs"),
+    Row("seeds-warm", 10, simulate("--warm --seeds 300"), "300 with warm pools"),
+    Row("steps", 30, simulate("--nodes 100 --pods 200000 --until 240h --seeds 2"),
+        "clusters of 100 nodes for ten days, more than 1,000,000 steps"),
+    Row("soak", 31, "python -m tests.contract.soak 30",
+        "half an hour of a real cluster on which everything fails"),
+)  # fmt: skip
+
+
+def arguments_of(command: str) -> list[str]:
+    """The command's words, with programs of this environment by their full path."""
+    programs = Path(sys.executable).parent
+    words = shlex.split(command)
+    return [str(programs / word) if word in ("python", "stower") else word for word in words]
+
+
+def minutes_text(seconds: float) -> str:
+    """Seconds as `3 min 12 s`."""
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+def run(row: Row) -> bool:
+    """Run it and print its line; whether it passed."""
+    print(f"{row.name}: {row.what}; about {row.minutes:g} min", flush=True)
+    log = FOLDER / f"{row.name}.log"
+    began = time.monotonic()
+    with log.open("w") as out:
+        ran = subprocess.run(
+            arguments_of(row.command), cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False
+        )
+    text = log.read_text(errors="replace").splitlines()
+    took = minutes_text(time.monotonic() - began)
+    if ran.returncode:
+        print("\n".join(f"    {line}" for line in text[-TAIL_LINES:]))
+    result = f"failed with exit code {ran.returncode}" if ran.returncode else "passed"
+    print(f"{row.name}: {result} in {took}; {log.relative_to(ROOT)}", flush=True)
+    return not ran.returncode
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 1 if a row failed."""
+    parser = argparse.ArgumentParser(prog="make long", description=__doc__)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="(all)")
+    parser.add_argument("--list", action="store_true", help="show the rows and their commands")
+    options = parser.parse_args(arguments)
+    by_name = {row.name: row for row in ROWS}
+    unknown = [name for name in options.rows if name not in by_name]
+    if unknown:
+        parser.error(f"got {unknown[0]!r}, want some of {', '.join(by_name)}")
+    rows = [by_name[name] for name in options.rows] or [*ROWS]
+    if options.list:
+        for row in rows:
+            print(f"{row.name:16}{row.minutes:4g} min  {row.what}\n    {row.command}")
+        return 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    began = time.monotonic()
+    failed = [row.name for row in rows if not run(row)]
+    total = minutes_text(time.monotonic() - began)
+    print(f"{len(rows) - len(failed)} of {len(rows)} rows passed in {total}")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
