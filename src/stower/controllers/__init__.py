@@ -1,5 +1,5 @@
-"""The rest of a cluster, pure as the engine is: kubelets and controllers.
+"""Simulated kubelets and the controllers of kube-controller-manager, as pure functions of objects.
 
-They see objects and say which requests to make; a shell carries them out, be it over HTTP or on an
-Api in memory.
+A controller reads objects and returns API requests. A shell sends the requests, over HTTP or to an
+Api in memory. Must not know HTTP, threads or clocks.
 """

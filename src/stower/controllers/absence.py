@@ -1,7 +1,8 @@
-"""Whether an object is gone, and not merely unknown yet.
+"""Decides whether an object is deleted, or only not seen yet by the watch.
 
-Kinds are watched one by one: who refers to an object may be seen before it. So what is not known is
-asked for; only a uid that was seen to go, or that the server does not know, is gone for good.
+Each kind has a watch of its own, so an object may be seen before an object that it refers to. An
+object that is not in the store is therefore requested from the server. A uid counts as deleted only
+after its deletion was seen, or after the server answered 404 or returned another uid.
 
 Source: syncClaim of pkg/controller/resourceclaim, isDangling of pkg/controller/garbagecollector.
 """

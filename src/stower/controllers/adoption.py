@@ -1,4 +1,4 @@
-"""Whose an object is: owners take what nobody owns and their selector takes, and no more.
+"""Adopts objects that match a controller's selector and have no controller; releases the others.
 
 Source: pkg/controller/controller_ref_manager.go.
 """

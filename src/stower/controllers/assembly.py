@@ -1,4 +1,4 @@
-"""All actors of a cluster."""
+"""Builds the controller managers of a cluster: kubelets, controllers, VMs, agents, pod groups."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Claims for devices as actors see them: who uses them, who may, and who allocates them.
+"""Reads ResourceClaims for controllers and kubelets: users, reservations, allocation.
 
 Source: dynamic-resource-allocation/resourceclaim; pkg/kubelet/cm/dra/manager.go (PrepareResources).
 """

@@ -1,4 +1,4 @@
-"""A cluster as a file describes it: node pools, images, times.
+"""The Cluster file of `stower up`: node pools, images and start times, parsed and checked.
 
 apiVersion: stower.dev/v1
 kind: Cluster
@@ -150,13 +150,13 @@ def read_cluster(document: Mapping[str, Any]) -> Cluster:
         if value != want:
             raise InvalidObject(field, value, want)
     if not cluster.pools:
-        raise InvalidObject("pools", [], "at least one")
+        raise InvalidObject("pools", [], "at least one pool")
     if sum(max(0, pool.count) for pool in cluster.pools) > NODES_MAX:
-        raise InvalidObject("pools", "too many nodes", f"at most {NODES_MAX}")
+        raise InvalidObject("pools", "too many nodes", f"at most {NODES_MAX:,} in all pools")
     names: set[str] = set()
     for i, pool in enumerate(cluster.pools):
         if pool.name in names or not pool.name:
-            raise InvalidObject(f"pools[{i}].name", pool.name, "a name of its own")
+            raise InvalidObject(f"pools[{i}].name", pool.name, "a unique name")
         names.add(pool.name)
         _check_pool(f"pools[{i}]", pool)
         for j, taint in enumerate(pool.taints):
@@ -166,7 +166,7 @@ def read_cluster(document: Mapping[str, Any]) -> Cluster:
                 raise InvalidObject(f"pools[{i}].taints[{j}].effect", taint.effect,
                                     "NoSchedule, PreferNoSchedule or NoExecute")  # fmt: skip
     if not 0 <= cluster.start_seconds < SECONDS_MAX:
-        raise InvalidObject("startSeconds", cluster.start_seconds, f"0 to {SECONDS_MAX}")
+        raise InvalidObject("startSeconds", cluster.start_seconds, f"0 to {SECONDS_MAX:,}")
     for i, image in enumerate(cluster.images):
         _check_amount(f"images[{i}].size", image.size)
     _check_amount("imageSize", cluster.image_size)
@@ -183,7 +183,7 @@ def _check_pool(path: str, pool: NodePool) -> None:
     _refuse(f"{path}.name", pool.name, subdomain_faults(f"{pool.name}-1"))
     _refuse(f"{path}.name", pool.name, label_value_faults(f"{pool.name}-{pool.count}"))
     if not 0 <= pool.boot_seconds < SECONDS_MAX:
-        raise InvalidObject(f"{path}.bootSeconds", pool.boot_seconds, f"0 to {SECONDS_MAX}")
+        raise InvalidObject(f"{path}.bootSeconds", pool.boot_seconds, f"0 to {SECONDS_MAX:,}")
     for resource, amount in pool.capacity.items():
         _refuse(f"{path}.capacity", resource, qualified_name_faults(resource))
         _check_amount(f"{path}.capacity[{resource}]", amount)

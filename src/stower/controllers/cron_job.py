@@ -1,6 +1,7 @@
-"""CronJobs: a Job whenever the schedule says so. Source: pkg/controller/cronjob.
+"""CronJob controller: creates a Job at each scheduled time and deletes old Jobs.
 
-Schedules are in UTC (or `spec.timeZone`, where it is UTC by another name).
+Schedules are in UTC; `spec.timeZone` may only be a name of UTC.
+Source: pkg/controller/cronjob.
 """
 
 from collections.abc import Iterable

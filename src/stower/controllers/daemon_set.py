@@ -1,4 +1,4 @@
-"""DaemonSets: a pod on every node that it fits. Source: pkg/controller/daemon."""
+"""DaemonSet controller: keeps one pod on every node that fits it. Source: pkg/controller/daemon."""
 
 from collections.abc import Callable
 from typing import Final

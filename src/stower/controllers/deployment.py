@@ -1,4 +1,4 @@
-"""Deployments: ReplicaSets, old ones down as the new one comes up.
+"""Deployment controller: scales the new ReplicaSet up and the old ReplicaSets down.
 
 Source: pkg/controller/deployment.
 """

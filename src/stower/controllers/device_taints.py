@@ -1,8 +1,10 @@
-"""Pods are evicted from devices with NoExecute taints; rules tell what they do, or would do.
+"""Device taint eviction controller: evicts pods that use devices with a NoExecute taint.
 
-Source: pkg/controller/devicetainteviction, Kubernetes 1.36 (KEP-5055). The time counts from when
-the taint was added. What bears it are tolerations that the claim was allocated with, and that name
-NoExecute.
+Also reports in the status of each DeviceTaintRule which pods the rule evicts, or would evict. The
+time that a toleration allows counts from when the taint was added. A taint is tolerated by the
+tolerations that the claim was allocated with, if they name NoExecute.
+
+Source: pkg/controller/devicetainteviction, Kubernetes 1.36 (KEP-5055).
 """
 
 from collections.abc import Iterable, Iterator

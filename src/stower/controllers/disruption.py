@@ -1,4 +1,7 @@
-"""How many pods of a PodDisruptionBudget may go. Source: pkg/controller/disruption."""
+"""Disruption controller: counts how many pods of each PodDisruptionBudget may be evicted now.
+
+Source: pkg/controller/disruption.
+"""
 
 from collections.abc import Iterable
 from typing import Any, Final

@@ -1,6 +1,8 @@
-"""Garbage collection: what belongs to nothing goes, and what is to go first goes first.
+"""Garbage collector: deletes objects whose owners are all deleted, and handles deletion finalizers.
 
-An owner that is not known may be known a moment later: only one that is gone for sure is gone.
+Foreground deletion waits for the dependents; orphan deletion removes the references to the owner.
+An owner that is not in the store may only be unseen yet: an object is deleted only after its owners
+are known to be deleted (absence.py).
 
 Source: pkg/controller/garbagecollector.
 """

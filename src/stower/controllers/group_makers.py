@@ -1,8 +1,9 @@
-"""Groups for pods whose makers know none, made where a pod asks for it.
+"""Creates PodGroups for pods that request a group with the scheduling gate stower.dev/pod-group.
 
-A pod asks by the scheduling gate stower.dev/pod-group: nobody tries to place it before it is in
-its group. The groups are made, the pod gets the label that links it, and the gate is taken away. A
-group goes with whatever it was made for; one that was made for labels alone, with its last pod.
+For pods of workload controllers that do not create groups themselves. The gate keeps a pod from
+being scheduled before it is in its group. The controller creates the groups, adds the label that
+links the pod to its group, and removes the gate. A group is deleted with the object that it was
+created for; a group created for labels alone, with its last pod.
 """
 
 from collections.abc import Iterable
@@ -76,7 +77,7 @@ class PodGroupMaker(BaseController):
         try:
             plan = plan_of(pod, job if is_of_job else None)
         except GroupPlanError as error:
-            why = f"no group is made for it: {error}"
+            why = f"No PodGroup was created: {error}"
             if self._told.get(key_of(pod)) != why:
                 self._told[key_of(pod)] = why
                 todo.warn(pod, "NoPodGroup", why, self.name)

@@ -1,4 +1,4 @@
-"""Which groups a pod should be in, by what made it: a Job, a JobSet, a LeaderWorkerSet, or labels.
+"""Derives the pod groups of a pod from its Job, JobSet or LeaderWorkerSet, or from its labels.
 
 Must not know how groups are written. Source of the keys: JobSet api/jobset/v1alpha2,
 LeaderWorkerSet api/leaderworkerset/v1, scheduler-plugins apis/scheduling, Kueue
@@ -68,7 +68,7 @@ def plan_of(pod: Object, job: Object | None) -> GroupPlan:
         return _alone(pod, name, _count(notes, LWS_SIZE, notes))
     if job is None:
         raise GroupPlanError(
-            f"it was not made by a Job, and has none of the labels {KUEUE}, {BY_LABEL[0]}, {LWS}"
+            f"the pod has no Job as controller, nor a label {KUEUE}, {BY_LABEL[0]} or {LWS}"
         )
     count = _number(notes, MIN_COUNT) or _of_job(job)
     if JOB_SET not in labels:
@@ -77,7 +77,8 @@ def plan_of(pod: Object, job: Object | None) -> GroupPlan:
     jobs = _number(notes, MIN_GROUP_COUNT) or _number({**notes, **labels}, JOB_SET_JOBS)
     if not jobs:
         raise GroupPlanError(
-            f"how many jobs its JobSet has is in no {JOB_SET_JOBS}: set {MIN_GROUP_COUNT}"
+            f"no label or annotation {JOB_SET_JOBS} gives the number of Jobs in the JobSet: "
+            f"set the annotation {MIN_GROUP_COUNT}"
         )
     whole = _composite(pod, root, jobs, owner_of(job))
     return GroupPlan((whole, _pods(pod, name_of(job), count, owner_of(pod), root)))
@@ -107,7 +108,7 @@ def _count(where: Object, key: str, notes: Object) -> int:
     found = _number(notes, MIN_COUNT) or _number(where, key)
     if not found:
         raise GroupPlanError(
-            f"how many pods its group has is in no {key}: set the annotation {MIN_COUNT}"
+            f"{key} does not give the number of pods in the group: set the annotation {MIN_COUNT}"
         )
     return found
 
@@ -119,7 +120,7 @@ def _number(where: Object, key: str) -> int:
         return 0
     number = int(text) if text.isdecimal() and text.isascii() and len(text) < 11 else 0
     if not 0 < number <= COUNT_MAX:
-        raise GroupPlanError(f'{key}: got "{text}", want a number of at least 1')
+        raise GroupPlanError(f'{key}: got "{text}", want a number from 1 to {COUNT_MAX:,}')
     return number
 
 
@@ -147,7 +148,7 @@ def _composite(pod: Object, name: str, count: int, owner: Object | None) -> Grou
 
 def _object(pod: Object, name: str, spec: Object, owner: Object | None) -> Object:
     for fault in names.long_name_faults(name):
-        raise GroupPlanError(f'its group would be called "{name}": {fault}')
+        raise GroupPlanError(f'"{name}" is no valid name for the group: {fault}')
     notes = pod["metadata"].get("annotations") or {}
     made: dict[str, Any] = {"name": name, "namespace": namespace_of(pod)}
     if WISHED in notes and "parentCompositePodGroupName" not in spec:

@@ -1,7 +1,7 @@
-"""Jobs: pods until enough have succeeded. Source: pkg/controller/job.
+"""Job controller: creates pods until enough of them have succeeded. Source: pkg/controller/job.
 
-A finalizer keeps each pod until it is counted: first its uid and the new sum are written into the
-status, then the finalizer goes (KEP-2307).
+A finalizer keeps each pod until it is counted: the pod's uid and the new sum are written into the
+Job's status first, then the finalizer is removed (KEP-2307).
 """
 
 from typing import Any, Final

@@ -1,14 +1,14 @@
-"""The kubelets of simulated nodes: nodes register and stay alive, pods run and end.
+"""The kubelets of simulated nodes: register nodes, renew their leases, start and stop their pods.
 
-A node is simulated when its providerID begins with stower://. Annotations of a pod say how it runs:
+A node is simulated when its providerID begins with stower://. Annotations of a pod control its run:
 
-    stower.dev/run-seconds     ends after so long (without: it runs until it is deleted)
-    stower.dev/exit-code       with this code (0: it has succeeded)
-    stower.dev/start-seconds   takes so long to start, once its images are there
-    stower.dev/stop-seconds    takes so long to stop, within its grace period
+    stower.dev/run-seconds     the pod ends after this time (without: when it is deleted)
+    stower.dev/exit-code       with this exit code (default 0: it has succeeded)
+    stower.dev/start-seconds   the pod takes this time to start, after its images are pulled
+    stower.dev/stop-seconds    the pod takes this time to stop, within its grace period
 
-and stower.dev/fail: "true" on a node that its kubelet is dead. What is not written anywhere (a pull
-under way) starts anew after a restart, as on a machine that was rebooted.
+The annotation stower.dev/fail: "true" on a node stops its kubelet. State that no object holds (an
+image pull under way) starts again after a restart, as on a rebooted machine.
 
 Source: pkg/kubelet (kubelet_node_status.go, status/generate.go, lifecycle/predicate.go).
 """

@@ -1,4 +1,7 @@
-"""Namespaces that are deleted: all that is in them goes first. Source: pkg/controller/namespace."""
+"""Namespace controller: deletes all objects of a terminating namespace, then removes its finalizer.
+
+Source: pkg/controller/namespace.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Final

@@ -1,5 +1,6 @@
-"""Nodes that are not ready are tainted, and what does not bear that is evicted; pods of nodes that
-are gone go too.
+"""Node lifecycle controller: taints nodes that are not ready and evicts pods without a toleration.
+
+Also deletes the pods of nodes that no longer exist.
 
 Source: pkg/controller/nodelifecycle, pkg/controller/tainteviction, pkg/controller/podgc.
 """

@@ -1,4 +1,4 @@
-"""What the actors have seen of the cluster: objects as dictionaries, found by what they ask for."""
+"""The objects that controllers have seen, as dictionaries, by key, owner, node and namespace."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple

@@ -1,8 +1,9 @@
-"""Groups of pods: one that is deleted goes when nobody in it needs it any more, leaves first.
+"""Pod group protection: removes the finalizer of a deleted group when none of its pods needs it.
+
+A group of groups is released after the groups below it. The finalizers are set at admission.
 
 Source: kube-controller-manager pkg/controller/scheduling/podgroupprotection; KEP-4671 "PodGroup
-Deletion Protection"; KEP-6012 "Object ownership and garbage collection". The finalizers are set at
-admission.
+Deletion Protection"; KEP-6012 "Object ownership and garbage collection".
 """
 
 from collections.abc import Iterable

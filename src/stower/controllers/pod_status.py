@@ -1,4 +1,4 @@
-"""What kubelets say of pods: their status as they start, run, begin anew and end.
+"""The pod status that a kubelet reports while a pod starts, runs, restarts and ends.
 
 Source: pkg/kubelet (status/generate.go, kubelet_pods.go).
 """

@@ -1,4 +1,4 @@
-"""What controllers make of pods: from a template, counted, ranked."""
+"""Helpers for controllers that own pods: build from a template, evict, count, rank for deletion."""
 
 import hashlib
 from collections.abc import Iterable

@@ -1,9 +1,9 @@
-"""Pods that were created with a node, past the scheduler: their drivers are told of it.
+"""Writes a PodScheduling for pods created with a node, so that drivers allocate their claims.
 
-A driver allocates a delayed claim where a PodScheduling says. The scheduler makes none for a pod
-that has a node already, so this does: with that node selected, and nothing to choose from. It stays
-until the driver has allocated the claims and they are reserved for the pod (resource_claims.py);
-meanwhile the kubelet does not start the pod.
+A driver allocates a delayed claim on the node that a PodScheduling selects. The scheduler creates
+no PodScheduling for a pod that was created with spec.nodeName, so this controller does: with that
+node selected and no candidate nodes. It remains until the driver has allocated the claims and they
+are reserved for the pod (resource_claims.py); meanwhile the kubelet does not start the pod.
 
 Source: ensurePodSchedulingContext of pkg/controller/resourceclaim, Kubernetes 1.30.
 """

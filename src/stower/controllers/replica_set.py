@@ -1,4 +1,4 @@
-"""ReplicaSets: as many pods as wanted. Source: pkg/controller/replicaset."""
+"""ReplicaSet controller: keeps the wanted number of pods. Source: pkg/controller/replicaset."""
 
 from stower.controllers.adoption import ControllerRefManager
 from stower.controllers.objects import Object, ObjectStore, is_ending, uid_of

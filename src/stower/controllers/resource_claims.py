@@ -1,13 +1,13 @@
-"""Claims for devices: made from templates, given back when their last consumer has ended.
+"""ResourceClaim controller: creates claims from templates and removes reservations and allocations.
 
-A reservation is taken back only when its pod has ended or is gone for sure: a pod that is not known
-may be one that the scheduler has just bound. What a driver has allocated, it alone deallocates; it
-shows that by a finalizer other than ours. Nor is a claim that nobody uses any more asked back (rule
-K2 of negotiated devices): one that a user made stays allocated until it is deleted (S0.34), and one
-that was made for a pod goes with the pod.
+A reservation is removed only when its pod has ended or is known to be deleted: a pod that is not
+in the store may be one that the scheduler has just bound. Only the driver deallocates a claim that
+the driver has allocated; such a claim has a finalizer other than ours. An unused claim of a driver
+is not deallocated either (rule K2 of negotiated devices): a claim created by a user stays allocated
+until it is deleted (S0.34), and a claim created for a pod is deleted with the pod.
 
-Source: pkg/controller/resourceclaim, Kubernetes 1.36. One step at a time: each is looked at again
-with what came of the last.
+Source: pkg/controller/resourceclaim, Kubernetes 1.36. One write at a time: a claim is examined
+again when the result of its last write is known.
 """
 
 from collections.abc import Iterable

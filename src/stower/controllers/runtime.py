@@ -1,8 +1,8 @@
-"""Runs controllers: what changed goes in, requests come out, answers go back in.
+"""Runs controllers: takes watch events, returns API requests, takes the answers.
 
-Each controller has keys; a key is looked at again when something that it depends on has changed,
-and not while one of its requests is unanswered: what the answer says is taken in first, so that
-nobody acts on what is no longer so.
+A controller has keys. A key is reconciled when an object that it depends on has changed, but not
+while one of its requests is unanswered. The object in the answer is stored first, so that no
+controller acts on an outdated object.
 """
 
 from collections import deque

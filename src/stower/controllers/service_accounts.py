@@ -1,4 +1,7 @@
-"""Every namespace has a service account `default`. Source: pkg/controller/serviceaccount."""
+"""Service account controller: keeps a ServiceAccount `default` in every namespace.
+
+Source: pkg/controller/serviceaccount.
+"""
 
 from collections.abc import Iterable
 from typing import Final

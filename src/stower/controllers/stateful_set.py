@@ -1,4 +1,4 @@
-"""StatefulSets: pods with names that stay, one after the other.
+"""StatefulSet controller: keeps pods with stable names, created and deleted one after the other.
 
 Source: pkg/controller/statefulset.
 """

@@ -1,6 +1,7 @@
-"""VMs: a runner pod for each, which says what its VM has; and another when that is gone.
+"""VirtualMachine controller: keeps a runner pod for each VM and reports the size of the VM.
 
-On paper: a VM has what its spec says a second after it says so.
+No VM runs: a change of the size in the spec takes effect in the status after one second. A runner
+pod that has ended or is deleted is replaced.
 Source: neondatabase/autoscaling pkg/neonvm/controllers/vm_controller.go.
 """
 

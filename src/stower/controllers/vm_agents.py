@@ -1,12 +1,12 @@
-"""Agents that scale VMs: each asks for as much as the load on its VM needs, through annotations.
+"""Simulated autoscaler-agents: request CPU and memory for VMs by annotations, as their load needs.
 
-A VM says what its load is, for tests and demonstrations:
+A VM declares its load, for tests and demonstrations:
 
     stower.dev/load: '{"low": 0.1, "high": 0.9, "periodSeconds": 600}'
 
-The load swings between two shares of the VM's largest size, in a wave that each VM begins at a
-moment of its own. To grow, a VM asks, and uses what is approved; to shrink, it uses less, and then
-asks for less.
+The load is a wave between two shares of the VM's largest size; each VM has its own phase. To grow,
+an agent requests more, and the VM uses what is approved; to shrink, the VM uses less first, and
+then the agent requests less.
 Source: seed 004 (agents that write the annotations themselves); neondatabase/autoscaling pkg/agent.
 """
 

@@ -1,12 +1,13 @@
-"""Live migrations of VMs, in stages: a pod on another node, the transfer, the change of hands.
+"""VirtualMachineMigration controller: creates the target pod, transfers the VM, switches ownership.
 
-Who controls a pod tells what it is: of a migration that goes on, the migration controls the target
-and is an owner of the source beside the VM; when it is over, the VM controls the target, and nobody
-the source. On paper: the transfer takes as long as the memory takes at the migration's bandwidth.
+Owner references show the role of a pod: during a migration the migration controls the target pod,
+and is an owner of the source pod beside the VM; afterwards the VM controls the target pod, and no
+object controls the source pod. No VM runs: the transfer takes the VM's memory divided by the
+bandwidth of the migration.
 
-Source: neondatabase/autoscaling pkg/neonvm/controllers/vmmigration_controller.go. Beyond it: the
-completion timeout is kept to; a VM whose migration has failed runs on whatever stage that was, and
-the target goes.
+Source: neondatabase/autoscaling pkg/neonvm/controllers/vmmigration_controller.go. Differs from it:
+the completion timeout is enforced, and after a failure at any stage the VM runs on in the source
+pod and the target pod is deleted.
 """
 
 from collections.abc import Iterable
@@ -117,11 +118,16 @@ class VmMigrationController(OwnerController):
         status, of_vm = migration["status"], vm.get("status") or {}
         source = seen.get("pods", vm_pods.key_in(vm, of_vm.get("podName") or "-"))
         if source is None or of_vm.get("phase") not in MOVING:
-            self._fail(migration, "the VM does not run any more", todo)
+            self._fail(migration, f"VM ({name_of(vm)}) is no longer running", todo)
             return
         due_ns = _due_ns(migration)
         if todo.now_ns >= due_ns:
-            self._fail(migration, "it takes longer than its completion timeout", todo)
+            self._fail(
+                migration,
+                "Migration did not complete within its completionTimeout of "
+                f"{migration['spec'].get('completionTimeout') or TIMEOUT_SECONDS} s",
+                todo,
+            )
             return
         todo.at(due_ns)
         name = status["targetPodName"]
@@ -183,7 +189,7 @@ class VmMigrationController(OwnerController):
             return
         runs = vm_pods.runner_phase(source, todo.now_ns)[0] if source is not None else ""
         if of_vm.get("phase") != "Migrating" or runs != vm_pods.RUNNING:
-            self._fail(migration, "the VM does not run any more", todo)
+            self._fail(migration, f"VM ({name_of(vm)}) is no longer running", todo)
             return
         begun = condition(migration, "Available") or {}
         took_ns = todo.now_ns - (time_ns(begun.get("lastTransitionTime")) or 0)
@@ -191,7 +197,7 @@ class VmMigrationController(OwnerController):
         if took_ns < needs_ns:
             todo.at(todo.now_ns + needs_ns - took_ns)
         elif _fails(migration, vm):
-            self._fail(migration, "the transfer has failed", todo)
+            self._fail(migration, f"Transfer to target Pod ({name}) failed", todo)
         else:
             place = {
                 "node": target["spec"].get("nodeName"),

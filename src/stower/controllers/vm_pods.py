@@ -1,7 +1,7 @@
-"""The pods that VMs run in: what they are made of, what they say of their VM, how they are.
+"""Builds the runner pods of VMs, copies labels and annotations to them, and reads their phase.
 
-Source: neondatabase/autoscaling pkg/neonvm/controllers/vm_controller.go. Of the pod's spec, what
-has a part in scheduling; nothing is emulated within.
+Builds only the parts of the pod's spec that matter to scheduling; nothing is emulated in the pod.
+Source: neondatabase/autoscaling pkg/neonvm/controllers/vm_controller.go.
 """
 
 from typing import Any, Final

@@ -1,6 +1,7 @@
-"""Volumes: a claim gets a volume made for it. Source: pkg/controller/volume/persistentvolume.
+"""PersistentVolume controller: binds claims to volumes and creates a volume where none fits.
 
-A class with WaitForFirstConsumer waits until the scheduler has named a node on the claim.
+A claim of a class with WaitForFirstConsumer waits until the scheduler has named a node on it.
+Source: pkg/controller/volume/persistentvolume.
 """
 
 from collections.abc import Iterable

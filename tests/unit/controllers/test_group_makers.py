@@ -130,7 +130,7 @@ def test_a_pod_that_does_not_say_in_which_group_it_is_waits_and_is_told_once(
     }
     assert 4 == len([e for e in events if e["reason"] == "NoPodGroup"])
     assert 'kueue.x-k8s.io/podset-required-topology: got "a b"' in told["p3"]
-    assert "was not made by a Job" in told["p0"]
+    assert "has no Job as controller" in told["p0"]
     assert "set the annotation stower.dev/min-count" in told["p1"]
     assert f'{LWS}/size: got "many", want a number' in told["p2"]
     # And once it says it, it goes on.
