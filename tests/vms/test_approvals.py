@@ -165,7 +165,7 @@ def test_what_cannot_be_read_holds_up_the_start_for_so_long_and_is_told() -> Non
     assert rig.approved() is None
     rig.notes.clear()
     rig.advance(2)
-    assert any("not handled 15 s after the start" in text for _, text, _ in rig.notes)
+    assert any("not handled after 15 s" in text for _, text, _ in rig.notes)
     assert amount(2, 2) == rig.approved()
     rig.put(vm_pod("bad", node="n1", use=(1, 2)))
     assert (3000, 4 * GI) == rig.reserved()

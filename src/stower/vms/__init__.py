@@ -1,1 +1,1 @@
-"""VMs that change size while they run: accounting, approvals, migrations (seed 004)."""
+"""VMs that change size while running: accounting, approvals and live migrations (seed 004)."""

@@ -1,7 +1,7 @@
-"""What an autoscaler-agent asks for over HTTP: it is written to the VM's annotations, and what has
-been granted a second later at most is the answer.
+"""Handles an autoscaler-agent's request for CPU and memory, received over HTTP.
 
-Agents that write the annotations themselves need none of this.
+Writes the request to the annotations of the VM. Answers with what the pod shows as approved,
+after one second at most. Agents that write the annotations themselves do not need this module.
 Source: seed 004; neondatabase/autoscaling pkg/plugin/run.go, pkg/api.
 """
 

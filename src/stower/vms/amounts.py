@@ -1,7 +1,7 @@
-"""Amounts of CPU and memory as annotations and agents write them.
+"""Reads and writes amounts of CPU and memory in the form of annotations and agent requests.
 
-CPU in thousandths, 32 bits, memory in bytes, 64 bits, both without a sign: what is negative wraps,
-as it does in the original.
+CPU is an unsigned 32-bit number of milli-CPU, memory an unsigned 64-bit number of bytes. Negative
+amounts wrap around, as they do upstream.
 Source: neondatabase/autoscaling pkg/api (Resources), neonvm/apis/neonvm/v1 (MilliCPU).
 """
 

@@ -1,7 +1,8 @@
-"""What a VM asks for is granted as far as its node can hold it, by a patch of the VM's annotations.
+"""Reconciles a pod: approves the resources that its VM requests, as far as the node has room.
 
-Less is set free only when the pod shows that the VM has less; more is set aside before it is
-granted. So neither a write that fails nor one of which no answer comes promises room twice.
+An approval is a patch of the VM's annotations. Reserved resources are released only after the pod
+shows that the VM uses less, and reserved before more is approved. So a write that fails or is not
+answered never promises the same room twice.
 Source: seed 004; neondatabase/autoscaling pkg/plugin/handle_pod.go.
 """
 
@@ -109,7 +110,7 @@ def _update(
             notes.add(INFO, "Creating migration for Pod", pod.key)
             return _migrate(enforcer, state)
         else:
-            notes.add(INFO, "Pod waits to be migrated, as enough others are", pod.key)
+            notes.add(INFO, "Not creating migration for Pod yet: too many are under way", pod.key)
             return Result(AGAIN_NS)
     # Only VMs that autoscale have what is written here: on others it would be out of date.
     if state.migrating or migration_owner(pod) or not is_true(pod, AUTOSCALING):

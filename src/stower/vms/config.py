@@ -1,7 +1,7 @@
-"""The configuration of VM scheduling: neon's file, read as neon reads it.
+"""The configuration of VM scheduling: neon's JSON file, parsed and checked as neon does.
 
-Source: neondatabase/autoscaling pkg/plugin/config.go. How many migrations a node or the cluster may
-have at once is our own.
+The limits on concurrent migrations per node and in the cluster are Stower's own.
+Source: neondatabase/autoscaling pkg/plugin/config.go.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""VM scheduling as a whole: objects go through the reconcile queue, writes and agents' requests are
-carried on as their answers come.
+"""The companion for VM scheduling: passes objects through the reconcile queue to their handlers.
+
+Also continues handlers and agents' requests when the writes that they wait for are answered.
 
 Source: seed 004; neondatabase/autoscaling pkg/plugin entrypoint.go.
 """
@@ -328,7 +329,7 @@ class VmScheduling:
             return
         except FAULTS as error:
             if task.item is None:
-                text = "the request cannot be answered"
+                text = "internal error while handling the request"
                 self._out.append(AgentAnswer(task.request, 500, text, "text/plain"))
                 return
             self._finish(task.item, self._panicked(task.item, error), now_ns)
@@ -385,10 +386,10 @@ class VmScheduling:
                 enforcer.start(unseen)
         elif now_ns >= self._start_by_ns:
             timeout_s = self.config.startup_event_handling_timeout_seconds
-            text = f"{len(awaited)} objects are not handled {timeout_s} s after the start"
+            text = f"{len(awaited)} objects not handled after {timeout_s} s"
             first = self._objects.get(next(iter(awaited)))
             about = first.metadata.key if first is not None else ""
-            enforcer.notes.add(ERROR, f"{text}, and are tried again", about)
+            enforcer.notes.add(ERROR, f"Timed out handling initial events: {text}, retrying", about)
             for key in list(awaited):
                 self._enqueue(key, now_ns)
                 if key.uid in self.queue.backoff_entries.get(key.kind, {}):

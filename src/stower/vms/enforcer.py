@@ -1,7 +1,8 @@
-"""What is known of nodes and pods as far as VMs are concerned, and what follows from changes.
+"""The VM scheduling state of all nodes: handles node and migration events, reserve and unreserve.
 
-All of it can be built again from Node and Pod objects, but for pods that were given a node which
-the API does not show yet. Objects come through the reconcile queue, one at a time each.
+The state can be rebuilt from Node and Pod objects, except for pods that were assigned to a node
+which the API does not show yet. Objects come through the reconcile queue, one event of an object at
+a time.
 Source: seed 004; neondatabase/autoscaling pkg/plugin handle_node.go, handle_vmmigration.go,
 framework_methods.go.
 """

@@ -1,4 +1,4 @@
-"""What VM scheduling counts, by neon's names; a shell shows it. Times are the engine's.
+"""Metrics of VM scheduling, under neon's names; a shell exposes them. Times are the engine's.
 
 Source: neondatabase/autoscaling pkg/plugin/metrics.
 """
@@ -175,7 +175,7 @@ class Figures:
         of_queue = [Sample(QUEUE, {"state": state}, count) for state, count in own.items()]
         return [
             *found,
-            Metric(QUEUE, "gauge", "Objects that VM scheduling is to look at", of_queue),
+            Metric(QUEUE, "gauge", "Objects in the reconcile queue of VM scheduling", of_queue),
         ]
 
 

@@ -1,7 +1,7 @@
-"""What all pods of each row hold, as filters are to see it: the pods that the state has there, be
-they seen by the API yet or not, each with what is known to be set aside for it.
+"""Sums the CPU and memory of all pods on each row, for filters and scores.
 
-Follows trials, so that it can be asked what would be if pods left.
+Counts the pods that the cluster state has on the row, including assumed pods, each with at least
+what is known to be reserved for it. Follows trials, so that filters can be run as if pods had left.
 """
 
 from collections.abc import Callable

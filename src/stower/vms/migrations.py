@@ -1,4 +1,4 @@
-"""Who leaves a node that is too full, and the objects that make them go.
+"""Chooses the pods to migrate away from a node above its watermark, and builds their migrations.
 
 Source: seed 004; neondatabase/autoscaling pkg/plugin/migration.go, handle_vmmigration.go.
 """

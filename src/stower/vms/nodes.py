@@ -1,4 +1,4 @@
-"""What is set aside on a node, pod by pod, and what more it can grant.
+"""Reserved CPU and memory of one node, pod by pod, and how much more can be approved.
 
 Only arithmetic: no API, no time. Every change logs its inverse in the journal while a trial is
 open.
@@ -66,7 +66,7 @@ class Use:
         # What is free counts as much more for a pod whose use is discounted.
         room = _quotient(_signed(_signed(free) * holding.overcommit), 1000) & self.mask
         if not holding.factor:
-            raise Broken("more resources are requested than are reserved, but in no steps")
+            raise Broken("cannot reserve more resources: the scaling unit is 0")
         grown = room // holding.factor * holding.factor
         return holding._replace(reserved=have + min(grown, want - have))
 
@@ -76,7 +76,7 @@ def discounted(holding: Holding, mask: int) -> int:
     if holding.overcommit == NO_DISCOUNT and holding.reserved < SMALL:
         return holding.reserved
     if not holding.overcommit:
-        raise Broken("an overcommit factor of 0")
+        raise Broken("overcommit factor must not be 0")
     return _quotient(_signed(_signed(holding.reserved) * 1000), holding.overcommit) & mask
 
 

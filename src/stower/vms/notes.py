@@ -1,4 +1,4 @@
-"""What is worth a line in a log: collected here, written by whoever runs all this."""
+"""Collects log lines of VM scheduling. The shell takes the lines and writes them."""
 
 from typing import Final, NamedTuple
 

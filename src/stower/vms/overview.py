@@ -1,5 +1,6 @@
-"""Each VM: what it uses, asks for and was granted, where it is, and whether it moves. For people,
-not for decisions; from the objects alone, as a scheduler reads them.
+"""Summarizes VMs for `stower vms`: size in use, requested and approved, node, migration.
+
+Computed from the API objects alone, as a scheduler reads them. No decision depends on it.
 """
 
 from collections.abc import Iterable
@@ -79,13 +80,13 @@ def _state(
     moves: list[VirtualMachineMigration],
 ) -> VmState:
     phase = str(vm.status.get("phase") or "") if vm is not None else ""
-    moving = [f"{one.status.phase or 'asked for'} ({one.metadata.name})" for one in moves]
+    moving = [f"{one.status.phase or 'Not started'} ({one.metadata.name})" for one in moves]
     source = next((pod for pod in pods if _is_current(pod)), None)
     targets = [pod for pod in pods if pod is not source and _is_target(pod)]
-    target = targets[0].spec.node_name or "waits for a node" if targets else ""
+    target = targets[0].spec.node_name or "no node yet" if targets else ""
     made = VmState(name, phase, migration=", ".join(moving), target=target)
     if source is None:
-        return msgspec.structs.replace(made, message="it has no pod")
+        return msgspec.structs.replace(made, message="has no pod")
     where = source.spec.node_name
     made = msgspec.structs.replace(
         made, pod=source.metadata.name, node=where, message="" if where else "waits for a node"
@@ -101,7 +102,7 @@ def _state(
         return msgspec.structs.replace(made, message=str(error))
     short = ""
     if asked is not None and granted is not None and asked.exceeds(granted):
-        short = "its node has no room for what it asks"
+        short = "the node has no room for the requested size"
     return msgspec.structs.replace(
         made,
         uses=_size(uses),

@@ -1,14 +1,13 @@
-"""What was approved and does not show yet.
+"""Tracks approvals that were written to a VM but that its pod does not show yet.
 
-An approval is written to the VM, and comes to its pod when the VM's controller has copied it there.
-Until then the pod would look as if it held less: what was granted to it could be granted again, to
-another. So a pod is looked at with what was written for it; of a write that was not answered, or
-was refused, nobody knows whether it was carried out: its amount is set aside, and it is written
-again. Where nothing shows for a while (somebody else may have written over it), the pod counts as
-it is, and is looked at again.
+An approval is written to the VM, and the VM's controller copies it to the pod. Until then the pod
+shows less than was approved, and the difference could be approved again for another pod. So a pod
+counts with the values written for it. A write that was not answered, or was refused, may have been
+carried out or not: its amount stays reserved, and the value is written again. If the pod does not
+show the value for a while (another client may have overwritten it), the pod counts as it is, and
+is reconciled again.
 
-After a restart nobody knows of it: what the scheduler before had written and no pod shows is not
-counted until it does.
+Lost at a restart: an approval that the previous scheduler wrote counts only once the pod shows it.
 """
 
 from collections.abc import Iterable

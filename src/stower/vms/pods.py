@@ -1,4 +1,4 @@
-"""What a pod holds of its node and would like to hold, read from the pod alone.
+"""Reads from a pod what its VM uses, what is reserved for it, and what it requests.
 
 Source: seed 004; neondatabase/autoscaling pkg/plugin/state/pod.go, neonvm/apis/neonvm/v1
 pod_helpers.go.

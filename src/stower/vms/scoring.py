@@ -1,4 +1,4 @@
-"""How good a node is for a VM: best when it is as full as wanted, worse above and below.
+"""Scores a node for a VM: highest at the configured utilization, lower above and below it.
 
 Source: seed 004; neondatabase/autoscaling pkg/plugin calculateScore.
 """
