@@ -367,7 +367,9 @@ def test_a_template_that_the_api_refuses_is_told_and_tried_now_and_then() -> Non
     hub.writes.clear()
     hub.advance(300)
     assert len(made(hub)) <= 20 * 6
-    assert "cannot be made: refused" in hub.status["problem"]
+    problem = hub.status["problem"]
+    assert problem.startswith("cannot create placeholder ")
+    assert problem.endswith(": refused")
 
 
 def test_a_template_that_has_changed_has_others_made() -> None:

@@ -1,1 +1,1 @@
-"""Warm capacity: room held by placeholders that are never in the way of users (seed 001)."""
+"""Warm capacity: room reserved by placeholders, which users displace (seed 001)."""

@@ -1,7 +1,6 @@
-"""Warm capacity as a whole: knows pools, keeps placeholders, empties nodes, tells how it stands.
+"""The companion for warm capacity: tracks pools, keeps and moves placeholders, writes the status.
 
-What it does, it does every PERIOD_NS of the clock, from objects alone; only the number of its own
-placeholders is made up for at once.
+Acts every PERIOD_NS, from API objects alone. Only missing placeholders are created at once.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -113,7 +112,9 @@ class WarmCapacity:
         only its schema store it all the same. What was moved just now may not be shown yet."""
         key = obj.metadata.key
         for path, value, text in pool_faults(obj.spec, obj.metadata.name):
-            self._notes.append(("error", f"the pool is not used: {path}: {value}: {text}", key))
+            self._notes.append(
+                ("error", f"ignoring the invalid pool: {path}: {value}: {text}", key)
+            )
             return None
         pool = Pool(key, obj.spec, obj)
         former = [one for one in (before.get(key), *self._former) if one is not None]

@@ -1,4 +1,4 @@
-"""What warm capacity has counted, and how long pulls take."""
+"""Metrics of warm capacity, and the recent times that nodes took to pull their images."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -60,23 +60,31 @@ class Figures:
         found = [
             Metric(
                 "stower_warm_user_wait_seconds", "histogram",
-                "From a user's arrival until it was seen on a node.", counts,
+                "Seconds from the arrival of a user pod until it was seen on a node.", counts,
             )
         ]  # fmt: skip
         counters = (
-            ("moves", "Placeholders that were moved to other nodes.", self.moved),
-            ("lowerings", "Placeholders that went as they were wanted no more.", self.lowered),
-            ("displaced", "Placeholders that made way, or that others deleted.", self.displaced),
-            ("cold_starts", "Users on nodes without their images.", self.cold),
+            ("moves", "Placeholders moved to other nodes.", self.moved),
+            ("lowerings", "Placeholders deleted because fewer were wanted.", self.lowered),
+            (
+                "displaced",
+                "Placeholders displaced by users, or deleted by other clients.",
+                self.displaced,
+            ),
+            ("cold_starts", "Users placed on nodes without their images.", self.cold),
         )
         for name, help, number in counters:
             full = f"stower_warm_{name}"
             found.append(Metric(full, "counter", help, [Sample(f"{full}_total", {}, number)]))
         gauges = (
-            ("wanted", "Placeholders that are wanted.", lambda p: p.wanted),
-            ("placeholders", "Placeholders that there are.", lambda p: len(p.placeholders)),
-            ("users", "Users that there are.", lambda p: len(p.users)),
-            ("draining_nodes", "Nodes that are to empty.", lambda p: len(p.draining)),
+            ("wanted", "Wanted number of placeholders.", lambda p: p.wanted),
+            ("placeholders", "Existing placeholders.", lambda p: len(p.placeholders)),
+            ("users", "Existing users.", lambda p: len(p.users)),
+            (
+                "draining_nodes",
+                "Nodes that are being emptied of placeholders.",
+                lambda p: len(p.draining),
+            ),
         )
         known = sorted(pools, key=lambda pool: pool.key)
         for name, help, value in gauges:

@@ -1,5 +1,6 @@
-"""Which nodes are to empty, and which placeholders leave them: planned in a trial, on the whole
-cluster, and only where the new place is certain.
+"""Plans which nodes to empty, and to which nodes their placeholders move.
+
+Plans in a trial on the whole cluster state: a placeholder moves only if it fits on a certain node.
 
 Source: seed 001 (descheduling, the flood of deletions); the order is in docs/warm.md.
 """

@@ -1,5 +1,6 @@
-"""The nodes of a pool as arrays over rows: which they are, whether users may go there, and when
-they were made. Kept up to date node by node.
+"""The nodes of a pool as arrays over rows: membership, readiness for users, creation time.
+
+Updated node by node.
 """
 
 import numpy as np

@@ -1,4 +1,7 @@
-"""A pool as the seed draws it, and what would be done next. For people, not for decisions."""
+"""Summarizes a pool for `stower warm`: slots of its nodes, the next user's node, planned moves.
+
+No decision depends on it. The drawing is that of seed 001.
+"""
 
 from collections.abc import Callable
 
@@ -120,4 +123,4 @@ def _next_user(warm: WarmCapacity, chooses: Chooses, pool: Pool) -> str:
     if found is None:
         return "waits"
     node, leaving = found
-    return f"{node}, where {', '.join(leaving)} makes way" if leaving else node
+    return f"{node}, displacing {', '.join(leaving)}" if leaving else node

@@ -1,6 +1,6 @@
-"""Placeholders that we make ourselves: as many as are wanted, of the pool's template.
+"""Creates and deletes Stower's own placeholders: the wanted number, from the pool's template.
 
-What others keep is never deleted here, whatever a selector finds.
+Placeholders of other owners are never deleted here, even if the selector matches them.
 """
 
 import hashlib
@@ -132,7 +132,7 @@ class Keeping:
         pool = self._making.pop(key, None)
         if code == CONFLICT:
             return True
-        what = f"placeholder {key} cannot be made" if key else "a placeholder cannot go"
+        what = f"cannot create placeholder {key}" if key else "cannot delete placeholder"
         self._notes.append(("error", f"{what}: {message}", key or uid))
         if pool is not None:
             pool.problem = f"{what}: {message}"[:PROBLEM_MAX]

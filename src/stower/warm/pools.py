@@ -1,6 +1,6 @@
-"""A pool and its pods: who is a user, who holds room, who pulls images.
+"""A warm pool and its pods by role: user, placeholder, image puller.
 
-Must not know what is decided about them.
+Must not know which decisions are taken about the pods.
 """
 
 from enum import Enum, auto

@@ -1,7 +1,7 @@
-"""The third readiness: a node is ready for users when their images are there (seed 001).
+"""Decides whether a node is ready for users: whether the pool's images are on the node (seed 001).
 
-A node takes any pod, and placeholders, before that. What tells: the pods that pull, where the pool
-names them; else the images that the node lists.
+Placeholders may go to a node before that. The puller pods of the pool decide, if the pool names
+them; otherwise the images in the node's status.
 """
 
 from stower.model.kinds import Node, Pod

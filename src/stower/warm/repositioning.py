@@ -1,5 +1,8 @@
-"""Moves of placeholders, never more than the pool allows: by what was moved lately, as its status
-says. Source: seed 001 (60 deletions a second are the failing case)."""
+"""Moves placeholders as the pool's mode plans, within the limits of the pool.
+
+Counts the recent moves in the pool's status, so that the limits hold across restarts.
+Source: seed 001 (60 deletions a second are the failing case).
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,7 @@
-"""What a pool tells: its status, and labels on nodes for other tools.
+"""Writes the status of pools, and readiness labels on nodes for other tools.
 
-Of a label that several pools set, the first by name decides. One that has another value than
-"true" is somebody else's, and is left as it is.
+If several pools set the same label, the first pool by name decides. A label with a value other than
+"true" belongs to another tool and is not changed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -45,7 +45,7 @@ class Told:
             and code not in (CONFLICT, NOT_FOUND, TOO_MANY_REQUESTS)
         ):
             self._refused_ns[about] = now_ns + REFUSED_NS
-            self._notes.append(("error", f"what is to be told of it is refused: {message}", about))
+            self._notes.append(("error", f"cannot write status or labels: {message}", about))
         return about is not None
 
     def notes(self) -> list[tuple[str, str, str]]:

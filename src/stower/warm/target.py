@@ -1,7 +1,7 @@
-"""How many placeholders are wanted: by number, by users, by arrivals, by lectures, by surges.
+"""Computes the wanted number of placeholders: fixed, by users, arrivals, lectures and surges.
 
-All of it follows from the pods that are there, and from when they were created. Source: seed 001;
-the figures behind the rules are in docs/measurements.md.
+Computed from the existing pods and their creation times. Source: seed 001; the numbers behind the
+rules are in docs/measurements.md.
 """
 
 from collections.abc import Iterable, Mapping
