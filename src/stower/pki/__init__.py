@@ -1,1 +1,1 @@
-"""Certificates: those that servers make themselves, and those that they are given."""
+"""Certificates and TLS: makes a server's own certificates, and loads certificates from files."""

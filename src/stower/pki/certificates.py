@@ -1,4 +1,4 @@
-"""A certificate authority of the server's own, and what it signs: one server, one client."""
+"""Makes a certificate authority, and the certificates of one server and one client signed by it."""
 
 import datetime
 import ipaddress

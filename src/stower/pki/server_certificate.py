@@ -1,5 +1,6 @@
-"""How a server shows who it is over TLS: by files that it is given, and reads again when they have
-changed, or by a certificate that it makes for itself.
+"""The TLS context of a server, with a certificate from files or a self-signed certificate.
+
+Certificate files are reloaded when they have changed.
 """
 
 import asyncio
@@ -35,7 +36,9 @@ class Serving:
         try:
             self.context.load_cert_chain(*self._files)
         except (OSError, ssl.SSLError) as error:
-            raise ServingError(f"{certificate}, {key}: {error.strerror or error}") from None
+            raise ServingError(
+                f"cannot load {certificate} and {key}: {error.strerror or error}"
+            ) from None
 
     def _look(self) -> tuple[tuple[int, int], ...]:
         try:
@@ -54,9 +57,13 @@ class Serving:
             try:
                 self.context.load_cert_chain(*self._files)
                 self._seen = seen
-                log.info("the certificate %s was read again", self._files[0])
+                log.info("reloaded the certificate %s", self._files[0])
             except (OSError, ssl.SSLError) as error:
-                log.warning("the certificate %s cannot be read: %s", self._files[0], error)
+                log.warning(
+                    "cannot reload the certificate %s, still serving the previous one: %s",
+                    self._files[0],
+                    error,
+                )
 
 
 def _load(context: ssl.SSLContext, pem: bytes) -> None:

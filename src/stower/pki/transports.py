@@ -1,7 +1,7 @@
-"""Connections and servers with TLS at half the CPU, where the extra `fast` is installed.
+"""Creates TLS connections and servers that use half the CPU, if the extra `fast` is installed.
 
-It reads its peer's certificate by way of a temporary file: on a file system that is read-only, with
-nothing mounted at /tmp, asyncio's own serve instead.
+The library behind it reads the peer's certificate through a temporary file. On a read-only file
+system without /tmp, asyncio's own transports are used.
 """
 
 import asyncio
