@@ -1,1 +1,1 @@
-"""Metrics: what is counted while a shell runs, as Prometheus reads it."""
+"""Prometheus metrics of the scheduler and of drivers."""

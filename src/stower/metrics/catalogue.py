@@ -1,8 +1,9 @@
-"""The metrics there are, by kube-scheduler's names where the meaning is equal.
+"""The scheduler's metrics, under kube-scheduler's names where the meaning is equal.
 
-A shell tells of what happens as it happens, and hands in what it knows when somebody asks. What a
-plugin's companion counts has names of its own. docs/metrics.md has them all, and which of
-kube-scheduler's are left out, and why. Source: pkg/scheduler/metrics, Kubernetes 1.37.
+Counters and histograms are updated as an Observer of decisions, binds, writes and steps; the shell
+passes the values of gauges at each scrape. Metrics of companions have their own names.
+docs/metrics.md lists all metrics, the metrics of kube-scheduler that are left out, and why. Source:
+pkg/scheduler/metrics, Kubernetes 1.37.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,26 +50,29 @@ class Row(NamedTuple):
 
 HISTOGRAMS: Final = {
     "scheduler_scheduling_attempt_duration_seconds": Row(
-        "Attempts, binding and all", ("result", "profile"), _doubling(0.001, 15)
+        "Duration of a scheduling attempt, including the binding", ("result", "profile"),
+        _doubling(0.001, 15),
     ),
     "scheduler_scheduling_algorithm_duration_seconds": Row(
-        "Attempts that found a node, without the binding", (), _doubling(0.001, 15)
+        "Duration of a scheduling attempt that found a node, without the binding", (),
+        _doubling(0.001, 15),
     ),
     "scheduler_pod_scheduling_sli_duration_seconds": Row(
-        "From a pod's arrival in the queue until it is bound", ("attempts",), _doubling(0.01, 20)
+        "Time from a pod's arrival in the scheduling queue until it is bound", ("attempts",),
+        _doubling(0.01, 20),
     ),
     "scheduler_pod_scheduling_attempts": Row(
-        "Attempts that a pod took until it was bound", (), _doubling(1, 5)
+        "Number of attempts until a pod was bound", (), _doubling(1, 5)
     ),
     "scheduler_preemption_victims": Row(
-        "Pods that one preemption evicts", (), _doubling(1, 7)
+        "Number of pods evicted by one preemption", (), _doubling(1, 7)
     ),
     "scheduler_plugin_execution_duration_seconds": Row(
-        "What plugins take at their extension points, for all nodes at once; of one attempt in ten",
+        "Duration of a plugin at an extension point for all nodes, measured in one attempt of ten",
         ("plugin", "extension_point", "status"), _doubling(0.00001, 20, 1.5),
     ),
     "scheduler_async_api_call_execution_duration_seconds": Row(
-        "Writes until they were answered, with what was tried again", ("call_type", "result"),
+        "Duration of a write until it was answered, including retries", ("call_type", "result"),
         _doubling(0.001, 15),
     ),
     "rest_client_request_duration_seconds": Row(
@@ -76,41 +80,41 @@ HISTOGRAMS: Final = {
         (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
     ),
     "stower_step_duration_seconds": Row(
-        "What the engine takes to take in one event, and to decide what it allows", ("event",),
+        "Duration of an engine step: one event and the scheduling cycles after it", ("event",),
         _doubling(0.00001, 18),
     ),
 }  # fmt: skip
 COUNTERS: Final = {
     "scheduler_schedule_attempts": Row(
-        "Attempts to schedule pods, by what they came to", ("result", "profile")
+        "Number of attempts to schedule pods, by result", ("result", "profile")
     ),
-    "scheduler_preemption_attempts": Row("Attempts for which pods are evicted"),
+    "scheduler_preemption_attempts": Row("Number of preemptions that evicted pods"),
     "scheduler_queue_incoming_pods": Row(
-        "Pods that came to a part of the queue, by what brought them", ("queue", "event")
+        "Number of pods added to a queue, by event", ("queue", "event")
     ),
     "scheduler_async_api_call_execution": Row(
         "Writes that were answered", ("call_type", "result")
     ),
     "rest_client_requests": Row("Requests to the API server", ("code", "method")),
     "stower_writes_sent": Row("Writes that were answered"),
-    "stower_writes_retried": Row("Writes that were tried again"),
-    "stower_events_dropped": Row("Events about pods that were dropped, as too many waited"),
-    "stower_watch_cuts": Row("Watches that were cut and resumed"),
-    "stower_relists": Row("Lists that were needed again"),
+    "stower_writes_retried": Row("Writes that were retried"),
+    "stower_events_dropped": Row("Events about pods dropped because too many were waiting"),
+    "stower_watch_cuts": Row("Watches that were interrupted and resumed"),
+    "stower_relists": Row("Lists that were repeated because a watch could not be resumed"),
 }  # fmt: skip
 GAUGES: Final = {
     "scheduler_pending_pods": Row(
-        "Pods that wait, by the part of the queue that they are in", ("queue",)
+        "Pending pods, by queue", ("queue",)
     ),
-    "scheduler_cache_size": Row("Objects that the scheduler knows", ("type",)),
+    "scheduler_cache_size": Row("Objects in the scheduler's cache, by type", ("type",)),
     "scheduler_unschedulable_pods": Row(
-        "Pods that no node will do for, by the plugins that refuse them", ("plugin", "profile")
+        "Unschedulable pods, by the plugins that rejected them", ("plugin", "profile")
     ),
-    "scheduler_pending_async_api_calls": Row("Writes that are not yet answered", ("call_type",)),
-    "leader_election_master_status": Row("1 while this scheduler leads", ("name",)),
-    "stower_writes_in_flight_max": Row("Writes that may be in flight at once"),
-    "stower_inbox_events": Row("Events that the engine has not yet taken in"),
-    "stower_loop_stall_seconds_max": Row("The longest that the loop stood still since last asked"),
+    "scheduler_pending_async_api_calls": Row("Writes that are not answered yet", ("call_type",)),
+    "leader_election_master_status": Row("1 while this scheduler is the leader", ("name",)),
+    "stower_writes_in_flight_max": Row("Limit of writes in flight"),
+    "stower_inbox_events": Row("Watch events that the engine has not processed yet"),
+    "stower_loop_stall_seconds_max": Row("Longest block of the event loop since the last scrape"),
 }  # fmt: skip
 # A sample that a shell hands in: metric, labels, value. Counters come as what they are by now.
 Sample = tuple[str, tuple[str, ...], float]

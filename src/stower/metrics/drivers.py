@@ -1,6 +1,6 @@
 """The metrics of a driver that negotiates its devices.
 
-Its shell tells of calls as they end, and hands in what it knows when somebody asks.
+The driver's shell reports each call when it ends, and passes all other values at each scrape.
 """
 
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ OPERATIONS: Final = ("answers", "allocations", "refusals", "deallocations", "con
 # What a shell hands in: help, by metric without its first word.
 GAUGES: Final = {
     "driver_pending_claims": "Claims of this driver that are not allocated yet",
-    "driver_ledger_entries": "Claims for which the ledger has devices",
+    "driver_ledger_entries": "Claims with devices in the ledger",
     "driver_calls_waiting": "Calls of the driver that are not answered yet",
-    "writes_waiting": "Writes that are not yet answered",
+    "writes_waiting": "Writes that are not answered yet",
     "writes_sent": "Writes that were answered",
-    "writes_retried": "Writes that were tried again",
-    "watch_cuts": "Watches that were cut and resumed",
-    "relists": "Lists that were needed again",
+    "writes_retried": "Writes that were retried",
+    "watch_cuts": "Watches that were interrupted and resumed",
+    "relists": "Lists that were repeated because a watch could not be resumed",
 }
 # Some drivers count, others wait for machines.
 SECONDS: Final = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -32,8 +32,8 @@ class DriverMetrics:
         self._registry = registry = CollectorRegistry()
         self._operations = Counter(
             "stower_driver_operations",
-            "What was done: answers about nodes, allocations, refusals to allocate, deallocations; "
-            "writes that met a newer object, errors of any sort",
+            "Operations of the driver: answers about nodes, allocations, refused allocations, "
+            "deallocations, writes that conflicted with a newer object, errors",
             ("operation",),
             registry=registry,
         )
@@ -42,7 +42,7 @@ class DriverMetrics:
             self._operations.labels(name)
         self._calls = Histogram(
             "stower_driver_call_duration_seconds",
-            "How long the driver's methods took",
+            "Duration of a call of a driver's method",
             ("method",),
             buckets=SECONDS,
             registry=registry,
