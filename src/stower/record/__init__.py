@@ -1,1 +1,1 @@
-"""What engines were told and wrote, kept in files, and what is done with it."""
+"""Recordings: files with the events and writes of engines, and their replay."""

@@ -1,8 +1,9 @@
-"""A recording, line by line: how engines were built, what they were told, what they wrote.
+"""The lines of a recording: how engines were built, their events, their writes.
 
-Each line is one JSON object. `Engine` lines say how an engine was built; `Object` lines are what
-the next Listed event lists; `Step` lines are one event, its time, and all writes that came of it.
-Lines name their engine, as several may be recorded side by side (docs/recordings.md).
+Each line is one JSON object. `Engine` lines state how an engine was built; `Object` lines are the
+objects of the next Listed event; `Step` lines hold one event, its time, and all writes of that
+step. Lines name their engine, because several engines may be recorded into one file
+(docs/recordings.md).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -213,12 +214,12 @@ def read_line(data: bytes) -> Line:
         raise InvalidObject("$", shown, f"a line of a recording ({error})") from None
     if isinstance(line, Engine):
         if line.format != FORMAT:
-            want = f"{FORMAT}: another version of stower wrote it"
+            want = f"{FORMAT}: the recording is from another version of stower"
             raise InvalidObject("format", line.format, want)
         if not -(2**63) <= line.seed < 2**63:
             raise InvalidObject("seed", line.seed, "a 64-bit number")
         if not 0 < line.cycles_per_step_max <= CYCLES_MAX:
-            want = f"1 to {CYCLES_MAX}"
+            want = f"1 to {CYCLES_MAX:,}"
             raise InvalidObject("cyclesPerStepMax", line.cycles_per_step_max, want)
     return line
 
@@ -227,7 +228,7 @@ def read_object(api_version: str, kind: str, data: bytes) -> ApiObject:
     """An object's typed view. Raises InvalidObject."""
     found = KIND_BY_NAME.get((api_version, kind))
     if found is None:
-        raise InvalidObject("kind", f"{kind} ({api_version})", "a kind that scheduling reads")
+        raise InvalidObject("kind", f"{kind} ({api_version})", "a kind that the scheduler reads")
     obj: ApiObject = decode(data, found.view)
     return obj
 
@@ -247,7 +248,9 @@ def read_event(step: Step, listed: list[ApiObject]) -> Event:
             return Observed(WatchType(told.change), obj)
         case _Listed():
             if told.objects != len(listed):
-                raise InvalidObject("objects", len(listed), f"the {told.objects} that are listed")
+                raise InvalidObject(
+                    "objects", len(listed), f"{told.objects} Object lines before the Listed event"
+                )
             return Listed(tuple(listed))
         case _WriteOk():
             return WriteOk(told.id, told.resource_version)

@@ -1,7 +1,7 @@
-"""Recordings read back: lines of a file, plain or packed, as far as they are whole.
+"""Reads recordings: the complete lines of a file, plain or compressed with zstd.
 
-A process that was killed leaves a file without an end: what is whole of it is read. Bounded: a line
-is one object at most, and is refused where it is longer than any object can be.
+A process that was killed leaves a file without an end; its complete lines are read. Memory is
+bounded: a line holds one object at most, and a line longer than any object can be is rejected.
 """
 
 from collections.abc import Iterator
@@ -62,7 +62,9 @@ def read(path: Path) -> Iterator[Engine | Told]:
                     raise InvalidObject("objects", len(listed), f"at most {OBJECTS_MAX:,}")
             elif isinstance(line, Step):
                 if line.engine not in known:
-                    raise InvalidObject("engine", line.engine, "one that was built before")
+                    raise InvalidObject(
+                        "engine", line.engine, "an engine with an earlier Engine line"
+                    )
                 event = read_event(line, listed)
                 listed = []
                 yield Told(line.engine, number, line.at_ns, event, bytes(line.writes))
@@ -72,7 +74,7 @@ def read(path: Path) -> Iterator[Engine | Told]:
         except InvalidObject as error:
             raise InvalidObject(f"line {number}, {error.path}", error.got, error.want) from None
     if not number:
-        raise InvalidObject("line 1", "nothing", "a recording: its first line tells of an engine")
+        raise InvalidObject("line 1", "nothing", "a recording: its first line has the type Engine")
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
@@ -85,7 +87,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
             yield from (line for line in bytes(held).split(b"\n") if line)
             held = bytearray(data[cut:])
         if len(held) > LINE_BYTES_MAX:
-            raise InvalidObject("line", f"{len(held)} bytes", f"at most {LINE_BYTES_MAX} bytes")
+            raise InvalidObject("line", f"{len(held):,} bytes", f"at most {LINE_BYTES_MAX:,} bytes")
 
 
 def _unpacked(path: Path) -> Iterator[bytes]:
@@ -100,11 +102,15 @@ def _unpacked(path: Path) -> Iterator[bytes]:
                 # Little by little: a few bytes can unpack to very many.
                 for at in range(0, len(head), 256):
                     if unpacker.eof:
-                        raise InvalidObject("file", "data after its end", "one zstd frame")
+                        raise InvalidObject(
+                            "file", "data after the first zstd frame", "a single zstd frame"
+                        )
                     try:
                         yield unpacker.decompress(head[at : at + 256])
                     except zstandard.ZstdError as error:
-                        raise InvalidObject("file", str(error), "sound zstd data") from None
+                        raise InvalidObject("file", str(error), "valid zstd data") from None
                     if unpacker.unused_data:
-                        raise InvalidObject("file", "data after its end", "one zstd frame")
+                        raise InvalidObject(
+                            "file", "data after the first zstd frame", "a single zstd frame"
+                        )
             head = file.read(CHUNK_BYTES)

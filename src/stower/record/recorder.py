@@ -1,7 +1,8 @@
-"""Recordings being made: files that are rotated and bounded, which a crash cuts short at most.
+"""Writes recordings to files that are rotated and bounded in size.
 
-A part begins with a new engine, so that it stands alone: who records asks for one when a part is
-full. The current part has the name that was given, older ones a number before the ending.
+A part begins with a new engine, so that it can be replayed alone: when a part is full, the shell
+builds a new engine. The current part has the given file name, older parts have a number before the
+ending. A crash loses the end of the current part at most.
 """
 
 import contextlib
@@ -142,8 +143,10 @@ class Recorder:
             return
         data = line + b"\n"
         if self._list_bytes and self._file.tell() > 2 * self._bytes_max:
-            log.warning("%s: the recording ends here: no new part could begin", self._path)
-            self.cut = "it has outgrown its bound (--record-max)"
+            log.warning(
+                "%s: recording stopped: the part is full and no new part could begin", self._path
+            )
+            self.cut = "its size limit is exceeded (--record-max)"
             self.close()
             return
         self._unflushed += len(data)
@@ -161,7 +164,7 @@ class Recorder:
                 file.write(self._packer.flush())
 
     def _give_up(self, error: OSError) -> None:
-        log.warning("%s: the recording ends here: %s", self._path, error.strerror or error)
+        log.warning("%s: recording stopped: %s", self._path, error.strerror or error)
         file, self._file = self._file, None
         self.cut = error.strerror or str(error)
         if file is not None:
@@ -174,9 +177,9 @@ def _check(path: Path) -> None:
     if not os.path.lexists(path):
         return
     if not path.is_file():
-        raise OSError(errno.EINVAL, f"{path} is no regular file")
+        raise OSError(errno.EINVAL, f"{path} is not a regular file")
     if path.stat().st_size and not is_recording(path):
-        raise OSError(errno.EEXIST, f"{path} is there already, and is no recording")
+        raise OSError(errno.EEXIST, f"{path} already exists and is not a recording")
 
 
 def _numbered(path: Path, number: int) -> Path:

@@ -1,4 +1,4 @@
-"""A recording played back to engines built the same way: do they write the same, byte for byte?"""
+"""Replays a recording on engines built the same way, and compares their writes byte for byte."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
