@@ -1,3 +1,4 @@
-"""API objects, pure: quantities, metadata, selectors, taints, affinity; one API kind per file in
-kinds/.
+"""API objects, without I/O: quantities, metadata, selectors, taints, resources.
+
+kinds/ has one file per API kind.
 """

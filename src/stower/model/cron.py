@@ -1,5 +1,6 @@
-"""Cron lines: five fields, a word such as @daily, or @every with a duration; in UTC.
+"""Parses cron schedules and computes the next time that a schedule is due, in UTC.
 
+A schedule has five fields, or is a name such as @daily, or @every with a duration.
 Source: github.com/robfig/cron ParseStandard, as Kubernetes 1.36 uses it.
 """
 

@@ -1,6 +1,6 @@
-"""Defaults that an API server would have filled in, for objects that come straight from a file.
+"""Fills in the defaults of an API server, for objects that come from a file.
 
-Source: pkg/apis/core/v1/defaults.go. Only the fields that scheduling reads.
+Only for the fields that scheduling reads. Source: pkg/apis/core/v1/defaults.go.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Errors of the model: whose fault it is, is in the type."""
+"""Errors of the model: InvalidObject for a user's object, InvariantError for our own bug."""
 
 
 class InvalidObject(Exception):

@@ -1,4 +1,4 @@
-"""Metadata that every API object carries, and what is derived from it."""
+"""Metadata of API objects: names, labels, owner references; keys derived from them."""
 
 import msgspec
 

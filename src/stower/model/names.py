@@ -1,4 +1,4 @@
-"""Names, labels, annotations and their faults, in the server's words.
+"""Validates names, labels and annotations, with the API server's messages.
 
 Source: apimachinery pkg/util/validation/validation.go, pkg/api/validation, Kubernetes 1.36.
 """

@@ -1,4 +1,4 @@
-"""Integers as the API declares them: a number out of range is refused where it is decoded."""
+"""Integer types of the API: a number out of range is rejected when it is decoded."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Objects as bytes: decoded to typed views, changed without touching what is not modelled.
+"""Decodes the JSON of objects to typed views, and edits the JSON without losing unknown fields.
 
 A typed view holds only what scheduling reads, so it is never written back. A change is spliced into
 the bytes instead: every field that is not on its path keeps its exact text.

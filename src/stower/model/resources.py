@@ -1,4 +1,4 @@
-"""What a pod asks for and what a node has, as whole numbers per resource.
+"""Resource requests of a pod and allocatable resources of a node, as integers per resource.
 
 CPU is in milli-CPU, everything else in the resource's base unit (bytes, devices, pods).
 

@@ -1,4 +1,4 @@
-"""Label selectors and node selectors: what matches which labels.
+"""Label selectors and node selectors: parsing, validation, and matching against labels.
 
 Source: apimachinery pkg/labels/selector.go; component-helpers scheduling/corev1/nodeaffinity.
 
@@ -209,7 +209,7 @@ def parse_selector(text: str) -> LabelSelector:
     while position < len(text.rstrip()) or comma:
         clause = _CLAUSE.match(text, position)
         if clause is None:
-            raise ValueError(f"cannot read {text[position:]!r} in label selector {text!r}")
+            raise ValueError(f"cannot parse {text[position:]!r} in label selector {text!r}")
         position = clause.end()
         comma = clause[0].endswith(",")
         if clause["not"]:

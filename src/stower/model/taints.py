@@ -1,4 +1,4 @@
-"""Taints and tolerations.
+"""Taints and tolerations, and whether a toleration tolerates a taint.
 
 Source: core/v1 toleration.go (1.36); KEP-5471 for Lt and Gt, which a feature gate switches on.
 """

@@ -1,4 +1,4 @@
-"""Times as the API writes them: RFC 3339 in UTC, whole seconds or microseconds."""
+"""Parses and formats times as the API does: RFC 3339 in UTC, in seconds or microseconds."""
 
 import re
 from datetime import UTC, datetime, timedelta

@@ -622,7 +622,7 @@ def test_configuration_that_cannot_be_is_refused(tmp_path: Path, text: str, expe
     ("args", "expected"),
     [
         (("--match", "a=b"), "--match SELECTOR needs --by KEY"),
-        (("--by", "zone", "--match", "a in ("), "--match: cannot read"),
+        (("--by", "zone", "--match", "a in ("), "--match: cannot parse"),
         (("--seed", str(2**64)), f"--seed: got {2**64}, want a 64-bit number"),
         (("--plot", "use.pdf"), "--plot use.pdf: want a name that ends in .svg or .png"),
         (("--plot", "no/folder/use.svg"), "--plot no/folder/use.svg: No such file or directory"),

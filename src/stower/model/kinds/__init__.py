@@ -1,4 +1,4 @@
-"""One API kind per file, listed in KINDS: what is not listed is not scheduled with."""
+"""Typed views of API objects, one API kind per file; scheduling uses the kinds in KINDS only."""
 
 from typing import Final, get_args
 

@@ -1,4 +1,4 @@
-"""CompositePodGroup (scheduling.k8s.io/v1alpha3): groups that are placed together (KEP-6012)."""
+"""CompositePodGroup (scheduling.k8s.io/v1alpha3): pod groups scheduled together (KEP-6012)."""
 
 from typing import Any
 

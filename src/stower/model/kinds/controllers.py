@@ -1,4 +1,4 @@
-"""Controllers whose selector is a default for spreading their pods."""
+"""ReplicationController, ReplicaSet, StatefulSet: their selectors are defaults for spreading."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""DeviceClass (resource.k8s.io/v1): which devices a claim means when it names the class."""
+"""DeviceClass (resource.k8s.io/v1): selectors and configuration of requests for the class."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""DeviceTaintRule (resource.k8s.io/v1beta2): a taint that an administrator puts on devices.
+"""DeviceTaintRule (resource.k8s.io/v1beta2): a taint on all devices that the rule selects.
 
 Source: KEP-5055.
 """

@@ -1,4 +1,4 @@
-"""Namespace (v1): its labels, by which terms about pods select it."""
+"""Namespace (v1): the labels that namespace selectors of pod affinity terms match."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Node (core/v1): the fields that scheduling looks at."""
+"""Node (core/v1): the fields that scheduling reads."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Pod (core/v1): the fields that scheduling looks at. Everything else stays in the raw bytes."""
+"""Pod (core/v1): the fields that scheduling reads. All other fields stay in the raw bytes."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""PodDisruptionBudget (policy/v1): how many of some pods may be evicted now."""
+"""PodDisruptionBudget (policy/v1): how many of the selected pods may be evicted now."""
 
 import msgspec
 

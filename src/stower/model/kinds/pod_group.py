@@ -1,4 +1,4 @@
-"""PodGroup (scheduling.k8s.io): pods that are placed together, and the claims that they share.
+"""PodGroup (scheduling.k8s.io): pods that are scheduled together, and the claims that they share.
 
 One view of all versions: v1alpha2 (Kubernetes 1.36) has no parent, names its template in
 `podGroupTemplateRef` and its disruption mode by a word; v1beta1 and v1alpha3 (1.37) have a parent,

@@ -1,8 +1,9 @@
-"""PodScheduling (stower.dev/v1): what the scheduler and the drivers say to each other about a pod.
+"""PodScheduling (stower.dev/v1): the negotiation between the scheduler and drivers about one pod.
 
-It has the pod's name and the pod as its one owner. The scheduler writes the spec, the drivers the
-status. Source: KEP-3063 (PodSchedulingContext), seed 000; `round` and `attempt` are our own: a
-round tells which candidates an answer is about, an attempt that a selection has failed before.
+The object has the pod's name, and the pod as its only owner. The scheduler writes the spec, the
+drivers write the status. Source: KEP-3063 (PodSchedulingContext), seed 000; `round` and `attempt`
+are our own: a round identifies the candidate nodes that a driver's response is about, an attempt
+counts the selections of a node that failed.
 """
 
 from typing import Final

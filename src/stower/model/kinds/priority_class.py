@@ -1,4 +1,4 @@
-"""PriorityClass (scheduling.k8s.io/v1): the number behind a pod's priorityClassName."""
+"""PriorityClass (scheduling.k8s.io/v1): the priority of pods that name the class."""
 
 import msgspec
 

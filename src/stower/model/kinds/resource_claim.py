@@ -1,4 +1,4 @@
-"""ResourceClaim (resource.k8s.io/v1): devices that somebody asks for, and those that were given.
+"""ResourceClaim (resource.k8s.io/v1): requested devices, allocated devices, and reservations.
 
 Source: KEP-4381; KEP-4816 (firstAvailable), KEP-5018 (adminAccess), KEP-5055 (tolerations),
 KEP-5075 (capacity, distinctAttribute, shareID), KEP-5007 (binding conditions).

@@ -1,7 +1,7 @@
-"""ResourceClass (stower.dev/v1): claims of this device class are negotiated with a driver.
+"""ResourceClass (stower.dev/v1): a device class whose claims are negotiated with a driver.
 
-It has the name of the DeviceClass that claims ask for: no slice lists such devices, their driver
-says node by node whether it can provide them. Source: KEP-3063 (classic dynamic resource
+It has the name of the DeviceClass that claims request. No slice lists these devices: the driver
+reports for each node whether it can provide them. Source: KEP-3063 (classic dynamic resource
 allocation), seed 000.
 """
 

@@ -1,4 +1,4 @@
-"""ResourceSlice (resource.k8s.io/v1): devices as a driver publishes them.
+"""ResourceSlice (resource.k8s.io/v1): devices that a driver publishes.
 
 Source: KEP-4381; KEP-4815 (counters, node selection per device), KEP-5055 (taints), KEP-5007
 (binding conditions), KEP-5075 (shared devices), KEP-5491 (attributes that are lists), KEP-5517

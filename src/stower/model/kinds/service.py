@@ -1,4 +1,4 @@
-"""Service (v1): whom it selects, which is a default for spreading."""
+"""Service (v1): its selector, which is a default for spreading pods."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Volumes and what is known of storage: the fields that scheduling looks at.
+"""Volumes, claims, storage classes and CSI objects: the fields that scheduling reads.
 
 PersistentVolume, PersistentVolumeClaim (core/v1); StorageClass, CSINode, CSIDriver,
 CSIStorageCapacity, VolumeAttachment (storage.k8s.io/v1).

@@ -1,5 +1,6 @@
-"""VirtualMachine and VirtualMachineMigration (vm.neon.tech/v1): VMs that run in pods, and their
-moves to other nodes. Source: neondatabase/autoscaling neonvm/apis/neonvm/v1.
+"""VirtualMachine and VirtualMachineMigration (vm.neon.tech/v1): VMs in pods, and their migrations.
+
+Source: neondatabase/autoscaling neonvm/apis/neonvm/v1.
 """
 
 from typing import Any, Final

@@ -1,5 +1,6 @@
-"""WarmPool (stower.dev/v1): which pods are users, how much room is held for those to come, and when
-a node is ready for them. Source: seed 001; zero-to-jupyterhub-k8s.
+"""WarmPool (stower.dev/v1): selects users, sets the number of placeholders and node readiness.
+
+Source: seed 001; zero-to-jupyterhub-k8s.
 """
 
 from collections.abc import Iterator
@@ -28,9 +29,9 @@ Weight = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 
 
 class Lecture(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Users who come at a time that is known. `start`: RFC 3339, or HH:MM in UTC on `days` (Mon to
-    Sun, all where there are none); `percent`: how many of those that have enrolled are expected;
-    `selector`: which users are theirs, all where there is none."""
+    """An announced arrival of many users. `start`: RFC 3339, or HH:MM in UTC on `days` (Mon to Sun,
+    default: every day); `percent`: the share of the enrolled users that is expected; `selector`:
+    the users of the lecture (default: all)."""
 
     start: str = ""
     enrolment: Count = 0
@@ -42,8 +43,9 @@ class Lecture(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Surge(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Users who come in numbers all at once: room is held for `hold_seconds` times the arrivals a
-    second, by those of the last `window_seconds`, where there are at least so many in 10 s."""
+    """Users that arrive in large numbers at once: room is reserved for `hold_seconds` times the
+    arrivals per second of the last `window_seconds`, if at least `arrivals_least` arrived in 10 s.
+    """
 
     hold_seconds: Seconds = 0
     window_seconds: Seconds = 30
@@ -51,7 +53,7 @@ class Surge(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Weights(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Of `placement: Spread`, counted for each pod on the node."""
+    """Weights of `placement: Spread`, counted for each pod on the node."""
 
     user_to_user: Weight = 100
     user_to_placeholder: Weight = 10
@@ -61,11 +63,12 @@ class Weights(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Placeholders(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Pods that hold room: those that `selector` finds, and as many as are wanted of `template`.
+    """Pods that reserve room: pods that `selector` matches, and the wanted number of pods created
+    from `template`.
 
-    Wanted: `replicas`, or `percent_of_users`, or the arrivals a second of the last hour times
-    `readiness_seconds`, whichever is most; with lectures and surges on top; and a node's worth for
-    each that has not got its images after `stuck_after_seconds`. At most `replicas_max`.
+    The wanted number is the largest of `replicas`, `percent_of_users`, and the arrivals per second
+    of the last hour times `readiness_seconds`; plus lectures and surges; plus one node's worth for
+    each node without its images after `stuck_after_seconds`. At most `replicas_max`.
     """
 
     selector: LabelSelector | None = None
@@ -82,9 +85,9 @@ class Placeholders(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 class Images(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a node must have before users go there: these `names`; or what the puller pods that
-    `pullers` finds have pulled; or the users' own images. `label`: set to "true" on nodes that are
-    ready, for others to see."""
+    """The images that a node must have before users are placed there: these `names`; or the images
+    of the puller pods that `pullers` matches; or the users' own images. `label`: set to "true" on
+    nodes that are ready, for other tools."""
 
     names: tuple[str, ...] | None = None
     pullers: LabelSelector | None = None
@@ -95,9 +98,9 @@ class Images(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Repositioning(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Placeholders leave nodes without users (Drain), or all nodes but the newest (Newest), or
-    after a while (Lifetime). Never more than so many in a minute, at once, on their way, from one
-    node at a time; and none that was moved less than `rest_seconds` ago."""
+    """Moves placeholders from nodes without users (Drain), from all nodes but the newest (Newest),
+    or after `lifetime_seconds` (Lifetime). The number of moves is limited per minute, at once, in
+    flight, and per node; a placeholder is not moved again within `rest_seconds`."""
 
     mode: Literal["Drain", "Newest", "Lifetime", "Off"] = "Drain"
     per_minute: Count = 6
@@ -109,7 +112,8 @@ class Repositioning(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
 
 class WarmPoolSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """See the module. Pods are those of the pool's namespace; nodes those with these labels."""
+    """Users and placeholders are pods of the pool's namespace; nodes are those with the labels of
+    `node_selector`."""
 
     users: LabelSelector | None = None
     node_selector: dict[str, str] | None = None
@@ -119,7 +123,7 @@ class WarmPoolSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 class Move(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A placeholder was moved: which pod, when, from which node, and where it is to go."""
+    """A move of a placeholder: the pod, the time, its old node, the node chosen for it."""
 
     pod: str = ""
     at: str = ""
@@ -128,8 +132,8 @@ class Move(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class WarmPoolStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """How things stand. `expected`: what scaling is, and what is waited for; `problem`: why
-    placeholders are missing, where the API refuses them."""
+    """The state of the pool. `expected`: which scaling is expected, and what pods wait for;
+    `problem`: why placeholders are missing, if the API rejects them."""
 
     nodes: int = 0
     ready_nodes: int = 0
@@ -170,7 +174,7 @@ def pool_faults(spec: WarmPoolSpec, name: str = "") -> Faults:
         yield "metadata.name", name, f"must have at most {NAME_MAX} characters"
     placeholders = spec.placeholders
     if spec.users is None:
-        yield "users", None, "must say which pods are users, as a label selector"
+        yield "users", None, "must be a label selector for the pods of users"
     elif spec.users == LabelSelector():
         yield "users", {}, "must not be empty: every pod of the namespace would be a user"
     yield from _selector_faults("users", spec.users)
@@ -197,11 +201,11 @@ def _node_label_faults(spec: WarmPoolSpec) -> Faults:
     if fault is not None:
         yield "images.label", label, f"must be {fault}"
     elif not domain:
-        yield "images.label", label, "must have a domain of your own, such as example.com/warm"
+        yield "images.label", label, "must have a domain as prefix, such as example.com/warm"
     elif any(domain == one or domain.endswith(f".{one}") for one in RESERVED):
-        yield "images.label", label, f"must not be of {' or '.join(RESERVED)}"
+        yield "images.label", label, f"must not have the domain {' or '.join(RESERVED)}"
     elif label in (spec.node_selector or {}):
-        yield "images.label", label, "must not be one by which nodeSelector chooses nodes"
+        yield "images.label", label, "must not be a label of nodeSelector"
 
 
 def _selector_faults(path: str, selector: LabelSelector | None) -> Faults:
@@ -215,7 +219,7 @@ def _selector_faults(path: str, selector: LabelSelector | None) -> Faults:
         if term.operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
             yield f"{at}.operator", term.operator, "must be In, NotIn, Exists or DoesNotExist"
         elif (term.operator in ("In", "NotIn")) != bool(values):
-            yield f"{at}.values", [*values], "must be there with In and NotIn, and only with these"
+            yield f"{at}.values", [*values], "must be set for In and NotIn, and only for these"
         for value in values or ("",):
             yield from _label_faults(at, term.key, value)
 
@@ -230,7 +234,7 @@ def _template_faults(path: str, template: dict[str, Any]) -> Faults:
     """What would make no pod. What else is wrong the API says when one is made."""
     spec, meta = template.get("spec"), template.get("metadata", {})
     if not isinstance(spec, dict) or not spec:
-        yield f"{path}.spec", spec, "must be that of a pod"
+        yield f"{path}.spec", spec, "must be a pod spec"
         return
     if not isinstance(meta, dict):
         yield f"{path}.metadata", meta, "must be an object"
@@ -238,14 +242,14 @@ def _template_faults(path: str, template: dict[str, Any]) -> Faults:
     for name in ("labels", "annotations"):
         texts = meta.get(name) or {}
         if not isinstance(texts, dict) or not all(isinstance(v, str) for v in texts.values()):
-            yield f"{path}.metadata.{name}", texts, "must be texts by name"
+            yield f"{path}.metadata.{name}", texts, "must map names to strings"
         elif name == "labels":
             for key, value in texts.items():
                 yield from _label_faults(f"{path}.metadata.labels", key, value)
     try:
         found = msgspec.convert(spec, PodSpec)
     except msgspec.ValidationError as error:
-        yield f"{path}.spec", "what it is", f"must be that of a pod: {error}"
+        yield f"{path}.spec", "(not shown)", f"must be a pod spec: {error}"
         return
     if not found.containers:
         yield f"{path}.spec.containers", [], "must not be empty"
