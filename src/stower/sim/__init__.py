@@ -1,1 +1,1 @@
-"""The simulator: the engine itself, run over objects in memory, on a clock that only it moves."""
+"""The simulator: runs the engine on objects in memory, on a virtual clock."""

@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, and when. Nothing else moves the clock."""
+"""Virtual time: a queue of planned callbacks. Only running the next callback moves the clock."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -36,7 +36,9 @@ class Agenda:
             at_ns, _, moment = heappop(moments)
             at_once = at_once + 1 if at_ns == self.now_ns else 0
             if at_once > MOMENTS_MAX:
-                raise InvariantError(f"time stands still at {at_ns} ns")
+                raise InvariantError(
+                    f"more than {MOMENTS_MAX} callbacks at {at_ns} ns of virtual time"
+                )
             self.now_ns = at_ns
             moment()
         self.now_ns = max(self.now_ns, until_ns)

@@ -1,7 +1,7 @@
-"""Claims for devices in an API that agrees: what a scheduler writes, what ends with its users.
+"""ResourceClaims in a simulation without faults: applies the scheduler's writes, ends reservations.
 
-Of the resource claim controller it does what a run needs: who is gone has no reservation any more,
-and a claim without users gives its devices back; a claim that was made for a pod goes with it.
+Stands in for the resource claim controller as far as a run needs: removes the reservations of pods
+that ended, deallocates claims without users, and deletes a pod's own claims with the pod.
 """
 
 from collections.abc import Iterable, Iterator

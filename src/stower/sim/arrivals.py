@@ -1,7 +1,6 @@
-"""When pods come and how long they last: arrival processes and lifetimes, from one seed.
+"""Arrival processes and lifetimes of generated pods, from one seed. Times are in seconds.
 
-Given how many come until when, each process says at what times: all the randomness is in where they
-fall. Times in seconds.
+The number of pods and the length of the run are given; a process draws only when each pod arrives.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""A cluster autoscaler, by the rules of the real one: pending pods that fit on no node, nor on one
-that is coming, add nodes of the group that takes them for least; nodes below half use whose pods
-can all go elsewhere are removed after a while.
+"""A cluster autoscaler, by the rules of Kubernetes' cluster-autoscaler.
 
-Fit is by requests, node selector and taints. Must not know what pods are for.
+Pending pods that fit on no node, nor on a node being added, add nodes of the cheapest group that
+fits them. Nodes below half utilization whose pods all fit elsewhere are removed after a while. Fit
+is by requests, node selector and taints. Must not know what pods are for.
 
 Source: kubernetes/autoscaler cluster-autoscaler FAQ and simulator (drain, utilization).
 """

@@ -1,6 +1,6 @@
-"""Questions about room, answered by the engine: how many more fit, and can a node be emptied.
+"""Answers questions about room with the engine: how many more copies fit, can a node be drained.
 
-Nobody is evicted to find a place: pods are tried as if their preemptionPolicy were Never.
+No pod is evicted to make room: pods are tried as if their preemptionPolicy were Never.
 """
 
 from collections.abc import Iterable
@@ -142,5 +142,5 @@ def _by_priority(pods: Iterable[Pod]) -> list[Pod]:
 
 def _not_tried(pod: Pod) -> str:
     if pod.spec.scheduling_gates:
-        return "it waits for its scheduling gates"
+        return "waiting for scheduling gates"
     return f"no profile for scheduler {pod.spec.scheduler_name!r}"

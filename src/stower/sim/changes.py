@@ -1,4 +1,4 @@
-"""What a scheduler's writes make of objects."""
+"""Applies a scheduler's writes to objects: bindings, patches, creations."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""Claims that are made for pods and given back, where there is no controller that would do it.
+"""Creates claims for pods and releases them, for simulations without a resource claim controller.
 
-A pod's own claim is named after the pod and its entry, without the letters of chance that an API
-server adds, so that runs are alike.
+A pod's own claim is named after the pod and its entry, without the random letters that an API
+server adds, so that runs are equal.
 """
 
 from collections.abc import Container, Mapping

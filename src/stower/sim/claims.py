@@ -1,7 +1,7 @@
-"""Claims for devices in a run: made with the pods that want them, given back when these have ended.
+"""The resource claim controller of a run with faults: creates claims for pods and releases them.
 
-What the resource claim controller does (controllers/resource_claims.py), on typed objects, with
-delays. It may be down; then it makes up.
+Does what controllers/resource_claims.py does, on typed objects and with delays. It may be down;
+afterwards it catches up.
 """
 
 import random

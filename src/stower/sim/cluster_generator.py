@@ -1,6 +1,6 @@
-"""Generated clusters: node pools and workloads as an ordinary cluster has them, from one seed.
+"""Generates clusters with node pools and workloads like those of real clusters, from one seed.
 
-Everything comes out as JSON documents, so that a generated cluster takes the way of a real one.
+Output is JSON documents, so that a generated cluster is read in the same way as a real one.
 """
 
 import random

@@ -1,8 +1,8 @@
-"""Controllers of controllers/ in a simulation: the code that `stower up` runs, behind a connection.
+"""A process that runs controllers of controllers/ in a simulation, behind a simulated connection.
 
-What live/controllers.py does over HTTP. A process that has crashed forgets everything; what it had
-sent may still be carried out. Of the API's rules for writes, those that controllers rely on: uids
-and resourceVersions must be those that were seen, and who has finalizers waits for them.
+The counterpart of live/controllers.py. A process that crashes loses all its state; requests that it
+had sent may still be carried out. Applies the API's rules for writes that controllers rely on: uids
+and resourceVersions must match, and an object with finalizers is deleted after they are removed.
 """
 
 import random

@@ -1,8 +1,8 @@
-"""Devices in a run of a seed: what drivers publish, and pods that claim it.
+"""Generates devices, claims and device taints for the run of a seed.
 
-Drawn with a generator of its own, so that scripts of earlier days stay as they are. Most nodes have
-a GPU or two that nobody shares, one that is shared by measure, and one that is offered whole or in
-parts; a network card is reached from everywhere. Now and then a device is tainted.
+Drawn with a generator of its own, so that older seeds keep their scripts. Most nodes have one or
+two exclusive GPUs, one GPU shared by capacity, and one offered as a whole or in partitions; a
+network card is reachable from all nodes. Devices are tainted now and then.
 """
 
 import random

@@ -1,8 +1,8 @@
-"""Groups of pods in a run of a seed: templates whose pods are placed together, some in trees.
+"""Generates pod groups for the run of a seed: gangs, some in trees of composite groups.
 
-Drawn with a generator of its own, so that scripts of earlier days stay as they are. Each template
-that is chosen is one group of pods; some groups share a composite one, of which at most two levels
-are drawn; some have to be in one zone or on one node. All groups of a tree have one priority.
+Drawn with a generator of its own, so that older seeds keep their scripts. Each chosen template is
+one PodGroup; some groups share a composite group, in at most two levels; some must be in one zone
+or on one node. All groups of a tree have one priority.
 """
 
 import random

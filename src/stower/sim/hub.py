@@ -1,8 +1,8 @@
-"""A day of a hub, run: users come and go, placeholders hold room, nodes boot, pull and are removed.
+"""Simulates a day of a hub: users come and go, placeholders reserve room, nodes boot and pull.
 
-The engine decides; the rest is an API without delay, kubelets that start what has its images, a
-puller on every node, the controller of the placeholders' StatefulSet where the policy has one, and
-a cluster autoscaler by the rules of the real one (autoscaler.py).
+The engine decides. The rest is an API without delay, kubelets that start pods whose images are on
+the node, a puller on every node, the controller of the placeholders' StatefulSet if the policy has
+one, and a cluster autoscaler (autoscaler.py).
 """
 
 import random

@@ -1,9 +1,8 @@
-"""Days of a hub: who comes when and stays how long, which lectures are announced, and how long
-nodes take to boot and to pull. From CSV files, or drawn.
+"""Days of a hub, read from CSV files or generated: users, lectures, boot and pull times of nodes.
 
 Source of the form: a folder of `ordinary_users.csv`, `lectures_users.csv` (seed, arrival_s, life_s,
 active_s, lecture), `lectures_timetable.csv` (seed, start_s, attendance, enrolment) and `nodes.csv`
-(seed, boot_s, pull_s), each packed or not.
+(seed, boot_s, pull_s), each compressed or not.
 """
 
 import csv
@@ -57,7 +56,9 @@ def read_days(
     found: dict[int, list[User]] = {}
     for row in _rows(users, USERS, "users"):
         if row["arrival_s"] >= DAY_S:
-            raise InvalidObject("users, arrival_s", row["arrival_s"], f"less than {DAY_S:g}: a day")
+            raise InvalidObject(
+                "users, arrival_s", row["arrival_s"], f"less than {DAY_S:g} (one day)"
+            )
         user = User(row["arrival_s"], row["life_s"], bool(row["lecture"]))
         found.setdefault(int(row["seed"]), []).append(user)
     made: dict[int, list[tuple[float, float]]] = {}
@@ -69,7 +70,7 @@ def read_days(
         told.setdefault(int(row["seed"]), []).append(lecture)
     for seed in found:
         if seed not in made:
-            raise InvalidObject("nodes", seed, "nodes for each seed of the users")
+            raise InvalidObject("nodes", seed, "node rows for each seed of the users")
     return {
         seed: Day(
             seed,
@@ -99,7 +100,7 @@ def _rows(
                 found[field] = math.nan
             if not 0 <= found[field] < 1e9:
                 at = f"{what}, line {reader.line_num}, {field}"
-                raise InvalidObject(at, row[field], "a number of at least 0")
+                raise InvalidObject(at, row[field], "a number of at least 0, less than 1e9")
         yield found
 
 

@@ -1,5 +1,6 @@
-"""What holds at every moment of a hub's day where Stower places the pods, worked out anew from the
-API's objects and from what the day knows of its machines.
+"""Laws of a simulated hub day, checked at all times while Stower places the pods.
+
+Checked against the API's objects and the boot and pull times of the day's nodes.
 """
 
 from typing import ClassVar, Final, Protocol
@@ -82,7 +83,9 @@ class NobodyWaits(Law):
             room = self.without_placeholders(machine)
             for pod in waiting:
                 if room.take(pod, scaler.needs_of(pod)):
-                    raise self.broken(f"{pod.metadata.name} would be let in on {machine.name}")
+                    raise self.broken(
+                        f"user {pod.metadata.name} would fit on {machine.name} without placeholders"
+                    )
 
 
 class ReadyNodes(Law):
@@ -99,12 +102,16 @@ class ReadyNodes(Law):
         came_ns = hub.came_ns(pod) // SECOND_NS * SECOND_NS  # what the API says has no fractions
         waited_ns = hub.agenda.now_ns - came_ns
         if waited_ns < WAITED_NS:
-            told = f"{pod.metadata.name} is on {machine.name}, which pulls, after"
-            raise self.broken(f"{told} {waited_ns / SECOND_NS:g} s")
+            told = f"user {pod.metadata.name} is bound to {machine.name}, which is pulling images,"
+            raise self.broken(
+                f"{told} after {waited_ns / SECOND_NS:g} s, want a wait of "
+                f"{WAITED_NS / SECOND_NS:g} s"
+            )
         for other in filter(self.is_ready, hub.autoscaler.machines.values()):
             if self.without_placeholders(other).take(pod, hub.autoscaler.needs_of(pod)):
                 raise self.broken(
-                    f"{pod.metadata.name} is on {machine.name}, which pulls; {other.name} has room"
+                    f"user {pod.metadata.name} is bound to {machine.name}, which is pulling "
+                    f"images, although {other.name} is ready and has room"
                 )
 
 
@@ -122,7 +129,9 @@ class Moves(Law):
         now_ns = self.hub.agenda.now_ns
         self._at_ns = [at_ns for at_ns in self._at_ns if at_ns > now_ns - MINUTE_NS] + [now_ns]
         if len(self._at_ns) > LIMITS.per_minute:
-            raise self.broken(f"{len(self._at_ns)} within a minute")
+            raise self.broken(
+                f"{len(self._at_ns)} within a minute, want at most {LIMITS.per_minute}"
+            )
 
 
 class Emptied(Law):
@@ -152,7 +161,10 @@ class Emptied(Law):
                 continue
             since_ns = self._since_ns[machine.name] = was.get(machine.name, now_ns)
             if now_ns - since_ns > EMPTIED_NS:
-                raise self.broken(f"{machine.name} could be since {EMPTIED_NS / SECOND_NS:g} s")
+                raise self.broken(
+                    f"the placeholders on {machine.name}, which has no users, could have moved for "
+                    f"{EMPTIED_NS / SECOND_NS:g} s"
+                )
 
 
 class Pulling(Law):
@@ -163,7 +175,7 @@ class Pulling(Law):
     def removed(self, machine: Machine) -> None:
         """Of each."""
         if not self.is_ready(machine):
-            raise self.broken(f"{machine.name} is removed while it pulls")
+            raise self.broken(f"{machine.name} is removed while it pulls images")
 
 
 class Room(Law):
@@ -176,7 +188,7 @@ class Room(Law):
         for machine in self.hub.autoscaler.machines.values():
             pods = self.hub.server.pods_on(machine.name).values()
             if min(self.hub.autoscaler.bin_of(machine, pods).free.values()) < 0:
-                raise self.broken(f"{machine.name} holds more than it has room for")
+                raise self.broken(f"the pods on {machine.name} request more than it has")
 
 
 LAWS: Final[tuple[type[Law], ...]] = (NobodyWaits, ReadyNodes, Moves, Emptied, Pulling, Room)

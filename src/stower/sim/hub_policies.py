@@ -1,6 +1,6 @@
-"""What is compared on days of a hub: kube-scheduler's own rules, z2jh's, and Stower's.
+"""The policies that are compared on days of a hub: kube-scheduler, zero-to-jupyterhub and Stower.
 
-The configuration of z2jh's user-scheduler is the one that its chart renders.
+The configuration of z2jh's user-scheduler is what its chart renders.
 """
 
 import random

@@ -1,8 +1,8 @@
-"""One client's connection to the server: requests that take time, and watches that take time.
+"""The simulated connection of one client to the server: requests and watches that take time.
 
-A watch tells of the changes of one kind, each object's in order. Where a watch breaks, it is taken
-up again after the last change that was delivered, or, where the server has forgotten that, by a
-list. What may go wrong on the way is asked of `Weather`; without one, nothing does.
+A watch delivers the changes of one kind, in order for each object. A broken watch resumes after the
+last delivered change, or lists again if the server has forgotten that revision. `Weather` decides
+what goes wrong on the way; without it, nothing does.
 """
 
 import random

@@ -1,8 +1,8 @@
-"""What happens in a run of a seed: a cluster that is small and changes, with many kinds of pods.
+"""Generates the script of a seed: a small changing cluster with many kinds of pods.
 
-Sizes: 2 to 12 nodes in up to 3 zones, 3 to 8 templates of 1 to 14 pods each, of which some are
-replaced when they end; meanwhile nodes come, go, and are closed, labelled and tainted. Half of the
-seeds have devices (device_load.py).
+Sizes: 2 to 12 nodes in up to 3 zones, 3 to 8 templates of 1 to 14 pods each, some of which are
+replaced when they end; meanwhile nodes are added, removed, cordoned, labelled and tainted. Half of
+the seeds have devices (device_load.py).
 """
 
 import random

@@ -1,9 +1,8 @@
-"""Negotiated devices in a run of a seed: drivers of which only they know what they have where, and
-pods that claim it.
+"""Generates negotiated devices for the run of a seed: drivers with unlisted devices, and claims.
 
-Drawn with a generator of its own, so that scripts of earlier days stay as they are. One to three
-drivers have none to three devices on each node, or some that can be used anywhere; pods have one or
-two claims, of one driver or of two, of their own or shared; some claims are allocated at once.
+Drawn with a generator of its own, so that older seeds keep their scripts. One to three drivers have
+none to three devices on each node, or some that can be used on any node; pods have one or two
+claims, of one or two drivers, of their own or shared; some claims are allocated immediately.
 """
 
 import random

@@ -1,8 +1,7 @@
-"""The nodes of a simulation: what runs on them starts, ends and is cleared away.
+"""The kubelets of a run with faults: start, end and remove the pods of their nodes.
 
-A kubelet starts a pod that was bound to its node after a while, and removes one that was told to
-end. While it is down, nothing happens on its node. Heartbeats are not written: that a node is lost
-shows by its taint.
+A kubelet starts a bound pod after a while, and removes a pod that is being deleted. While it is
+down, nothing happens on its node. Heartbeats are not written: the taint shows that a node is lost.
 """
 
 import random

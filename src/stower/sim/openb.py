@@ -1,9 +1,9 @@
-"""The OpenB trace (cluster-trace-gpu-v2023): CSV files of nodes and pods as JSON documents.
+"""Reads the OpenB trace (cluster-trace-gpu-v2023): CSV files of nodes and pods, as JSON documents.
 
-GPUs become two extended resources. `nvidia.com/gpu` counts whole GPUs, asked for by pods that
-take whole ones; `stower.dev/gpu-milli` counts thousandths, asked for by every pod with a GPU.
-Which share lies on which GPU is not told apart, so two pods of 600 milli may be said to fit where
-no GPU could take both; only real sharing of devices does better.
+GPUs become two extended resources. `nvidia.com/gpu` counts whole GPUs, requested by pods that use
+whole GPUs; `stower.dev/gpu-milli` counts thousandths, requested by every pod with a GPU. Shares are
+not assigned to individual GPUs, so two pods of 600 milli may fit by the numbers although no GPU has
+room for both; only shared devices model that.
 """
 
 import csv

@@ -1,8 +1,8 @@
-"""The OpenB trace with its GPUs as devices (DRA): slices of GPUs that are shared, claims of pods.
+"""Reads the OpenB trace with its GPUs as shared DRA devices: one slice per node, claims for pods.
 
-A GPU is a device of 1,000 milli that allows multiple allocations (KEP-5075). A pod's claim asks for
-so many GPUs and so many milli of each; a `gpu_spec` becomes a selector by the model. Cpu and memory
-are resources of the node. The memory of GPUs is left out: the trace does not speak of it.
+A GPU is a device of 1,000 milli that allows multiple allocations (KEP-5075). A pod's claim requests
+a number of GPUs and a number of milli of each; a `gpu_spec` becomes a selector by model. CPU and
+memory are resources of the node. GPU memory is left out: the trace has none.
 """
 
 import csv

@@ -1,8 +1,8 @@
-"""The allocation rate of a packing policy: pods of a trace arrive until the GPUs are overfull.
+"""Measures the allocation rate of a packing policy: pods of a trace arrive until the GPUs are full.
 
-The rule of the OpenB studies: pods come one after another and none leaves; one that fits nowhere
-has arrived all the same, and is not tried again. What counts is how much of the GPUs is allocated
-by the time that so much has been asked for.
+The rule of the OpenB studies: pods arrive one after another and none ends; a pod that fits nowhere
+counts as arrived and is not retried. The result is the allocated share of the GPUs at each amount
+of requested GPUs.
 """
 
 import random
@@ -40,11 +40,11 @@ def check_trace(trace: Trace) -> None:
     if not trace.machines:
         raise InvalidObject("nodes", 0, "a node list with at least one node that has GPUs")
     if not any(task.milli for task in trace.tasks):
-        raise InvalidObject("pods", 0, "a pod list with at least one pod that asks for GPUs")
+        raise InvalidObject("pods", 0, "a pod list with at least one pod that requests GPUs")
     names = Counter(machine.name for machine in trace.machines)
     for name, count in names.items():
         if not name or count > 1:
-            raise InvalidObject("sn", name, "a name for each node, of that node alone")
+            raise InvalidObject("sn", name, "a unique name for each node")
 
 
 def arrivals(trace: Trace, seed: int) -> list[Task]:

@@ -1,8 +1,8 @@
-"""Policies that pack GPUs, as configurations: the baselines, and the scores that Stower has for it.
+"""Policies that pack GPUs, as scheduler configurations: the studies' baselines, Stower's scores.
 
 The baselines are those of the OpenB studies (Weng et al., ATC '23): first fit, best fit and dot
-product, with the truncated integer scores and the ties to the lowest name of their scheduler. They
-are here to be compared with, and no part of a real scheduler.
+product, with the truncated integer scores of their scheduler and ties to the lowest name. They
+exist for comparison only and are no part of a real scheduler.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,8 @@
-"""Drivers that negotiate, in a simulation: their processes, which crash, and the devices that they
-have, which nobody lists.
+"""Simulated drivers that negotiate: processes that crash, and devices that no slice lists.
 
-What live/driver.py does over HTTP: a process lists and watches, calls its driver, which takes time,
-and writes. A process that has crashed forgets everything but the ledger; a write that it had sent
-may still arrive, and a call that it was in may have come to its end or not.
+The counterpart of live/driver.py: a process lists and watches, calls its driver, which takes time,
+and writes. A process that crashes loses everything but the ledger; a write that it had sent may
+still arrive, and an interrupted call may or may not have finished.
 """
 
 import random
@@ -40,7 +39,7 @@ class Counted(Driver):
 
     def _work(self) -> None:
         if self.is_failing:
-            raise Refused("out of order")
+            raise Refused("the driver is failing")
 
     def left(self, node: str) -> int:
         """How many are free."""
@@ -64,7 +63,9 @@ class Counted(Driver):
         noted = sum(_count(entry) for entry in known.values() if entry is not None)
         where = next((n for n in nodes if self.left(n) + noted >= wanted), None)
         if where is None:
-            raise Refused(f"{wanted} wanted, {max((self.left(n) for n in nodes), default=0)} left")
+            raise Refused(
+                f"{wanted} devices requested, {max((self.left(n) for n in nodes), default=0)} left"
+            )
         return [self._given(claim, where) for claim in claims]
 
     def _given(self, claim: ResourceClaim, where: str) -> Allocation:

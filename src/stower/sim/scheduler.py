@@ -1,9 +1,9 @@
-"""A scheduler process of a simulation: the engine, its watches and its writes, and its leadership.
+"""A scheduler process of a run with faults: the engine, its watches, its writes and its leadership.
 
-What live/ does over HTTP: a candidate lists and watches, and builds its engine when the Lease is
-its own; writes go out in order for each pod and are tried again by the same rules; whoever loses
-leadership ends, and is started again by something outside. A process that has crashed forgets
-everything; what it had sent may still arrive.
+The counterpart of live/: a candidate lists and watches, and builds its engine when it holds the
+Lease; writes are sent in order for each pod and retried by the same rules; a process that loses
+leadership ends and is restarted from outside. A process that crashes loses all its state; writes
+that it had sent may still arrive.
 """
 
 import random

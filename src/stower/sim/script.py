@@ -1,4 +1,4 @@
-"""What happens in a run, as data: drawn from a seed, written by hand, or what is left of a failure.
+"""The script of a run, as data: drawn from a seed, written by hand, or reduced from a failure.
 
 The same script gives the same run, step by step. Times are in milliseconds of virtual time.
 """

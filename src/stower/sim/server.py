@@ -1,9 +1,9 @@
-"""The API of a simulation: typed objects under one counter of revisions, and what writes do.
+"""The API server of a run with faults: typed objects under one revision counter.
 
-The rules are those of the API server (api/), for what a scheduler writes: a binding needs the
-pod's uid and that it has no node and is not being deleted, a patch its uid and resourceVersion, a
-deletion its uid; a pod with a node is deleted gracefully. The history that watches resume from is
-bounded. Must not know who asks, nor how long that takes.
+Applies the rules of the API server (api/) to a scheduler's writes: a binding needs the pod's uid, a
+pod without a node and without deletionTimestamp; a patch needs uid and resourceVersion; a deletion
+needs the uid; a pod with a node is deleted gracefully. The history that watches resume from is
+bounded. Must not know which client sends a request, nor how long a request takes.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""A failing run made smaller: fewer faults and fewer happenings that break the same law."""
+"""Reduces a failing script: removes faults and happenings while the same law is broken."""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,4 +1,4 @@
-"""The main job: run an engine over a workload and report what came of it."""
+"""Runs an engine over a workload without faults and reports the result."""
 
 import time
 from collections.abc import Callable, Mapping

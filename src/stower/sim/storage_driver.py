@@ -1,4 +1,7 @@
-"""A storage driver: makes volumes for claims once a node was chosen for them. It may be silent."""
+"""A storage driver of a run with faults: creates volumes for claims once a node is selected.
+
+It may be down for a while.
+"""
 
 import random
 from typing import Final

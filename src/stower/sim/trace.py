@@ -1,8 +1,8 @@
-"""The plain trace format: tables of nodes and pods, CSV or Parquet, as JSON documents.
+"""Reads the plain trace format: tables of nodes and pods, CSV or Parquet, as JSON documents.
 
 One row is one node or pod; docs/traces.md lists the columns. A column whose name has a slash, and
-those of OTHER_RESOURCES, are further resources. Quantities are Kubernetes' own. Empty cells stand
-for what was not said.
+the columns of OTHER_RESOURCES, are further resources. Quantities are those of Kubernetes. An empty
+cell means not specified.
 """
 
 import re
@@ -128,7 +128,7 @@ def _pairs(cells: dict[str, str], column: str) -> dict[str, str]:
     for part in filter(None, cells.get(column, "").split(";")):
         key, equals, value = part.partition("=")
         if not equals or not key:
-            raise InvalidObject(column, part, "KEY=VALUE, several with ; between them")
+            raise InvalidObject(column, part, "KEY=VALUE pairs, separated by ;")
         found[key.strip()] = value.strip()
     return found
 
@@ -139,7 +139,9 @@ def _taints(cells: dict[str, str]) -> Iterator[Json]:
         rest, colon, effect = part.rpartition(":")
         key, _, value = rest.partition("=")
         if not colon or effect not in EFFECTS or not key:
-            raise InvalidObject("taints", part, f"KEY=VALUE:EFFECT, one of {', '.join(EFFECTS)}")
+            raise InvalidObject(
+                "taints", part, f"KEY=VALUE:EFFECT with an effect of {', '.join(EFFECTS)}"
+            )
         yield {"key": key.strip(), "value": value.strip(), "effect": effect}
 
 
@@ -150,7 +152,7 @@ def _tolerations(cells: dict[str, str]) -> Iterator[Json]:
         if not colon:
             rest, effect = part, ""
         if effect and effect not in EFFECTS:
-            raise InvalidObject("tolerations", part, f"an effect of {', '.join(EFFECTS)}")
+            raise InvalidObject("tolerations", part, f"one of the effects {', '.join(EFFECTS)}")
         key, equals, value = rest.partition("=")
         toleration = {"key": key.strip(), "operator": "Equal" if equals else "Exists"}
         toleration |= {"value": value.strip()} if equals else {}
@@ -173,5 +175,5 @@ def _seconds(cells: dict[str, str], column: str) -> float | None:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= LONGEST_S:
-        raise InvalidObject(column, text, "seconds since the beginning, such as 12.5")
+        raise InvalidObject(column, text, "seconds since the start of the trace, such as 12.5")
     return seconds

@@ -1,4 +1,4 @@
-"""One run with faults: a cluster, its load and its troubles as a script says, under all laws.
+"""One run with faults: builds a cluster, its load and faults from a script, and checks all laws.
 
 The same script gives the same run, step by step.
 """

@@ -1,8 +1,8 @@
-"""VMs in a run of a seed: they come, grow and shrink with their load, move, and go.
+"""Generates VMs for the run of a seed: they are created, scaled with their load, migrated, deleted.
 
-Drawn with a generator of its own, so that scripts of earlier days stay as they are. All pods of
-such a run are placed by the profile that counts VMs: who is placed past it may take what a VM was
-granted.
+Drawn with a generator of its own, so that older seeds keep their scripts. All pods of the run are
+placed by the profile that counts VMs: a pod placed by another profile could take resources that are
+approved for a VM.
 """
 
 import random

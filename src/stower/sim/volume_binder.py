@@ -1,6 +1,6 @@
-"""The volume controller of a simulation: what the scheduler chose is bound at once.
+"""The volume controller of a simulation without faults: binds or provisions volumes immediately.
 
-Source: pkg/controller/volume/persistentvolume; a provisioner that makes what is asked for.
+Source: pkg/controller/volume/persistentvolume.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,8 +1,7 @@
-"""A warm pool in a run of a seed: users come and go, nodes pull for a while, placeholders hold
-room.
+"""Generates a warm pool for the run of a seed: users, image pulls of nodes, placeholders.
 
-Drawn with a generator of its own, so that scripts of earlier days stay as they are. What else there
-is in such a run goes on beside it.
+Drawn with a generator of its own, so that older seeds keep their scripts. The other load of the run
+goes on beside it.
 """
 
 import random

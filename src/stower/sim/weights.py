@@ -1,4 +1,4 @@
-"""A configuration with other weights of plugins, to see what would change."""
+"""Sets other plugin weights in a configuration, for what-if runs."""
 
 import copy
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ def weighted(
     found["profiles"] = profiles
     for plugin, weight in wanted.items():
         if not [profile for profile in profiles if _set(profile, plugin, weight)]:
-            raise InvalidObject("weight", plugin, "a plugin that a profile has")
+            raise InvalidObject("weight", plugin, "a plugin of a profile")
     return found
 
 
@@ -43,7 +43,7 @@ def check_scores(engine: Engine, weights: Iterable[str]) -> None:
     scoring = {plugin.name for one in engine.profiles.values() for plugin, _ in one.scores}
     for name in (text.partition("=")[0] for text in weights):
         if name not in scoring:
-            raise InvalidObject("weight", name, "a plugin that scores nodes in a profile")
+            raise InvalidObject("weight", name, "a plugin that scores in a profile")
 
 
 def _read(text: str) -> tuple[str, int]:

@@ -1,7 +1,7 @@
-"""What if: the same workload run twice, as it is and changed, and what differs between the two.
+"""Runs a workload twice, unchanged and with an edit, and compares the results.
 
-Both runs are made anew by the same engine, so that nothing differs but what was changed. Pods that
-have a node at the start keep it, unless the node is gone.
+Both runs start from the same state with the same engine, so that only the edit makes a difference.
+Pods that have a node at the start keep it, unless the node is removed.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -94,13 +94,13 @@ def edited(workload: Workload, edit: Edit) -> Workload:
     found = {_name(obj) for obj in _all(workload)}
     for text in edit.delete:
         if _wanted(text) not in found:
-            raise InvalidObject("--delete", text, "an object that is there, as pod/NAMESPACE/NAME")
+            raise InvalidObject("--delete", text, "an existing object, such as pod/NAMESPACE/NAME")
     deleted |= {("node", name) for name in gone}
     kept = [node for node in workload.nodes if _name(node) not in deleted]
     taken = found - deleted
     for obj in edit.add:
         if _name(obj) in taken:
-            raise InvalidObject("metadata.name", _name(obj)[1], "a name that is not taken")
+            raise InvalidObject("metadata.name", _name(obj)[1], "a name that no other object has")
     added = [obj for obj in edit.add if isinstance(obj, Node)]
     nodes = [*kept, *added]
     copies, slices = _copies(workload, edit, {node.metadata.name for node in nodes} | known)
@@ -126,7 +126,7 @@ def edited(workload: Workload, edit: Edit) -> Workload:
             arrivals.append(Arrival(obj))
         elif isinstance(obj, Pod):
             if obj.spec.node_name not in names:
-                raise InvalidObject("spec.nodeName", obj.spec.node_name, "a node that is there")
+                raise InvalidObject("spec.nodeName", obj.spec.node_name, "an existing node")
             stays.append(obj)
         elif isinstance(obj, Background):
             related.append(obj)
@@ -229,12 +229,12 @@ class _Run:
 
     def waiting(self) -> dict[str, str]:
         """Why each pod waits that does, or what became of it."""
-        why = dict.fromkeys(self.keys, "gone before it had a node")
+        why = dict.fromkeys(self.keys, "deleted before it had a node")
         why |= {_first(pod.metadata.uid): "evicted" for pod in self.world.evicted}
         for pod in self.world.waiting():
             decision = self._last.get(pod.metadata.uid)
             uid = pod.metadata.uid
-            untried = self.world.engine.queue.waits_for(uid) or "it was not tried"
+            untried = self.world.engine.queue.waits_for(uid) or "not tried"
             why[_first(uid)] = untried if decision is None else decision.message
         return why
 
@@ -294,7 +294,7 @@ def _copies(
         if like and like not in by_name:
             raise InvalidObject("node", like, f"one of the {len(by_name)} nodes given")
         if not by_name:
-            raise InvalidObject("--add-nodes", count, "a cluster that has a node to be copied")
+            raise InvalidObject("--add-nodes", count, "a cluster with a node to copy")
         model = by_name[like] if like else _commonest([*by_name.values()])
         for _ in range(count):
             number = len(made) + 1

@@ -1,4 +1,4 @@
-"""A workload: the cluster at the start, the pods that come and go, and what else happens."""
+"""A workload: the initial cluster, pods with arrival and end times, other changes of objects."""
 
 from typing import Final
 

@@ -1,4 +1,7 @@
-"""Whoever keeps pods running: one that is gone is made anew. It may be down; then it makes up."""
+"""The workload controller of a run with faults: recreates pods that ended or were deleted.
+
+It may be down; afterwards it catches up.
+"""
 
 import random
 from collections.abc import Iterable

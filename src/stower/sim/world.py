@@ -1,7 +1,7 @@
-"""The world of a simulation: a virtual clock, the pods and nodes there are, and an API that agrees.
+"""The world of a simulation without faults: a virtual clock, pods and nodes, an API without delay.
 
-Every write is carried out and answered at once. What the engine then sees are the same events as
-from a real API server: the answer, and the changed object.
+Every write is carried out and answered at once. The engine then gets the same events as from a real
+API server: the response, and the changed object.
 """
 
 from collections import deque
@@ -281,7 +281,7 @@ class World:
         pod = self.pods.get(write.uid)
         changed = json_patched(pod, write) if pod is not None else None
         if not isinstance(changed, Pod):
-            self._inbox[-1] = WriteFailed(write.id, 422, "a test of the patch has failed")
+            self._inbox[-1] = WriteFailed(write.id, 422, "a test operation of the patch failed")
         elif changed != pod:
             self.pods[write.uid] = changed
             self._inbox.append(Observed(WatchType.MODIFIED, changed))

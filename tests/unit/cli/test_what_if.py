@@ -118,7 +118,7 @@ profiles:
         (["--remove-node", "n9"], 'node: got "n9", want one of the 2 nodes given'),
         (["--delete", "pod/default/zzz"], '--delete: got "pod/default/zzz"'),
         (["--delete", "zzz"], '--delete: got "zzz"'),
-        (["--add", "CLUSTER"], "want a name that is not taken"),
+        (["--add", "CLUSTER"], "want a name that no other object has"),
         (["--add", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
         (["--config", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
     ],
@@ -384,6 +384,6 @@ def test_a_pod_that_is_lost_is_not_said_to_wait(tmp_path: Path) -> None:
     )
     found = ask(path, "--remove-node", "n1", "--remove-node", "n2")
     assert ["default/b"] == [each["pod"] for each in found["newlyPending"]]
-    assert [("default/a", "gone before it had a node")] == [
+    assert [("default/a", "deleted before it had a node")] == [
         (each["pod"], each["why"]) for each in found["newlyLost"]
     ]

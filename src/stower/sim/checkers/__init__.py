@@ -1,4 +1,4 @@
-"""Laws of a run, one file each, worked out anew from the API's objects."""
+"""The laws of a run with faults, one file each, checked against the API's objects."""
 
 from typing import Final
 

@@ -1,4 +1,7 @@
-"""What is approved for VMs fits on their nodes, is not taken away while it is used, and comes."""
+"""Law `approvals`: approved resources of VMs fit on their nodes and cover their use.
+
+What a VM requests and its node has room for is approved in the end.
+"""
 
 from collections.abc import Iterator
 
@@ -65,7 +68,11 @@ class Approvals(Checker):
             and not use.exceeds(asked)
             and AUTOSCALING in (vm.metadata.labels or {})
         ):
-            raise self.broken(f"{vm.metadata.key} uses {use}, asks for {asked} and may use {now}")
+            raise self.broken(
+                f"VM {vm.metadata.key} uses {use.cpu}m CPU and {use.memory} bytes, requests "
+                f"{asked.cpu}m CPU and {asked.memory} bytes, but only {now.cpu}m CPU and "
+                f"{now.memory} bytes are approved"
+            )
         if self.court.server.is_scheduler_writing and now.exceeds(before):
             writer = self._by[uid] = self._sent.get((uid, own[APPROVED]), NOBODY)
             grown = [i for i in (0, 1) if now[i] > before[i]]
@@ -77,7 +84,7 @@ class Approvals(Checker):
         nodes = [pod.spec.node_name for pod in self._pods(vm) if pod.spec.node_name]
         over = [text for name in dict.fromkeys(nodes) if (text := self._over(name, grown, writer))]
         if nodes and len(over) == len(dict.fromkeys(nodes)):
-            raise self.broken(f"for {vm.metadata.key}, {over[0]}")
+            raise self.broken(f"approval for VM {vm.metadata.key}: {over[0]}")
 
     def _pods(self, vm: VirtualMachine) -> Iterator[Pod]:
         for pod in self.court.server.all(Pod).values():
@@ -93,7 +100,8 @@ class Approvals(Checker):
         for i, (held, total) in enumerate(self._use(node, writer)):
             if i in grown and held > total:
                 return (
-                    f"{node_name} is to hold {held} of {total} of its {('milli-CPU', 'memory')[i]}"
+                    f"{held} {('milli-CPU', 'bytes of memory')[i]} are reserved on node "
+                    f"{node_name}, which has {total}"
                 )
         return ""
 
@@ -141,12 +149,15 @@ class Approvals(Checker):
         if len(pods) != 1 or not is_true(pods[0], AUTOSCALING) or migration_owner(pods[0]):
             return
         if APPROVED not in own:
-            raise self.broken(f"{vm.metadata.key} was never approved anything")
+            raise self.broken(f"no resources were ever approved for VM {vm.metadata.key}")
         if REQUESTED not in own or UNIT not in own:
             return
         asked, now, unit = (read_resources(own[name]) for name in (REQUESTED, APPROVED, UNIT))
         if now.exceeds(asked):
-            raise self.broken(f"{vm.metadata.key} asks for {asked} and keeps {now}")
+            raise self.broken(
+                f"VM {vm.metadata.key} requests {asked.cpu}m CPU and {asked.memory} bytes, but "
+                f"{now.cpu}m CPU and {now.memory} bytes are still approved"
+            )
         name = pods[0].spec.node_name
         node = self.court.server.get(Node, name)
         if node is None or not asked.exceeds(now):
@@ -155,7 +166,9 @@ class Approvals(Checker):
         lost = [i for i in (0, 1) if asked[i] > now[i] and free[i] >= unit[i]]
         if lost:
             raise self.broken(
-                f"{vm.metadata.key} asks for {asked} and has {now}, though {name} has {free} left"
+                f"VM {vm.metadata.key} requests {asked.cpu}m CPU and {asked.memory} bytes, but "
+                f"only {now.cpu}m CPU and {now.memory} bytes are approved although {name} has "
+                f"{free[0]}m CPU and {free[1]} bytes free"
             )
 
     def stepped(self, process: SchedulerProcess, event: Event, writes: list[Write]) -> None:

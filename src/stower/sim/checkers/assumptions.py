@@ -1,4 +1,4 @@
-"""What an engine assumes comes true or is given up."""
+"""Law `assumptions`: an assumed pod is bound or forgotten within 2 minutes."""
 
 from typing import Final
 
@@ -35,7 +35,10 @@ class Assumptions(Checker):
                     found[key] = self._since.get(key, now_ns)
                     if now_ns - found[key] > RESOLVED_NS:
                         lasts = (now_ns - found[key]) // SECOND_NS
-                        raise self.broken(f"{entry.pod.key} has been assumed for {lasts} s")
+                        raise self.broken(
+                            f"pod {entry.pod.key} has been assumed for {lasts} s, want at most "
+                            f"{RESOLVED_NS // SECOND_NS} s"
+                        )
         self._since = found
 
     def _awaits_volumes(self, pod: Pod) -> bool:

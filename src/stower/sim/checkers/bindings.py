@@ -1,4 +1,4 @@
-"""A pod is bound at most once, and never moves."""
+"""Law `bindings`: a pod is bound at most once, and never moves to another node."""
 
 from stower.framework.events import Event, WatchType
 from stower.framework.writes import Bind, Write
@@ -24,7 +24,7 @@ class Bindings(Checker):
             return
         was, name = self._node_of.get(pod.metadata.uid), pod.spec.node_name
         if was and was != name:
-            raise self.broken(f"{pod.key} has moved from {was} to {name or 'no node'}")
+            raise self.broken(f"pod {pod.key} moved from {was} to {name or 'no node'}")
         if name:
             self._node_of[pod.metadata.uid] = name
 
@@ -35,6 +35,6 @@ class Bindings(Checker):
                 shown = process.shown(write.uid)
                 if shown is not None and shown.spec.node_name:
                     raise self.broken(
-                        f"{write.namespace}/{write.name} is on {shown.spec.node_name} and is bound "
-                        f"to {write.node_name}"
+                        f"pod {write.namespace}/{write.name} is on {shown.spec.node_name} and is "
+                        f"bound again, to {write.node_name}"
                     )

@@ -1,4 +1,4 @@
-"""What a checker is, and what several of them work out."""
+"""The interface of a checker, and helpers that several checkers share."""
 
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Protocol
@@ -103,5 +103,5 @@ def lacking(node: Node, pods: Iterable[Pod]) -> str:
     room = node_room(node.status.allocatable)
     for name, amount in asked(pods).items():
         if amount > room.get(name, 0):
-            return f"{amount} of {name} where there are {room.get(name, 0)}"
+            return f"{amount} of {name}, more than the {room.get(name, 0)} allocatable"
     return ""

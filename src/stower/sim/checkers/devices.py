@@ -1,4 +1,4 @@
-"""Devices are given to the last unit, and no further."""
+"""Law `devices`: no device, share of a device or counter is allocated beyond its capacity."""
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -70,27 +70,39 @@ class DevicesKept(Checker):
     def _look(self, id: Id, key: str) -> None:
         device = self._devices.get(id)
         if device is None:
-            raise self.broken(f"{key} has {'/'.join(id)}, which was never published")
+            raise self.broken(f"claim {key} has device {'/'.join(id)}, which is in no slice")
         holders = self._holders.get(id, {})
         shares = [result for results in holders.values() for result in results]
         if not device.allow_multiple_allocations:
             if len(shares) > 1:
-                raise self.broken(f"{'/'.join(id)} is not shared, and {sorted(holders)} have it")
+                raise self.broken(
+                    f"device {'/'.join(id)} does not allow multiple allocations, but is allocated "
+                    f"to {sorted(holders)}"
+                )
         else:
             ids = [share.share_id for share in shares]
             if None in ids and len(ids) > 1:
-                raise self.broken(f"{'/'.join(id)}: one of {sorted(holders)} has all of it")
+                raise self.broken(
+                    f"device {'/'.join(id)} is allocated to {sorted(holders)}, to one of them "
+                    "without a share id"
+                )
             if len(set(ids)) != len(ids):
-                raise self.broken(f"{'/'.join(id)}: a share id twice among {ids}")
+                raise self.broken(f"device {'/'.join(id)} has duplicate share ids: {ids}")
             for name, capacity in (device.capacity or {}).items():
                 amounts = (exact((s.consumed_capacity or {}).get(name, 0)) for s in shares)
                 taken = sum((max(amount, Fraction(0)) for amount in amounts), Fraction(0))
                 if taken > exact(capacity.value):
-                    what = f"{taken} of {exact(capacity.value)} {name} is taken of {'/'.join(id)}"
-                    raise self.broken(f"with {key}, {what}")
+                    what = (
+                        f"{taken} of capacity {name} of device {'/'.join(id)} is allocated, which "
+                        f"has {exact(capacity.value)}"
+                    )
+                    raise self.broken(f"with claim {key}, {what}")
         for counter, left in self._left((id[0], id[1])):
             if left < 0:
-                raise self.broken(f"with {key}, counter {counter} of {id[:2]} is {left}")
+                raise self.broken(
+                    f"with claim {key}, counter {'/'.join(counter)} of pool {'/'.join(id[:2])} is "
+                    f"{left}, want at least 0"
+                )
 
     def _left(self, pool: tuple[str, str]) -> Iterator[tuple[tuple[str, str], Fraction]]:
         left = dict(self._counters.get(pool, {}))

@@ -1,5 +1,6 @@
-"""Groups of pods are placed as a whole: none is decided for without its minimum, no gang stays with
-a part of it, and none is spread over domains that it must not be spread over.
+"""Law `gangs`: pod groups are placed as a whole and within one topology domain.
+
+No pod is assigned a node without the group's minimum, and no gang stays below its minimum for long.
 """
 
 from typing import Final
@@ -50,7 +51,9 @@ class Gangs(Checker):
     def _bound(self, pod: Pod) -> None:
         group = self.court.server.get(PodGroup, f"default/{pod.group_name}")
         if group is None:
-            raise self.broken(f"{pod.key} is placed, and its group {pod.group_name} is not there")
+            raise self.broken(
+                f"pod {pod.key} is bound, but its group {pod.group_name} does not exist"
+            )
         pods = self.court.server.all(Pod).values()
         have = sum(other.group_name == pod.group_name and bool(other.spec.node_name)
                    for other in pods)  # fmt: skip
@@ -79,8 +82,8 @@ class Gangs(Checker):
         have = len(_placed(engine, group))
         if have < group.minimum:
             raise self.broken(
-                f"{entry.pod.key} gets its node with {have} pods of {group.metadata.name}, which "
-                f"needs {group.minimum}"
+                f"pod {entry.pod.key} is assigned a node while {have} pods of group "
+                f"{group.metadata.name} have one, want at least {group.minimum}"
             )
         around: Group | None = group
         while around is not None:
@@ -91,8 +94,8 @@ class Gangs(Checker):
                 values = {column.values[int(column.codes[row])] for row in rows}
                 if len(values) > 1 or None in values:
                     raise self.broken(
-                        f"with {entry.pod.key}, {around.metadata.name} is in {constraints.key} "
-                        f"{sorted(map(str, values))}"
+                        f"with pod {entry.pod.key}, group {around.metadata.name} is in the domains "
+                        f"{sorted(map(str, values))} of {constraints.key}, want one"
                     )
             parent = around.spec.parent_composite_pod_group_name
             around = engine.state.groups.composite_groups.get(f"default/{parent}")
@@ -103,7 +106,8 @@ class Gangs(Checker):
         for name, since_ns in self._begun_ns.items():
             if name not in self._whole and now_ns - since_ns > WHOLE_NS:
                 raise self.broken(
-                    f"for {(now_ns - since_ns) // SECOND_NS} s, {name} has less than its minimum"
+                    f"group {name} has fewer bound pods than its minimum for "
+                    f"{(now_ns - since_ns) // SECOND_NS} s, want at most {WHOLE_NS // SECOND_NS} s"
                 )
 
 

@@ -1,4 +1,4 @@
-"""Each VM runs in one pod, or is in exactly one migration."""
+"""Law `machines`: each VM runs in one pod, or is in exactly one migration."""
 
 from stower.model.kinds import Pod, VirtualMachine, VirtualMachineMigration
 from stower.model.times import SECOND_NS
@@ -25,11 +25,13 @@ class Machines(Checker):
         for vm in self.court.server.all(VirtualMachine).values():
             moves = self._moves(vm)
             if len(moves) > 1:
-                raise self.broken(f"{vm.metadata.key} moves {len(moves)} times at once")
+                raise self.broken(
+                    f"VM {vm.metadata.key} has {len(moves)} migrations under way, want at most 1"
+                )
             for text in self._faults(vm, len(moves)):
                 found[text] = self._since_ns.get(text, now_ns)
                 if now_ns - found[text] > RESTORED_NS:
-                    raise self.broken(f"{vm.metadata.key} {text}")
+                    raise self.broken(f"VM {vm.metadata.key} {text}")
         self._since_ns = found
 
     def _moves(self, vm: VirtualMachine) -> list[VirtualMachineMigration]:
@@ -54,17 +56,17 @@ class Machines(Checker):
                 targets.append(pod.metadata.name)
         faults = []
         if len(own) > 1:
-            faults.append(f"runs in {', '.join(own)}")
+            faults.append(f"runs in several pods: {', '.join(own)}")
         if len(targets) > moves:
-            faults.append(f"has {', '.join(targets)} to move to, and {moves} migrations")
+            faults.append(f"has the target pods {', '.join(targets)}, but {moves} migrations")
         phase, name = vm.status.get("phase"), vm.status.get("podName")
         if phase in ("Migrating", "PreMigrating") and not moves:
             waiting = [m for m in server.all(VirtualMachineMigration).values()
                        if m.spec.vm_name == vm.metadata.name and not m.status.phase]  # fmt: skip
             if not waiting:
-                faults.append(f"is {phase} in no migration")
+                faults.append(f"is {phase} without a migration")
         if phase == "Running" and server.get(Pod, f"{vm.metadata.namespace}/{name}") is None:
-            faults.append(f"runs in {name}, which is not there")
+            faults.append(f"runs in pod {name}, which does not exist")
         return faults
 
     def finished(self) -> None:
@@ -74,4 +76,4 @@ class Machines(Checker):
                 text for text in self._faults(vm, len(self._moves(vm))) if "migration" in text
             ]
             if faults:
-                raise self.broken(f"{vm.metadata.key} {faults[0]}")
+                raise self.broken(f"VM {vm.metadata.key} {faults[0]}")

@@ -1,4 +1,4 @@
-"""No pod waits for room that is there: whatever made it has woken the pod."""
+"""Law `overlooked`: no pod waits for an event although a node has room for it."""
 
 from stower.engine.engine import Engine
 from stower.engine.queue.entities import Place
@@ -36,7 +36,9 @@ class Overlooked(Checker):
                         continue
                 if row >= 0:
                     where = engine.state.node_names[row]
-                    raise self.broken(f"{pod.key} would fit on {where}, and is not tried again")
+                    raise self.broken(
+                        f"pod {pod.key} would fit on node {where}, but is not retried"
+                    )
 
 
 def _is_anyone_leaving(engine: Engine) -> bool:

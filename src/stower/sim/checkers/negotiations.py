@@ -1,4 +1,4 @@
-"""Drivers and the scheduler keep to what they have agreed on."""
+"""Law `negotiations`: drivers and the scheduler follow the protocol of negotiated devices."""
 
 from typing import Final
 
@@ -51,26 +51,41 @@ class Negotiations(Checker):
     def _said(self, said: PodScheduling) -> None:
         key, spec = said.metadata.key, said.spec
         if len(spec.potential_nodes or ()) > NODES_MAX:
-            raise self.broken(f"{key} has {len(spec.potential_nodes or ())} candidates")
+            raise self.broken(
+                f"PodScheduling {key} has {len(spec.potential_nodes or ())} potentialNodes, want "
+                f"at most {NODES_MAX}"
+            )
         for answer in said.status.resource_claims or ():
             if len(answer.unsuitable_nodes or ()) > NODES_MAX:
-                raise self.broken(f"{key} has too long an answer for {answer.name}")
+                raise self.broken(
+                    f"PodScheduling {key} has {len(answer.unsuitable_nodes or ())} "
+                    f"unsuitableNodes of claim {answer.name}, want at most {NODES_MAX}"
+                )
             if answer.observed_round > spec.round:
-                raise self.broken(f"{key} has an answer to a question that was not asked")
+                raise self.broken(
+                    f"PodScheduling {key} has a response for round {answer.observed_round} of "
+                    f"claim {answer.name}, but its round is {spec.round}"
+                )
 
     def _counted(self, said: PodScheduling) -> None:
         """Rounds, and those that were asked though a node would do."""
         spec, key = said.spec, said.metadata.key
         rounds, attempt, count = self._rounds.get(said.metadata.uid, (0, 0, 0))
         if spec.round < rounds or spec.attempt < attempt:
-            raise self.broken(f"{key} went back to round {spec.round}, attempt {spec.attempt}")
+            raise self.broken(
+                f"PodScheduling {key} went from round {rounds}, attempt {attempt} back to round "
+                f"{spec.round}, attempt {spec.attempt}"
+            )
         pod = self.court.server.get(Pod, key)
         if spec.round > rounds and pod is not None and pod.metadata.uid == said.owner_uid:
             used = self._used(pod, self._claims())
             own = [c for c in used if c.status.allocation is None and is_delayed(c)]
             count = count + 1 if own and self._could_go(pod, used, own) else 0
             if count > ROUNDS_MAX:
-                raise self.broken(f"{key} was asked about {count} times while a node would do")
+                raise self.broken(
+                    f"PodScheduling {key} had {count} rounds while a node fits, want at most "
+                    f"{ROUNDS_MAX}"
+                )
         self._rounds[said.metadata.uid] = (spec.round, spec.attempt, count)
 
     def looked(self) -> None:
@@ -78,7 +93,9 @@ class Negotiations(Checker):
         for name, process in self.court.negotiators.processes.items():
             for node in process.driver.devices:
                 if process.driver.left(node) < 0:
-                    raise self.broken(f"{name} has given more devices of {node} than there are")
+                    raise self.broken(
+                        f"driver {name} has allocated more devices of node {node} than it has"
+                    )
         now_ns, idle = self.court.agenda.now_ns, {}
         for key, claim in self._claims().items():
             made_for_pod = POD_CLAIM_NAME in (claim.metadata.annotations or {})
@@ -86,7 +103,10 @@ class Negotiations(Checker):
             if owned and claim.status.allocation is not None and not claim.status.reserved_for:
                 idle[key] = self._idle_ns.get(key, now_ns)
                 if now_ns - idle[key] > IDLE_NS:
-                    raise self.broken(f"{key} is allocated for nobody")
+                    raise self.broken(
+                        f"claim {key} has been allocated without a reservation for more than "
+                        f"{IDLE_NS // SECOND_NS} s"
+                    )
         self._idle_ns = idle
 
     def _claims(self) -> dict[str, ResourceClaim]:
@@ -101,9 +121,15 @@ class Negotiations(Checker):
             for entry in process.ledger.entries.values():
                 claim = claims.get(f"{entry.namespace}/{entry.name}")
                 if claim is None or claim.metadata.uid != entry.uid:
-                    raise self.broken(f"{name} keeps a device for {entry.name}, which is gone")
+                    raise self.broken(
+                        f"driver {name} keeps a device for claim {entry.namespace}/{entry.name}, "
+                        "which is deleted"
+                    )
                 if claim.status.allocation is None:
-                    raise self.broken(f"{name} keeps a device for {entry.name}, unallocated")
+                    raise self.broken(
+                        f"driver {name} keeps a device for claim {entry.namespace}/{entry.name}, "
+                        "which is not allocated"
+                    )
         for pod in self.court.server.pods_on("").values():
             self._waits(pod, claims)
 
@@ -121,11 +147,15 @@ class Negotiations(Checker):
         for claim in used:
             users = {user.uid for user in claim.status.reserved_for or ()}
             if is_delayed(claim) and users == {pod.metadata.uid}:
-                raise self.broken(f"{pod.key} waits, and has {claim.metadata.key} reserved")
+                raise self.broken(
+                    f"pod {pod.key} is pending, but claim {claim.metadata.key} is reserved for it"
+                )
         own = [c for c in used if c.status.allocation is None and is_delayed(c)]
         where = self._could_go(pod, used, own)
         if own and where:
-            raise self.broken(f"{pod.key} waits, and could have all claims on {where}")
+            raise self.broken(
+                f"pod {pod.key} is pending, but node {where} has the devices of all its claims"
+            )
 
     def _could_go(self, pod: Pod, used: list[ResourceClaim], own: list[ResourceClaim]) -> str:
         """A node that would do, and on which every driver has what is claimed."""

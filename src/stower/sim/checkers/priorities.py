@@ -1,4 +1,4 @@
-"""No pod waits while one of a lower priority and the same needs is placed on room that was free."""
+"""Law `priorities`: no pod waits while an equal pod of lower priority gets room that was free."""
 
 from typing import Final
 
@@ -57,8 +57,8 @@ class Priorities(Checker):
                 and _wants(other) == wants
             ):
                 raise self.broken(
-                    f"{pod.key} of priority {pod.priority} is placed on {pod.spec.node_name} "
-                    f"while {other.key} of priority {other.priority} waits"
+                    f"pod {pod.key} of priority {pod.priority} is bound to {pod.spec.node_name} "
+                    f"while the equal pod {other.key} of priority {other.priority} is pending"
                 )
 
     def _is_decided(self, pod: Pod) -> bool:

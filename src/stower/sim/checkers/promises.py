@@ -1,4 +1,4 @@
-"""Room that was promised to a pod is not given to one of a lower priority."""
+"""Law `promises`: room reserved for a nominated pod is not given to a pod of lower priority."""
 
 from stower.framework.decisions import Outcome
 from stower.framework.events import Event
@@ -73,7 +73,7 @@ class Promises(Checker):
                 continue
             if not lacking(node, [*before, other]) and lacking(node, [*there, other]):
                 raise self.broken(
-                    f"{bound.key} of priority {bound.priority} takes the room on "
-                    f"{write.node_name} that was promised to {other.key} of priority "
-                    f"{other.priority}"
+                    f"pod {bound.key} of priority {bound.priority} is bound to room on "
+                    f"{write.node_name} that was reserved for the nominated pod {other.key} of "
+                    f"priority {other.priority}"
                 )

@@ -1,6 +1,4 @@
-"""No pod is forgotten: each that has no node is in exactly one place of the queue, or waits for an
-answer.
-"""
+"""Law `forgotten`: each pod without a node is in one place of the queue, or waits for a write."""
 
 from typing import Final
 
@@ -29,8 +27,8 @@ class Forgotten(Checker):
                     continue
                 queued = engine.queue.get(pod.metadata.uid)
                 if queued is None or queued.place is Place.NOWHERE:
-                    raise self.broken(f"{process.name} does not know of {pod.key}")
+                    raise self.broken(f"pod {pod.key} is not in the queue of {process.name}")
                 if queued.place is Place.IN_FLIGHT and not queued.entry.is_assumed:
-                    raise self.broken(f"{pod.key} is in flight and waits for no answer")
+                    raise self.broken(f"pod {pod.key} is in flight, but waits for no response")
                 if queued.place is Place.ACTIVE and engine.next_wake_ns is None:
-                    raise self.broken(f"{pod.key} is to be tried, and nobody is woken")
+                    raise self.broken(f"pod {pod.key} is active, but the engine has no wake time")

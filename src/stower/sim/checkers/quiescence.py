@@ -1,4 +1,4 @@
-"""Once the world stops changing, writes stop; and they never come in a storm."""
+"""Law `quiescence`: writes stop once nothing else changes, and never come in a storm."""
 
 from typing import Final
 
@@ -37,7 +37,9 @@ class Quiescence(Checker):
         """Count them, and remember the last one."""
         self._writes += len(writes)
         if self._writes > WRITES_MAX + PER_POD_MAX * len(self.court.server.all(Pod)):
-            raise self.broken(f"{self._writes} writes in no time, the last of them {writes[-1]}")
+            raise self.broken(
+                f"{self._writes} writes since the last check, the last of them {writes[-1]}"
+            )
         if writes:
             self._last = self.court.agenda.now_ns, writes[-1]
 
@@ -51,4 +53,7 @@ class Quiescence(Checker):
         since_ns = max(self._changed_ns, self.court.active_ns, *led_ns)
         if self._last is not None and self._last[0] > since_ns + STILL_NS:
             after_s = (self._last[0] - since_ns) / SECOND_NS
-            raise self.broken(f"{after_s:.0f} s after the last change, {self._last[1]}")
+            raise self.broken(
+                f"the last write came {after_s:.0f} s after the last change, want at most "
+                f"{STILL_NS // SECOND_NS} s: {self._last[1]}"
+            )

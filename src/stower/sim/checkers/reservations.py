@@ -1,4 +1,4 @@
-"""Claims are allocated and reserved before anybody runs on them, and let go after."""
+"""Law `reservations`: claims are allocated and reserved before pods run, and released after."""
 
 from typing import Final
 
@@ -32,14 +32,14 @@ class Reservations(Checker):
             self._ended_ns.update(dict.fromkeys(used_claim_keys(obj), self.court.agenda.now_ns))
         if isinstance(obj, ResourceClaim) and kind is not WatchType.DELETED:
             if obj.status.reserved_for and obj.status.allocation is None:
-                raise self.broken(f"{obj.metadata.key} is reserved and not allocated")
+                raise self.broken(f"claim {obj.metadata.key} is reserved but not allocated")
         pod = self._binds.seen(change)
         if pod is None:
             return
         for key in used_claim_keys(pod):
             claim = self.court.server.get(ResourceClaim, key)
             if claim is None or not claim.is_reserved_for(pod.metadata.uid):
-                raise self.broken(f"{pod.key} is bound, and {key} is not reserved for it")
+                raise self.broken(f"pod {pod.key} is bound, but claim {key} is not reserved for it")
             self._usable(pod, claim)
 
     def _usable(self, pod: Pod, claim: ResourceClaim) -> None:
@@ -48,8 +48,10 @@ class Reservations(Checker):
         for term in (selector.node_selector_terms or ()) if selector is not None else ():
             for field in term.match_fields or ():
                 if pod.spec.node_name not in (field.values or ()):
-                    where = f"{claim.metadata.key} is allocated for {field.values}"
-                    raise self.broken(f"{pod.key} is bound to {pod.spec.node_name}, and {where}")
+                    where = f"claim {claim.metadata.key} is allocated for {field.values}"
+                    raise self.broken(
+                        f"pod {pod.key} is bound to {pod.spec.node_name}, but {where}"
+                    )
 
     def finished(self) -> None:
         """Nobody who is gone has devices. A pod that waits may have a claim that was allocated for
@@ -62,4 +64,4 @@ class Reservations(Checker):
                 continue  # a user's own, which its driver keeps for whoever comes (S0.34)
             is_over = self.court.agenda.now_ns - self._ended_ns.get(key, 0) > GIVEN_BACK_NS
             if claim.status.allocation is not None and key not in used and is_over:
-                raise self.broken(f"{key} is allocated, and nobody uses it")
+                raise self.broken(f"claim {key} is allocated, but no pod uses it")

@@ -1,4 +1,4 @@
-"""An engine that is built anew decides as the one that lived on."""
+"""Law `restart`: a rebuilt engine takes the same decisions as the running engine."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class Restart(Checker):
         """Build one, and give both the same pods."""
         lived = next((p for p in self.court.schedulers if p.engine is not None), None)
         if lived is None:
-            raise self.broken("nobody leads")
+            raise self.broken("no scheduler is leader")
         engine = lived.engine
         assert engine is not None
         fresh, now_ns = self.court.build(), lived.now_ns
@@ -33,7 +33,8 @@ class Restart(Checker):
         binds = [w for w in said if isinstance(w, Bind)]
         if binds:
             raise self.broken(
-                f"a new engine binds {binds[0].name} to {binds[0].node_name}, {lived.name} does not"
+                f"a rebuilt engine binds pod {binds[0].name} to {binds[0].node_name}, the engine "
+                f"of {lived.name} does not"
             )
         pods = [obj for obj in found if isinstance(obj, Pod)]
         templates = {
@@ -44,7 +45,8 @@ class Restart(Checker):
             ours, theirs = (_decided(e, probe, now_ns) for e in (engine, fresh))
             if ours != theirs:
                 raise self.broken(
-                    f"for one more pod of {name}, {lived.name} writes {ours}, a new engine {theirs}"
+                    f"for one more pod of {name}, the engine of {lived.name} writes {ours}, "
+                    f"a rebuilt engine writes {theirs}"
                 )
 
 

@@ -1,4 +1,4 @@
-"""No node is overcommitted by the scheduler's own doing."""
+"""Law `room`: the scheduler overcommits no node and binds no host port twice."""
 
 from stower.model.kinds import Node
 from stower.sim.checkers.checker import Binds, Checker, Court, lacking, on_node
@@ -26,7 +26,7 @@ class RoomKept(Checker):
         pods = on_node(self.court.server, name)
         short = lacking(node, pods)
         if short:
-            raise self.broken(f"with {pod.key}, the pods of {name} ask for {short}")
+            raise self.broken(f"with pod {pod.key}, the pods on node {name} request {short}")
         taken: dict[tuple[str, int], str] = {}
         for other in pods:
             for container in other.spec.containers:
@@ -35,5 +35,8 @@ class RoomKept(Checker):
                         continue
                     key = (port.protocol or "TCP", port.host_port)
                     if key in taken:
-                        raise self.broken(f"{taken[key]} and {other.key} have port {key} of {name}")
+                        raise self.broken(
+                            f"pods {taken[key]} and {other.key} have the same host port {key} on "
+                            f"node {name}"
+                        )
                     taken[key] = other.key

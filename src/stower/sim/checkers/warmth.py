@@ -1,4 +1,7 @@
-"""Users of a warm pool come first, on nodes with their images, and placeholders seldom move."""
+"""Law `warmth`: users of a warm pool displace placeholders and get nodes with their images.
+
+Placeholders move no more often than their pool allows.
+"""
 
 from collections import deque
 
@@ -40,7 +43,10 @@ class Warmth(Checker):
                 self._moves.popleft()
             most = max((p.spec.repositioning.per_minute for p in self._pools()), default=0)
             if most and len(self._moves) > most:
-                raise self.broken(f"{len(self._moves)} moves in a minute, the last {write.name}")
+                raise self.broken(
+                    f"{len(self._moves)} placeholder moves in a minute, want at most {most}; the "
+                    f"last one creates {write.name}"
+                )
 
     def _is_over(
         self, move: tuple[str, int, int, int], process: SchedulerProcess, now_ns: int
@@ -67,8 +73,8 @@ class Warmth(Checker):
                 return
             if waited_ns < images.wait_seconds * SECOND_NS:
                 raise self.broken(
-                    f"{pod.key} is on {pod.spec.node_name}, which has not its images, after "
-                    f"{waited_ns / 1e9:.0f} s"
+                    f"user {pod.key} is bound to {pod.spec.node_name} without its images after "
+                    f"{waited_ns / 1e9:.0f} s, want a wait of {images.wait_seconds} s"
                 )
 
     def finished(self) -> None:
@@ -79,7 +85,9 @@ class Warmth(Checker):
             own = [p for p in server.all(Pod).values() if _label(p) == pool.metadata.name]
             wanted = pool.spec.placeholders.replicas
             if len(own) != wanted:
-                raise self.broken(f"{len(own)} placeholders, {wanted} are wanted")
+                raise self.broken(
+                    f"pool {pool.metadata.key} has {len(own)} placeholders, want {wanted}"
+                )
             for user in server.pods_on("").values():
                 if known.role_of(user) is not Role.USER or user.is_terminal:
                     continue
@@ -88,7 +96,10 @@ class Warmth(Checker):
                     beside = [p for p in here if known.role_of(p) is not Role.PLACEHOLDER]
                     is_open = not (node.spec.unschedulable or node.spec.taints)
                     if is_open and not lacking(node, [*beside, user]):
-                        raise self.broken(f"{user.key} waits, and {node.metadata.name} has room")
+                        raise self.broken(
+                            f"user {user.key} is pending, but node {node.metadata.name} has room "
+                            "without placeholders"
+                        )
 
     def _pools(self) -> list[WarmPool]:
         return [*self.court.server.all(WarmPool).values()]

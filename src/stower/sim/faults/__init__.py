@@ -1,4 +1,4 @@
-"""What may go wrong, one file each, with its ranges. A run draws its own mix from its seed."""
+"""The faults of a run, one file each, with their ranges. A seed draws its own mix."""
 
 from typing import Final
 

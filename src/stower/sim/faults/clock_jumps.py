@@ -1,11 +1,11 @@
-"""Clocks that jump, and that do not agree."""
+"""Fault `clock-jumps`: clocks jump, and differ between processes."""
 
 from stower.model.times import SECOND_NS
 from stower.sim.faults.fault import Fault
 
 
 class ClockJumps(Fault):
-    """Up to 4 jumps forward of 1 s to 5 min of the leader's clock; wall clocks up to an hour apart.
+    """The leader's clock jumps forward up to 4 times by 1 s to 5 min; wall clocks differ up to 1 h.
 
     The clock of one who waits for a lease to run out does not jump: leader election stands and
     falls with clocks that run equally fast (client-go leaderelection).

@@ -1,4 +1,4 @@
-"""Kubelets and controllers that die at any moment."""
+"""Fault `actor-crashes`: kubelets and controllers crash."""
 
 from typing import Protocol
 
@@ -18,9 +18,9 @@ class Stoppable(Protocol):
 
 
 class ActorCrashes(Fault):
-    """Up to 8 times a kubelet or the controllers crash, and are started again within 60 s.
+    """Kubelets and controllers crash up to 8 times, and restart within 60 s.
 
-    Unlike a lost node, nobody notices: the node is not tainted.
+    Unlike a lost node, the node is not tainted.
     """
 
     name = "actor-crashes"

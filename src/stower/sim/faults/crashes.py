@@ -1,11 +1,11 @@
-"""Schedulers that die at any moment."""
+"""Fault `crashes`: schedulers crash."""
 
 from stower.model.times import SECOND_NS
 from stower.sim.faults.fault import Fault
 
 
 class Crashes(Fault):
-    """Schedulers crash up to 6 times, and are started again within 20 s."""
+    """Schedulers crash up to 6 times, and restart within 20 s."""
 
     name = "crashes"
 

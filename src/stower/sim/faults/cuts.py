@@ -1,4 +1,4 @@
-"""Lost deliveries: watches that break."""
+"""Fault `cuts`: watches break and lose changes."""
 
 import random
 

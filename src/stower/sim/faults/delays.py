@@ -1,4 +1,4 @@
-"""Slow messages."""
+"""Fault `delays`: messages are slow."""
 
 import random
 

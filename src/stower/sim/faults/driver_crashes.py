@@ -1,11 +1,11 @@
-"""Drivers that negotiate die at any moment."""
+"""Fault `driver-crashes`: drivers that negotiate crash."""
 
 from stower.model.times import SECOND_NS
 from stower.sim.faults.fault import Fault
 
 
 class DriverCrashes(Fault):
-    """Up to 12 times a driver that negotiates crashes, and is started again within 120 s."""
+    """Drivers that negotiate crash up to 12 times, and restart within 120 s."""
 
     name = "driver-crashes"
 

@@ -1,4 +1,4 @@
-"""Drivers that do nothing for a while."""
+"""Fault `driver-silence`: all drivers are down for a while."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ from stower.sim.faults.fault import Fault
 
 
 class DriverSilence(Fault):
-    """Up to 4 times, for up to 5 min, all drivers are down: no volumes are made, and nobody
+    """All drivers are down up to 4 times, for up to 5 min: no volumes are created, and no driver
     negotiates."""
 
     name = "driver-silence"

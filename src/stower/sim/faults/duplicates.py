@@ -1,4 +1,4 @@
-"""Changes that come twice."""
+"""Fault `duplicates`: changes are delivered twice."""
 
 import random
 

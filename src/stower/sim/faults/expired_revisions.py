@@ -1,4 +1,4 @@
-"""Revisions that the server has forgotten (410 Gone)."""
+"""Fault `expired`: the server has forgotten the revision of a watch (410 Gone)."""
 
 import random
 
@@ -7,7 +7,7 @@ from stower.sim.faults.fault import Fault, Stage
 
 
 class Expired(Fault):
-    """Watches break up to 10 times, and 30 to 100 % of broken ones must list again."""
+    """Watches break up to 10 times, and 30 to 100 % of broken watches must list again."""
 
     name = "expired"
 

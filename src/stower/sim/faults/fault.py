@@ -1,4 +1,4 @@
-"""What a fault is."""
+"""The interface of a fault, and what a fault can act on."""
 
 import random
 from typing import ClassVar, Protocol

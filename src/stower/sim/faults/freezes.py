@@ -1,11 +1,11 @@
-"""Processes that stand still and go on."""
+"""Fault `freezes`: schedulers are paused and resumed."""
 
 from stower.model.times import SECOND_NS
 from stower.sim.faults.fault import Fault
 
 
 class Freezes(Fault):
-    """Schedulers stand still up to 5 times, for 0.1 to 40 s: longer than a lease lasts."""
+    """Schedulers are paused up to 5 times, for 0.1 to 40 s: longer than a lease lasts."""
 
     name = "freezes"
 

@@ -1,4 +1,4 @@
-"""Nodes that are lost."""
+"""Fault `node-loss`: nodes are unreachable or deleted."""
 
 from stower.model.kinds import Node
 from stower.model.times import SECOND_NS
@@ -6,7 +6,7 @@ from stower.sim.faults.fault import Fault
 
 
 class NodeLoss(Fault):
-    """Up to 5 nodes: out of reach for up to 2 min, or gone for good."""
+    """Up to 5 nodes are unreachable for up to 2 min, or deleted."""
 
     name = "node-loss"
 

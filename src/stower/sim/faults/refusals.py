@@ -1,4 +1,4 @@
-"""Requests that are refused."""
+"""Fault `refusals`: requests are rejected."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Changes in another order."""
+"""Fault `reorders`: changes of different objects arrive in another order."""
 
 import random
 
@@ -7,7 +7,7 @@ from stower.sim.faults.fault import Fault, Stage
 
 
 class Reorders(Fault):
-    """1 to 10 % of changes are overtaken by those of other objects, for up to 2 s."""
+    """1 to 10 % of changes are overtaken by changes of other objects, for up to 2 s."""
 
     name = "reorders"
 

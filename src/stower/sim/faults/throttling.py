@@ -1,4 +1,4 @@
-"""A server that has too much to do."""
+"""Fault `throttling`: the server rejects requests because it is overloaded."""
 
 import random
 

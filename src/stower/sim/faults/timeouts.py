@@ -1,4 +1,4 @@
-"""Requests of which nobody knows whether they were carried out."""
+"""Fault `timeouts`: requests end without a response, carried out or not."""
 
 import random
 
@@ -6,7 +6,7 @@ from stower.sim.faults.fault import Fault, Stage
 
 
 class Timeouts(Fault):
-    """1 to 15 % of requests end without an answer, half of them after they were carried out."""
+    """1 to 15 % of requests end without a response; half of them were carried out."""
 
     name = "timeouts"
 

@@ -1,11 +1,11 @@
-"""Several schedulers at once, of which one leads."""
+"""Fault `two-schedulers`: several schedulers compete for leadership."""
 
 from stower.model.times import SECOND_NS
 from stower.sim.faults.fault import Fault
 
 
 class TwoSchedulers(Fault):
-    """One or two more candidates for leadership, which start within the first minute."""
+    """One or two more candidates for leadership start within the first minute."""
 
     name = "two-schedulers"
 
