@@ -1,8 +1,8 @@
 """Counts what one scheduling decision executes: `python -m stower.bench.calls calls` prints JSON.
 
-Counts Python function calls and bytecode instructions, from the event to the writes. Both depend on
-the code, the inputs and the version of Python alone, so that a busy machine changes nothing.
-`call_budgets.yaml` has the number of calls that each workload may take, by Python's minor version.
+Counts Python function calls and bytecode instructions, from the event to the writes. Both depend
+only on the code, the inputs and the version of Python, not on the load of the machine.
+`call_budgets.yaml` has the limit of calls of each workload, by Python's minor version.
 """
 
 import sys
@@ -54,7 +54,7 @@ FAMILY: Final = Family(
     best="total_calls",
     unit="calls",
     ratios={"ratio_total_calls": "total_calls"},
-    about="function calls and instructions of one decision, which no load of the machine changes",
+    about="function calls and instructions per decision, which the machine's load does not change",
     is_least_best=True,
 )
 

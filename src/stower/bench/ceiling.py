@@ -1,9 +1,10 @@
-"""How much of what a server can bind Stower makes use of: `python -m stower.bench.ceiling ceiling`.
+"""Compares Stower with a client that only binds: `python -m stower.bench.ceiling ceiling`.
 
-10,000 pods wait on 1,000 nodes. First a plain client binds them, with as many requests in flight as
-Stower has; then Stower does, on a new server, with all else that it writes and reads. Once with
-`stower apiserver` as it is, once slowed down to the binds that a real cluster's server carries out.
-The server counts the binds itself: a watcher would cost a part of both their CPU. Prints JSON.
+10,000 pods are pending on 1,000 nodes. First a plain client binds them, with as many requests in
+flight as Stower has; then Stower does, on a new server, with everything else that it writes and
+reads. Both run twice: with `stower apiserver` as it is, and slowed to the binds per second of a
+real cluster's server. The server counts the binds itself, because a watcher would use a part of the
+CPU. Prints JSON.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ FAMILY: Final = Family(
     best="stower_per_s",
     unit="binds/s",
     ratios={"ratio_share": "share", "ratio_slowed_share": "slowed_share"},
-    about="binds a second over HTTP, Stower against a plain client on the same server",
+    about="binds per second over HTTP, compared with a plain client on the same server",
 )
 
 

@@ -1,7 +1,7 @@
-"""Drivers of claims for devices, chosen by a selector: halves of GPUs, or partitions of one.
+"""Benchmark drivers for device claims with a selector: halves of GPUs, or partitions of a GPU.
 
-Timed is everything that the engine does for a pod: its claim and itself seen, the three writes
-answered, the claim and the pod seen as they were written. What the API server does is not.
+The time covers everything that the engine does for a pod: claim and pod observed, three writes
+answered, the changed claim and pod observed. Work of the API server is not counted.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Drivers: how a workload is put to the engine, and what is timed.
+"""Benchmark drivers: how a workload is fed to the engine, and what is timed.
 
-Every driver returns the time of each timed piece of work in ns; work that is the API server's
-(making the bound pod, say) is left out.
+Every driver returns the time of each timed piece of work in ns; work of the API server (such as
+creating the bound pod) is not counted.
 """
 
 from collections.abc import Callable
@@ -253,7 +253,7 @@ def preempt_one(workload: BenchWorkload) -> Times:
         pieces.append(perf_counter_ns() - start)
         if not any(isinstance(write, PatchPodStatus) and write.uid != pod.metadata.uid
                    for write in writes):  # fmt: skip
-            raise InvariantError("a pod of a benchmark has evicted nobody")
+            raise InvariantError("a pod of a benchmark evicted no other pod")
     return Times(pieces, len(pieces))
 
 

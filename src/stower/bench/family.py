@@ -1,6 +1,6 @@
-"""What a benchmark of its own module tells of itself, and how it runs.
+"""Describes a benchmark that has a module of its own, and runs the module's measurement.
 
-Such a module has a FAMILY; cli/verbs/bench.py names the module.
+Each of these modules has a FAMILY; cli/verbs/bench.py lists the modules.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Trees of groups: one large gang, a deep tree, one that hardly fits, and thousands of small gangs.
+"""Benchmarks of pod group trees: a large gang, a deep tree, a tight tree, thousands of small gangs.
 
-Timed is the step in which the last pod comes: from the queue to the Bindings. Of small gangs, all
-is timed: that they come, and that they are bound.
+The timed work is the step in which the last pod arrives: from the queue to the Bindings. For small
+gangs the whole run is timed, from their arrival to their binding.
 """
 
 import random

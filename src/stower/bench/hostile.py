@@ -1,7 +1,7 @@
-"""What the worst objects cost that a user can make: `python -m stower.bench.hostile hostile`.
+"""Measures the worst objects that a user can create: `python -m stower.bench.hostile hostile`.
 
-Each scenario is a cluster of 1,000 nodes and pods made to stall the scheduler. What counts is the
-longest single step, as nobody else is scheduled meanwhile. Prints JSON.
+Each scenario is a cluster of 1,000 nodes and pods made to stall the scheduler. The result is the
+duration of the longest step, during which no other pod is scheduled. Prints JSON.
 """
 
 import json
@@ -49,7 +49,7 @@ FAMILY: Final = Family(
     best="longest_s",
     unit="s for the longest step",
     ratios={"ratio_longest": "longest_s"},
-    about="the longest step with pods that are made to stall the scheduler, 1,000 nodes",
+    about="duration of the longest step with pods made to stall the scheduler, 1,000 nodes",
     is_least_best=True,
 )
 

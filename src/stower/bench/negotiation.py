@@ -1,8 +1,8 @@
-"""Pods whose devices are negotiated, through the API server's own code in one process: the engine
-and two drivers write and watch as they do over HTTP, but for the network.
+"""Benchmark of negotiated devices: the engine, two drivers and the API's code in one process.
 
-All pods come at once, each with two claims, one of each driver; every node has eight devices of
-each. What is counted is everything: the API, the engine, both drivers, reading and writing JSON.
+The engine and the drivers write and watch as over HTTP, but without a network. All pods arrive at
+once, each with one claim of each driver; every node has eight devices of each driver. Everything is
+counted: the API, the engine, both drivers, reading and writing JSON.
 """
 
 import json

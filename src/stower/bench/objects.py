@@ -1,4 +1,4 @@
-"""Objects of the benchmarks, as the JSON that an API server would send."""
+"""Builds the objects of the benchmarks, as the JSON that an API server would send."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Driver of the workloads that kube-scheduler measures itself by, and of those with volumes."""
+"""Benchmark driver for the workloads of kube-scheduler's scheduler_perf, and for volumes."""
 
 from time import perf_counter_ns
 from typing import Any, Final

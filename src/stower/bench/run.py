@@ -1,4 +1,4 @@
-"""One run of one benchmark in this process: `python -m stower.bench.run NAME` prints JSON."""
+"""Runs one benchmark once in this process: `python -m stower.bench.run NAME` prints JSON."""
 
 import resource
 import sys

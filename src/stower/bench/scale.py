@@ -1,7 +1,7 @@
-"""What grows with a cluster: `python -m stower.bench.scale scale` prints JSON.
+"""Measures how cost grows with the cluster: `python -m stower.bench.scale scale` prints JSON.
 
-The engine alone, with pods as Deployments have them (bench/server.py), spread over all nodes. Each
-size is a process of its own. Rates are of one core.
+Runs the engine alone, with pods as Deployments create them (bench/server.py), spread over all
+nodes. Each size runs in a process of its own. Rates are for one core.
 """
 
 import gc
@@ -56,7 +56,7 @@ class ScaleResult(msgspec.Struct, frozen=True):
 FAMILY: Final = Family(
     result=ScaleResult,
     best="slowest_per_s",
-    unit="decisions/s at the largest",
+    unit="decisions/s at the largest size",
     ratios={"ratio_slowest": "slowest_per_s"},
     about="decisions, events and memory at 1,000 to 15,000 nodes and up to 300,000 pods",
 )

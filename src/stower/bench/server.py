@@ -1,7 +1,7 @@
-"""The benchmark of the API server: `python -m stower.bench.server server` prints JSON.
+"""Benchmark of the API server: `python -m stower.bench.server server` prints JSON.
 
-A server of its own process and state directory, durable; writers, watchers and listers are
-processes too, so that reading a list of 40 MB does not hold up the clock of a bind. Rates are
+The server has its own process and state directory, and is durable. Writers, watchers and listers
+are processes too, so that reading a list of 40 MB does not delay the timing of a bind. Rates are
 wall time and depend on the machine; the server's CPU time per request hardly does.
 """
 

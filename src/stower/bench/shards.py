@@ -1,9 +1,10 @@
-"""Several schedulers share a cluster, each with pods of its own: how often do they meet?
+"""Counts the conflicts of several schedulers that share a cluster, each with pods of its own.
 
-`python -m stower.bench.shards shards` prints JSON. Each has a profile of its own and sees what the
-others have done only after it has decided on so many pods itself, as a watch is behind. Where two
-fill a node beyond what it has, the kubelet refuses the later pod (OutOfcpu): a conflict; pods come
-until the cluster is as full as it is to be. Engines and time are those of a simulation.
+`python -m stower.bench.shards shards` prints JSON. Each scheduler has its own profile, and sees the
+decisions of the others only after a number of its own decisions, as with a delayed watch. Where two
+schedulers fill a node beyond its capacity, the kubelet rejects the later pod (OutOfcpu): a
+conflict. Pods arrive until the cluster has reached its target utilization. Engines and time are
+those of a simulation.
 """
 
 import random
@@ -40,9 +41,9 @@ class ShardsResult(msgspec.Struct, frozen=True):
 FAMILY: Final = Family(
     result=ShardsResult,
     best="most",
-    unit="conflicts of 1,000 pods at most",
+    unit="conflicts per 1,000 pods at most",
     ratios={"ratio_most": "most"},
-    about="conflicts of schedulers that share a cluster",
+    about="conflicts between schedulers that share a cluster",
     is_least_best=True,
 )
 

@@ -1,4 +1,4 @@
-"""What drivers have in common."""
+"""Type and helper that all benchmark drivers share: timed work, garbage collection."""
 
 import gc
 

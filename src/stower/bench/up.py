@@ -1,8 +1,8 @@
-"""The benchmark of a whole cluster: `python -m stower.bench.up up` prints JSON.
+"""Benchmark of a whole cluster: `python -m stower.bench.up up` prints JSON.
 
-Server and scheduler are processes as users run them, all durable; who creates the pods and plays
-the kubelets is this process, and not counted. Each pod is created, bound, told of by one Event, and
-patched once to Running.
+Server and scheduler are processes as users run them, durable. This process creates the pods and
+stands in for the kubelets; its work is not counted. Each pod is created, bound, reported by one
+Event, and patched once to Running.
 """
 
 import asyncio

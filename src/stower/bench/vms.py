@@ -1,9 +1,9 @@
-"""VMs that ask for another size at a steady rate: each of them once in ten seconds.
+"""Benchmark of VMs that request another size at a steady rate: each VM once in ten seconds.
 
-Requests come whether the engine keeps up or not: one that comes while others are being worked on
-waits. A piece is the time from then until the step that writes the approval has ended. What an
-approval brings with it (the answer to the write, the pod that shows it) is worked on too, and so
-are ticks; all that takes engine time, and nothing else does.
+Requests arrive at that rate whether the engine keeps up or not; a request that arrives during other
+work waits. A timed piece is the time from then until the end of the step that writes the approval.
+Engine time includes the work that an approval causes (the answer to the write, the changed pod) and
+ticks, and nothing else.
 """
 
 from heapq import heappop, heappush
@@ -80,7 +80,7 @@ def vms(workload: BenchWorkload) -> Times:
     while (due_ns := engine.next_wake_ns) is not None and due_ns <= START_NS:
         writes += engine.step(Tick(), START_NS)
     if any(isinstance(write, JsonPatchObject) for write in writes):
-        raise InvariantError(f"{workload.name}: something is approved that nobody asked for")
+        raise InvariantError(f"{workload.name}: resources were approved without a request")
     settle_memory()
     happens: list[tuple[int, int, Event]] = []  # at what time what is told
     asked_ns: dict[str, int] = {}
@@ -98,7 +98,7 @@ def vms(workload: BenchWorkload) -> Times:
         elif happens:
             due_ns, _, event = heappop(happens)
         else:
-            raise InvariantError(f"{workload.name}: {len(pieces)} of {came} approved")
+            raise InvariantError(f"{workload.name}: {len(pieces)} of {came} requests approved")
         clock_ns = max(clock_ns, due_ns)
         began = perf_counter_ns()
         writes = engine.step(event, clock_ns)

@@ -1,4 +1,4 @@
-"""A watch of pods by a plain client: as little work for each event as can be."""
+"""A plain client that watches pods, with as little work per event as possible."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Workloads: what each benchmark has of nodes and pods, and how it drives the engine."""
+"""Reads the workloads: the nodes and pods of each benchmark, and its driver."""
 
 from importlib.resources import files
 from typing import Any, Final
