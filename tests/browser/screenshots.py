@@ -33,7 +33,7 @@ def main(folder: Path) -> None:
         for name, scheme, where, whole in PICTURES:
             page = chrome.new_context(viewport=SIZE, color_scheme=scheme).new_page()
             page.goto(link)
-            page.wait_for_selector("text=live, leads")
+            page.wait_for_selector("text=live, leader")
             page.evaluate(f"location.hash = '{where}'")
             page.wait_for_selector(whole)
             page.wait_for_timeout(4_500)  # two samples of the rates

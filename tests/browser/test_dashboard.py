@@ -68,7 +68,7 @@ def page_of(chrome: Any, url: str, **options: Any) -> Iterator[Any]:
 def test_what_happens_is_seen_while_it_happens(chrome: Any, lab: tuple[Client, str]) -> None:
     client, url = lab
     with page_of(chrome, url, viewport=WIDE) as page:
-        page.wait_for_selector("text=live, leads")
+        page.wait_for_selector("text=live, leader")
         assert "token" not in page.url
         add_pods(client, ["a", "b"])
         until(client, PODS, lambda o: len(bound(o)) == 2)
@@ -77,7 +77,7 @@ def test_what_happens_is_seen_while_it_happens(chrome: Any, lab: tuple[Client, s
         until(client, PODS, lambda o: condition_false(o["huge"]))
         page.click("nav >> text=Queue")
         page.click("text=default/huge")
-        page.wait_for_selector("text=refused by NodeResourcesFit")
+        page.wait_for_selector("text=rejected by NodeResourcesFit")
         page.wait_for_selector("td:has-text('Insufficient cpu')")
         page.wait_for_selector("#changes li:has-text('cpu')")
         page.wait_for_selector("#timeline li:has-text('created')")
@@ -116,7 +116,7 @@ def test_each_page_shows_its_part_at_a_key(chrome: Any, everything: tuple[str, P
     for scheme, size in (("light", WIDE), ("dark", NARROW)):
         options = {"viewport": size, "color_scheme": scheme}
         with page_of(chrome, everything[0], **options) as page:
-            page.wait_for_selector("text=live, leads")
+            page.wait_for_selector("text=live, leader")
             for key, shown in PAGES.items():
                 page.keyboard.press(key)
                 page.wait_for_selector(shown)
@@ -129,7 +129,7 @@ def test_what_would_change_is_shown_before_anything_does(
     chrome: Any, everything: tuple[str, Path]
 ) -> None:
     with page_of(chrome, everything[0], viewport=WIDE) as page:
-        page.wait_for_selector("text=live, leads")
+        page.wait_for_selector("text=live, leader")
         page.evaluate("location.hash = '#/node/user-1'")
         page.click("text=What if it were drained?")
         row = "#difference tr:has(td:text-is('nodes'))"
@@ -172,7 +172,7 @@ def test_a_recording_is_looked_at_at_any_moment(
             page.wait_for_selector(PAGES["4"])
             page.focus("#moment")
             page.keyboard.press("Home")
-            page.wait_for_selector("text=There are no groups of pods.")
+            page.wait_for_selector("text=There are no pod groups.")
             page.click("button:text-is('Play')")
             page.wait_for_selector(PAGES["4"])
     finally:
@@ -182,10 +182,10 @@ def test_a_recording_is_looked_at_at_any_moment(
 def test_it_is_used_by_keyboard_alone(chrome: Any, lab: tuple[Client, str]) -> None:
     _, url = lab
     with page_of(chrome, url, viewport=WIDE) as page:
-        page.wait_for_selector("text=live, leads")
+        page.wait_for_selector("text=live, leader")
         page.wait_for_selector("canvas.map[aria-label^='6 nodes']")
         page.keyboard.press("2")
-        page.wait_for_selector("h2:has-text('Who waits')")
+        page.wait_for_selector("h2:has-text('Pending pods')")
         page.keyboard.press("1")
         page.wait_for_selector("canvas.map")
         for _ in range(20):
@@ -216,7 +216,7 @@ def test_what_objects_say_is_text_whatever_it_looks_like(
     assert 201 == status, answer
     until(client, PODS, lambda o: condition_false(o["evil"]))
     with page_of(chrome, url, viewport=WIDE) as page:
-        page.wait_for_selector("text=live, leads")
+        page.wait_for_selector("text=live, leader")
         page.click("nav >> text=Decisions")
         page.wait_for_selector("td:has-text('<img src=x')")
         page.evaluate("location.hash = '#/pod/default/evil'")
@@ -234,11 +234,11 @@ def test_who_has_no_token_is_asked_and_sees_nothing(chrome: Any, lab: tuple[Clie
     try:
         page = context.new_page()
         page.goto(address)
-        page.wait_for_selector("text=Who is there?")
+        page.wait_for_selector("text=Enter the token")
         assert "n1" not in page.content()
         page.fill("input[type=password]", token)
         page.keyboard.press("Enter")
-        page.wait_for_selector("text=live, leads")
+        page.wait_for_selector("text=live, leader")
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= NARROW["width"], "nothing is wider than the narrowest screen"
         assert "rgb(21, 23, 26)" == page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -264,7 +264,7 @@ def test_a_pod_is_explained_with_what_would_help_and_how_it_came_there(
     assert ["created", "attempt 1: unschedulable"] == [one["what"] for one in huge["timeline"]][:2]
     user = asked(url, token, "pod", pod="jhub/jupyter-1")
     assert "placed" == user["explanation"]["verdict"]
-    order = ["created", "attempt 1: placed", "PodScheduled", "taken by its node", "Ready"]
+    order = ["created", "attempt 1: placed", "PodScheduled", "accepted by the kubelet", "Ready"]
     told = [one["what"] for one in user["timeline"]]
     assert order == [what for what in told if what in order]
     assert (["default/attach"], "no such pod") == (

@@ -1,1 +1,1 @@
-"""The dashboard: what a scheduler has in mind, as a page in a browser."""
+"""The dashboard: web pages that show a scheduler's state, or a recording at a chosen time."""

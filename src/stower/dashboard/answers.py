@@ -1,5 +1,8 @@
-"""Answers to what pages ask: each worked out once for all who ask, one at a time, some a second at
-most, and kept a while: the more it took, the longer."""
+"""Computes the data of views for pages: once for all pages that request it, and cached.
+
+One query runs at a time, at most ten per second. A result is kept for a time proportional to the
+time that it took.
+"""
 
 import asyncio
 import time
@@ -35,7 +38,7 @@ class Answers:
         task = self._asked.get(question)
         if task is None:
             if len(self._asked) >= WAITING_MAX:
-                raise Unanswered(f"{WAITING_MAX} other questions wait already")
+                raise Unanswered(f"too many requests: {WAITING_MAX} are waiting")
             task = self._asked[question] = asyncio.create_task(
                 self._find(question, prepared, self._moment)
             )

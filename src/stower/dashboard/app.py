@@ -1,6 +1,7 @@
-"""The dashboard over HTTP: files that hold no secrets, a stream and answers for whoever is let in.
+"""The dashboard over HTTP: static files without secrets, a stream of changes, and views on request.
 
-However many pages are open, what has changed is worked out once; for each page it costs a write.
+The stream and the views need authorization. Changes are computed once for all open pages; each page
+costs one write.
 Source of the rule for headers: OWASP secure headers; nothing is loaded from elsewhere.
 """
 
@@ -137,10 +138,12 @@ class Dashboard:
         """What one page shows, worked out beside the scheduler."""
         name, query = request.match_info["name"], dict(request.query)
         if name not in VIEWS:
-            return error_response(404, f"want one of {', '.join(VIEWS)}")
+            return error_response(404, f"view: got {name!r}, want one of {', '.join(VIEWS)}")
         question = f"{name}?{sorted(query.items())}"
         if len(question) > QUESTION_CHARACTERS_MAX:
-            return error_response(414, "the question is too long")
+            return error_response(
+                414, f"the query is longer than {QUESTION_CHARACTERS_MAX:,} characters"
+            )
 
         async def prepared() -> Callable[[], bytes]:
             await source.arrived()
@@ -161,7 +164,7 @@ class Dashboard:
     async def _stream(self, request: web.Request, source: Source) -> web.StreamResponse:
         """Everything, then what changes, for as long as the page is open."""
         if len(self._pages) >= PAGES_MAX:
-            return error_response(503, f"{PAGES_MAX} pages are open already")
+            return error_response(503, f"too many open pages: the limit is {PAGES_MAX}")
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
         page = _Page(request)
@@ -199,7 +202,7 @@ class Dashboard:
         try:
             yield from self.watching.look(source)
         except Exception:  # a page that cannot be told must not end the scheduler
-            log.exception("the dashboard")
+            log.exception("cannot update the dashboard")
 
     async def _sample(self, scheduler: Scheduler) -> None:
         """Whether pages are open or not: they show what has been."""

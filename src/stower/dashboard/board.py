@@ -1,8 +1,8 @@
-"""What pages are told of a scheduler, worked out once for all of them.
+"""Computes what pages show of a scheduler, once for all pages: nodes, queue, decisions, rates.
 
-A page gets everything when it opens, and from then on what has changed, as lines of JSON. Nodes are
-told of by row; a row is worked out again only when the engine's logs name it. While no page is open
-nothing is done at all. Knows the engine, and nothing of HTTP.
+A page gets the whole state when it opens, and changes from then on, as lines of JSON. Nodes are
+sent by row; a row is computed again only when the engine's logs name it. While no page is open,
+nothing is computed. Must not know HTTP.
 """
 
 import contextlib
@@ -185,7 +185,7 @@ class Board(Observer):
 
 def _groups_refusal(one: QueuedPod) -> list[str]:
     """Its group as a whole has been tried, and no pod of it was looked at alone."""
-    return ["its group"] if one.tree is not None and one.tree.attempts else []
+    return ["pod group"] if one.tree is not None and one.tree.attempts else []
 
 
 def _part(ordered: list[float], part: float) -> float:

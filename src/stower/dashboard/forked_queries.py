@@ -1,8 +1,8 @@
-"""Questions that take long, answered beside the scheduler instead of by it.
+"""Runs slow queries in a forked child process, so that they do not block the scheduler.
 
-A child is forked, which has everything as it stood at that moment and changes nothing of it; the
-scheduler goes on after some milliseconds. The child has nothing open but the pipe for its answer,
-is nice to others, and has a limited time.
+The child has a copy of the scheduler's state at the time of the fork; the scheduler goes on after
+some milliseconds. The child has no open file but the pipe for its result, a low priority, and
+limited time.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ async def aside(work: Callable[[], bytes], seconds_max: float = SECONDS_MAX) -> 
     except OSError as error:
         os.close(read)
         os.close(write)
-        raise Unanswered(f"no process can be made: {error.strerror}") from None
+        raise Unanswered(f"cannot fork a process: {error.strerror}") from None
     if pid == 0:
         _be_child(work, write, seconds_max)
     os.close(write)
@@ -45,14 +45,14 @@ async def aside(work: Callable[[], bytes], seconds_max: float = SECONDS_MAX) -> 
         async with asyncio.timeout(seconds_max):
             data = await _all_of(read)
     except TimeoutError:
-        raise Unanswered(f"no answer after {seconds_max:.0f} s") from None
+        raise Unanswered(f"no result after {seconds_max:.0f} s") from None
     finally:
         os.close(read)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         await asyncio.shield(asyncio.to_thread(os.waitpid, pid, 0))
     if data[:1] != GOOD:
-        raise Unanswered(data[1:].decode(errors="replace") or "it ended without an answer")
+        raise Unanswered(data[1:].decode(errors="replace") or "the process ended without a result")
     return data[1:]
 
 
@@ -71,7 +71,7 @@ async def _all_of(descriptor: int) -> bytes:
         await ended.wait()
     finally:
         loop.remove_reader(descriptor)
-    return bytes(parts) if len(parts) <= ANSWER_BYTES_MAX else BAD + b"the answer is too long"
+    return bytes(parts) if len(parts) <= ANSWER_BYTES_MAX else BAD + b"the result is too long"
 
 
 def _be_child(work: Callable[[], bytes], write: int, seconds_max: float) -> NoReturn:

@@ -1,6 +1,6 @@
-"""A recording as a source: the engine as it stood at a moment of it.
+"""A recording as a source of the dashboard: replays it to a chosen time.
 
-Forwards it goes on from where it is; backwards it begins anew.
+Forwards the replay continues from the current time; backwards it starts again.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ def bounds(path: Path) -> tuple[int, int]:
             first_ns, last_ns = found or (line.at_ns, line.at_ns)
             found = first_ns, max(last_ns, line.at_ns)
     if found is None:
-        raise InvalidObject("recording", str(path), "one with a step in it")
+        raise InvalidObject("recording", str(path), "a recording with at least one step")
     return found
 
 
@@ -151,7 +151,7 @@ class Player:
     def built(self) -> Built:
         """See Source."""
         if self._built is None:
-            raise InvalidObject("recording", str(self._path), "a moment after its first step")
+            raise InvalidObject("recording", str(self._path), "a time after its first step")
         return self._built
 
     async def pod_object(self, key: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the pages are about: a scheduler that runs, or a recording at one moment."""
+"""The source of the dashboard's data: a running scheduler, or a recording at a chosen time."""
 
 import time
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""How a pod came where it is: the times that its object tells, and the scheduler's attempts."""
+"""Builds the timeline of a pod from the times in its object and the scheduler's attempts."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -33,13 +33,13 @@ def timeline(
         if conditions.get(name, {}).get("status") == "True":
             add(conditions[name].get("lastTransitionTime"), str(name))
         if name == CONDITIONS[0]:
-            add(status.get("startTime"), "taken by its node")
+            add(status.get("startTime"), "accepted by the kubelet")
     for container in _dicts(status.get("containerStatuses")):
         for state in ("running", "terminated"):
             times = _dict(_dict(container.get("state")).get(state))
             at = times.get("startedAt" if state == "running" else "finishedAt")
             add(at, f"container {container.get('name')} {state}")
-    add(meta.get("deletionTimestamp"), "to be deleted")
+    add(meta.get("deletionTimestamp"), "deletion requested")
     return sorted(found, key=lambda one: one["atNs"] // SECOND_NS)
 
 

@@ -1,7 +1,8 @@
-"""What the pages about one part of a cluster show, and answers to questions about one pod or about
-what would change. The same that `stower groups`, `explain`, `what-if` and their like print.
+"""The data of the dashboard's views: groups, devices, negotiations, VMs, warm pools, pods, what-if.
 
-Each looks at a source as it stands and may take long: see aside.
+The data is what `stower groups`, `explain`, `what-if` and other verbs print. A view
+reads a source that does not change meanwhile and may take long: it runs in a child process
+(forked_queries.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -25,8 +25,8 @@ def test_what_is_told_in_whole_seconds_comes_in_the_order_in_which_it_happens() 
                "message": ""}  # fmt: skip
     told = timeline(pod, [attempt])
     assert [
-        "created", "attempt 1: placed", "PodScheduled", "taken by its node", "Initialized",
-        "Ready", "OfMyOwn", "container c running", "to be deleted",
+        "created", "attempt 1: placed", "PodScheduled", "accepted by the kubelet", "Initialized",
+        "Ready", "OfMyOwn", "container c running", "deletion requested",
     ] == [one["what"] for one in told]  # fmt: skip
     assert "on n1" == told[1]["text"]
 

@@ -57,9 +57,9 @@ function App() {
 }
 
 function standing() {
-  if (store.state !== "live") return store.state === "lost" ? "connection lost, trying again" : "connecting";
+  if (store.state !== "live") return store.state === "lost" ? "connection lost, reconnecting" : "connecting";
   if (store.standing.recording) return `recording ${store.standing.recording.name}`;
-  return store.standing.leads ? "live, leads" : "live, stands by";
+  return store.standing.leads ? "live, leader" : "live, standby";
 }
 
 function Search() {
@@ -80,10 +80,10 @@ function Locked() {
     unlock(event.target.elements[0].value.trim());
   };
   return html`<main><h2>Stower</h2>
-    <p>Who is there? The token is in the file that <code>--token-file</code> names, or your own for the cluster.</p>
+    <p>Enter the token of the file given with <code>--token-file</code>, or your own token for the cluster.</p>
     <form onSubmit=${enter} class="bar">
       <input type="password" aria-label="Token" autocomplete="off" />
-      <button>Let me in</button></form></main>`;
+      <button>Sign in</button></form></main>`;
 }
 
 token();

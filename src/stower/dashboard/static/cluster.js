@@ -12,9 +12,9 @@ export function Cards() {
   const pods = [...store.rows.values()].reduce((n, node) => n + node.pods.length, 0);
   const cards = [
     ["nodes", store.rows.size.toLocaleString()], ["pods placed", pods.toLocaleString()],
-    ["pods waiting", waiting.toLocaleString(), past.map((h) => h.waiting)],
-    ["bound a second", number(last.bound), past.map((h) => h.bound || 0)],
-    ["events a second", number(last.events), past.map((h) => h.events || 0)],
+    ["pods pending", waiting.toLocaleString(), past.map((h) => h.waiting)],
+    ["bound per second", number(last.bound), past.map((h) => h.bound || 0)],
+    ["events per second", number(last.events), past.map((h) => h.events || 0)],
     ["arrival to bound, p50", seconds(last.p50)], ["p99", seconds(last.p99)],
   ];
   return html`<div class="cards">${cards.map(([name, value, line]) => html`
@@ -68,10 +68,10 @@ export function Cluster() {
 
 export function Node({ name }) {
   const node = [...store.rows.values()].find((one) => one.name === name);
-  if (!node) return html`<h2>Node ${name}</h2><p class="quiet">The scheduler knows no such node.</p>`;
+  if (!node) return html`<h2>Node ${name}</h2><p class="quiet">The scheduler has no such node.</p>`;
   return html`
     <h2>Node ${name}</h2>
-    <p class="quiet">${[node.zone, node.rack].filter(Boolean).join(", ")}${node.off ? ", takes no new pods" : ""}</p>
+    <p class="quiet">${[node.zone, node.rack].filter(Boolean).join(", ")}${node.off ? ", unschedulable" : ""}</p>
     <div class="cards">${Object.entries(node.amounts).map(([key, [used, all]]) => html`
       <div class="card"><span class="quiet">${key}</span><b>${all ? `${Math.round((100 * used) / all)} %` : used}</b>
         <span class="quiet">${amount(key, used)} of ${amount(key, all)}</span></div>`)}</div>

@@ -23,8 +23,8 @@ export function Moment() {
   return html`<div class="moment">
     <button onClick=${() => { if (!plays && about.at >= about.seconds) goTo(0); play(!plays); }}>${plays ? "Pause" : "Play"}</button>
     <input type="range" id="moment" min="0" max=${about.seconds} step=${Math.max(0.001, about.seconds / 1000)} value=${at}
-      aria-label="Moment of the recording, in seconds since its beginning"
+      aria-label="Time in the recording, in seconds since its start"
       onInput=${(e) => { hold(Number(e.target.value)); goTo(Number(e.target.value)); }} />
     <span role="status" id="at">${clock(about.beganNs + at * 1e9)} <span class="quiet">${at.toFixed(1)} of ${about.seconds.toFixed(1)} s
-      ${is_there ? "" : `, at ${about.at.toFixed(1)} s…`}</span></span></div>`;
+      ${is_there ? "" : `, replayed to ${about.at.toFixed(1)} s`}</span></span></div>`;
 }

@@ -13,7 +13,7 @@ const List = (title, name, empty, draw) => function Part() {
 
 // Groups: trees, each group with its minimum and the domain that it is in.
 const STATES = { placed: "good", invalid: "bad", missing: "bad", "half bound": "bad" };
-export const Groups = List("Groups of pods", "groups", "There are no groups of pods.", (rows) => html`
+export const Groups = List("Pod groups", "groups", "There are no pod groups.", (rows) => html`
   <ul class="tree">${rows.map((one) => html`
     <li key=${`${one.kind} ${one.name}`} style=${{ marginLeft: `${Math.min(8, one.level) * 1.4}rem` }}>
       <b>${one.level ? one.name.slice(one.name.indexOf("/") + 1) : one.name}</b>
@@ -32,16 +32,16 @@ function shares(device) {
     title: `${holder.claim}: ${holder.amounts[name] || "0"} ${name}` }));
 }
 export const Devices = List("Devices", "devices", "There are no devices.", (rows, data) => html`
-  <${Table} columns=${["device", "on", "shares", "held by", "left", "note"]} rows=${rows.map((one) => ({
+  <${Table} columns=${["device", "nodes", "shares", "allocated to", "free", "note"]} rows=${rows.map((one) => ({
     key: `${one.driver}/${one.pool}/${one.device}`, cells: [
       html`${one.device}<div class="quiet">${one.driver}/${one.pool}</div>`, one.nodes,
-      html`<${Bar} label=${`held by ${one.holders.length}`} parts=${shares(one)} />`,
+      html`<${Bar} label=${`allocated to ${one.holders.length} claims`} parts=${shares(one)} />`,
       one.holders.map((holder) => html`<div>${holder.claim}${Object.entries(holder.amounts).map(([name, text]) => ` ${text} ${name}`)}
         ${holder.pods.length > 0 && html` <span class="quiet">for ${holder.pods.join(", ")}</span>`}${holder.admin && " (admin)"}</div>`),
       Object.entries(one.capacity).map(([name, room]) => html`<div>${room.left} of ${room.total} ${name}</div>`),
       [one.shared ? "shared" : "", ...one.taints, one.blocked].filter(Boolean).map((text) => html`<div>${text}</div>`)] }))} />
   ${data.pools.some((pool) => pool.fault || Object.keys(pool.counters).length) && html`<h2>Pools</h2>
-    <${Table} columns=${["pool", ["generation", "n"], "slices", "counters left", "note"]} rows=${data.pools.map((pool) => ({
+    <${Table} columns=${["pool", ["generation", "n"], "slices", "free counters", "note"]} rows=${data.pools.map((pool) => ({
       key: `${pool.driver}/${pool.pool}`, cells: [`${pool.driver}/${pool.pool}`, pool.generation, `${pool.slices} of ${pool.slicesWanted}`,
         Object.entries(pool.counters).map(([name, room]) => html`<div>${room.left} of ${room.total} ${name}</div>`), pool.fault] }))} />`}`);
 
@@ -50,19 +50,19 @@ function rungs(one) {
   const found = [];
   const drivers = [...new Set(one.claims.map((claim) => claim.driver).filter(Boolean))];
   if (one.round || one.candidates) {
-    for (const driver of drivers) found.push({ to: driver, text: `round ${one.round}: which of ${one.candidates} nodes will not do?` });
+    for (const driver of drivers) found.push({ to: driver, text: `round ${one.round}: which of ${one.candidates} nodes are unsuitable?` });
   }
   for (const claim of one.claims) {
     const name = claim.claim.slice(claim.claim.indexOf("/") + 1);
-    if (claim.state === "answered") found.push({ from: claim.driver, text: `${name}: ${claim.unsuitable.length} will not do` });
-    if (claim.state === "silent") found.push({ from: claim.driver, text: `${name}: no answer yet`, open: true });
-    if (claim.state === "missing") found.push({ from: claim.driver, text: `${name}: the claim is not there`, open: true });
-    if (claim.state === "flagged") found.push({ to: claim.driver, text: `${name}: give it back (${claim.flag})` });
+    if (claim.state === "answered") found.push({ from: claim.driver, text: `${name}: ${claim.unsuitable.length} unsuitable` });
+    if (claim.state === "silent") found.push({ from: claim.driver, text: `${name}: no response yet`, open: true });
+    if (claim.state === "missing") found.push({ from: claim.driver, text: `${name}: the claim does not exist`, open: true });
+    if (claim.state === "flagged") found.push({ to: claim.driver, text: `${name}: deallocate (${claim.flag})` });
   }
   if (one.selectedNode) for (const driver of drivers) found.push({ to: driver, text: `allocate on ${one.selectedNode}` });
   for (const claim of one.claims) {
     const name = claim.claim.slice(claim.claim.indexOf("/") + 1);
-    if (claim.allocated) found.push({ from: claim.driver, text: `${name}: allocated ${claim.everywhere ? "everywhere" : `on ${claim.nodes.join(", ") || "no node that is there"}`}` });
+    if (claim.allocated) found.push({ from: claim.driver, text: `${name}: allocated ${claim.everywhere ? "for all nodes" : `on ${claim.nodes.join(", ") || "no existing node"}`}` });
     else if (one.selectedNode) found.push({ from: claim.driver, text: `${name}: not allocated yet`, open: true });
     if (claim.usedBy.length) found.push({ text: `${name}: reserved for ${claim.usedBy.length}` });
   }
@@ -88,7 +88,7 @@ export function Ladder({ one }) {
     ${[one.awaits, ...one.claims.map((claim) => claim.awaits)].filter(Boolean).map((text) => html`<p class="quiet">Waits for: ${text}</p>`)}
     ${one.hints.length > 0 && html`<p>What may help:</p><ul>${one.hints.map((text) => html`<li>${text}</li>`)}</ul>`}`;
 }
-export const Negotiations = List("Negotiations", "negotiations", "Nothing is negotiated.", (rows) => rows.map((one) => html`
+export const Negotiations = List("Negotiations", "negotiations", "There are no negotiations.", (rows) => rows.map((one) => html`
   <section key=${one.pod}><h3><${PodLink} name=${one.pod} />
     <span class="quiet"> ${one.left} of ${one.candidates} nodes left${one.attempt ? `, attempt ${one.attempt}` : ""}</span></h3>
     <${Ladder} one=${one} /></section>`));
@@ -113,9 +113,9 @@ export const Warm = List("Warm pools", "warm", "There are no warm pools.", (rows
   ${rows.map((pool) => html`<section key=${pool.pool}><h3>${pool.pool}</h3>
     <p class="quiet">${pool.users} users (${pool.waiting} waiting), ${pool.placed} placeholders (${pool.pending} pending, ${pool.wanted} wanted)</p>
     <div class="warm">${pool.nodes.map((node) => html`<div key=${node.node}>
-      <${NodeLink} name=${node.node} /><span class="quiet">${node.ready ? "" : " images are being pulled"}${node.draining ? " to be emptied" : ""}</span>
+      <${NodeLink} name=${node.node} /><span class="quiet">${node.ready ? "" : " pulling images"}${node.draining ? " being emptied" : ""}</span>
       <div class="slots" role="img" aria-label=${`${node.users} users, ${node.placeholders} placeholders, ${node.free} free`}>
         ${[...node.drawn].map((letter) => html`<i class=${`k-${SLOTS[letter]}`}>${letter}</i>`)}</div></div>`)}</div>
-    ${pool.nextUser && html`<p>The next user: ${pool.nextUser}</p>`}
-    ${(pool.moves || []).map((text) => html`<p>To move: ${text}</p>`)}
+    ${pool.nextUser && html`<p>Next user: ${pool.nextUser}</p>`}
+    ${(pool.moves || []).map((text) => html`<p>Planned move: ${text}</p>`)}
     ${pool.then && html`<p>Expected: ${pool.then}</p>`}</section>`)}`);

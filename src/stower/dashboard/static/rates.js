@@ -11,11 +11,11 @@ export function Rates() {
   const line = (name, key = name) => ({ name, values: past.map((one) => one[key] || 0) });
   return html`<${Cards} />
     <div class="charts">
-      <${Chart} title="Bound" unit="pods a second" times=${times} lines=${[line("bound")]} />
-      <${Chart} title="Attempts by outcome" unit="a second" times=${times} lines=${OUTCOMES.map((name) => line(name))} />
+      <${Chart} title="Bound" unit="pods per second" times=${times} lines=${[line("bound")]} />
+      <${Chart} title="Attempts by outcome" unit="per second" times=${times} lines=${OUTCOMES.map((name) => line(name))} />
       <${Chart} title="Arrival to bound" unit="seconds, of the last 2,000 pods" times=${times} lines=${[line("p50"), line("p99")]} />
-      <${Chart} title="Waiting" unit="pods" times=${times} lines=${[line("waiting")]} />
-      <${Chart} title="Events taken in" unit="a second" times=${times} lines=${[line("events")]} />
+      <${Chart} title="Pending" unit="pods" times=${times} lines=${[line("waiting")]} />
+      <${Chart} title="Events processed" unit="per second" times=${times} lines=${[line("events")]} />
     </div>
-    <p class="quiet">Since it began: ${Object.entries(store.counts).map(([name, n]) => `${number(n)} ${name}`).join(", ") || "nothing"}.</p>`;
+    <p class="quiet">Since the start: ${Object.entries(store.counts).map(([name, n]) => `${number(n)} ${name}`).join(", ") || "nothing"}.</p>`;
 }

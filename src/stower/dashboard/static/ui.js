@@ -54,7 +54,7 @@ export function Chart({ title, unit, times, lines }) {
   const y = (value) => 8 + (HIGH - 8 - UNDER) * (1 - value / most);
   return html`<figure><figcaption>${title} <span class="quiet">(${unit})</span>
       ${lines.length > 1 && lines.map((line, i) => html`<span class="key"><i class=${`line-${i}`}></i>${line.name}</span>`)}</figcaption>
-    ${times.length < 2 ? html`<p class="quiet">Not enough has happened yet.</p>` : html`
+    ${times.length < 2 ? html`<p class="quiet">Not enough data yet.</p>` : html`
     <svg class="chart" viewBox=${`0 0 ${WIDE} ${HIGH}`} role="img" aria-label=${`${title}, ${unit}`}>
       ${[0, 0.5, 1].map((part) => html`<line x1=${LEFT} x2=${WIDE} y1=${y(part * most)} y2=${y(part * most)} />
         <text x=${LEFT - 6} y=${y(part * most) + 4} text-anchor="end">${number(part * most)}</text>`)}
@@ -68,7 +68,7 @@ export function Chart({ title, unit, times, lines }) {
 // What a view says while it is not there.
 export function Waiting({ view, empty }) {
   if (view.error) return html`<p class="bad" role="alert">${view.error}</p>`;
-  if (view.data === null) return html`<p class="quiet">Working it out…</p>`;
+  if (view.data === null) return html`<p class="quiet">Loading…</p>`;
   return html`<p class="quiet">${empty}</p>`;
 }
 

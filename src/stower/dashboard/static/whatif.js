@@ -19,15 +19,15 @@ export function WhatIf({ name }) {
     location.hash = link("what-if", query.toString());
   };
   return html`<h2>What if</h2>
-    <p class="quiet">Nothing is changed: the cluster is run twice, as it is and as it would be, with all pods that are there.</p>
+    <p class="quiet">Nothing is changed: the cluster is simulated twice with all its pods, as it is and with the change.</p>
     <form onSubmit=${submit} class="grid" key=${name}>
       <label>Add nodes <input name="add" type="number" min="0" max="10000" defaultValue=${asked.add || 0} /></label>
-      <label>like <input name="like" list="nodes" placeholder="most of them" defaultValue=${asked.like || ""} autocomplete="off" /></label>
+      <label>like <input name="like" list="nodes" placeholder="most common node" defaultValue=${asked.like || ""} autocomplete="off" /></label>
       <label>Drain nodes <input name="remove" list="nodes" placeholder="node-1,node-2" defaultValue=${asked.remove || ""} autocomplete="off" /></label>
       <label>Weight of <select name="plugin" value=${plugin} onChange=${(e) => choose(e.target.value)}>
         ${Object.entries(plugins).map(([one, weight]) => html`<option value=${one}>${one} (now ${weight})</option>`)}</select></label>
-      <label>becomes <input name="weight" type="number" min="1" defaultValue=${(asked.weight || "").split("=")[1] || ""} placeholder="as it is" /></label>
-      <label><input name="anew" type="checkbox" defaultChecked=${"anew" in asked} /> place all pods anew</label>
+      <label>becomes <input name="weight" type="number" min="1" defaultValue=${(asked.weight || "").split("=")[1] || ""} placeholder="unchanged" /></label>
+      <label><input name="anew" type="checkbox" defaultChecked=${"anew" in asked} /> reschedule all pods</label>
       <button>Show the difference</button>
       <datalist id="nodes">${nodes.slice(0, 1000).map((one) => html`<option value=${one} />`)}</datalist>
     </form>
@@ -49,9 +49,9 @@ function Found({ query }) {
     <${Table} columns=${["", ["before", "n"], ["after", "n"]]} rows=${[
       ...FIGURES.map(([key, text]) => ({ key, cells: [text, before[key].toLocaleString(), html`<b class=${before[key] === after[key] ? "quiet" : ""}>${after[key].toLocaleString()}</b>`] })),
       ...uses.map(([was, is]) => ({ key: was.resource, cells: [`use of ${was.resource}`, percent(was), percent(is)] }))]} />
-    ${lists.length === 0 && view.data.evicted.count === 0 && html`<p>No pod fares otherwise.</p>`}
+    ${lists.length === 0 && view.data.evicted.count === 0 && html`<p>No pod is affected.</p>`}
     ${lists.map(([key, title]) => html`<h2>${title}: ${view.data[key].count.toLocaleString()}</h2>
-      <${Table} columns=${["pod", "before", "after", "why not"]} rows=${view.data[key].rows.map((one) => ({
+      <${Table} columns=${["pod", "before", "after", "reason"]} rows=${view.data[key].rows.map((one) => ({
         key: one.pod, cells: [html`<${PodLink} name=${one.pod} />`, one.before || "–", one.after || "–", one.why] }))} />`)}
     ${view.data.evicted.count > 0 && html`<p>Newly evicted: ${view.data.evicted.rows.join(", ")}</p>`}</div>`;
 }
