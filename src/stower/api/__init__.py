@@ -1,4 +1,4 @@
-"""API semantics, pure: what a Kubernetes API server does with requests, without a socket or a file.
+"""Implements the semantics of a Kubernetes API server as pure code, without sockets and files.
 
-Must not know how requests arrive or where objects are kept beyond memory.
+Must not know how requests arrive or how objects are stored beyond memory.
 """

@@ -1,8 +1,8 @@
-"""Admission: what the server changes or refuses beyond the object itself.
+"""Runs admission plugins: they change a written object, or reject it by rules about other objects.
 
 On by default: Priority, DefaultTolerationSeconds, RuntimeClass, DefaultStorageClass, LimitRanger,
 ResourceQuota, protection of volumes in use and the life cycle of namespaces; ServiceAccount and
-TaintNodesByCondition where they are asked for. Source: plugin/pkg/admission, Kubernetes 1.36.
+TaintNodesByCondition on request. Source: plugin/pkg/admission, Kubernetes 1.36.
 """
 
 from collections.abc import Callable

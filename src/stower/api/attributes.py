@@ -1,6 +1,7 @@
-"""What a request is about, as authorization and audit see it: before anything is looked up.
+"""Derives the attributes of a request (verb, resource, name) that authorization and audit use.
 
-Source: apiserver pkg/endpoints/request/requestinfo.go, Kubernetes 1.36.
+Reads the request alone, before any object is looked up. Source: apiserver
+pkg/endpoints/request/requestinfo.go, Kubernetes 1.36.
 """
 
 from typing import Final, NamedTuple

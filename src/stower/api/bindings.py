@@ -1,4 +1,4 @@
-"""The binding subresource: a pod gets its node.
+"""Handles the binding subresource of pods: writes the node of a Binding into the pod.
 
 Source: pkg/registry/core/pod/storage/storage.go, Kubernetes 1.36.
 """

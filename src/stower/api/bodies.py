@@ -1,4 +1,4 @@
-"""Reading what a client sends: JSON into objects, with the complaints of Go's decoder."""
+"""Decodes request bodies from JSON into typed objects, with the error texts of Go's decoder."""
 
 import json
 import re

@@ -1,7 +1,7 @@
-"""What was worked out lately, kept under the bytes that it was worked out from.
+"""Caches computed results by the bytes of their input. A full cache evicts its oldest result.
 
-Pods of one template come by the thousand and differ in their names alone: what is found about the
-spec of one serves for the others. Must not know what is kept.
+Thousands of pods of one template differ in their names alone: the result for the spec of one pod
+serves the others. Must not know what the results are.
 """
 
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""One request for a resource, with what operations need to carry it out.
+"""Defines Call: one request for a resource, with the data that operations need to carry it out.
 
 Must not know the operations.
 """

@@ -1,6 +1,6 @@
-"""In which form an answer goes out, by the Accept header.
+"""Chooses the representation of a response (media type, Table, metadata only) by the Accept header.
 
-The routes refuse what they could never produce; the handlers look at parameters. Source:
+The routes reject media types that they never produce; the handlers check the parameters. Source:
 apiserver pkg/endpoints/handlers/negotiation and response.go, go-restful jsr311.go.
 """
 

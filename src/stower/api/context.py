@@ -1,4 +1,4 @@
-"""The objects and services that all operations of one API server share.
+"""Holds the objects and services that all operations of one API server share.
 
 Must not know requests or the operations themselves.
 """

@@ -1,5 +1,6 @@
-"""Versions of one kind that are kept as another: events.k8s.io and core events, and autoscalers.
+"""Converts objects between a served version and the stored version of their kind.
 
+events.k8s.io Events are stored as core Events, HorizontalPodAutoscalers of version 1 as version 2.
 Source: pkg/apis/events/v1/conversion.go, pkg/apis/autoscaling/v1/conversion.go, Kubernetes 1.36.
 """
 

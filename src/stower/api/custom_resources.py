@@ -1,7 +1,7 @@
-"""Custom resources: what a CustomResourceDefinition says becomes one more Resource.
+"""Serves custom resources: each served version of a CustomResourceDefinition becomes a Resource.
 
 Structural schemas prune, fill in defaults and validate; printer columns, status and scale
-subresources work; versions differ in name only (conversion None). Rules in CEL are not looked at.
+subresources work; versions differ in name only (conversion None). Rules in CEL are not evaluated.
 Source: apiextensions-apiserver, Kubernetes 1.36.
 """
 
@@ -259,7 +259,7 @@ def _faults(item: Object) -> Iterator[FieldError]:
         else:
             yield from _structural(schema, at)
     if (spec.get("conversion") or {}).get("strategy", "None") != "None":
-        text = "only the strategy None is served here"
+        text = "this server supports only the strategy None: it calls no conversion webhooks"
         yield FieldError(FORBIDDEN, "spec.conversion.strategy", None, text)
 
 
@@ -272,7 +272,7 @@ def _structural(schema: Object, path: str, depth: int = 0) -> Iterator[FieldErro
         text = "must not be empty for specified object fields"
         yield FieldError(REQUIRED, f"{path}.type", "", text)
     if depth > 60:
-        yield FieldError(FORBIDDEN, path, None, "nested too deep")
+        yield FieldError(FORBIDDEN, path, None, "must not be nested more than 60 levels deep")
         return
     for name, inner in (schema.get("properties") or {}).items():
         if depth == 0 and name in ("metadata", "kind", "apiVersion"):

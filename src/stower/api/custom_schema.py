@@ -1,4 +1,4 @@
-"""Structural schemas of custom resources: pruning, defaults, validation.
+"""Applies structural schemas of custom resources to objects: pruning, defaults, validation.
 
 Source: KEP-1693 (structural schemas), KEP-575 (defaulting); apiextensions-apiserver
 pkg/apiserver/schema and validation, Kubernetes 1.36.

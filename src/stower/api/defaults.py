@@ -1,7 +1,8 @@
-"""What a client left out: one function for each type that has defaults, run where it is read.
+"""Fills in the defaults of built-in types: one function per type that has defaults.
 
-Source: pkg/apis/*/v1/defaults.go, Kubernetes 1.36. Must not look beyond the value it is given; what
-depends on more (priority classes, limit ranges) is admission.
+The functions run when a value of the type is read. They must not look beyond that value; defaults
+that depend on other objects (priority classes, limit ranges) belong to admission. Source:
+pkg/apis/*/v1/defaults.go, Kubernetes 1.36.
 """
 
 import copy

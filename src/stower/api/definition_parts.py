@@ -1,6 +1,6 @@
-"""Pieces of CustomResourceDefinitions, of the group stower.dev unless another is given.
+"""Builds parts of CustomResourceDefinitions; the group is stower.dev unless another is given.
 
-Must not know which kinds there are.
+Must not know the kinds that are defined.
 """
 
 from typing import Any, Final
@@ -83,12 +83,12 @@ def definition(
 CONDITION: Final = struct(
     "metav1.Condition.",
     {
-        "type": text("What it is about.", maxLength=316),
+        "type": text("The type of the condition.", maxLength=316),
         "status": text("True, False or Unknown.", enum=["True", "False", "Unknown"]),
         "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
-        "lastTransitionTime": text("When the status changed.", format="date-time"),
-        "reason": text("Why, in one word.", maxLength=1024),
-        "message": text("Why.", maxLength=32768),
+        "lastTransitionTime": text("When the status last changed.", format="date-time"),
+        "reason": text("The reason for the status, as one word in CamelCase.", maxLength=1024),
+        "message": text("Details about the status, for people.", maxLength=32768),
     },
     required=["type", "status", "lastTransitionTime", "reason", "message"],
 )

@@ -1,8 +1,9 @@
-"""The kinds of the group stower.dev, as CustomResourceDefinitions.
+"""Defines ResourceClass and PodScheduling of stower.dev as CustomResourceDefinitions.
 
-Our API server serves them by itself (native.py); for any other cluster, tools/make_crds.py writes
-them to deploy/crds. A new kind is one more row in DEFINITIONS. What a schema cannot say is a rule
-in CEL here, and a row in native.RULES.
+Our API server serves these kinds by itself (native_kinds.py); for any other cluster,
+tools/make_crds.py writes the definitions to deploy/crds. A new kind is one more row in
+DEFINITIONS. A rule that a schema cannot express is a rule in CEL here, and a row in
+native_kinds.RULES.
 """
 
 from typing import Final
@@ -53,7 +54,7 @@ def _nodes(description: str) -> Object:
 
 def _requirements(description: str, key: str, operators: tuple[str, ...]) -> Object:
     values = listed(
-        "Values to compare with; how many there may be depends on the operator.",
+        "The values to compare with. Their number depends on the operator.",
         {"type": "string"},
         **{"x-kubernetes-list-type": "atomic"},
     )
@@ -62,12 +63,12 @@ def _requirements(description: str, key: str, operators: tuple[str, ...]) -> Obj
         "operator": text("How the values are compared.", enum=[*operators]),
         "values": values,
     }
-    item = struct("One requirement.", properties, required=["key", "operator"])
+    item = struct("A requirement.", properties, required=["key", "operator"])
     return listed(description, item, **{"x-kubernetes-list-type": "atomic"})
 
 
 _TERM: Final = struct(
-    "Labels and fields that a node must have. A term without any selects no node.",
+    "Requirements that a node must meet, all of them. A term without any selects no node.",
     {
         "matchExpressions": _requirements(
             "Requirements on labels.",
@@ -75,17 +76,17 @@ _TERM: Final = struct(
             ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"),
         ),
         "matchFields": _requirements(
-            "Requirements on fields.", "The field: metadata.name.", ("In", "NotIn")
+            "Requirements on fields.", "The name of the field: metadata.name.", ("In", "NotIn")
         ),
     },
     **{"x-kubernetes-map-type": "atomic"},
 )
 _NODE_SELECTOR: Final = struct(
-    "Only these nodes are worth asking the driver about; all nodes, where it is absent. It counts "
-    "for claims that are not allocated yet.",
+    "The nodes on which the driver can allocate claims; all nodes if absent. It applies to claims "
+    "that are not allocated yet.",
     {
         "nodeSelectorTerms": listed(
-            "A node is selected by any one of the terms.",
+            "A node is selected if it matches at least one of the terms.",
             _TERM,
             minItems=1,
             **{"x-kubernetes-list-type": "atomic"},
@@ -102,12 +103,12 @@ RESOURCE_CLASS: Final = definition(
     "resourceclasses",
     "Cluster",
     struct(
-        "ResourceClass says that claims for the DeviceClass of the same name are allocated by a "
-        "driver, which is asked node by node, and not by the scheduler.",
+        "ResourceClass declares that a driver, not the scheduler, allocates the claims for the "
+        "DeviceClass of the same name. The scheduler negotiates the node with the driver.",
         {
             "driverName": text(
-                "The driver that allocates such claims, a DNS subdomain in lower case. It "
-                "cannot be changed.",
+                "The name of the driver that allocates the claims: a DNS subdomain in lower "
+                "case. It cannot be changed.",
                 minLength=1,
                 maxLength=DRIVER_BYTES_MAX,
                 pattern=f"^{SUBDOMAIN}$",
@@ -117,7 +118,7 @@ RESOURCE_CLASS: Final = definition(
             ),
             "parameters": {
                 "type": "object",
-                "description": "Anything that the driver understands, at most 10 KiB of JSON.",
+                "description": "Parameters for the driver: at most 10 KiB of JSON.",
                 "x-kubernetes-preserve-unknown-fields": True,
             },
             "suitableNodes": _NODE_SELECTOR,
@@ -128,33 +129,34 @@ RESOURCE_CLASS: Final = definition(
 )
 
 _SPEC: Final = struct(
-    "What the scheduler asks.",
+    "The request of the scheduler to the drivers.",
     {
         "selectedNode": text(
-            "Where drivers are to allocate the pod's claims; empty for nowhere yet.",
+            "The node for which drivers must allocate the pod's claims; empty for none.",
             maxLength=NAME_BYTES_MAX,
             pattern=f"^({SUBDOMAIN})?$",
         ),
-        "potentialNodes": _nodes("The nodes that drivers are asked about, the best first."),
+        "potentialNodes": _nodes("The candidate nodes that drivers must check, best first."),
         "round": {
             "type": "integer",
             "format": "int64",
             "minimum": 0,
-            "description": "Grows with each change of potentialNodes; it never falls.",
+            "description": "The number of the list in potentialNodes: increases with each change, "
+            "never decreases.",
         },
         "attempt": {
             "type": "integer",
             "format": "int32",
             "minimum": 0,
             "maximum": INT32_MAX,
-            "description": "Grows with each selection that was waited for in vain, or that one of "
-            "several drivers has refused; it never falls.",
+            "description": "The number of the selection: increases when a selection timed out or "
+            "one of several drivers refused it, never decreases.",
         },
     },
     **{"x-kubernetes-validations": [_never_falls("round"), _never_falls("attempt")]},
 )
 _CLAIM: Final = struct(
-    "What the driver of one claim answers.",
+    "The answer of the driver of one claim.",
     {
         "name": text(
             "The name of the claim in the pod's spec.resourceClaims.",
@@ -163,20 +165,20 @@ _CLAIM: Final = struct(
             pattern=f"^{LABEL}$",
         ),
         "claimUID": text(
-            "The uid of the ResourceClaim that the answer is about.", maxLength=UID_BYTES_MAX
+            "The UID of the ResourceClaim that the answer is about.", maxLength=UID_BYTES_MAX
         ),
         "unsuitableNodes": _nodes("The nodes on which the claim cannot be allocated."),
         "observedRound": {
             "type": "integer",
             "format": "int64",
             "minimum": 0,
-            "description": "The round of the candidates that the answer is about.",
+            "description": "The value of spec.round for which the nodes were checked.",
         },
     },
     required=["name"],
 )
 _STATUS: Final = struct(
-    "What the drivers answer.",
+    "The answers of the drivers.",
     {
         "resourceClaims": listed(
             "One entry for each claim of the pod that is not allocated yet.",
@@ -191,8 +193,9 @@ POD_SCHEDULING: Final = definition(
     "podschedulings",
     "Namespaced",
     struct(
-        "PodScheduling is what the scheduler and the drivers of devices say to each other about a "
-        "pod that waits for claims. It has the pod's name, and the pod as its one owner.",
+        "PodScheduling holds the negotiation between the scheduler and the drivers of devices "
+        "about the node of a pod that waits for claims. It has the pod's name, and the pod as its "
+        "only owner.",
         {"spec": _SPEC, "status": _STATUS},
         **{
             "x-kubernetes-validations": [

@@ -1,4 +1,4 @@
-"""Delete and deletecollection: preconditions, grace, finalizers and propagation policies.
+"""Handles delete and deletecollection: preconditions, grace, finalizers, propagation policies.
 
 Source: apiserver pkg/registry/rest/delete.go, pkg/registry/generic/registry/store.go, 1.36.
 """
@@ -39,7 +39,7 @@ def read_options(call: Call) -> DeleteOptions:
     except ValueError as error:
         raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
     if not isinstance(value, dict):
-        raise bad_request("the body is not a DeleteOptions")
+        raise bad_request("the body must be a JSON object of kind DeleteOptions")
     kind, version = value.get("kind") or "DeleteOptions", value.get("apiVersion") or "v1"
     number = str(version).rpartition("/")[2]
     if kind != "DeleteOptions" or number not in ("v1", "v1beta1", "v1alpha1", "v2", "v1alpha2"):

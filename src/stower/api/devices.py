@@ -1,4 +1,4 @@
-"""Devices: what the server sets and drops of claims, slices and taint rules, and who may what.
+"""Sets and drops fields of claims, slices and taint rules on a write, and checks admin access.
 
 Source: pkg/registry/resource (strategies and utils.go), Kubernetes 1.36, its default gates.
 """

@@ -1,4 +1,4 @@
-"""What is served, as clients ask: plain and aggregated discovery, version.
+"""Answers discovery requests: the served groups and resources, plain and aggregated; the version.
 
 Source: KEP-3352 for the aggregated form.
 """

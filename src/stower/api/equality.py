@@ -1,6 +1,6 @@
-"""Whether two values of a type mean the same, as rules about what may not change ask it.
+"""Compares two values of a type by their meaning, for rules about fields that may not change.
 
-What is empty is as good as absent, quantities compare by amount, and free-form JSON by its text.
+An empty value equals an absent one, quantities compare by amount, and free-form JSON by its text.
 Source: apimachinery pkg/api/equality (Semantic.DeepEqual), Kubernetes 1.36.
 """
 
@@ -45,6 +45,6 @@ def same_at(kind: Type, one: Any, other: Any, *path: str) -> bool:
     """The same of one field somewhere below, given by its path; "*" stands for any item."""
     for name in path:
         below = kind.items if name == "*" else kind.fields[name].type
-        assert below is not None, "a path that the type does not have"
+        assert below is not None, "the path has a field that the type does not have"
         kind = below
     return same(kind, one, other)

@@ -1,4 +1,4 @@
-"""What the API answers when it refuses: a Status with the real server's code, reason and causes."""
+"""Defines the API's errors, rendered as a Status with upstream's code, reason and causes."""
 
 import json
 from collections.abc import Iterable

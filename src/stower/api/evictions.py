@@ -1,4 +1,4 @@
-"""The eviction subresource: a pod goes if its disruption budget allows.
+"""Handles the eviction subresource: deletes a pod if its PodDisruptionBudget allows it.
 
 Source: pkg/registry/core/pod/storage/eviction.go, Kubernetes 1.36.
 """

@@ -1,7 +1,7 @@
-"""Events are kept for a while only: they tell what happened, and nobody decides by them.
+"""Deletes Events whose time to live is over: Events report what happened, no decision needs them.
 
-Counted from the last write of each, as upstream does (--event-ttl), and after a restart from that.
-Source: registry/core/rest/storage_core.go, Kubernetes 1.36.
+The time counts from the last write of an Event, as upstream (--event-ttl), and after a restart
+from the restart. Source: registry/core/rest/storage_core.go, Kubernetes 1.36.
 """
 
 from collections import deque

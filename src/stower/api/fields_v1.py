@@ -1,4 +1,4 @@
-"""Who manages which fields of an object: read from managedFields, and written there.
+"""Reads and writes the managers of an object's fields in metadata.managedFields.
 
 Source: structured-merge-diff fieldpath (fieldsV1).
 """

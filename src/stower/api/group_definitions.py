@@ -1,7 +1,8 @@
-"""Groups of pods as CustomResourceDefinitions of stower.dev, for API servers that have none.
+"""Defines PodGroup and CompositePodGroup of stower.dev as CustomResourceDefinitions.
 
-The fields are those of scheduling.k8s.io in Kubernetes 1.37; pods are linked by a label, and no
-Workload is needed. Our own API server does not serve these: it has scheduling.k8s.io.
+They are for API servers without kinds for groups of pods. The fields are those of
+scheduling.k8s.io in Kubernetes 1.37; a label links pods to their group, and no Workload is needed.
+Our own API server does not serve these kinds: it serves scheduling.k8s.io.
 """
 
 from typing import Any, Final
@@ -36,7 +37,9 @@ def _fixed(*fields: str) -> list[Object]:
 
 
 def _one_of(first: str, second: str) -> Object:
-    return rule(f"has(self.{first}) != has(self.{second})", f"must have one of {first}, {second}")
+    return rule(
+        f"has(self.{first}) != has(self.{second})", f"must have exactly one of {first}, {second}"
+    )
 
 
 def _name(description: str) -> Object:
@@ -49,13 +52,17 @@ def _policy(count: str, what: str, rules: list[Object]) -> Object:
         "format": "int32",
         "minimum": 1,
         "maximum": INT32_MAX,
-        "description": f"So many {what} at once, or none.",
+        "description": f"The minimum number of {what} that must be scheduled at the same time.",
     }
     return struct(
-        "How the group is placed. Whether it is basic or a gang cannot be changed.",
+        "The scheduling policy: basic or gang. The choice between them cannot be changed.",
         {
-            "basic": struct("As many as there is room for.", {}),
-            "gang": struct("A minimum, or none.", {count: minimum}, required=[count]),
+            "basic": struct("Members are scheduled one by one, as many as fit.", {}),
+            "gang": struct(
+                "A minimum of members is scheduled together, or none.",
+                {count: minimum},
+                required=[count],
+            ),
         },
         **{"x-kubernetes-validations": [_one_of("basic", "gang"), *rules]},
     )
@@ -69,42 +76,51 @@ def _kept(*fields: str) -> list[Object]:
 
 _KEY: Final = text("The key of a node label.", minLength=1, maxLength=KEY_BYTES_MAX)
 _SHARED: Final[Object] = {
-    "parentCompositePodGroupName": _name("The CompositePodGroup that this one is in."),
+    "parentCompositePodGroupName": _name(
+        "The name of the CompositePodGroup that contains this group."
+    ),
     "workloadRef": struct(
-        "The template that the group was made from, for whoever has such.",
-        {"workloadName": _name("A Workload."), "templateName": _name("A template in it.")},
+        "The template from which the group was created, if there is one.",
+        {
+            "workloadName": _name("The name of the Workload."),
+            "templateName": _name("The name of the template in the Workload."),
+        },
         required=["workloadName", "templateName"],
     ),
     "schedulingConstraints": struct(
-        "Where the pods may be, with regard to each other.",
+        "Constraints on the nodes of the pods relative to each other.",
         {
             "topology": listed(
-                "All pods in one domain of this node label.",
-                struct("A topology.", {"key": _KEY}, required=["key"]),
+                "All pods must run in one domain: on nodes with the same value of a label.",
+                struct("A topology constraint.", {"key": _KEY}, required=["key"]),
                 maxItems=1,
                 **{"x-kubernetes-list-type": "atomic"},
             )
         },
     ),
     "disruptionMode": struct(
-        "Whether who is in the group goes alone, where somebody has to; single by default.",
-        {"single": struct("One by one.", {}), "all": struct("All together.", {})},
+        "Whether members of the group are preempted one by one (default) or all together.",
+        {
+            "single": struct("Members are preempted one by one.", {}),
+            "all": struct("Members are preempted all together.", {}),
+        },
         default={"single": {}},
         **{"x-kubernetes-validations": [_one_of("single", "all")]},
     ),
-    "priorityClassName": _name("The PriorityClass of its pods."),
+    "priorityClassName": _name("The name of the PriorityClass of the group's pods."),
     "priority": {
         "type": "integer",
         "format": "int32",
         "maximum": PRIORITY_MAX,
-        "description": "The priority of its pods; absent, that of the pods counts.",
+        "description": "The priority of the group's pods; if absent, that of each pod counts.",
     },
     "preemptionPolicy": text(
-        "Whether others may have to go for it.", enum=["PreemptLowerPriority", "Never"]
+        "Whether the group may preempt pods of lower priority.",
+        enum=["PreemptLowerPriority", "Never"],
     ),
 }
 _CONDITIONS: Final = listed(
-    "What is known of the group.",
+    "The conditions of the group.",
     CONDITION,
     **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
 )
@@ -124,7 +140,7 @@ def _group(
 ) -> Object:
     properties = {**_SHARED, "schedulingPolicy": _policy(count, what, rules), **own}
     spec = struct(
-        "What the group is.",
+        "The desired state of the group.",
         properties,
         required=["schedulingPolicy"],
         **{"x-kubernetes-validations": _fixed(*_SHARED, *own)},
@@ -135,8 +151,8 @@ def _group(
         f"{kind.lower()}s",
         "Namespaced",
         struct(
-            f"{kind} is a group of {what} that are placed together.",
-            {"spec": spec, "status": struct("What became of the group.", status)},
+            f"{kind} is a group of {what} that are scheduled together.",
+            {"spec": spec, "status": struct("The observed state of the group.", status)},
             required=["spec"],
         ),
         [
@@ -157,11 +173,11 @@ def _group(
 
 
 _CLAIM: Final = struct(
-    "A claim that all pods of the group share: of the same name and source in each of them.",
+    "A claim that all pods of the group share. Each pod names it with the same source.",
     {
-        "name": _name("Its name in the group."),
-        "resourceClaimName": _name("A ResourceClaim."),
-        "resourceClaimTemplateName": _name("A ResourceClaimTemplate."),
+        "name": _name("The name of the claim in the group."),
+        "resourceClaimName": _name("The name of a ResourceClaim."),
+        "resourceClaimTemplateName": _name("The name of a ResourceClaimTemplate."),
     },
     required=["name"],
     **{
@@ -169,8 +185,11 @@ _CLAIM: Final = struct(
     },
 )
 _MADE: Final = struct(
-    "The claim that was made from a template.",
-    {"name": _name("Its name in the group."), "resourceClaimName": _name("A ResourceClaim.")},
+    "A claim that was created from a template.",
+    {
+        "name": _name("The name of the claim in the group."),
+        "resourceClaimName": _name("The name of the ResourceClaim."),
+    },
     required=["name"],
 )
 POD_GROUP: Final = _group(
@@ -180,9 +199,13 @@ POD_GROUP: Final = _group(
     _kept("basic", "gang"),
     {
         "conditions": _CONDITIONS,
-        "resourceClaimStatuses": listed("Made claims.", _MADE, maxItems=4, **_NAMED),
+        "resourceClaimStatuses": listed(
+            "The claims that were created from templates.", _MADE, maxItems=4, **_NAMED
+        ),
     },
-    resourceClaims=listed("Shared claims.", _CLAIM, maxItems=4, **_NAMED),
+    resourceClaims=listed(
+        "The claims that all pods of the group share.", _CLAIM, maxItems=4, **_NAMED
+    ),
 )
 COMPOSITE_POD_GROUP: Final = _group(
     "CompositePodGroup",

@@ -1,6 +1,6 @@
-"""The functions that prepare and validate the objects of one kind on a write.
+"""Defines Hooks: the functions that prepare and validate the objects of one kind on a write.
 
-Defines the type only; api/kinds.py holds the hooks of each built-in kind.
+Contains the type only; api/kinds.py holds the hooks of each built-in kind.
 """
 
 from collections.abc import Callable

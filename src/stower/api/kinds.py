@@ -1,7 +1,7 @@
-"""What is particular to single kinds when their objects are written: preparation and validation.
+"""Registers the hooks of each built-in kind: functions that prepare and validate its objects.
 
-One Hooks for a resource; most need none. A new kind is one row in HOOKS. Source: each kind's
-pkg/registry/*/strategy.go, Kubernetes 1.36.
+Each resource has at most one Hooks; most need none. A new kind is one row in HOOKS. Source: each
+kind's pkg/registry/*/strategy.go, Kubernetes 1.36.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""LimitRanger: defaults and bounds of what containers, pods and claims ask for.
+"""LimitRanger: fills in and bounds the requests and limits of containers, pods and claims.
 
 Source: plugin/pkg/admission/limitranger, Kubernetes 1.36.
 """

@@ -1,4 +1,4 @@
-"""Who manages which field: managedFields, kept up by every write, and server-side apply.
+"""Maintains managedFields, the fields of each manager, on every write; server-side apply.
 
 A set of fields is a frozenset of paths; a path is a tuple of elements as fieldsV1 writes them:
 `f:name` a field, `k:{...}` an item of a list by its keys, `v:...` a value of a set.

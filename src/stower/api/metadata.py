@@ -1,4 +1,4 @@
-"""Rules for the metadata of every object.
+"""Validates the metadata of new and changed objects of all kinds.
 
 Source: apimachinery pkg/api/validation/objectmeta.go, Kubernetes 1.36.
 """

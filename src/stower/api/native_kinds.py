@@ -1,7 +1,7 @@
-"""The kinds of stower.dev and vm.neon.tech, which our API server serves without being told to.
+"""Serves the kinds of stower.dev and vm.neon.tech without CustomResourceDefinition objects.
 
-They are custom resources in all but this: nobody needs to define them, nobody can redefine or
-remove them, and rules in Python say what rules in CEL say to other servers.
+They are custom resources in all other respects: clients need not define them and cannot redefine
+or remove them, and rules in Python take the place of the rules in CEL for other servers.
 """
 
 from collections.abc import Callable, Iterable

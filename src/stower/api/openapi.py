@@ -1,7 +1,7 @@
-"""OpenAPI v2 and v3: good enough for `kubectl explain` and validation on the client's side.
+"""Builds the OpenAPI v2 and v3 documents, for `kubectl explain` and validation by clients.
 
-Types come from the tables, paths from the registry. Documents are made once for each state of the
-registry and answered from then on.
+Types come from the tables, paths from the registry. Documents are built once for each state of the
+registry and served from memory from then on.
 """
 
 import hashlib

@@ -1,7 +1,8 @@
-"""The OpenAPI v2 document as protobuf, which is the only form that kubectl reads.
+"""Encodes the OpenAPI v2 document as protobuf, which is the only form that kubectl reads.
 
-It asks for it where a kind has no path of its own to be patched at, such as List. Written by hand:
-a few dozen fields that only ever go out. Source: google/gnostic, openapiv2/OpenAPIv2.proto.
+kubectl requests the document for a kind without a path of its own that takes patches, such as List.
+Encoded by hand: a few dozen fields that are only written. Source: google/gnostic,
+openapiv2/OpenAPIv2.proto.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
-"""Kinds that a server knows, and serves only where it is told to: DeviceTaintRule.
+"""Serves kinds that are off by default and switched on by --runtime-config: DeviceTaintRule.
 
-The API of Kubernetes 1.36 has it in resource.k8s.io/v1beta2, off by default. Everything about it
-is as for other kinds once it is added to a registry.
+The API of Kubernetes 1.36 has DeviceTaintRule in resource.k8s.io/v1beta2, off by default. Once
+added to a registry, an optional kind is like any other kind.
 """
 
 from typing import Final
@@ -43,7 +43,7 @@ _COLUMNS: Final = columns(
         ("Name", "Name must be unique."),
         ("Key", "The taint key to be applied to a device."),
         ("Value", "The taint value corresponding to the taint key."),
-        ("Effect", "What the taint does to those who do not tolerate it."),
+        ("Effect", "The effect of the taint on claims that do not tolerate it, and on their pods."),
         ("TimeAdded", "When the taint was added, or its effect last changed."),
         ("Age", "When the object was created."),
     )

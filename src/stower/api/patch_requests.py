@@ -1,6 +1,7 @@
-"""Patches and server-side apply: from what a client sends to a change of what is kept.
+"""Handles PATCH requests in all four forms: applies a patch to the stored object and writes it.
 
-Source: apiserver pkg/endpoints/handlers/patch.go, Kubernetes 1.36.
+The forms are JSON patch, JSON merge patch, strategic merge patch and server-side apply. Source:
+apiserver pkg/endpoints/handlers/patch.go, Kubernetes 1.36.
 """
 
 from dataclasses import replace
@@ -132,7 +133,7 @@ def patch_transform(call: Call, form: str, options: WriteOptions) -> tuple[Trans
             reason = {400: "BadRequest", 422: "Invalid"}.get(error.code, "")
             raise ApiError(error.code, reason, str(error)) from None
         if not isinstance(patched, dict):
-            raise bad_request("the patched object is not an object")
+            raise bad_request("the result of the patch is not a JSON object")
         try:
             if not strategically:  # which looks at neither
                 _check_patched_kind(call, patched)
@@ -345,7 +346,7 @@ def _check_apply(call: Call, config: Object) -> None:
     resource = call.resource
     meta = config.get("metadata") or {}
     if not isinstance(meta, dict):
-        raise bad_request("metadata is not an object")
+        raise bad_request("metadata of the applied configuration must be a JSON object")
     version, kind = config.get("apiVersion") or "", config.get("kind") or ""
     if (version, kind) != (resource.api_version, resource.kind):
         group, _, number = str(version).rpartition("/")

@@ -1,7 +1,7 @@
-"""Patches: JSON patch, JSON merge patch, strategic merge patch.
+"""Applies patches to JSON values: JSON patch, JSON merge patch, strategic merge patch.
 
 Source: RFC 6902, RFC 7386; apimachinery pkg/util/strategicpatch, Kubernetes 1.36. Values are never
-changed in place, results may share parts with what they were made from.
+changed in place; results may share parts with the values from which they were made.
 """
 
 from collections import deque

@@ -1,8 +1,8 @@
-"""What Kubernetes 1.37 serves of groups of pods, in place of 1.36's v1alpha2: Workload and PodGroup
-in scheduling.k8s.io/v1beta1 and v1alpha3, CompositePodGroup in v1alpha3.
+"""Serves the kinds of Kubernetes 1.37 for groups of pods, in place of v1alpha2 of Kubernetes 1.36.
 
-Both versions of a kind have the same fields, and one store. The rest of 1.37's API is not here.
-Source: staging/src/k8s.io/api/scheduling, Kubernetes 1.37; KEP-6012, KEP-5832.
+Workload and PodGroup are in scheduling.k8s.io/v1beta1 and v1alpha3, CompositePodGroup is in
+v1alpha3. Both versions of a kind have the same fields, and one store. The rest of 1.37's API is
+not included. Source: staging/src/k8s.io/api/scheduling, Kubernetes 1.37; KEP-6012, KEP-5832.
 """
 
 from typing import Final
@@ -38,7 +38,10 @@ _AGE: Final = ("Age", "When the object was created.")
 _OF_GROUPS: Final = columns(
     (
         _NAME,
-        ("Policy", "Basic, or Gang: all at once or none."),
+        (
+            "Policy",
+            "The scheduling policy: Basic, or Gang (a minimum of members together, or none).",
+        ),
         ("Workload", "Name of the referenced Workload object"),
         ("Status", "Whether the group was scheduled."),
         _AGE,

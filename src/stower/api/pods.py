@@ -1,4 +1,4 @@
-"""Pods: what the server sets, and the subresources that only they have.
+"""Prepares pods on a write: the fields that the server sets, and the subresources of pods alone.
 
 Source: pkg/registry/core/pod/strategy.go and storage, Kubernetes 1.36.
 """

@@ -1,8 +1,8 @@
-"""ResourceQuota: nothing new beyond what a namespace may use.
+"""ResourceQuota: rejects objects beyond the quotas of a namespace, and counts what is written.
 
-A quota counts where its status says so: a controller fills in what is used when the quota is made,
-from then on every write books its own. Source: apiserver pkg/quota, pkg/quota/v1/evaluator/core,
-plugin resourcequota, Kubernetes 1.36.
+A quota applies once its status has limits: a controller fills in the usage when the quota is
+created, from then on every write adds its own. Source: apiserver pkg/quota,
+pkg/quota/v1/evaluator/core, plugin resourcequota, Kubernetes 1.36.
 """
 
 from typing import Any, Final

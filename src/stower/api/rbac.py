@@ -1,8 +1,8 @@
-"""Who may do what, by roles and their bindings (rbac.authorization.k8s.io).
+"""Authorizes requests by roles and their bindings (rbac.authorization.k8s.io).
 
-A request is let through when a rule of a role says so that is bound to its user or to a group of
-its user; everything else is forbidden. What is not checked: whoever may write roles and bindings
-may give away more than is its own.
+A request is allowed if a role that is bound to its user, or to a group of its user, has a rule that
+covers the request; every other request is forbidden. Escalation is not checked: a user who may
+write roles and bindings can grant more rights than the user has.
 
 Source: plugin/pkg/auth/authorizer/rbac, plugin/pkg/auth/authorizer/rbac/bootstrappolicy, 1.36.
 """

@@ -1,4 +1,4 @@
-"""Get, list and watch: the operations behind the GET method.
+"""Handles GET requests: get, list and watch.
 
 Source: apiserver pkg/endpoints/handlers, pkg/storage/cacher, Kubernetes 1.36.
 """

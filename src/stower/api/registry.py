@@ -1,4 +1,4 @@
-"""What is served: one Resource for each kind, from the tables of a Kubernetes version.
+"""Registers the served resources: one Resource per kind, from the tables of a Kubernetes version.
 
 A custom resource is one more Resource. Must not know how requests are carried out.
 """

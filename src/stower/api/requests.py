@@ -1,6 +1,6 @@
-"""What comes in and what goes out: requests, their options, responses.
+"""Defines requests and responses of the API, and parses the options of requests.
 
-Paths and queries are decoded, bodies are JSON: the transport turns YAML and protobuf into it.
+Paths and queries are decoded, bodies are JSON: the transport turns YAML and protobuf into JSON.
 """
 
 import base64

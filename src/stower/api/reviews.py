@@ -1,6 +1,6 @@
-"""Questions about who may do what, and tokens.
+"""Handles access reviews, self subject reviews, token reviews and token requests.
 
-Without roles (api/rbac.py) whoever is let in may do everything, as with
+Without roles (api/rbac.py) every authenticated user may do everything, as with
 --authorization-mode=AlwaysAllow. Source: pkg/registry/authentication, pkg/registry/authorization,
 1.36.
 """

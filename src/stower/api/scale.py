@@ -1,4 +1,4 @@
-"""The scale subresource: replicas of whatever has them.
+"""Handles the scale subresource: reads and sets the replicas of workloads and custom resources.
 
 Source: pkg/registry/apps/*/storage, autoscaling/v1 Scale, Kubernetes 1.36.
 """
@@ -122,7 +122,7 @@ def _patched(call: Call, shown: Object) -> Object:
     except (BadPatch, CopiedTooMuch) as error:
         raise bad_request(str(error)) from None
     if not isinstance(patched, dict):
-        raise bad_request("the patched object is not an object")
+        raise bad_request("the result of the patch is not a JSON object")
     return patched
 
 

@@ -1,8 +1,8 @@
-"""Types of the API, compiled from its published schema.
+"""Compiles the types of the API from its published schema.
 
-`Type.clean` reads a decoded JSON value as the real server's decoder and encoder together do:
-unknown fields are dropped and counted, nulls are absent fields, what is empty and may be omitted is
-omitted, what is always there is there, quantities and times are in canonical form. Patches and
+`Type.clean` reads a decoded JSON value as the real server's decoder and encoder together do: it
+drops and counts unknown fields, treats nulls as absent fields, omits what is empty and may be
+omitted, adds what is always there, and puts quantities and times into canonical form. Patches and
 server-side apply read the same types for merge keys and list kinds.
 
 Must not know kinds, defaults or validation.

@@ -1,6 +1,6 @@
-"""Pieces of definitions for kinds that are not in the tables, in OpenAPI v2 as the tables are.
+"""Builds parts of type definitions for kinds that are not in the tables, in the tables' OpenAPI v2.
 
-Must not know which kinds there are.
+Must not know the kinds that are defined.
 """
 
 from collections.abc import Iterable

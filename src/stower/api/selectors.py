@@ -1,4 +1,4 @@
-"""Label and field selectors of list, watch and deletecollection, with the server's own complaints.
+"""Parses label and field selectors of list, watch and deletecollection; errors as upstream's.
 
 Source: apimachinery pkg/labels/selector.go, pkg/fields/selector.go; fields per kind: pkg/apis/*/v1
 conversion.go, Kubernetes 1.36.

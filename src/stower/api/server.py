@@ -1,7 +1,7 @@
-"""The API server as one pure object: a request goes in, a response or a watch comes out.
+"""Defines Api, an API server as one pure object: takes a request, returns a response or a watch.
 
-Holds no thread, clock or socket: the time comes with each request, random values come from a seed.
-The same requests give the same answers, byte for byte.
+Api holds no thread, clock or socket: the time comes with each request, random values come from a
+seed. The same requests give the same responses, byte for byte.
 """
 
 from collections.abc import Callable
@@ -134,7 +134,7 @@ class Api:
                           user_agent="stower")  # fmt: skip
         response = self.handle(request)
         if isinstance(response, Watch) or response.status != 201:
-            raise AssertionError(f"{path}: {response}")
+            raise AssertionError(f"cannot create a built-in object at {path}: {response}")
 
     # Requests
 
@@ -148,7 +148,9 @@ class Api:
             text = "etcdserver: request is too large"
             response = refusal(ApiError(413, "RequestEntityTooLarge", text))
         except RecursionError:
-            response = refusal(bad_request("the body is nested too deep"))
+            response = refusal(
+                bad_request("the body of the request is nested too deeply; reduce its depth")
+            )
         if isinstance(response, Response):
             response.revision = self.store.revision
         return response

@@ -1,8 +1,9 @@
-"""Objects in memory under one counter of revisions, with the history that watches resume from.
+"""Stores objects in memory under one counter of revisions, with the history for resuming watches.
 
 Records are immutable: the bytes of an object without kind and apiVersion (versions of one kind
-share them), and what selectors need. Writers hand over whole objects; whoever makes them durable
-takes them from `Store.pending`, and says with `committed` how far it got: nothing later is shown.
+share them), and the values that selectors read. Writers pass whole objects. Durable storage takes
+the writes from `Store.pending` and reports the durable revision with `committed`; no later
+revision is shown.
 
 Must not know kinds, requests or disks.
 """

@@ -1,4 +1,4 @@
-"""How kinds differ in their life: status, generation, names, what an update may do.
+"""Lists how kinds differ in their life cycle: status, generation, names, permitted updates.
 
 Source: pkg/registry/*/strategy.go, Kubernetes 1.36. Values alone; validation is elsewhere.
 """

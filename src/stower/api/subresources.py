@@ -1,4 +1,4 @@
-"""Subresources, and resources that are only answers: one function for each."""
+"""Dispatches requests for subresources and unstored resources: one function for each."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -30,7 +30,10 @@ def handle(call: Call) -> Response | Watch:
         _check_container(call)
         if call.resource.plural == "pods" and not call.record().fields.get("spec.nodeName"):
             raise bad_request(f"pod {call.name} does not have a host assigned")
-        text = f"{call.resource.plural}/{call.subresource} needs a node that runs the pod"
+        text = (
+            f"{call.resource.plural}/{call.subresource} of {call.name} is not supported: this "
+            "server does not connect to nodes"
+        )
         raise ApiError(501, "NotImplemented", text)
     return function(call)
 

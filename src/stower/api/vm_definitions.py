@@ -1,9 +1,9 @@
-"""The kinds of vm.neon.tech, as CustomResourceDefinitions: VMs and their live migrations.
+"""Defines VirtualMachine and VirtualMachineMigration of vm.neon.tech as CustomResourceDefinitions.
 
-Our API server serves them by itself (native.py), with the rules of neon's webhooks in Python; for
-clusters that have neither neon's definitions nor its webhooks, tools/make_crds.py writes them to
-deploy/vms/crds. What is Kubernetes' own (affinity, tolerations, resources, volumes) is kept as it
-is: the API checks it on the pod.
+Our API server serves them by itself (native_kinds.py), with the rules of neon's webhooks in
+Python; for clusters that have neither neon's definitions nor its webhooks, tools/make_crds.py
+writes them to deploy/vms/crds. Fields with types of Kubernetes (affinity, tolerations, resources,
+volumes) are stored unchanged: the API server validates them on the pod.
 
 Source: neondatabase/autoscaling neonvm/apis/neonvm/v1.
 """
@@ -24,7 +24,10 @@ GROUP: Final = "vm.neon.tech"
 PORT_MAX: Final = 65_535
 SLOTS_MAX: Final = 512
 KEPT: Final[Object] = {"x-kubernetes-preserve-unknown-fields": True}
-AMOUNT: Final[Object] = {**KEPT, "description": "An amount: a number, or a text such as 250m, 1Gi."}
+AMOUNT: Final[Object] = {
+    **KEPT,
+    "description": "A quantity: a number, or a string such as 250m or 1Gi.",
+}
 FLAG: Final[Object] = {"type": "boolean"}
 
 
@@ -53,17 +56,17 @@ def _port(default: int) -> Object:
 _TEXTS: Final[Object] = {"type": "object", "additionalProperties": {"type": "string"}}
 _BOUNDS: Final = ("min", "max", "use")
 _SLOTS: Final = struct(
-    "How many slots of memory the VM has, and may have.",
+    "The memory slots of the VM: minimum, maximum and the number in use.",
     {name: _number(minimum=1, maximum=SLOTS_MAX) for name in _BOUNDS},
     required=[*_BOUNDS],
 )
 _CPUS: Final = struct(
-    "How many CPUs the VM has, and may have.",
+    "The CPUs of the VM: minimum, maximum and the number in use.",
     dict.fromkeys(_BOUNDS, AMOUNT),
     required=[*_BOUNDS],
 )
 _GUEST: Final = struct(
-    "What runs in the VM, and how large it is.",
+    "The system in the VM, and the size of the VM.",
     {
         "kernelImage": {"type": "string"},
         "memhpAutoMovableRatio": {"type": "string"},
@@ -72,7 +75,7 @@ _GUEST: Final = struct(
         "memorySlotSize": {**AMOUNT, "default": "1Gi"},
         "memorySlots": _SLOTS,
         "rootDisk": struct(
-            "Where it starts from.",
+            "The disk from which the VM boots.",
             {
                 "image": {"type": "string"},
                 "size": AMOUNT,
@@ -86,7 +89,7 @@ _GUEST: Final = struct(
         "env": listed(
             "Environment variables.",
             struct(
-                "One.",
+                "An environment variable.",
                 {"name": {"type": "string"}, "value": {"type": "string", "default": ""}},
                 required=["name"],
             ),
@@ -94,7 +97,7 @@ _GUEST: Final = struct(
         "ports": listed(
             "Ports that the VM serves.",
             struct(
-                "One.",
+                "A port.",
                 {
                     "name": {"type": "string"},
                     "port": {"type": "integer", "minimum": 1, "maximum": PORT_MAX},
@@ -104,7 +107,7 @@ _GUEST: Final = struct(
             ),
         ),
         "settings": struct(
-            "Of the system in the VM.",
+            "Settings of the system in the VM.",
             {"sysctl": {"type": "array", "items": {"type": "string"}}, "swap": AMOUNT},
         ),
     },
@@ -116,18 +119,18 @@ _DISK: Final = struct(
         "readOnly": _flag(False),
         "mountPath": {"type": "string"},
         "watch": _flag(False),
-        "emptyDisk": _kept("One that lives as long as the VM."),
+        "emptyDisk": _kept("An empty disk that exists as long as the VM."),
         "configMap": _kept("The data of a ConfigMap."),
         "secret": _kept("The data of a Secret."),
-        "tmpfs": _kept("In memory."),
+        "tmpfs": _kept("A file system in memory."),
     },
     required=["name", "mountPath"],
 )
 _REVISION: Final = struct(
-    "Which state of the spec this is, by whoever keeps count.",
+    "The revision of the spec, as set by the client that counts revisions.",
     {
         "revision": struct(
-            "A number and flags.",
+            "The number of the revision, and flags.",
             {
                 "value": {"type": "integer", "format": "int64"},
                 "flags": {"type": "integer", "format": "int64"},
@@ -139,29 +142,35 @@ _REVISION: Final = struct(
     required=["revision", "updatedAt"],
 )
 _SPEC: Final = struct(
-    "What the VM is to be.",
+    "The desired state of the VM.",
     {
         "qmp": _port(20_183),
         "qmpManual": _port(20_184),
         "runnerPort": _port(25_183),
         "terminationGracePeriodSeconds": {"type": "integer", "format": "int64", "default": 5},
         "nodeSelector": _TEXTS,
-        "affinity": _kept("As of a pod."),
-        "tolerations": listed("As of a pod.", _kept("One.")),
+        "affinity": _kept("The affinity of the runner pod, as in a pod."),
+        "tolerations": listed(
+            "The tolerations of the runner pod, as in a pod.", _kept("A toleration.")
+        ),
         "schedulerName": {"type": "string"},
         "serviceAccountName": {"type": "string"},
-        "podResources": _kept("What the runner pod takes besides, as of a container."),
+        "podResources": _kept("The resources of the runner container, as in a container."),
         "restartPolicy": {
             "type": "string",
             "default": "Always",
             "enum": ["Always", "OnFailure", "Never"],
         },
-        "imagePullSecrets": listed("As of a pod.", _kept("One.")),
+        "imagePullSecrets": listed(
+            "The image pull secrets of the runner pod, as in a pod.", _kept("A secret.")
+        ),
         "targetArchitecture": {"type": "string", "enum": ["amd64", "arm64"]},
         "guest": _GUEST,
-        "extraInitContainers": listed("As of a pod.", _kept("One.")),
+        "extraInitContainers": listed(
+            "More init containers of the runner pod, as in a pod.", _kept("An init container.")
+        ),
         "initScript": {"type": "string"},
-        "disks": listed("Further disks.", _DISK),
+        "disks": listed("Additional disks.", _DISK),
         "extraNetwork": struct(
             "A second network.",
             {
@@ -185,7 +194,7 @@ _SPEC: Final = struct(
             },
         ),
         "overcommit": struct(
-            "By what factor its use is discounted: 2 counts half of it.",
+            "The divisor of the resources in use: with 2, the scheduler counts half of them.",
             {"cpu": AMOUNT, "memory": AMOUNT},
         ),
         "targetRevision": _REVISION,
@@ -194,9 +203,9 @@ _SPEC: Final = struct(
     },
     required=["guest"],
 )
-_CONDITIONS: Final = listed("What is known of it.", CONDITION)
+_CONDITIONS: Final = listed("The conditions of the object.", CONDITION)
 _STATUS: Final = struct(
-    "What the VM is.",
+    "The observed state of the VM.",
     {
         "conditions": _CONDITIONS,
         "phase": {"type": "string"},
@@ -248,11 +257,11 @@ VIRTUAL_MACHINE_MIGRATION: Final = definition(
         "VirtualMachineMigration moves a VM to another node while it runs.",
         {
             "spec": struct(
-                "Which VM, and how.",
+                "The VM to migrate, and the options of the migration.",
                 {
                     "vmName": {"type": "string", "minLength": 1},
                     "nodeSelector": _TEXTS,
-                    "nodeAffinity": _kept("As of a pod."),
+                    "nodeAffinity": _kept("The node affinity of the target pod, as in a pod."),
                     "preventMigrationToSameHost": _flag(True),
                     "completionTimeout": _number(default=3600),
                     "incremental": _flag(True),
@@ -263,7 +272,7 @@ VIRTUAL_MACHINE_MIGRATION: Final = definition(
                 required=["vmName"],
             ),
             "status": struct(
-                "How far it is.",
+                "The observed state of the migration.",
                 {
                     "conditions": _CONDITIONS,
                     "phase": {"type": "string"},
@@ -273,18 +282,18 @@ VIRTUAL_MACHINE_MIGRATION: Final = definition(
                         for what in ("PodName", "PodIP", "Node")
                     },
                     "info": struct(
-                        "What the hypervisor says.",
+                        "The progress that the hypervisor reports.",
                         {
                             "status": {"type": "string"},
                             "totalTimeMs": _COUNT,
                             "setupTimeMs": _COUNT,
                             "downtimeMs": _COUNT,
                             "ram": struct(
-                                "Of memory, in bytes.",
+                                "The transfer of memory, in bytes.",
                                 dict.fromkeys(("transferred", "remaining", "total"), _COUNT),
                             ),
                             "compression": struct(
-                                "Of the transfer.",
+                                "The compression of the transfer.",
                                 dict.fromkeys(("compressedSize", "compressionRate"), _COUNT),
                             ),
                         },

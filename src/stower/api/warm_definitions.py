@@ -1,7 +1,7 @@
-"""WarmPool of stower.dev as a CustomResourceDefinition, by the types that schedulers read it with.
+"""Defines WarmPool of stower.dev as a CustomResourceDefinition, from the types that schedulers use.
 
-Our API server serves it by itself (native.py); for other clusters, tools/make_crds.py writes it to
-deploy/warm/crds.
+Our API server serves it by itself (native_kinds.py); for other clusters, tools/make_crds.py writes
+it to deploy/warm/crds.
 """
 
 import re
@@ -85,8 +85,8 @@ WARM_POOL: Final = definition(
     "warmpools",
     "Namespaced",
     struct(
-        "WarmPool says which pods are users, which nodes are ready for them, and how much room is "
-        "held for those to come.",
+        "WarmPool selects the pods of users, defines when a node is ready for them, and sets how "
+        "much room placeholders reserve for users that are expected.",
         {"spec": _SPEC, "status": _plain("status", {"$ref": "WarmPoolStatus"})},
         required=["spec"],
     ),

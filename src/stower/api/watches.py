@@ -1,4 +1,4 @@
-"""Watches: the lines of a stream of changes, from a position in the history of a collection.
+"""Produces the lines of a watch: changes of a collection from a position in its history.
 
 Must not know requests or connections. Source: apiserver pkg/storage/cacher, Kubernetes 1.36.
 """

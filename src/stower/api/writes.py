@@ -1,7 +1,7 @@
-"""Create, update and patch: from what a client sends to what is kept.
+"""Handles create and update requests, and writes changed objects to the store (for patches too).
 
-The order is the real server's: read, namespace, admission that changes, preparation, validation,
-admission that refuses, storage. Source: apiserver pkg/endpoints/handlers, pkg/registry/rest and
+The order is the real server's: read, namespace, mutating admission, preparation, validation,
+validating admission, storage. Source: apiserver pkg/endpoints/handlers, pkg/registry/rest and
 pkg/registry/generic/registry/store.go, Kubernetes 1.36.
 """
 

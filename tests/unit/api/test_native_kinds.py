@@ -95,7 +95,7 @@ def test_they_are_explained() -> None:
     _, document = client("GET", f"/openapi/v3{STOWER}")
     schema = document["components"]["schemas"]["dev.stower.v1.PodScheduling"]
     spec = schema["properties"]["spec"]["properties"]
-    want = "The nodes that drivers are asked about, the best first."
+    want = "The candidate nodes that drivers must check, best first."
     assert want == spec["potentialNodes"]["description"]
     _, document = client("GET", "/openapi/v2")
     assert {"dev.stower.v1.PodScheduling", "dev.stower.v1.ResourceClass"} <= {

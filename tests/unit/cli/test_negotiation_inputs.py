@@ -64,7 +64,7 @@ def test_what_the_api_takes_is_taken(tmp_path: Path) -> None:
          'status.resourceClaims[1]: Duplicate value: "gpu"'),
         ({**scheduling(), "metadata": {"name": "p"}}, "metadata.ownerReferences: Required value"),
         ({**CLAIM, **annotated(mode="Later")}, f'{PATH}: Unsupported value: "Later"'),
-        (template("Immediate"), f"spec.{PATH}: Forbidden: claims that are made for a pod must"),
+        (template("Immediate"), f"spec.{PATH}: Forbidden: claims that are created for a pod must"),
     ],
 )  # fmt: skip
 def test_what_the_api_refuses_is_refused(tmp_path: Path, obj: Object, text: str) -> None:

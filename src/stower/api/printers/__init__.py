@@ -1,7 +1,7 @@
-"""Printed columns: what `kubectl get` shows of an object of each kind.
+"""Computes the cells of printed columns: what `kubectl get` shows of an object of each kind.
 
 Source: pkg/printers/internalversion/printers.go, Kubernetes 1.36. The columns' names, types and
-descriptions come from the tables; here are only the cells.
+descriptions come from the tables.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What printed columns of several kinds have in common."""
+"""Computes parts of printed columns that several kinds share: age, labels, containers."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Printed columns of pods: what their status amounts to."""
+"""Computes the printed columns of pods: READY, STATUS and RESTARTS from the pod's status."""
 
 from typing import Any
 

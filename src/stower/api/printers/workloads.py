@@ -1,4 +1,4 @@
-"""Printed columns of workloads, and of what scales and protects them."""
+"""Computes the printed columns of workloads, autoscalers and PodDisruptionBudgets."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Rules for resources: names, quantities, requests against limits."""
+"""Validates resource names and quantities, and requests against limits."""
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Rules for containers, init containers and ephemeral containers."""
+"""Validates containers, init containers and ephemeral containers."""
 
 import re
 from collections.abc import Iterator

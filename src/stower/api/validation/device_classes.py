@@ -1,4 +1,4 @@
-"""Rules for DeviceClasses and DeviceTaintRules.
+"""Validates DeviceClasses and DeviceTaintRules.
 
 Source: pkg/apis/resource/validation/validation.go, Kubernetes 1.36.
 """

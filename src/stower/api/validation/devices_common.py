@@ -1,4 +1,4 @@
-"""Rules that kinds of devices share: names, selectors, configuration, taints, conditions.
+"""Validates parts that kinds of devices share: names, selectors, parameters, taints, conditions.
 
 Source: pkg/apis/resource/validation/validation.go, Kubernetes 1.36.
 """

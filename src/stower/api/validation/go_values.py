@@ -1,7 +1,7 @@
-"""Values of claims and slices as upstream's messages quote them: with Go's fields, all of them.
+"""Renders values of claims and slices as upstream's messages quote them: Go structs, all fields.
 
 Source: pkg/apis/resource/types.go and pkg/apis/core/types.go, Kubernetes 1.36. An empty list is
-shown as null, since nobody knows here whether it was sent.
+shown as null, since it is not known here whether the list was sent.
 """
 
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What the rules for groups of pods have in common in all versions of scheduling.k8s.io.
+"""Validates parts that the kinds for groups of pods share in all versions of scheduling.k8s.io.
 
 Source: the declarative rules of pkg/apis/scheduling, Kubernetes 1.36 and 1.37.
 """

@@ -1,8 +1,8 @@
-"""Rules for Workloads, PodGroups and CompositePodGroups as Kubernetes 1.37 has them.
+"""Validates Workloads, PodGroups and CompositePodGroups of Kubernetes 1.37.
 
 Source: the declarative rules of staging/src/k8s.io/api/scheduling/v1alpha3 and
 pkg/apis/scheduling/validation/validation.go, Kubernetes 1.37; KEP-6012 "API validation" and
-"Disruption mode", which is where the nesting of modes comes from.
+"Disruption mode" (the rule about nested modes).
 """
 
 from collections.abc import Iterator
@@ -180,7 +180,9 @@ def _nested(path: str, given: Object) -> Iterator[FieldError]:
     for field, templates in ((PODS, pods), (GROUPS, groups)):
         for i, template in enumerate(templates):
             if _is_all(given) and not _is_all(template):
-                text = "must be `all`: that is the disruption mode of the template around it"
+                text = (
+                    "must be `all`, which is the disruption mode of the template that contains it"
+                )
                 mode = template.get("disruptionMode")
                 yield invalid(f"{path}.{field}[{i}].disruptionMode", mode, text)
     for i, template in enumerate(groups):

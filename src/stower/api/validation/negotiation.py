@@ -1,7 +1,7 @@
-"""Rules for devices that are negotiated: ResourceClass, PodScheduling, annotations of claims.
+"""Validates the kinds of negotiated devices: ResourceClass, PodScheduling, annotations of claims.
 
 Source: pkg/apis/resource/validation/validation.go, Kubernetes 1.30, before KEP-3063 was withdrawn;
-for what is our own (round, attempt, annotations), docs/behaviours.md.
+for our own parts (round, attempt, annotations), docs/behaviours.md.
 """
 
 from collections.abc import Iterator
@@ -37,9 +37,9 @@ from stower.model.kinds.resource_claim import (
 
 REASON_BYTES_MAX: Final = 256
 ONLY_UP: Final = "must not be decremented"
-LOWER: Final = "must be lower case, as the driver's finalizer on claims begins with it"
+LOWER: Final = "must be lower case: the driver's finalizer on claims begins with this name"
 OWNERS: Final = "metadata.ownerReferences"
-EPHEMERAL: Final = "claims that are made for a pod must wait for their first consumer"
+EPHEMERAL: Final = "claims that are created for a pod must use the mode WaitForFirstConsumer"
 
 
 # ResourceClass
@@ -96,7 +96,7 @@ def pod_scheduling_status(new: Object, old: Object) -> Iterator[FieldError]:
 def _owned(meta: Object) -> Iterator[FieldError]:
     owners = meta.get("ownerReferences") or []
     if not owners:
-        yield required(OWNERS, "must be the pod")
+        yield required(OWNERS, "must name the pod of the same name as the only owner")
     elif len(owners) > 1:
         yield too_many(OWNERS, len(owners), 1)
     else:

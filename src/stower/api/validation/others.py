@@ -1,4 +1,4 @@
-"""Rules for nodes, disruption budgets, priority classes, leases and what else has some."""
+"""Validates nodes, workloads, disruption budgets, priority classes, leases and other kinds."""
 
 import ipaddress
 import re

@@ -1,4 +1,4 @@
-"""Rules for changes of pods: their spec, their status, resizes, ephemeral containers."""
+"""Validates changes of pods: of the spec, the status, resources (resize), ephemeral containers."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Rules for Workloads and PodGroups (scheduling.k8s.io/v1alpha2), with the gates of groups on.
+"""Validates Workloads and PodGroups (scheduling.k8s.io/v1alpha2), with the gates of groups on.
 
 Source: the declarative rules of pkg/apis/scheduling/v1alpha2 and
 pkg/apis/scheduling/validation/validation.go, Kubernetes 1.36.

@@ -1,4 +1,4 @@
-"""Rules for pods, new and as they are after a change."""
+"""Validates pods and pod templates: new ones, and the state of a pod after a change."""
 
 from collections.abc import Iterator
 from typing import Any, Final

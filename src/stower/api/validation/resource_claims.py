@@ -1,4 +1,4 @@
-"""Rules for ResourceClaims, their status, and ResourceClaimTemplates.
+"""Validates ResourceClaims, their status, and ResourceClaimTemplates.
 
 Source: pkg/apis/resource/validation/validation.go, Kubernetes 1.36.
 """

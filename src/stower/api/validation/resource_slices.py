@@ -1,4 +1,4 @@
-"""Rules for ResourceSlices: which nodes, devices, attributes, capacity, counters.
+"""Validates ResourceSlices: node selection, devices, attributes, capacity, counters.
 
 Source: pkg/apis/resource/validation/validation.go, Kubernetes 1.36.
 """

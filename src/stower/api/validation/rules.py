@@ -1,4 +1,4 @@
-"""Rules that several kinds share: names, numbers, selectors."""
+"""Validates parts that several kinds share: names, numbers, label selectors."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator

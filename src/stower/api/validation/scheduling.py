@@ -1,4 +1,4 @@
-"""Rules for where a pod may go: affinity, tolerations, spread, gates, claims."""
+"""Validates scheduling fields: affinity, tolerations, taints, topology spread, gates, claims."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Rules for kinds of storage.k8s.io.
+"""Validates the kinds of storage.k8s.io.
 
 Source: pkg/apis/storage/validation/validation.go, Kubernetes 1.36.
 """

@@ -1,4 +1,4 @@
-"""Rules for VMs and their migrations.
+"""Validates VirtualMachines and VirtualMachineMigrations.
 
 Source: neondatabase/autoscaling neonvm/apis/neonvm/v1, the webhooks.
 """
@@ -103,7 +103,7 @@ def _bad_amounts(spec: Object, names: tuple[str, ...]) -> Iterator[FieldError]:
         except QuantityError:
             good = False
         if not good:
-            yield invalid(f"spec.{name}", value, "want an amount such as 1, 250m or 1Gi")
+            yield invalid(f"spec.{name}", value, "must be a quantity such as 1, 250m or 1Gi")
 
 
 def _sizes(spec: Object) -> Iterator[FieldError]:
@@ -117,7 +117,7 @@ def _sizes(spec: Object) -> Iterator[FieldError]:
     for name in ("cpu", "memory"):
         factor = _at(spec, f"overcommit.{name}")
         if factor is not None and not parse_quantity(str(factor)).milli_value():
-            yield invalid(f"spec.overcommit.{name}", factor, "want more than 0")
+            yield invalid(f"spec.overcommit.{name}", factor, "must be greater than 0")
     cpus, slots = _at(spec, "guest.cpus"), _at(spec, "guest.memorySlots")
     for name, bounds, is_cpu in (("cpus", cpus, True), ("memorySlots", slots, False)):
         if any((bounds or {}).get(which) is None for which in ("min", "max", "use")):

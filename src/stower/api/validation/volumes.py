@@ -1,4 +1,4 @@
-"""Rules for the volumes of a pod."""
+"""Validates the volumes of a pod, and the specs of PersistentVolumeClaims."""
 
 from collections.abc import Iterator
 from typing import Any, Final

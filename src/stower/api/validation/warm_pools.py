@@ -1,4 +1,4 @@
-"""Rules for WarmPools, beyond their schema."""
+"""Validates WarmPools beyond their schema."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What is allowed in a pod or its template, and hardly meant: texts for Warning headers.
+"""Finds valid but probably unintended fields of pods and templates: texts for Warning headers.
 
 Source: pkg/api/pod/warnings.go, pkg/api/node/util.go, Kubernetes 1.36.
 """
