@@ -1,1 +1,1 @@
-"""The API over HTTP, durable: a small server for one machine."""
+"""Serves the API over HTTP with durable objects: a small API server for one machine."""

@@ -1,4 +1,4 @@
-"""Who asked for what, one line of JSON for each request: audit.k8s.io/v1, at the level Metadata.
+"""Writes the audit log: one line of JSON per request, audit.k8s.io/v1 at the level Metadata.
 
 Source: apiserver pkg/audit, Kubernetes 1.36.
 """

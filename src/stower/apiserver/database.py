@@ -1,7 +1,8 @@
-"""Objects on disk: SQLite in WAL mode, synchronous FULL, one writer thread with group commit.
+"""Stores objects on disk: SQLite in WAL mode, synchronous FULL, one writer thread, group commit.
 
-The writer takes whatever is queued and commits it at once; see Committer for when. What a commit
-held is told in the order of revisions, and a commit that fails takes back all that came after it.
+The writer commits everything that is queued at once; see Committer for the time of a commit.
+Writes of a commit are answered in the order of revisions. A commit that fails rolls back its
+batch and all later writes.
 """
 
 import asyncio
@@ -87,7 +88,10 @@ class Database:
         self.connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         mode = self.connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
-            raise StateError(f"{self.path}: this file system has no write-ahead log: {mode}")
+            raise StateError(
+                f"{self.path}: SQLite cannot use a write-ahead log on this file system (journal "
+                f"mode {mode}); give --state a directory on another file system"
+            )
         self.connection.execute("PRAGMA synchronous = FULL")
         self.connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         self.connection.executescript(SCHEMA)
@@ -96,7 +100,8 @@ class Database:
             self.set_value("format", FORMAT)
         elif stored != FORMAT:
             raise StateError(
-                f"{self.path}: format {stored}, want {FORMAT}: made by another version"
+                f"{self.path}: format {stored} is not supported, want {FORMAT}; the file is from "
+                "another version of stower"
             )
 
     def value(self, name: str) -> str | None:
@@ -119,7 +124,9 @@ class Database:
                 count += 1
             stored = self.value("revision")
         except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
-            raise StateError(f"{self.path}: cannot be read: {error}; nothing was changed") from None
+            raise StateError(
+                f"{self.path}: cannot read the objects: {error}; nothing was changed"
+            ) from None
         store.loaded(max(1, int(stored or 1)))
         return count
 
@@ -244,9 +251,12 @@ class Committer:
     def _report(self, failure: BaseException | None) -> None:
         """Say so once when commits begin to fail, and when they no longer do."""
         if failure is not None and not self._failing:
-            log.error("writes fail and are taken back: %s", failure)
+            log.error(
+                "cannot commit to the database; writes are rolled back and get status 500: %s",
+                failure,
+            )
         elif failure is None and self._failing:
-            log.warning("writes succeed again")
+            log.warning("commits to the database succeed again")
         self._failing = failure is not None
 
     _failing = False
@@ -260,7 +270,7 @@ class Committer:
             try:
                 told(failure)
             except Exception:  # the others must hear of it all the same
-                log.exception("an answer failed")
+                log.exception("cannot send the response to a write")
 
     def is_durable(self, revision: int) -> bool:
         """Whether everything up to the revision is on disk."""

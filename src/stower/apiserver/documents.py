@@ -1,6 +1,6 @@
-"""YAML in and out: bodies read without surprises, answers as Go's library writes them.
+"""Converts YAML bodies to JSON and JSON responses to YAML as Go's library writes it.
 
-Source: sigs.k8s.io/yaml over go-yaml v2.
+Rejects aliases and deep nesting. Source: sigs.k8s.io/yaml over go-yaml v2.
 """
 
 import re
@@ -37,7 +37,9 @@ def from_yaml(body: bytes) -> bytes:
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > YAML_DEPTH_MAX:
-                raise bad_request("error converting YAML to JSON: nested too deep")
+                raise bad_request(
+                    f"error converting YAML to JSON: nested more than {YAML_DEPTH_MAX} levels deep"
+                )
         return msgspec.json.encode(yaml.load(body, Loader=yaml.CSafeLoader))
     except ApiError:
         raise

@@ -1,8 +1,8 @@
-"""The API over HTTP: requests as the API wants them, its answers and watches as clients do.
+"""Converts HTTP requests to requests of the API, and its responses and watches to HTTP.
 
-Answers wait until what they tell of is durable. Watch streams are one buffer for all watchers of
-the same selection; one that does not keep up has its position in the history and is served from
-there, or told 410 when that is forgotten.
+A response waits until every revision that it shows is durable. All watchers of one selection share
+one buffer. A watcher that falls behind is served from its position in the history, and gets 410
+when the history no longer has that position.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ BOOKMARK_SECONDS: Final = 60.0
 BEHIND_BYTES: Final = 512 * 1024  # unsent, from where a watcher is served by its position
 PIECES_MAX: Final = 4  # of an answer that goes out at once; longer ones are streamed
 YAML: Final = "application/yaml"
-NO_CHUNKS: Final = "a watch needs HTTP/1.1"
+NO_CHUNKS: Final = "a watch requires HTTP/1.1, got HTTP/1.0"
 ASIDE_BYTES: Final = 16 * 1024  # of YAML, from where it is read and written in a thread
 WARNING_MAX: Final = 256  # characters of one warning where there are too many
 WARNING_COUNT_MAX: Final = 64  # Python's http.client takes 100 headers
@@ -112,7 +112,10 @@ class Handler:
             if error is not None:
                 connection.abort()
                 if not isinstance(error, ConnectionError):
-                    log.error("an answer broke off", exc_info=error)
+                    log.error(
+                        "cannot send the rest of a response; the connection is closed",
+                        exc_info=error,
+                    )
 
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -141,7 +144,7 @@ class Handler:
         try:
             response = self.api.handle(request)
         except Exception as error:  # a fault of ours must not take the connection with it
-            log.exception("%s %s", request.method, request.path)
+            log.exception("internal error in %s %s", request.method, request.path)
             response = refusal(internal(f"{type(error).__name__}: {error}"))
         finally:
             committer.wrote()
@@ -177,14 +180,19 @@ class Handler:
                     target = "/" + rest.partition("/")[2]
             path, _, query = target.partition("?")
             if "%" in path and ("%2f" in path.lower() or "%00" in path):
-                raise bad_request("a name in a path must not contain a slash or a null character")
+                raise bad_request(
+                    f"invalid path {path}: a name must not contain a slash (%2F) or null (%00)"
+                )
             parts = () if not query else tuple(
                 parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX,
                           errors="strict")
             )  # fmt: skip
             decoded = unquote(path, errors="strict") if "%" in path else path
         except ValueError:
-            raise bad_request("the path or query of the request cannot be read") from None
+            raise bad_request(
+                "the path or query of the request is not percent-encoded UTF-8, or has more than "
+                f"{QUERY_FIELDS_MAX} parameters"
+            ) from None
         content_type = message.header(b"content-type")
         if content_type != JSON:
             media = media_type(message)
@@ -211,7 +219,7 @@ class Handler:
         try:
             return self.decoder.decode(body)
         except BadProtobuf as error:
-            raise bad_request(f"the body cannot be read as protobuf: {error}") from None
+            raise bad_request(f"cannot decode the body as protobuf: {error}") from None
 
     def _authenticated(
         self, connection: Connection, message: Message
@@ -351,7 +359,7 @@ class Handler:
 
 def lost(failure: str) -> Response:
     """The answer to a write that could not be kept."""
-    text = f"the write could not be made durable and was taken back: {failure}"
+    text = f"the write was rolled back: the database cannot commit it: {failure}"
     return refusal(ApiError(500, "InternalError", text, {"causes": [{"message": text}]}))
 
 

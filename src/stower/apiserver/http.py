@@ -1,7 +1,7 @@
-"""HTTP/1.1 for one handler: whole requests in, answers out in their order.
+"""Implements HTTP/1.1 for one handler: parses requests, sends responses in the order of requests.
 
 Written for many small requests, which cost a third of what aiohttp's server takes for them: no
-task, no timer and no stream for each; httptools reads them. Knows nothing of what is served.
+task, no timer and no stream for each; httptools parses them. Must not know what is served.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
         self._deaf = True
         self._queue.clear()
         if self._writable is not None and not self._writable.done():
-            self._writable.set_exception(ConnectionResetError("the client went away"))
+            self._writable.set_exception(ConnectionResetError("the client closed the connection"))
             self._writable.exception()  # perhaps nobody waits
         if self.lost is not None:
             self.lost()
@@ -143,7 +143,9 @@ class Connection(asyncio.Protocol):
                 if self._in_head:
                     self._head_bytes += len(data)
                     if self._head_bytes > HEAD_BYTES_MAX:
-                        self._broken("headers too large")
+                        self._broken(
+                            f"the headers are too large: limit is {HEAD_BYTES_MAX // 1024} KiB"
+                        )
                 elif was_in_body and self._in_body:
                     self._count_overhead(message, len(data) - (message.size - size))
         if self._message.fault is not None and (self._in_head or self._in_body):
@@ -162,7 +164,10 @@ class Connection(asyncio.Protocol):
         """What is sent around a body in chunks: their sizes and extensions, and trailers."""
         message.overhead += size
         if message.overhead > HEAD_BYTES_MAX + OVERHEAD_FACTOR * message.size:
-            self._broken("too much around the body's chunks")
+            self._broken(
+                f"the chunk headers and trailers of the body have {message.overhead} bytes, limit "
+                f"is {HEAD_BYTES_MAX + OVERHEAD_FACTOR * message.size}"
+            )
 
     def _wait_for_rest(self) -> None:
         """Give the rest of a request its time, from its first byte or the end of its headers."""
@@ -183,7 +188,10 @@ class Connection(asyncio.Protocol):
         message = self._message
         message.target += url
         if len(message.target) > HEADER_BYTES_MAX:
-            message.fault = (400, "the request line is too long")
+            message.fault = (
+                400,
+                f"the request line is too long: limit is {HEADER_BYTES_MAX // 1024} KiB",
+            )
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
@@ -192,7 +200,11 @@ class Connection(asyncio.Protocol):
         message.headers.setdefault(name.lower(), value)
         message.lines += 1
         if len(name) + len(value) > HEADER_BYTES_MAX or message.lines > HEADERS_MAX:
-            message.fault = (400, "the headers are too long or too many")
+            message.fault = (
+                400,
+                f"the headers are too large: limit is {HEADERS_MAX} headers of "
+                f"{HEADER_BYTES_MAX // 1024} KiB each",
+            )
 
     def on_headers_complete(self) -> None:
         message, parser = self._message, self._parser
@@ -206,9 +218,9 @@ class Connection(asyncio.Protocol):
             self._too_large(message)
         message.waits = b"100-continue" in headers.get(b"expect", b"").lower()
         if message.version not in ("1.0", "1.1"):
-            message.fault = (400, f"HTTP/{message.version} is not spoken here")
+            message.fault = (400, f"HTTP/{message.version} is not supported; use HTTP/1.1")
         elif message.version == "1.1" and b"host" not in headers:
-            message.fault = (400, "a request without Host")
+            message.fault = (400, "the request has no Host header")
 
     def on_body(self, body: bytes) -> None:
         message = self._message
@@ -235,7 +247,7 @@ class Connection(asyncio.Protocol):
             try:
                 self._listener.answer(self, message)
             except Exception:  # a fault of ours must not take others with it
-                log.exception("%s %s", message.method, message.target)
+                log.exception("internal error in %s %s", message.method, message.target)
                 self.transport.abort()
         self._serving = False
         coming = self._message
@@ -298,7 +310,10 @@ class Connection(asyncio.Protocol):
         if now_s < self._deadline:
             return
         if self._in_body and self._writable is None:
-            self._message.fault = (408, "the request's body did not come in time")
+            self._message.fault = (
+                408,
+                f"timeout: the body of the request was not received within {BODY_SECONDS:g} s",
+            )
             self._queue.append(self._message)
             self._deafen()
             self._serve()
@@ -332,7 +347,7 @@ class Connection(asyncio.Protocol):
     async def drain(self) -> None:
         """Wait until the client can take more. Raises ConnectionResetError where it is gone."""
         if self.transport.is_closing():
-            raise ConnectionResetError("the client went away")
+            raise ConnectionResetError("the client closed the connection")
         if self._writable is not None:
             self._deadline = self._loop.time() + SEND_SECONDS
             await self._writable

@@ -1,7 +1,8 @@
-"""Bodies in Kubernetes' protobuf, read as the JSON that they stand for.
+"""Decodes bodies in Kubernetes' protobuf into the JSON that they stand for.
 
-kubectl sends some creations so and does not fall back. The messages are built from the tables'
-field numbers when the first such body comes. Source: apimachinery runtime/serializer/protobuf.
+kubectl sends some creations in protobuf and does not fall back. The messages are built from the
+tables' field numbers when the first such body arrives. Source: apimachinery
+runtime/serializer/protobuf.
 """
 
 import base64
@@ -54,11 +55,15 @@ class Decoder:
             group, _, version = meta.apiVersion.rpartition("/")
             name = self.registry.kinds.get(f"{group}/{version}/{meta.kind}")
             if name is None:
-                raise BadProtobuf(f'no kind "{meta.kind}" in version "{meta.apiVersion}"')
+                raise BadProtobuf(
+                    f'this server has no kind "{meta.kind}" in version "{meta.apiVersion}"'
+                )
             kind = self.registry.schema.type_of(name)
             full = message_name(name)
             if full not in self._messages:
-                raise BadProtobuf(f"{meta.kind} of {meta.apiVersion} cannot be read as protobuf")
+                raise BadProtobuf(
+                    f"{meta.kind} of {meta.apiVersion} is not supported in protobuf; send JSON"
+                )
             message = self._class(full).FromString(unknown.raw)
         except (DecodeError, RecursionError) as error:
             raise BadProtobuf(str(error) or "truncated message") from None

@@ -1,4 +1,4 @@
-"""A running server: state directory, certificates, kubeconfig, until it is told to stop."""
+"""Runs an API server until it is stopped: state directory, certificates, kubeconfig, listener."""
 
 import asyncio
 import base64
@@ -104,7 +104,7 @@ async def _expire_events(api: Api, committer: Committer, ttl_s: float) -> None:
                 committer.wrote()
                 await asyncio.sleep(0)
         except Exception:  # of one Event; the others go at the next look
-            log.exception("Events cannot be removed")
+            log.exception("cannot delete an expired Event")
         committer.wrote()
 
 
@@ -113,7 +113,7 @@ def _lost_clients_aside(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
     error = context.get("exception")
     kind = error if isinstance(error, type) else type(error)
     if error is not None and issubclass(kind, OSError):  # as TLS errors are
-        log.info("a connection was lost: %s", error)
+        log.info("a client connection failed: %s", error)
     else:
         loop.default_exception_handler(context)
 
@@ -146,7 +146,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         try:
             await committer.flushed()
         except WriteFailed as error:
-            raise StateError(f"{folder}: the first write failed: {error}") from None
+            raise StateError(f"{folder}: cannot write the built-in objects: {error}") from None
         listener = Listener(handler)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(_lost_clients_aside)

@@ -1,4 +1,4 @@
-"""The tables that the package carries."""
+"""Loads the registry of a Kubernetes version from the tables in the package."""
 
 import gzip
 from collections.abc import Callable, Iterable
