@@ -37,11 +37,11 @@ def convert_configuration(document: Mapping[str, Any]) -> tuple[Object, list[str
     changes = []
     for field in OLD_FIELDS:
         if result.pop(field, None) is not None:
-            changes.append(f"{field}: left out, it is no field any more")
+            changes.append(f"{field}: removed, v1 has no such field")
     if version in ("v1beta1", "v1beta2"):
         # The default weights of these plugins were 1 each before v1beta3.
         weights = "TaintToleration 3, NodeAffinity 2, InterPodAffinity 2"
-        changes.append(f"{version}: default weights are those of v1 now ({weights})")
+        changes.append(f"{version}: the default weights of v1 apply ({weights})")
     profiles = result.get("profiles")
     if isinstance(profiles, list):
         result["profiles"] = [
@@ -66,7 +66,7 @@ def _convert_profile(profile: Object, path: str, changes: list[str]) -> Object:
         for entry in profile["pluginConfig"]:
             name = entry.get("name") if isinstance(entry, dict) else None
             if name in OLD_PLUGINS:
-                changes.append(f"{path}.pluginConfig: {name} left out, it is no plugin any more")
+                changes.append(f"{path}.pluginConfig: {name} removed, v1 has no such plugin")
                 continue
             if isinstance(entry, dict) and isinstance(entry.get("args"), dict):
                 args = {k: v for k, v in entry["args"].items() if k != "apiVersion"}
@@ -88,7 +88,7 @@ def _convert_plugin_set(plugin_set: Object, path: str, changes: list[str]) -> Ob
         for entry in entries:
             name = entry.get("name") if isinstance(entry, dict) else None
             if name in OLD_PLUGINS:
-                changes.append(f"{path}.{field}: {name} left out, it is no plugin any more")
+                changes.append(f"{path}.{field}: {name} removed, v1 has no such plugin")
             else:
                 kept.append(entry)
         result[field] = kept
@@ -109,13 +109,15 @@ def _convert_scoring_plugin(profile: Object, path: str, changes: list[str]) -> O
     old = next((entry for entry in enabled if entry.get("name") in STRATEGIES), None)
     if any(entry.get("name") == "NodeResourcesLeastAllocated" for entry in disabled):
         disabled.append({"name": FIT})
-        changes.append(f"{path}.plugins.score.disabled: NodeResourcesLeastAllocated is {FIT} now")
+        changes.append(
+            f"{path}.plugins.score.disabled: NodeResourcesLeastAllocated replaced by {FIT}"
+        )
     if old is None:
         return {**profile, "plugins": {**plugins, "score": {**score, "disabled": disabled}}}
     if any(entry.get("name") == FIT for entry in enabled):
         changes.append(
-            f"{path}.plugins.score.enabled: {old['name']} left out: {FIT} scores already, by one "
-            "strategy"
+            f"{path}.plugins.score.enabled: {old['name']} removed: {FIT} is enabled too and has "
+            "only one scoring strategy"
         )
         return profile
     configs = [entry for entry in profile.get("pluginConfig") or () if isinstance(entry, dict)]
@@ -126,8 +128,8 @@ def _convert_scoring_plugin(profile: Object, path: str, changes: list[str]) -> O
     if args.get("shape"):
         strategy["requestedToCapacityRatio"] = {"shape": args["shape"]}
     changes.append(
-        f"{path}.plugins.score.enabled: {old['name']} is the scoring strategy "
-        f"{strategy['type']} of {FIT} now"
+        f"{path}.plugins.score.enabled: {old['name']} replaced by the scoring strategy "
+        f"{strategy['type']} of {FIT}"
     )
     fit: Object = next((c for c in configs if c.get("name") == FIT), {"name": FIT})
     fit = {**fit, "args": {**(fit.get("args") or {}), "scoringStrategy": strategy}}

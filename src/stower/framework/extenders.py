@@ -73,12 +73,14 @@ def extender_faults(extenders: tuple[Extender, ...]) -> Iterator[InvalidObject]:
     for i, extender in enumerate(extenders):
         path = f"extenders[{i}]"
         if not extender.url_prefix.startswith(("http://", "https://")):
-            yield required(f"{path}.urlPrefix", "want http://HOST/PATH or https://HOST/PATH")
+            yield required(f"{path}.urlPrefix", "must be http://HOST/PATH or https://HOST/PATH")
         if extender.prioritize_verb and extender.weight <= 0:
             text = "must have a positive weight applied to it"
             yield invalid(f"{path}.weight", extender.weight, text)
         if extender.http_timeout and duration_ns(extender.http_timeout) is None:
-            yield invalid(f"{path}.httpTimeout", extender.http_timeout, "want one such as 5s")
+            yield invalid(
+                f"{path}.httpTimeout", extender.http_timeout, "must be a duration such as 5s"
+            )
         binders += bool(extender.bind_verb)
         for j, resource in enumerate(extender.managed_resources):
             name_path = f"{path}.managedResources[{j}].name"

@@ -70,16 +70,19 @@ def _is_pre_filter_answer(answer: object) -> bool:
 # Checks of the answers of other methods, each with the expected answer in words.
 _ANSWER_CHECKS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "pre_enqueue": (lambda a: a is None or _is_rejection(a), "a Rejection or None"),
-    "pre_filter": (_is_pre_filter_answer, "a Rejection, a frozenset of names or None"),
+    "pre_filter": (_is_pre_filter_answer, "a Rejection, a frozenset of node names or None"),
     "pre_filter_pod": (lambda a: a is None or _is_rejection(a), "a Rejection or None"),
     "rejection": (_is_rejection, "a Rejection with texts"),
     "generation": (lambda a: isinstance(a, int), "a whole number"),
     "is_relevant": (lambda a: isinstance(a, bool), "True or False"),
     "has_scores": (lambda a: isinstance(a, bool), "True or False"),
-    "capacity_constraints": (lambda a: a is None, "None: amounts are for the built-in plugins"),
+    "capacity_constraints": (
+        lambda a: a is None,
+        "None: only built-in plugins return capacity constraints",
+    ),
     "post_filter": (
         lambda a: _is_post_filter_result(a),
-        "a Remedy with texts and pods that are placed",
+        "a PostFilterResult with texts and placed pods",
     ),
     "dry_runs": (lambda a: a is None or callable(a), "a function or None"),
     "bind": (lambda a: isinstance(a, bool), "True or False"),
@@ -171,7 +174,7 @@ def _checked_array(plugin: Plugin, point: str, method: str, answer: Any, among: 
     `among`: bool[rows], the rows on which the numbers must be in the allowed range. Raises
     PluginError.
     """
-    kinds, noun = ("b", "truths") if method == "passes" else ("iub", "whole numbers")
+    kinds, noun = ("b", "booleans") if method == "passes" else ("iub", "whole numbers")
     array = np.asarray(answer)
     if array.shape != among.shape or array.dtype.kind not in kinds:
         want = f"want {len(among)} {noun}"
@@ -217,7 +220,11 @@ class _DryRunGuard:
         code = self._call("code")
         if not isinstance(code, int | np.integer) or not 0 <= code <= RAW_MAX:
             raise PluginError(
-                _error_text(self._plugin, "Filter", _wrong_type_text("code", code, "a code"))
+                _error_text(
+                    self._plugin,
+                    "Filter",
+                    _wrong_type_text("code", code, f"a code of 0 to {RAW_MAX}"),
+                )
             )
         return int(code)
 
@@ -248,7 +255,13 @@ class _ReservationGuard:
         except Exception as error:
             raise PluginError(_error_text(plugin, "Reserve", error)) from error
         if not all(map(callable, methods)):
-            raise PluginError(_error_text(plugin, "Reserve", "want a Reservation or None"))
+            raise PluginError(
+                _error_text(
+                    plugin,
+                    "Reserve",
+                    f"reserve returned {type(inner).__name__}, want a Reservation or None",
+                )
+            )
 
     @property
     def retry_at_ns(self) -> int | None:
@@ -327,7 +340,7 @@ def _guard_hint(call: Callable[..., Any]) -> Callable[..., bool]:
 
 
 def _wrong_type_text(method: str, answer: object, want: str) -> str:
-    return f"{method} gave {type(answer).__name__}, want {want}"
+    return f"{method} returned {type(answer).__name__}, want {want}"
 
 
 def _error_text(plugin: Plugin, point: str, why: object) -> str:

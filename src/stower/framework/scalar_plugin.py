@@ -48,7 +48,7 @@ class ScalarPlugin(Plugin):
             assert node is not None
             text = self.filter_node(pod, node, [e.pod for e in state.pods_on(row)])
             if not isinstance(text, str):
-                raise TypeError(f"filter_node gave {type(text).__name__}, want str")
+                raise TypeError(f"filter_node returned {type(text).__name__}, want str")
             if text:
                 codes[row] = self._code_of(text)
         return codes

@@ -201,9 +201,9 @@ def test_an_older_version_is_converted_and_what_is_lost_is_told() -> None:
         (ref["name"], ref["weight"])
         for ref in yaml.safe_load(out)["profiles"][0]["plugins"]["score"]["enabled"]
     ]
-    assert "SelectorSpread left out" in told
+    assert "SelectorSpread removed" in told
     assert "healthzBindAddress" in told
-    assert "default weights are those of v1 now" in told
+    assert "the default weights of v1 apply" in told
     assert 0 == config("check", "-", stdin=out)[0]
 
 
@@ -240,7 +240,7 @@ def test_what_scored_by_resources_becomes_a_strategy(
     (fit,) = profile["pluginConfig"]
     strategy = {**strategy, "resources": [{"name": "cpu", "weight": 3}]}
     assert strategy == fit["args"]["scoringStrategy"]
-    assert f"{plugin} is the scoring strategy {strategy['type']}" in told
+    assert f"{plugin} replaced by the scoring strategy {strategy['type']}" in told
     made = build_profiles(read_configuration(yaml.safe_load(out)), Features())["a"]
     assert [5] == [w for p, w in made.scores if p.name == "NodeResourcesFit"]
 
@@ -252,7 +252,7 @@ def test_what_cannot_be_merged_is_told_and_left_out() -> None:
     assert 0 == code
     profile = yaml.safe_load(out)["profiles"][0]
     assert [{"name": "NodeResourcesFit", "weight": 2}] == profile["plugins"]["score"]["enabled"]
-    assert "NodeResourcesMostAllocated left out: NodeResourcesFit scores already" in told
+    assert "NodeResourcesMostAllocated removed: NodeResourcesFit is enabled too" in told
 
 
 def test_faults_of_all_kinds_are_told_together() -> None:

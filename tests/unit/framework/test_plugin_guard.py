@@ -172,15 +172,18 @@ def refusing(self: Any, shape: Any, state: Any, rows: Any) -> Any:
 @pytest.mark.parametrize(
     ("methods", "why"),
     [
-        ({"pre_filter": always(5)}, 'PreFilter plugin "Odd": pre_filter gave int, want'),
-        ({"pre_filter": always(["n1"])}, "pre_filter gave list, want a Rejection, a frozenset"),
-        ({"filter": always(None), "generation": always("x")}, "generation gave str, want a whole"),
+        ({"pre_filter": always(5)}, 'PreFilter plugin "Odd": pre_filter returned int, want'),
+        ({"pre_filter": always(["n1"])}, "pre_filter returned list, want a Rejection, a frozenset"),
+        (
+            {"filter": always(None), "generation": always("x")},
+            "generation returned str, want a whole",
+        ),
         ({"filter": refusing}, "IndexError"),
-        ({"filter": refusing, "rejection": always("no")}, "rejection gave str"),
+        ({"filter": refusing, "rejection": always("no")}, "rejection returned str"),
         ({"score": always(np.full(64, 500))}, "got scores of 500 to 500, want 0 to 100"),
         ({"score": always(np.full(64, -5))}, "got scores of -5 to -5, want 0 to 100"),
         ({"reserve": always("held")}, 'Reserve plugin "Odd": AttributeError'),
-        ({"bind": always(1)}, "bind gave int, want True or False"),
+        ({"bind": always(1)}, "bind returned int, want True or False"),
         ({"bind": always(False)}, "no Bind plugin binds the pod"),
     ],
 )
