@@ -145,7 +145,7 @@ class ClusterState(NodeRows):
     def forget(self, entry: PodEntry) -> None:
         """Withdraws an assumption: the pod is pending again."""
         if not entry.is_assumed:
-            raise InvariantError(f"forget {entry.pod.key}: it is not assumed")
+            raise InvariantError(f"cannot forget pod {entry.pod.key}: the pod is not assumed")
         self._set_assumed(entry, False)
         self._unplace(entry)
         if entry.claimed_resources:
@@ -155,7 +155,7 @@ class ClusterState(NodeRows):
     def displace(self, entry: PodEntry) -> None:
         """Takes a pod off its row, for as long as a trial lasts."""
         if not self.journal.is_recording:
-            raise InvariantError(f"displace {entry.pod.key}: no trial is open")
+            raise InvariantError(f"cannot displace pod {entry.pod.key}: no trial is open")
         self._unplace(entry)
 
     def update_pending(self, entry: PodEntry, pod: Pod) -> None:
@@ -198,7 +198,7 @@ class ClusterState(NodeRows):
     def _add_entry(self, pod: Pod, shape: Shape) -> PodEntry:
         entry = PodEntry(pod, shape)
         if entry.uid in self.pods:
-            raise InvariantError(f"pod {pod.key} with uid {entry.uid} is already known")
+            raise InvariantError(f"cannot add pod {pod.key}: uid {entry.uid} exists already")
         self._insert_entry(entry)
         self.added_pods.append(entry)
         self.added_pod_count += 1

@@ -228,7 +228,7 @@ class NodeRows:
     def _clear_node(self, row: int) -> None:
         old = self.nodes[row]
         if old is None:
-            raise InvariantError(f"row {row} has no node to clear")
+            raise InvariantError(f"cannot clear row {row}: the row has no node")
         self.nodes[row] = None
         for name in node_room(old.status.allocatable):
             column = self.column(name)

@@ -169,8 +169,8 @@ class Tallies:
     def _check(self) -> None:
         if self.visits > VISITS_MAX:
             raise TooManyVisits(
-                "comparing pods with selectors takes longer than one attempt may: it goes on with "
-                "the next"
+                "comparing pods with selectors exceeds the budget of one attempt; the next attempt "
+                "continues"
             )
 
     def begin_step(self) -> None:

@@ -93,7 +93,7 @@ def test_counting_that_takes_too_long_goes_on_with_the_next_attempt(
     pod = make_pod("h", cpu="10m", affinity=affinity)
     outcome, said = come(engine, pod)
     assert Outcome.ERROR is outcome
-    assert "longer than one attempt may" in said
+    assert "exceeds the budget of one attempt" in said
     outcomes = []
     for second in range(1, 60):
         engine.step(Tick(), second * SECOND_NS)
