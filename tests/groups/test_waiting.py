@@ -89,7 +89,7 @@ def test_a_gang_that_is_half_bound_is_released_where_it_says_so() -> None:
     assert {"g-0", "g-1"} == {w.name for w in api.writes if isinstance(w, DeletePod)}
     told = [w for w in api.writes if isinstance(w, CreateEvent) and w.reason == "Released"]
     assert {"g-0", "g-1"} == {w.name for w in told}
-    assert {"g cannot be placed as a whole"} == {w.note for w in told}
+    assert {"Deleting the pod: group g was half bound for 300 s"} == {w.note for w in told}
 
 
 def test_a_gang_that_was_whole_once_is_not_released() -> None:
@@ -158,7 +158,7 @@ def test_a_group_that_has_not_its_minimum_is_not_told_that_it_has() -> None:
         *members("b", 2, cpu="1"),
     )
     assert {"a-0", "a-1"} == set(api.bound)
-    text = "there is no room for its minimum beside the groups that are placed"
+    text = "the composite group has its minimum; there is no room for the minimum of this group"
     assert api.messages["b-0"].startswith(text)
     assert [("PodGroupInitiallyScheduled", "Unschedulable", text)] == conditions(
         api, make_group("b")
@@ -197,7 +197,7 @@ def test_a_group_is_told_what_is_in_the_way_of_all_its_pods() -> None:
     api = cluster(make_node("n1", cpu="1"), make_group("g", 2), *members("g", 2, cpu="4"))
     ((_, reason, message),) = conditions(api, make_group("g"))
     assert "Unschedulable" == reason
-    assert "needs 2 pods, 0 fit: no node would take one now; alone: 0/1 nodes" in message
+    assert "needs 2 pods, 0 fit: no node would take one now; one pod alone: 0/1 nodes" in message
     assert "Insufficient cpu" in message
 
 

@@ -196,7 +196,9 @@ def test_an_immediate_claim_stays_though_its_pod_fits_elsewhere_only() -> None:
     scene.pod("p", "now", own=["fabric"])
     scene.advance(3_600)
     assert (["now"], []) == (scene.allocated(), scene.flagged())
-    assert "1 node(s) that default/now of fabric.example.com does not reach" in scene.message("p")
+    assert "1 node(s) on which default/now of fabric.example.com is not available" in scene.message(
+        "p"
+    )
 
 
 @pytest.mark.behaviour("S0.42")
@@ -209,7 +211,7 @@ def test_a_pod_whose_claim_is_pinned_elsewhere_is_told_so_and_not_retried_for_ev
     scene.advance(600)
     said = scene.message("p")
     assert "0/2 nodes are available" in said
-    assert "1 node(s) that default/now of fabric.example.com does not reach" in said
+    assert "1 node(s) on which default/now of fabric.example.com is not available" in said
     written = len(scene.writes)
     scene.advance(24 * 3_600)
     assert written == len(scene.writes)

@@ -33,7 +33,7 @@ def test_metrics_are_listed_with_their_labels_and_meanings() -> None:
 
 
 # Texts of these folders that are no reasons.
-OTHERS = ("terms about other pods",)
+OTHERS = ("pod affinity and anti-affinity terms",)
 
 
 def test_all_reasons_are_listed() -> None:

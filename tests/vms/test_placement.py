@@ -124,4 +124,4 @@ def test_explain_says_what_a_node_lacks_for_a_vm(tmp_path: Path) -> None:
         app, ["explain", "pod", "default/vm2-pod", str(objects), "--config", str(config)]
     )
     assert "n1 lacks 1 cpu for VMs" in told.stdout
-    assert "cpu: needs 2000m, 3000m of 4000m are set aside" in told.stdout
+    assert "cpu: needs 2000m, 3000m of 4000m are reserved" in told.stdout

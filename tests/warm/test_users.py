@@ -125,7 +125,7 @@ def test_or_waits_for_ever_where_the_pool_says_so() -> None:
     hub.advance(3_000)
     assert "" == hub.where("new")
     said = [event.note for event in hub.events if event.name == "new"]
-    assert "1 node(s) on which the warm pool's images are not there yet" in said[0]
+    assert "1 node(s) without the warm pool's images" in said[0]
 
 
 def test_who_brings_an_image_that_nobody_pulls_does_not_wait_for_others() -> None:

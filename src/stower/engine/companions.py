@@ -14,7 +14,7 @@ from stower.framework.writes import AgentAnswer
 from stower.model.kinds import ApiObject
 from stower.state.cluster import ClusterState
 
-NO_COMPANION = "nothing here answers agents"
+NO_COMPANION = "no enabled plugin answers requests of autoscaler agents"
 
 
 class _Owner:

@@ -77,7 +77,7 @@ class Outbox:
         if isinstance(event, WriteOk):
             owner.answered(Answer(event.id, version=event.resource_version))
         elif isinstance(event, WriteFailed):
-            reason = event.message or f"status {event.code}"
+            reason = event.message or f"HTTP status {event.code}"
             owner.answered(Answer(event.id, event.code or UNKNOWN, event.message, reason))
         else:
             owner.answered(Answer(event.id, body=event.body, error=event.error))

@@ -212,7 +212,9 @@ class PodEvents:
         if self.groups is None or not entry.pod.group_name:
             return
         self.groups.members_changed(entry.pod)
-        self._binding.reject_group(entry.uid, f"pod {entry.pod.key} of its group is gone")
+        self._binding.reject_group(
+            entry.uid, f"pod {entry.pod.key} of the same pod group was deleted or has ended"
+        )
 
     def _members_changed(self, pod: Pod) -> None:
         if self.groups is not None:

@@ -153,7 +153,7 @@ class AutoscaleEnforcer(Plugin):
         """Yields the needed, reserved and allocatable amount of each short resource."""
         for name, needed, reserved, total in self._shortages(pod, state, row):
             unit = "m" if name == CPU else ""
-            yield f"{name}: needs {needed}{unit}, {reserved}{unit} of {total}{unit} are set aside"
+            yield f"{name}: needs {needed}{unit}, {reserved}{unit} of {total}{unit} are reserved"
 
     def fixes(self, pod: Pod, shape: Shape, state: ClusterState, row: int) -> Iterable[Fix]:
         """Suggests a node with more of each resource that it lacks."""

@@ -17,4 +17,4 @@ VOLUMES_MAX: Final = 1_000
 def check_count(count: int, limit: int, noun: str) -> None:
     """Raises PluginError if the pod has more than `limit` of `noun`."""
     if count > limit:
-        raise PluginError(f"the pod has {count:,} {noun}, and at most {limit:,} are looked at")
+        raise PluginError(f"the pod has {count:,} {noun}, the limit is {limit:,}")

@@ -31,7 +31,7 @@ from stower.state.devices import is_same_or_newer
 
 CONFLICTS_MAX: Final = 20
 STRIPPED_SHARES_MESSAGE: Final = (
-    "the API server drops the shares of devices: it needs the feature DRAConsumableCapacity"
+    "the API server dropped the device shares: enable its feature gate DRAConsumableCapacity"
 )
 # A conflict means that a newer version exists. If the watch does not show a newer version within
 # this time, the write is repeated on the same version.

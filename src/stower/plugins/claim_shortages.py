@@ -37,7 +37,7 @@ def eviction_fixes(shortages: Iterable[tuple[str, Lack]], state: ClusterState) -
         for device in shortage.devices:
             users = _users(device.holders, state)
             if users:
-                text = f"{device.record.key} of {NODE_FIELD} is held by {format_pods(users)}"
+                text = f"{device.record.key} of {NODE_FIELD} is allocated to {format_pods(users)}"
                 yield Fix(text, 1.0 + len(users), removed_pods=users)
 
 

@@ -147,7 +147,11 @@ class ExtendedClaimBinding:
         if self._claim_binding is not None:
             return self._claim_binding.failure_reason(state)
         is_name_taken = claim is None and state.devices.api_claim(self._decision.key) is not None
-        return f"claim {self._decision.key} is somebody else's" if is_name_taken else ""
+        return (
+            f"claim {self._decision.key} exists and was not created for this pod"
+            if is_name_taken
+            else ""
+        )
 
     def is_done(self, state: ClusterState) -> bool:
         """Returns whether the claim is allocated and reserved, and the pod's status names it."""

@@ -22,7 +22,7 @@ from stower.state.shapes import Shape
 from stower.warm.pools import Role
 
 OUTSIDE_POOL: Final = "node(s) outside the user's warm pool"
-IMAGES_MISSING: Final = "node(s) on which the warm pool's images are not there yet"
+IMAGES_MISSING: Final = "node(s) without the warm pool's images"
 
 
 class ImageReadiness(Plugin):

@@ -47,7 +47,7 @@ from stower.state.shapes import Shape
 from stower.state.tallies import meets
 
 WEIGHT_MAX: Final = 100
-TERMS_NOUN: Final = "terms about other pods"
+TERMS_NOUN: Final = "pod affinity and anti-affinity terms"
 
 
 class InterPodAffinityArgs(Args, frozen=True, rename="camel"):
@@ -172,10 +172,19 @@ class InterPodAffinity(Plugin):
             )
             if peers:
                 selector = _describe_selector(term)
-                text = f"{format_pods(peers)} with {selector} near {NODE_FIELD} (podAntiAffinity)"
+                text = (
+                    f"{format_pods(peers)} with {selector} in the {term.topology_key} domain of "
+                    f"{NODE_FIELD} (podAntiAffinity)"
+                )
                 yield Fix(text, 1.0 + len(peers), removed_pods=peers)
-                text = f"the podAntiAffinity wants nobody with {selector} near {NODE_FIELD}"
-                yield Fix(f"{text}: {format_pods(peers)} are", 3.0, pod=_remove_terms(pod, [term]))
+                text = (
+                    f"the podAntiAffinity excludes the {term.topology_key} domain of {NODE_FIELD}"
+                )
+                yield Fix(
+                    f"{text}: {format_pods(peers)} with {selector}",
+                    3.0,
+                    pod=_remove_terms(pod, [term]),
+                )
                 return
         labels = state.pod_selectors.labels_of(pod.metadata.namespace)
         keys = {
@@ -197,7 +206,7 @@ class InterPodAffinity(Plugin):
         )
         if peers:
             pods = format_pods(peers)
-            text = f"{pods} near {NODE_FIELD} will not have the pod (its podAntiAffinity)"
+            text = f"the podAntiAffinity of {pods} excludes the pod from {NODE_FIELD}"
             yield Fix(text, 1.0 + len(peers), removed_pods=peers)
 
     def _affinity_fix(
@@ -224,8 +233,10 @@ class InterPodAffinity(Plugin):
                     unmatched = [term]
                     break
         unmatched = unmatched or [*terms]
-        selectors = ", ".join(f"{_describe_selector(t)} by {t.topology_key}" for t in unmatched)
-        text = f"no pod with {selectors} is near {NODE_FIELD}, as the podAffinity wants"
+        selectors = ", ".join(
+            f"{_describe_selector(t)} in its {t.topology_key} domain" for t in unmatched
+        )
+        text = f"{NODE_FIELD} has no pod with {selectors} (podAffinity)"
         return Fix(text, 1.0 + len(unmatched), pod=_remove_terms(pod, unmatched))
 
     def dry_runs(
@@ -372,7 +383,7 @@ def _describe_selector(term: PodAffinityTerm) -> str:
     """Returns the term's label selector in words."""
     selector = term.label_selector
     if selector is None:
-        return "no labels at all"
+        return "a null labelSelector"
     pairs = [f"{k}={v}" for k, v in sorted((selector.match_labels or {}).items())]
     pairs += map(format_requirement, selector.match_expressions or ())
     return " and ".join(pairs) or "any labels"

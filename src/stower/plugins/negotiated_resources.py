@@ -181,7 +181,7 @@ class NegotiatedResources(Plugin):
         codes = np.zeros(limit, np.int64)
         for party in negotiation.parties:
             if party.is_allocated:
-                reason = f"node(s) that {party.key} of {party.driver} does not reach"
+                reason = f"node(s) on which {party.key} of {party.driver} is not available"
                 codes[~_available_rows(party.claim, state)] = self._rejection_codes.code_of(
                     Rejection((reason,))
                 )

@@ -293,8 +293,8 @@ def _relaxed_pod_fix(pod: Pod, node: Node) -> Fix:
             relaxed_pod = with_spec(
                 relaxed_pod, affinity=msgspec.structs.replace(affinity, node_affinity=node_affinity)
             )
-            unmet = unmet or ["nodes by terms that match none"]
-    text = f"{NODE_FIELD} is not what the pod wants: {', '.join(unmet)}"
+            unmet = unmet or ["its terms match no node"]
+    text = f"{NODE_FIELD} does not match the pod's node affinity/selector: {', '.join(unmet)}"
     return Fix(text, 1.0 + len(unmet), relaxed_pod)
 
 
@@ -324,7 +324,8 @@ def _node_label_fix(selector: NodeSelector, node: Node) -> Iterator[Fix]:
     for requirement in unmet:
         _satisfy_requirement(requirement, labels)
     text = (
-        f"{NODE_FIELD} is not what the profile wants: {', '.join(map(format_requirement, unmet))}"
+        f"{NODE_FIELD} does not match the profile's addedAffinity: "
+        f"{', '.join(map(format_requirement, unmet))}"
     )
     yield Fix(text, 1.0 + len(unmet), node=with_labels(node, labels))
 

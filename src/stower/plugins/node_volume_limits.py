@@ -79,7 +79,7 @@ class NodeVolumeLimits(Plugin):
             drivers.append(driver)
         spec = CSINodeSpec(tuple(drivers))
         larger_csi_node = msgspec.structs.replace(csi_node, spec=spec)
-        text = f"{NODE_FIELD} can attach too few volumes: it lacks {', '.join(shortages)}"
+        text = f"{NODE_FIELD} lacks volume attachments: {', '.join(shortages)}"
         yield Fix(text, 1.0 + len(shortages), objects=(larger_csi_node,))
 
     def dry_runs(

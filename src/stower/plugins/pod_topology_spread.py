@@ -171,7 +171,7 @@ class PodTopologySpread(Plugin):
             if max(1, domain_count) < constraint.min_domains:
                 min_domains = constraint.min_domains
                 text = f"there are {domain_count} domains of {constraint.key}, "
-                text += f"minDomains wants {min_domains}"
+                text += f"minDomains is {min_domains}"
                 yield Fix(
                     text,
                     pod=self._replace_constraint(
@@ -183,8 +183,10 @@ class PodTopologySpread(Plugin):
             skew = int(counts[value]) + int(constraint.matches(pod)) - min_count
             if skew > constraint.max_skew:
                 domain = f"{constraint.key}={(node.metadata.labels or {})[constraint.key]}"
-                text = f"{domain} has {counts[value]} of these pods, the emptiest {min_count}: "
-                text += f"spread with maxSkew {constraint.max_skew} would need {skew}"
+                text = (
+                    f"{domain} has {counts[value]} matching pods, the smallest domain {min_count}: "
+                )
+                text += f"the skew would be {skew}, maxSkew is {constraint.max_skew}"
                 relaxed_pod = self._replace_constraint(pod, constraint, i, max_skew=skew)
                 yield Fix(text, 1.0 + skew - constraint.max_skew, pod=relaxed_pod)
                 return
@@ -435,7 +437,7 @@ def _missing_label(
     if not candidates:
         return f"{NODE_FIELD} lacks the label {key}", {key: "a"}
     value = candidates[0][1]
-    return f"{NODE_FIELD} lacks the label {key} (with {value}, say)", {key: value}
+    return f"{NODE_FIELD} lacks the label {key} (for example {key}={value})", {key: value}
 
 
 def _is_schedulable_after_node_change(

@@ -96,7 +96,11 @@ class TaintToleration(Plugin):
         names = ", ".join(map(str, taints))
         tolerations = (Toleration(t.key, "Equal", t.value, t.effect) for t in taints)
         tolerating_pod = with_spec(pod, tolerations=(*(pod.spec.tolerations or ()), *tolerations))
-        yield Fix(f"tolerate {names} of {NODE_FIELD}", float(len(taints)), pod=tolerating_pod)
+        yield Fix(
+            f"the pod does not tolerate {names} of {NODE_FIELD}",
+            float(len(taints)),
+            pod=tolerating_pod,
+        )
 
     def hint(self, shape: Shape, event: ClusterEvent) -> bool:
         """Requeues the pod for a node with taints that it now tolerates, or a new toleration."""

@@ -213,7 +213,7 @@ class VolumeBinding(Plugin):
             elif not claim.is_bound:
                 if _is_delayed_binding(state.volumes.classes.get(claim.class_name)):
                     requests = claim.spec.resources.requests if claim.spec.resources else None
-                    size = f"{(requests or {}).get('storage', 'some size')}"
+                    size = f"{(requests or {}).get('storage', 'an unknown size')}"
                     request = f"{size} of class {claim.class_name}"
                     texts[name] = f"{NODE_FIELD} has no volume for claim {claim.key} ({request})"
                 else:
@@ -222,7 +222,8 @@ class VolumeBinding(Plugin):
                 volume = state.volumes.volume(claim.spec.volume_name)
                 if volume is None or not rows_matching_node_affinity(volume, state)[row]:
                     texts[name] = (
-                        f"{NODE_FIELD} does not reach {claim.spec.volume_name} of {claim.key}"
+                        f"volume {claim.spec.volume_name} of claim {claim.key} is not "
+                        f"available on {NODE_FIELD}"
                     )
         yield from fix_claims(pod, state, texts)
 

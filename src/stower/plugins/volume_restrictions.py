@@ -87,7 +87,9 @@ class VolumeRestrictions(Plugin):
                 for entry in state.pods_on(user_row)
                 if entry.pod.metadata.namespace == namespace and name in _claim_names(entry.pod)
             )
-            text = f"claim {namespace}/{name} is for one pod alone, and {format_pods(users)} has it"
+            text = (
+                f"claim {namespace}/{name} is ReadWriteOncePod and in use by {format_pods(users)}"
+            )
             yield Fix(text, 1.0 + len(users), removed_pods=users)
 
     def dry_runs(

@@ -98,14 +98,14 @@ class VolumeZone(Plugin):
                 continue
             volume = state.volumes.volume(claim.spec.volume_name)
             if volume is None:
-                texts[name] = f"the volume {claim.spec.volume_name} of {claim_text} does not exist"
+                texts[name] = f"volume {claim.spec.volume_name} of {claim_text} does not exist"
                 continue
             for key, values in _volume_topologies(volume):
                 node_value = labels.get(key, labels.get(LABELS[key], ""))
                 if node_value not in values:
-                    node_text = f"{NODE_FIELD} in {node_value}" if node_value else NODE_FIELD
+                    node_text = f"{NODE_FIELD} is in {node_value}" if node_value else NODE_FIELD
                     text = f"the volume of {claim_text} is in {' or '.join(values)}, {node_text}"
-                    texts[name] = text if node_value else f"{text} in no zone"
+                    texts[name] = text if node_value else f"{text} is in no zone"
         yield from fix_claims(pod, state, texts)
 
     def dry_runs(

@@ -269,7 +269,7 @@ def test_an_api_server_that_drops_shares_is_found_out() -> None:
     api = Forgetful(build_engine(), *nodes, device_class(), shared, alone, *taking(2, memory="4Gi"))
     assert ["n2"] == [*api.bound.values()], "a device of one's own needs no share"
     (waits,) = (name for name in ("p0", "p1") if name not in api.bound)
-    assert "it needs the feature DRAConsumableCapacity" in api.messages[waits]
+    assert "enable its feature gate DRAConsumableCapacity" in api.messages[waits]
     assert () == results(api, claim(f"c{waits[1]}")), "it keeps nobody from the device"
 
 

@@ -37,13 +37,13 @@ def away(count: int, name: str = "a") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"affinity": away(101)}, "101 terms about other pods, and at most 100"),
+        ({"affinity": away(101)}, "101 pod affinity and anti-affinity terms, the limit is 100"),
         (
             {"topologySpreadConstraints": [
                 {"maxSkew": 1, "topologyKey": f"k{i}", "whenUnsatisfiable": "DoNotSchedule",
                  "labelSelector": {"matchLabels": {"a": "b"}}} for i in range(101)
             ]},
-            "101 topology spread constraints, and at most 100",
+            "101 topology spread constraints, the limit is 100",
         ),
         ({"tolerations": [{"key": f"k{i}"} for i in range(1001)]}, "1,001 tolerations"),
         (

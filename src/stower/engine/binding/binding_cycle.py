@@ -228,7 +228,9 @@ class BindingCycle:
         self._state.forget(entry)
         self._queue.room_freed(entry.pod, self._state.now_ns)
         self._failures.fail(queued, message)
-        self.reject_group(entry.uid, f"pod {entry.pod.key} of its group cannot be bound: {message}")
+        self.reject_group(
+            entry.uid, f"pod {entry.pod.key} of the same pod group cannot be bound: {message}"
+        )
 
     def reject_group(self, uid: str, why: str) -> None:
         """Gives up the bindings of the other pods of the pod's group, where they wait for it."""

@@ -110,7 +110,7 @@ class PreBind:
         waiting, part = self._owners.pop(answer.id)
         waiting.unanswered.discard(answer.id)
         if not part.on_answer(self._state, answer.id, answer.code, answer.version):
-            waiting.failure = waiting.failure or answer.reason or f"status {answer.code}"
+            waiting.failure = waiting.failure or answer.reason or f"HTTP status {answer.code}"
         if self._is_waiting(waiting):
             if part.retry_at_ns is not None:
                 next_id = self._outbox.next_id()

@@ -160,7 +160,7 @@ class PodAttempts:
         """Returns what has to come true before the pod is bound, by plugin."""
         entry, parts = queued.entry, Parts()
         for other in displaced:
-            note = f"Makes way for pod {entry.pod.key} on node {self.state.node_names[row]}"
+            note = f"Displaced by pod {entry.pod.key} on node {self.state.node_names[row]}"
             self._reporter.event(other.pod, "Normal", "Preempted", "Preempting", note)
         if displaced:
             parts.append((queued.profile.displacing_plugins[0], DisplacedPods(displaced)))

@@ -288,7 +288,7 @@ class _PendingPod:
         is chosen then, and the texts without node names; None where no change does."""
         state, applied, cost = self.state, _Applied(self.entry.pod), 0.0
         for gate in applied.pod.spec.scheduling_gates or ():
-            applied.what.append(f"the scheduling gate {gate.name} is to be removed")
+            applied.what.append(f"the pod has the scheduling gate {gate.name}")
             cost += 1.0
         applied.pod = with_spec(applied.pod, scheduling_gates=None)
         with state.trial():
@@ -350,7 +350,9 @@ class _PendingPod:
         gone = tuple(one for one in every if one not in kept)
         keys = ", ".join(one.pod.key for one in gone)
         return Fix(
-            f"room on {NODE_FIELD} is promised to {keys}", 1.0 + len(gone), removed_pods=gone
+            f"room on {NODE_FIELD} is reserved for pods nominated to it: {keys}",
+            1.0 + len(gone),
+            removed_pods=gone,
         )
 
 

@@ -214,7 +214,10 @@ class ExtenderCalls:
             for pod in victims.pods or ():
                 entry = there.get(pod.uid)
                 if entry is None:
-                    return f"claims to preempt a pod that is not found on node {name}"
+                    return (
+                        f"claims to preempt pod (UID: {pod.uid}) on node: {name}, "
+                        "but the pod is not found on that node"
+                    )
                 entries.append(entry)
             if entries:
                 left[name] = (entries, victims.numpdbviolations or 0)

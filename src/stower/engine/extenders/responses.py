@@ -91,7 +91,7 @@ def read(body: bytes, form: type[T]) -> T:
     try:
         return msgspec.convert(_lowered(msgspec.json.decode(body)), form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreadableResponse(f"no answer that can be read: {error}") from None
+        raise UnreadableResponse(f"invalid response: {error}") from None
 
 
 # Fields whose keys are node names: their case stays.

@@ -134,7 +134,7 @@ class GroupStatus:
             type_, reason, action = "Normal", "Preempted", "Preempting"
         elif value.status == TRUE:
             type_, reason, action = "Normal", "Scheduled", "Binding"
-            note = "its minimum has been placed as a whole"
+            note = "Successfully placed the minimum of the group"
         about = (kind.api_version, kind.name)
         self._reporter.object_event(group.metadata, about, type_, reason, action, note)
 

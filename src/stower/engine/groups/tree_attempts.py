@@ -44,7 +44,9 @@ GATED: Final = "SchedulingGated"  # as of pods with gates: nobody need make room
 HALF_BOUND: Final = "stower.dev/when-half-bound"  # an annotation of a root
 RELEASE: Final = "Release"
 RELEASED_AFTER_NS: Final = 300 * SECOND_NS  # as long as a Permit plugin waits upstream
-NO_ROOM: Final = "there is no room for its minimum beside the groups that are placed"
+NO_ROOM: Final = (
+    "the composite group has its minimum; there is no room for the minimum of this group"
+)
 NOTHING: Final[Mapping[str, str | None]] = {}
 ONGOING: Final = "ongoing preemption on nominated nodes"
 NEVER: Final = "Never"  # a pod's preemptionPolicy
@@ -121,7 +123,7 @@ class TreeAttempts:
         else:
             note = self._refuse(queued, tree, found)
             # Conditions of groups leave out the diagnoses of single pods, unless one keeps off all.
-            more = f"; alone: {note}" if note and NO_NODE in found.message else ""
+            more = f"; one pod alone: {note}" if note and NO_NODE in found.message else ""
             self._set_conditions(tree, UNSCHEDULABLE, f"{found.message}{more}")
 
     def why_waiting(self, queued: QueuedTree) -> str:
@@ -155,12 +157,12 @@ class TreeAttempts:
         for member, _ in plan:
             self._queue.release(member)
         for i, (member, row) in enumerate(plan):
-            why = "a pod of its group cannot be bound"
+            why = "another pod of the same pod group cannot be bound"
             try:
                 self._attempts.place(member, row)
             except ATTEMPT_ERRORS as error:  # which did not happen in the trial
                 why = str(error)
-                message = f"pod {member.pod.key} of its group cannot be bound: {why}"
+                message = f"pod {member.pod.key} of the same pod group cannot be bound: {why}"
                 self._binding.reject_group(member.uid, message)
                 if member.entry.is_assumed:
                     self._binding.cancel(member, why)
@@ -242,7 +244,10 @@ class TreeAttempts:
         for entry in bound:
             meta = entry.pod.metadata
             if meta.deletion_timestamp is None:
-                note = f"{root.metadata.name} cannot be placed as a whole"
+                note = (
+                    f"Deleting the pod: group {root.metadata.name} was half bound for "
+                    f"{RELEASED_AFTER_NS // SECOND_NS} s"
+                )
                 self._reporter.event(entry.pod, "Warning", "Released", "Scheduling", note)
                 id = self._outbox.next_id()
                 write = DeletePod(id, meta.namespace, meta.name, meta.uid)
@@ -337,7 +342,7 @@ class TreeAttempts:
             message = found.message
             if not self._has_minimum(member):
                 message = message.replace(NO_MORE, NO_ROOM)
-            message = f"{message}; alone: {note}" if note else message
+            message = f"{message}; this pod alone: {note}" if note else message
             self._reporter.decide(member, Outcome.UNSCHEDULABLE, message=message)
             self._reporter.report(member, UNSCHEDULABLE, message, nodes.get(member.uid, ""))
         if not any(nodes.values()):

@@ -111,7 +111,7 @@ class DisplacedPods:
     """A reservation (framework.reservation.Reservation): these pods are deleted before the pod is
     bound to their node."""
 
-    timeout_message = "pods that are to give way are still there"
+    timeout_message = f"displaced pods were not deleted within {TIMEOUT_NS // SECOND_NS} s"
     timeout_ns = TIMEOUT_NS
     awaited_objects: tuple[tuple[type, str, str], ...] = ()
     retry_at_ns: int | None = None

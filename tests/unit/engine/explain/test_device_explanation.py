@@ -99,7 +99,7 @@ def test_the_pod_that_has_the_device_is_the_smallest_change() -> None:
     user = claiming("u1", "first")
     found = explained(claiming("p1", "c1"), pool, first, user, resource_claim())
     (change,) = found.changes
-    assert (f"{GPU}/n1/gpu-0 of n1 is held by default/u1",) == change.what
+    assert (f"{GPU}/n1/gpu-0 of n1 is allocated to default/u1",) == change.what
     assert (("default/u1",), "n1") == (change.gone, change.node)
 
 

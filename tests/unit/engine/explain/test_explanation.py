@@ -68,26 +68,27 @@ N2 = make_node("n2", cpu="2", labels={HOST: "n2", ZONE: "b"})
         (make_pod(), [make_node(pods="0")], "n1 lacks 1 pods"),
         (make_pod(), [make_node(unschedulable=True)], "n1 is cordoned"),
         (make_pod(), [make_node(taints=[{"key": "kept", "effect": "NoExecute"}])],
-         "tolerate kept:NoExecute of n1"),
+         "the pod does not tolerate kept:NoExecute of n1"),
         (make_pod(), [make_node(taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])],
-         "tolerate k=v:NoSchedule of n1"),
-        (make_pod(nodeSelector={"disk": "ssd"}), [N1], "n1 is not what the pod wants: disk=ssd"),
+         "the pod does not tolerate k=v:NoSchedule of n1"),
+        (make_pod(nodeSelector={"disk": "ssd"}), [N1],
+         "n1 does not match the pod's node affinity/selector: disk=ssd"),
         (make_pod(ports=[80]), [N1, make_pod("p2", node="n1", ports=[80])],
          "port 80 of n1 is taken by default/p2"),
         (make_pod(labels=WEB, affinity=anti()), [N1, make_pod("p2", node="n1", labels=WEB)],
-         "default/p2 with app=web near n1 (podAntiAffinity)"),
+         "default/p2 with app=web in the kubernetes.io/hostname domain of n1 (podAntiAffinity)"),
         (make_pod(labels=WEB),
          [N1, make_pod("p2", node="n1", affinity=anti())],
-         "default/p2 near n1 will not have the pod (its podAntiAffinity)"),
+         "the podAntiAffinity of default/p2 excludes the pod from n1"),
         (make_pod(affinity=near()), [N1],
-         "no pod with app=web by kubernetes.io/hostname is near n1, as the podAffinity wants"),
+         "n1 has no pod with app=web in its kubernetes.io/hostname domain (podAffinity)"),
         (make_pod(labels=WEB, topologySpreadConstraints=spread("rack")), [N1],
          "n1 lacks the label rack"),
         (make_pod(labels=WEB, cpu="2", topologySpreadConstraints=spread(ZONE)),
          [N1, make_pod("p2", cpu="0", node="n1", labels=WEB), N2,
           make_pod("p3", node="n2", cpu="1900m")],
-         "topology.kubernetes.io/zone=a has 1 of these pods, the emptiest 0: "
-         "spread with maxSkew 1 would need 2"),
+         "topology.kubernetes.io/zone=a has 1 matching pods, the smallest domain 0: "
+         "the skew would be 2, maxSkew is 1"),
         (make_pod(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]), [N1],
          "claim default/c does not exist"),
     ],
@@ -130,7 +131,7 @@ def test_nothing_is_told_that_is_not_needed() -> None:
     taint = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
     both = make_node("n1", unschedulable=True, taints=taint)
     found = ask(make_pod(), both, make_node("n10", taints=taint))
-    assert [("tolerate k=v:NoSchedule of n10",)] == changes(found)
+    assert [("the pod does not tolerate k=v:NoSchedule of n10",)] == changes(found)
     key = "node.kubernetes.io/unschedulable"
     node = make_node("n1", unschedulable=True, taints=[{"key": key, "effect": "NoSchedule"}])
     assert [("n1 is cordoned",)] == changes(ask(make_pod(), node))
@@ -147,7 +148,9 @@ def test_the_text_is_of_the_node_to_which_the_pod_would_go() -> None:
 def test_the_smaller_of_two_ways_is_told() -> None:
     there = [make_pod(f"a{i}", cpu="10m", node="n1", labels=WEB) for i in range(9)]
     found = ask(make_pod(labels=WEB, affinity=anti()), N1, *there)
-    said = "the podAntiAffinity wants nobody with app=web near n1: default/a0 and 8 more are"
+    said = (
+        f"the podAntiAffinity excludes the {HOST} domain of n1: default/a0 and 8 more with app=web"
+    )
     assert [((said,), 3.0)] == [(c.what, c.cost) for c in found.changes]
 
 
@@ -158,7 +161,9 @@ def test_a_set_of_plugins_that_few_nodes_share_is_not_missed() -> None:
         crowded += [make_pod(f"a{i}-{j}", cpu="1", node=f"n{i}", labels=WEB) for j in range(2)]
     closed = make_node("zz", unschedulable=True, taints=[{"key": "k", "effect": "NoSchedule"}])
     found = ask(make_pod(labels=WEB, affinity=anti()), *crowded, closed)
-    assert ("zz is cordoned", "tolerate k:NoSchedule of zz") == found.changes[0].what
+    assert ("zz is cordoned", "the pod does not tolerate k:NoSchedule of zz") == found.changes[
+        0
+    ].what
 
 
 @pytest.mark.parametrize(
@@ -174,14 +179,14 @@ def test_spread_over_few_domains_and_over_labels_that_are_missing() -> None:
     there = [make_pod(f"a{i}", cpu="0", node="n1", labels=WEB) for i in range(3)]
     constraint = [{**spread(ZONE)[0], "minDomains": 2}]
     found = ask(make_pod(labels=WEB, topologySpreadConstraints=constraint), N1, *there)
-    said = f"there are 1 domains of {ZONE}, minDomains wants 2"
+    said = f"there are 1 domains of {ZONE}, minDomains is 2"
     assert [(said,)] == changes(found)
     full = make_node("n2", cpu="0", labels={ZONE: "b"})
     bare = make_node("n3")
     found = ask(
         make_pod(labels=WEB, topologySpreadConstraints=spread(ZONE)), N1, *there, full, bare
     )
-    assert (f"n3 lacks the label {ZONE} (with b, say)",) == found.changes[0].what
+    assert (f"n3 lacks the label {ZONE} (for example {ZONE}=b)",) == found.changes[0].what
 
 
 def test_company_in_several_pods_and_without_a_label() -> None:
@@ -205,7 +210,7 @@ def test_ports_and_promises_are_told_as_far_as_they_are_in_the_way() -> None:
     first = make_pod("first", cpu="3", priority=9, nominated="n1")
     second = make_pod("second", cpu="1", priority=8, nominated="n1")
     found = ask(make_pod(cpu="3"), node, first, second)
-    assert [("room on n1 is promised to default/first",)] == changes(found)
+    assert [("room on n1 is reserved for pods nominated to it: default/first",)] == changes(found)
 
 
 def test_a_pod_that_fits_and_one_that_is_placed() -> None:
@@ -223,7 +228,7 @@ def test_gated_leaving_and_foreign_pods() -> None:
     gated = make_pod("p1", cpu="9", schedulingGates=[{"name": "hold"}])
     found = ask(gated, N1)
     assert ("gated", ("hold",)) == (found.verdict, found.gates)
-    gate = "the scheduling gate hold is to be removed"
+    gate = "the pod has the scheduling gate hold"
     assert (gate, "n1 lacks 7 cpu") == found.changes[0].what
     assert None is found.changes[0].pod.spec.scheduling_gates
     assert (("gates removed",), ()) == (found.waits_for, found.candidates)
@@ -243,7 +248,9 @@ def test_whom_preemption_would_evict_and_promised_room() -> None:
     ]
     promised = make_pod("first", cpu="2", priority=9, nominated="n1")
     found = ask(make_pod(cpu="2"), N1, promised)
-    assert ("room on n1 is promised to default/first",) == found.changes[0].what
+    assert ("room on n1 is reserved for pods nominated to it: default/first",) == found.changes[
+        0
+    ].what
 
 
 def test_it_waits_for_what_its_plugins_wake_on() -> None:

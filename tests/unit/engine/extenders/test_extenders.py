@@ -104,10 +104,10 @@ def test_points_count_ten_times_and_by_weight() -> None:
         (None, "filter: no answer within 5 s", "filter: no answer within 5 s"),
         ({"error": "out of licenses"}, "", "out of licenses"),
         ({"nodeNames": ["n9"]}, "", 'claims a filtered node "n9" which is not found in'),
-        ([], "", "no answer that can be read: Expected `object`, got `array`"),
-        ({"NodeNames": [{}]}, "", "no answer that can be read: Expected `str`, got `object`"),
-        ({"NodeNames": 5}, "", "no answer that can be read: Expected `array | null`, got `int`"),
-        ({"FailedNodes": "x"}, "", "no answer that can be read: Expected `object | null`"),
+        ([], "", "invalid response: Expected `object`, got `array`"),
+        ({"NodeNames": [{}]}, "", "invalid response: Expected `str`, got `object`"),
+        ({"NodeNames": 5}, "", "invalid response: Expected `array | null`, got `int`"),
+        ({"FailedNodes": "x"}, "", "invalid response: Expected `object | null`"),
     ],
 )
 def test_an_extender_that_fails_fails_the_pod_unless_it_is_ignorable(
