@@ -85,7 +85,7 @@ MISSING_RESOURCE: Final = 6
 REASONS: Final = {
     NO_DEVICES: "cannot allocate all claims",
     INVALID_POOLS: "invalid resource pools were encountered",
-    GAVE_UP: "gave up allocating devices: the search exceeds filterTimeout",
+    GAVE_UP: "gave up allocating devices: search budget exhausted",
     NOT_AVAILABLE: "resourceclaim not available on the node",
     STALE_EXTENDED_CLAIM: "cannot schedule extended resource claim",
     MISSING_RESOURCE: "cannot fit resource",

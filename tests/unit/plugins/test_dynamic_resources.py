@@ -66,7 +66,7 @@ def test_nodes_on_which_the_search_gave_up_may_be_helped_by_evictions() -> None:
     api.put(claiming("low", "c0", priority=1))
     assert {"low": "n1"} == api.bound
     api.put(claiming("same", "c1", priority=1))
-    assert "1 gave up allocating devices: the search exceeds filterTimeout" in api.messages["same"]
+    assert "1 gave up allocating devices: search budget exhausted" in api.messages["same"]
     api.remove(api.objects["uid-of-default-same"])
     api.put(claiming("high", "c1", priority=9))
     assert ["low"] == evicted(api)
