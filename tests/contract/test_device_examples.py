@@ -93,7 +93,9 @@ def test_the_examples_run_as_they_say(state: Path) -> None:
     assert {"eth1", "eth2"} == {result["device"] for result in cluster.results("two-nets")}
     # A part is in use: the whole waits until it is not.
     assert [] == cluster.running("large")
-    assert "2 of 8 cores is left in gpu-0" == cluster.devices("node-1")["whole"]["blocked"]
+    assert (
+        "2 of 8 cores is free in counter set gpu-0" == cluster.devices("node-1")["whole"]["blocked"]
+    )
     cluster.kubectl("delete", "replicaset", "small")
     cluster.until({"large": 1})
     # An administrator's taint is for those who come.

@@ -215,7 +215,7 @@ def test_where_drivers_have_no_node_in_common_others_are_proposed() -> None:
     # Where no node is left, that is said; all are asked about, a part every 30 seconds.
     scene.pod("q", own=["fabric", "nic"])
     scene.advance(10)
-    assert "no node left" in scene.message("q")
+    assert "no suitable node" in scene.message("q")
     rounds = scene.said("q").spec.round  # type: ignore[union-attr]
     scene.advance(3_600)
     assert rounds + 120 == scene.said("q").spec.round  # type: ignore[union-attr]

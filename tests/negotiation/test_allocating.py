@@ -130,7 +130,7 @@ def test_a_driver_may_be_asked_about_nodes_that_it_does_not_know() -> None:
     cluster.claim("c")
     cluster.pod("p", "c")
     cluster.advance(10)
-    assert "no node left for default/c of fabric.example.com" in cluster.message("p")
+    assert "no suitable node for default/c of fabric.example.com" in cluster.message("p")
 
 
 @pytest.mark.behaviour("S0.43")

@@ -121,7 +121,7 @@ def test_where_none_of_300_will_do_that_is_said_once_and_looked_after_all_the_sa
     scene.pod("p", own=own)
     scene.advance(120)
     before, told = rounds(scene), len(scene.events)
-    assert "no node left for default/p-own0 of fabric.example.com" in scene.message("p")
+    assert "no suitable node for default/p-own0 of fabric.example.com" in scene.message("p")
     scene.advance(300)
     assert told == len(scene.events)
     assert before + 5 <= rounds(scene)

@@ -115,7 +115,7 @@ def test_a_pod_for_which_nothing_is_left_names_driver_and_claim_and_keeps_nothin
     assert ([], [], ["p"]) == scene.rest()
     said = scene.message("p")
     assert "0/2 nodes are available: 2 node(s) on which nic.example.com cannot allocate" in said
-    assert "no node left for default/p-own1 of nic.example.com" in said
+    assert "no suitable node for default/p-own1 of nic.example.com" in said
 
 
 class Surprising(Counting):
@@ -191,8 +191,9 @@ def test_whoever_goes_second_goes_as_soon_as_the_first_has_gone() -> None:
         name: said.spec.selected_node for name in ("first", "second") if (said := scene.said(name))
     }
     assert {"first": "n1", "second": ""} == selected
-    assert "another pod of fabric.example.com, nic.example.com goes first" == scene.message(
-        "second"
+    assert (
+        "another pod that negotiates with fabric.example.com, nic.example.com is tried first"
+        == scene.message("second")
     )
     scene.delete(Pod, "first")
     scene.settle()
@@ -217,7 +218,7 @@ def test_a_failed_allocation_is_told_on_the_claim() -> None:
         ("ResourceClaim", "c", failed, "cannot allocate on n3: the cable is loose"),
     } == told
     # The pod names driver and claim, and what was said about the pod the nodes.
-    assert "no node left for default/c of fabric.example.com" in scene.message("p")
+    assert "no suitable node for default/c of fabric.example.com" in scene.message("p")
     said = scene.said("p")
     assert said is not None
     (answer,) = said.status.resource_claims or ()

@@ -86,7 +86,7 @@ def test_a_claim_has_256_users_and_the_next_one_waits() -> None:
     ((name, other),) = [(a, b) for a, b in ("ab", "ba") if not scene.node_of(a)]
     assert "n1" == scene.node_of(other)
     assert RESERVED_FOR_MAX == len(scene.users("c"))
-    why = "resource claim default/c of fabric.example.com is in use by 256 pods"
+    why = "resource claim default/c of fabric.example.com is in use by 256 pods, the maximum"
     assert why in scene.message(name)
     assert [] == scene.flagged()
     written = len(scene.writes)

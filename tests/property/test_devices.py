@@ -130,7 +130,7 @@ def test_what_stands_in_the_way_of_a_device_is_said_exactly_where_something_does
                 claim = {**world.claims[0], "spec": {"devices": {"requests": [one]}}}
                 for node in world.nodes:
                     seen |= obstacles_told(world, devices, claim, node)
-    words = {"held", "taint", "is left", "leave too little", "no capacity"}
+    words = {"allocated to", "taint", "is free,", "too little of", "no capacity"}
     assert set() == {word for word in words if not any(word in why for why in seen)}
 
 

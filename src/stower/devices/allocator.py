@@ -1,10 +1,11 @@
-"""The search: devices for all claims of a pod on one node, or the proof that there are none.
+"""Searches devices for all claims of a pod on one node, or proves that there are none.
 
-Claims, requests and devices are tried in order, each device that is chosen narrowing what is left
-for the others; where that leads nowhere, the last choice is taken back. So the first answer is
-upstream's. Two things keep the search short without losing an answer: of devices between which
-nothing tells, only one is tried in each place, and a situation that was seen to lead nowhere is not
-gone into again. A search is given steps, not time: when they are used up, it says so.
+Input: the plans of the claims, the pools that the node reaches, and the use of their devices.
+Output: the chosen devices for each claim; None where no allocation exists; GaveUp where the step
+limit was reached first. The search is depth-first and backtracking: claims, requests and devices
+are tried in order, so the first answer is upstream's. Two rules shorten the search without losing
+an answer: of devices that are equal for the search, only one is tried in each place, and a partial
+allocation that was proved to fail is not searched again. The limit counts steps, not time.
 
 Source: dynamic-resource-allocation allocator_experimental.go, Kubernetes 1.36; KEP-4381, KEP-4815
 (counters), KEP-4816 (alternatives), KEP-5055 (taints), KEP-5075 (shares).

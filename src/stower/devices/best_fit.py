@@ -1,7 +1,8 @@
-"""Which device, where several would do: the one of which the least is left over.
+"""Orders suitable devices by best fit: the device with the least remaining capacity comes first.
 
-Upstream takes the first. A device that is taken whole leaves over what was not asked for; a shared
-one, what is left for others. Of equally good ones, the first.
+Upstream takes the first suitable device. The remaining capacity of a device that is allocated as a
+whole is the capacity beyond the request; of a shared device, the capacity that stays free for
+others. Equal devices keep their order.
 """
 
 from stower.devices.allocator import Candidate

@@ -1,7 +1,9 @@
-"""How much of a capacity a request takes.
+"""Computes the amount of a device's capacity that a request consumes, by the request policy.
 
-Source: KEP-5075 (Consumable Capacity); dynamic-resource-allocation consumable_capacity.go. Amounts
-are whole numbers of nano-units, so that parts of a unit are exact, in the step of a range too.
+Amounts are whole numbers of nano-units, so that fractions of a unit are exact, also in the step of
+a range.
+
+Source: KEP-5075 (Consumable Capacity); dynamic-resource-allocation consumable_capacity.go.
 """
 
 from collections.abc import Mapping

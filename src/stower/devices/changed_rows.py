@@ -1,4 +1,6 @@
-"""Which rows to look at again: where a node has changed, or a pool that it reaches."""
+"""Finds the rows to evaluate again since the last call: rows whose node, or a pool that the node
+reaches, has changed.
+"""
 
 from stower.devices.inventory import Inventory
 from stower.state.cluster import ClusterState

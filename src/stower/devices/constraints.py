@@ -1,7 +1,10 @@
-"""matchAttribute and distinctAttribute, as values that grow with each device.
+"""Evaluates the constraints matchAttribute and distinctAttribute, device by device.
+
+The state of a constraint is an immutable value that each added device extends, so that backtracking
+returns to the older value.
 
 Source: KEP-4381 (matchAttribute), KEP-5075 (distinctAttribute), KEP-5491 (lists: an intersection
-must be left, or must be empty). A state is never changed: going back is using the older one.
+must be left, or must be empty).
 """
 
 from typing import Any, Final

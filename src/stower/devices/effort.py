@@ -1,10 +1,11 @@
-"""How much may be done for claims in one go: selectors and searches that take long hold up nobody.
+"""Limits the work for claims in one attempt and per second, so that slow selectors and searches do
+not delay other pods.
 
-What is asked of one device is bounded (cel/values.py), and so is a search on one node; of all
-devices of a cluster together it may be minutes. So much is done at once, and so much each second on
-average; a little is left to each attempt even where others have used that up, so that nobody waits
-for ever because of them. What was found out is kept, and the next attempt goes on from there. Time
-is that of the events.
+The cost of a selector on one device is bounded (cel/values.py), and so is a search on one node; all
+devices of a cluster together may take minutes. The budget counts units of CEL work: a fixed amount
+at once, refilled at a fixed rate per second of event time. Each attempt has a small budget of its
+own even where others have used up the common one, so that no pod waits for ever. Results are kept:
+the next attempt continues after them.
 """
 
 from typing import Final, Self

@@ -1,8 +1,8 @@
-"""Which nodes have devices for a set of claims, kept up to date row by row.
+"""Caches, for a set of claims, which nodes have devices for them, as one column over all rows.
 
-Equal claims share one column, as equal pods share one evaluation. A row is looked at again when its
-node has changed, or something was taken or given back in a pool that it reaches; of rows that are
-alike, one is searched.
+Equal claims share a column, as equal pods share an evaluation. A row is evaluated again when its
+node has changed, or when a device of a pool that it reaches was allocated or released; of rows that
+are equal for the search (row_classes.py), one is searched.
 """
 
 from collections.abc import Sequence
@@ -127,8 +127,8 @@ class Fits:
                 except OutOfEffort:
                     left = len(column.todo)
                     raise AllocationError(
-                        "asking all devices takes longer than one attempt may: "
-                        f"{left} nodes are left for the next"
+                        "evaluating all devices exceeds the budget of one attempt: "
+                        f"{left} nodes are left for the next attempt"
                     ) from None
                 except AllocationError as error:  # not for others: it may name the devices
                     column.codes[row] = NO_DEVICES

@@ -1,4 +1,4 @@
-"""The inventory: pools as they are published, and as each node reaches them.
+"""The inventory: pools from ResourceSlices, whole and as each node reaches them.
 
 Source: dynamic-resource-allocation pools_experimental.go (GatherPools), resourceslice/tracker
 (DeviceTaintRules); KEP-4381 "ResourceSlice pools", KEP-4815 (counters, selection per device),

@@ -1,6 +1,8 @@
-"""Each device, who holds how much of it, and what is left: for people, not for decisions.
+"""Describes all pools and devices for people: the claims that use each device, the amounts, and the
+free rest.
 
-What claims hold is what the API shows, and what has been decided and is not in the API yet.
+The allocations are those of the API, and those that were decided and are not in the API yet. Must
+not be used for decisions.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +20,7 @@ from stower.model.quantity import Quantity, quantity_of
 from stower.state.devices import Devices, PoolID
 
 NANO: Final = -9
-GONE: Final = "not published any more"
+GONE: Final = "no longer published"
 UNLISTED: Final = "negotiated with its driver"
 
 
@@ -134,8 +136,8 @@ def _pool(pool: Pool, devices: Devices) -> PoolState:
     fault = pool.counter_fault
     if not pool.is_complete:
         is_more = len(pool.parts) > pool.count
-        what = "more slices than it says" if is_more else "not all of its slices"
-        fault = f"{what} are there"
+        what = "more" if is_more else "fewer"
+        fault = f"{len(pool.parts)} slices, {what} than resourceSliceCount {pool.count}"
     left = pool.free_counters(devices)
     counters = {
         f"{counter_set.name}/{name}": Room(
@@ -182,7 +184,7 @@ def _withdrawn(record: Record, state: PoolState) -> str:
     for (counter_set, name), nano in record.content.counters.items():
         room = state.counters.get(f"{counter_set}/{name}")
         if room is not None and nano > amount(room.left).nano:
-            return f"{room.left} of {room.total} {name} is left in {counter_set}"
+            return f"{room.left} of {room.total} {name} is free in counter set {counter_set}"
     return ""
 
 

@@ -1,7 +1,7 @@
-"""Which device, where several would do: any of them, with equal chances.
+"""Orders suitable devices at random, with equal chances, without a generator.
 
-A device's number is a hash of its name and of who claims: no generator, so that the same claims get
-the same devices from any engine that sees the same.
+The order is by a hash of the device's name and the claims' uids, so that the same claims get the
+same devices from every engine with the same state.
 """
 
 from collections.abc import Iterable

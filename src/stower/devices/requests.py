@@ -1,4 +1,4 @@
-"""What a claim asks for, read once for all claims that ask for the same.
+"""Reads the requests and constraints of a claim into a plan, once for all claims with equal specs.
 
 Source: resource.k8s.io/v1 DeviceClaim; dynamic-resource-allocation allocator
 (validateDeviceRequest).

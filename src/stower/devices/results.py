@@ -1,4 +1,5 @@
-"""What is written of an allocation: devices, configuration, and the nodes that it is good for.
+"""Builds the `status.allocation` of a claim from the chosen devices: device results, configuration,
+and the node selector of the nodes where the allocation can be used.
 
 Source: dynamic-resource-allocation allocator (the end of Allocate, createNodeSelector).
 """

@@ -1,8 +1,8 @@
-"""Which rows are alike in all that a search for devices looks at: one of them is searched for all.
+"""Groups rows that are equal for a device search, so that one row of each class is searched.
 
-A number stands for the devices that a row reaches, in order, and how each is used: not for what
-nodes, pools and devices are called. It never stands for something else later, so that what was
-found for it stays true.
+A class number stands for the devices that a row reaches, in order, and their use, without the names
+of nodes, pools and devices. A number never changes its meaning, so that results for the number stay
+valid.
 """
 
 from typing import Final

@@ -1,8 +1,9 @@
-"""What keeps claims from the devices that a node reaches, device by device: for people who ask.
+"""Explains to people, device by device, why a request of a claim cannot use the devices that a node
+reaches.
 
-Each device is looked at by itself, as if it alone were asked for. What the search decides is in
-`allocator`; where it finds nothing though enough devices would do, other requests or constraints
-are in the way.
+Each device is judged by itself, as if it alone were requested. The decision is that of `allocator`:
+where it finds no allocation though enough devices are suitable, other requests or constraints
+prevent one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from stower.state.devices import UNUSED, Devices
 
 NAMES_SHOWN: Final = 3
 REASONS_SHOWN: Final = 8
-OTHER: Final = "a selector does not choose it"
+OTHER: Final = "a selector does not match"
 
 
 class Obstacle(NamedTuple):
@@ -44,9 +45,9 @@ class Lack(NamedTuple):
         count = "all" if wanted.takes_all else f"{wanted.number}"
         asked = f"claim {key}, request {wanted.full_name}: {count} of class {wanted.class_name}"
         if not self.devices:
-            yield f"{asked} asked for, and the node reaches none"
+            yield f"{asked} requested, the node reaches none"
             return
-        yield f"{asked} asked for, {good} of {len(self.devices)} would do"
+        yield f"{asked} requested, {good} of {len(self.devices)} are suitable"
         names_by_why: dict[str, list[str]] = {}
         for device in self.devices:
             if device.why:
@@ -86,7 +87,9 @@ class _Look:
         held: dict[str, list[Holder]],
     ) -> None:
         self.pool = view.pool
-        self.fault = "not all slices of its pool are there" if view.is_incomplete else view.fault
+        self.fault = (
+            "not all slices of its pool are published" if view.is_incomplete else view.fault
+        )
         self.used = devices.usage(view.pool.id)
         self.free = view.pool.free_counters(devices)
         self.gates = gates
@@ -109,13 +112,13 @@ class _Look:
         users = tuple(h for h in self.held.get(record.name, ()) if not h.admin)
         is_taken = use.exclusive_count or (use.share_count and not self._is_shared(record))
         if is_taken and not self.alternative.admin:
-            return Obstacle(record, f"held by {_names(users)}", users)
+            return Obstacle(record, f"allocated to {_names(users)}", users)
         fault = self._tainted(record) or self._not_allowed(record)
         if fault:
             return Obstacle(record, fault)
         short = self._short(record)
         if short:
-            return Obstacle(record, f"{short}, the rest is held by {_names(users)}", users)
+            return Obstacle(record, f"{short}, the rest is allocated to {_names(users)}", users)
         if use == UNUSED:
             return self._withdrawn(record)
         return Obstacle(record, "")
@@ -142,9 +145,11 @@ class _Look:
         """What the device could give to nobody."""
         requests, capacity = self.alternative.amounts, record.content.capacity
         if record.content.binding_conditions and not self.gates.binding:
-            return "it must be bound, and the feature DRADeviceBindingConditions is off"
+            return (
+                "it has binding conditions, and the feature DRADeviceBindingConditions is disabled"
+            )
         if record.content.counters and not self.gates.partitionable:
-            return "it is a partition, and the feature DRAPartitionableDevices is off"
+            return "it consumes counters, and the feature DRAPartitionableDevices is disabled"
         if not self.gates.consumable:
             return ""
         for name in requests:
@@ -153,10 +158,10 @@ class _Look:
         for name, has in capacity.items():
             part = taken(has, requests.get(name))
             if part is None:
-                asked = requests.get(name, "nothing")
-                return f"its request policy does not allow to ask for {asked} of {name}"
+                asked = requests.get(name, "no amount")
+                return f"its request policy does not allow a request for {asked} of {name}"
             if part.nano > has.whole.nano:
-                return f"it has {has.whole.text} of {name}, and {part.text} is asked for"
+                return f"it has {has.whole.text} of {name}, {part.text} is requested"
         return ""
 
     def _short(self, record: Record) -> str:
@@ -169,14 +174,17 @@ class _Look:
             left = capacity.whole.nano - in_use.get(name, 0)
             if part is not None and part.nano > left:
                 text = capacity.whole.text
-                return f"{amount_like(max(left, 0), text)} of {text} {name} is left for {part.text}"
+                return (
+                    f"{amount_like(max(left, 0), text)} of {text} {name} is free, "
+                    f"{part.text} is requested"
+                )
         return ""
 
     def _withdrawn(self, record: Record) -> Obstacle:
         """The counter of which other devices have left too little. A pool of which more is drawn
         than there is gives no device that draws."""
         if record.content.counters and any(nano < 0 for nano in self.free.values()):
-            return Obstacle(record, "more is drawn of its pool's counters than there is")
+            return Obstacle(record, "the counters of its pool are overdrawn")
         for (counter_set, name), nano in record.content.counters.items():
             left = self.free.get((counter_set, name), 0)
             if nano > left:
@@ -186,7 +194,7 @@ class _Look:
                     for holder in users
                     if not holder.admin and (counter_set, name) in self._counters_of(other)
                 )
-                text = f"other devices leave too little of {name} in {counter_set}"
+                text = f"too little of {name} is free in counter set {counter_set}"
                 return Obstacle(record, text, tuple(others))
         return Obstacle(record, "")
 

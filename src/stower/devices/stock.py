@@ -1,7 +1,8 @@
-"""How many devices that a request could have are free on each row: amounts, for groups of pods.
+"""Counts the free devices that a request could use on each row, as capacity constraints for groups.
 
-Only devices that one node alone reaches, and that are taken as a whole, are counted; of others
-nothing is said here. A count is no promise: taints are looked at, constraints and capacities not.
+Counts only devices that one node alone reaches and that are allocated as a whole; returns no
+constraint for a request that could use other devices too. A count is an upper bound: taints are
+considered, constraints and capacities are not.
 """
 
 from collections.abc import Sequence

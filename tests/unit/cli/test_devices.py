@@ -55,7 +55,7 @@ def test_shares_what_is_left_and_what_is_withdrawn(cluster: str) -> None:
     assert ["p1", "p2"] == left["holders"][0]["pods"]
     assert {"total": "8Gi", "left": "4Gi"} == left["capacity"]["memory"]
     # The left part took 6 of 8 cores, once: the whole is withdrawn, the right part is free.
-    assert "2 of 8 cores is left in gpu-0" == devices["whole"]["blocked"]
+    assert "2 of 8 cores is free in counter set gpu-0" == devices["whole"]["blocked"]
     right = devices["right"]
     assert ("", True) == (right["blocked"], right["holders"][0]["admin"])
     assert {"total": "2Gi", "left": "2Gi"} == right["capacity"]["memory"]
@@ -107,7 +107,7 @@ def test_slices_and_claims_alone_will_do(tmp_path: Path) -> None:
 
 def test_who_holds_what_is_not_published_any_more_is_told(tmp_path: Path) -> None:
     told = shown("all", dump(tmp_path, SLICE, held("a", "gone", ())))
-    assert [("gone", "not published any more")] == [
+    assert [("gone", "no longer published")] == [
         (device["device"], device["blocked"]) for device in told["devices"] if device["holders"]
     ]
 

@@ -134,7 +134,7 @@ def test_a_pod_that_waits_for_drivers_does_not_fit_yet(silent: str) -> None:
         f"default/c1 of {DRIVER}, default/c2 of {BETA}. "
         "As far as is known, 1 of 3 nodes would do for the rest."
     )
-    for text in (f"{BETA} to answer about round 1", f"see that {BETA} runs",
+    for text in (f"{BETA} to answer about round 1", f"check that {BETA} runs",
                  f"{DRIVER}: unsuitable for default/c1 (round 1)",
                  "It is tried again on: negotiation changed"):  # fmt: skip
         assert text in told

@@ -114,7 +114,7 @@ TWO = (pod("p", "c0", "c1"), claim(), claim("c1", "beta"))
 @pytest.mark.parametrize(
     ("objects", "expected"),
     [
-        ((pod(), claim()), [("pending", f"the scheduler to ask {FABRIC} about nodes")]),
+        ((pod(), claim()), [("pending", f"the scheduler to send candidate nodes to {FABRIC}")]),
         (
             (pod(schedulingGates=[{"name": "g"}]), claim()),
             [("pending", "the scheduling gates of default/p to be removed")],
@@ -123,9 +123,12 @@ TWO = (pod("p", "c0", "c1"), claim(), claim("c1", "beta"))
         ((pod(), claim(), said("n1")), [("silent", f"{FABRIC} to allocate default/c0 on n1")]),
         (
             (pod(), claim(), said("n1", answers={"c0": (1, ("n1",))})),
-            [("silent", "the scheduler to take n1 back")],
+            [("silent", "the scheduler to withdraw the selected node n1")],
         ),
-        ((pod(), claim(), said("n9")), [("silent", "the scheduler to take n9 back")]),
+        (
+            (pod(), claim(), said("n9")),
+            [("silent", "the scheduler to withdraw the selected node n9")],
+        ),
         (
             (pod(), claim(), said(answers={"c0": (2, ("n1", "n2"))})),
             [("answered", f"a node that {FABRIC} does not refuse")],
@@ -148,7 +151,7 @@ TWO = (pod("p", "c0", "c1"), claim(), claim("c1", "beta"))
         (
             (*TWO, said(answers={"c0": (2, NONE), "c1": (2, NONE)}, attempt=1),
              pod("other", "c2"), claim("c2"), said("n1", name="other", attempt=2)),
-            [("answered", "default/other, which goes first")] * 2,
+            [("answered", "default/other, which is tried first")] * 2,
         ),
         (
             (pod(), claim(), said(owner="another")),
@@ -160,7 +163,7 @@ TWO = (pod("p", "c0", "c1"), claim(), claim("c1", "beta"))
         ),
         (
             (pod("p", "c0", "c1"), claim(on=("n2",)), claim("c1", "beta"), said("n1")),
-            [("allocated", ""), ("silent", "the scheduler to take n1 back")],
+            [("allocated", ""), ("silent", "the scheduler to withdraw the selected node n1")],
         ),
         (
             (pod(), claim(on=())),
@@ -174,12 +177,12 @@ TWO = (pod("p", "c0", "c1"), claim(), claim("c1", "beta"))
         ),
         (
             (pod("p", "c0", "c1"), claim(on=("n1",)), claim("c1", "beta", on=("n2",))),
-            [("allocated", "the scheduler to give one claim back: no node reaches default/c0, "
-              "default/c1")] * 2,
+            [("allocated", "the scheduler to request deallocation of one claim: no node can use "
+              "default/c0, default/c1")] * 2,
         ),
         (
             (pod("p", "c0", "c1"), claim()),
-            [("pending", "the scheduler to go on once all claims are there"),
+            [("pending", "the scheduler to continue once all claims exist"),
              ("missing", "default/c1 to be created")],
         ),
         ((pod(), claim(mode="Immediate")), [("pending", f"{FABRIC} to allocate default/c0")]),
@@ -194,11 +197,11 @@ TWO = (pod("p", "c0", "c1"), claim(), claim("c1", "beta"))
         ),
         (
             (pod(), claim(on=("n1",), users=("p",), flag="why")),
-            [("flagged", "the scheduler to take default/c0 from default/p")],
+            [("flagged", "the scheduler to release default/c0, reserved for default/p")],
         ),
         (
             (pod(), claim(on=("n1",), users=("gone",), flag="why")),
-            [("flagged", "the claim controller to take default/c0 from default/gone")],
+            [("flagged", "the claim controller to release default/c0, reserved for default/gone")],
         ),
         (
             (pod(), claim(on=("n1",), flag="why")),
@@ -206,7 +209,7 @@ TWO = (pod("p", "c0", "c1"), claim(), claim("c1", "beta"))
         ),
         (
             (pod(), claim(flag="why")),
-            [("flagged", f"{FABRIC} to take the request to deallocate default/c0 away")],
+            [("flagged", f"{FABRIC} to remove the deallocation request from default/c0")],
         ),
         (
             (pod(), claim(on=("n1",), deletionTimestamp=BEGAN)),
@@ -216,12 +219,12 @@ TWO = (pod("p", "c0", "c1"), claim(), claim("c1", "beta"))
         (
             (pod("p", "c0", "c1"), claim(on=("n1",), flag="why"), claim("c1", "beta")),
             [("flagged", f"{FABRIC} to deallocate default/c0"),
-             ("pending", "the scheduler to go on once default/c0 is deallocated")],
+             ("pending", "the scheduler to continue once default/c0 is deallocated")],
         ),
         # Pods that were created with their node.
         (
             (pod(nodeName="n1"), claim()),
-            [("pending", f"a controller to ask {FABRIC} for default/c0 on n1")],
+            [("pending", f"a controller to request default/c0 on n1 from {FABRIC}")],
         ),
         (
             (pod(nodeName="n1"), claim(), said("n1", asked=())),
@@ -233,7 +236,7 @@ TWO = (pod("p", "c0", "c1"), claim(), claim("c1", "beta"))
         ),
         (
             (pod(nodeName="n1"), claim(on=("n2",))),
-            [("allocated", "default/p to go: default/c0 cannot be used on n1")],
+            [("allocated", "default/p to be deleted: default/c0 cannot be used on n1")],
         ),
     ],
 )  # fmt: skip
@@ -283,7 +286,7 @@ def test_claims_of_other_classes_are_left_out() -> None:
 
 def test_what_is_left_of_a_pod_that_is_gone_is_told() -> None:
     found = one(said())
-    assert ("default/p", "its PodScheduling to be deleted: the pod is gone") == (
+    assert ("default/p", "the PodScheduling to be deleted: its pod does not exist") == (
         found.pod, found.awaits,
     )  # fmt: skip
 
@@ -292,7 +295,7 @@ def test_a_claim_that_is_still_to_be_made_is_told_by_its_entry() -> None:
     entries = [{"name": "gpu", "resourceClaimTemplateName": "t"}, {"name": "c0",
                "resourceClaimName": "c0"}]  # fmt: skip
     found = one(make_pod("p", uid="uid-of-p", resourceClaims=entries), claim())
-    assert ("missing", "a claim to be made for gpu") == (
+    assert ("missing", "the claim of entry gpu to be created") == (
         found.claims[0].state, found.claims[0].awaits,
     )  # fmt: skip
 
@@ -332,12 +335,12 @@ def test_what_is_not_there_is_none() -> None:
 
 def test_a_driver_that_is_silent_for_long_may_not_run() -> None:
     objects = (*TWO, said(answers={"c0": (2, NONE)}))
-    hint = f"see that {BETA} runs: no answer about default/c1 (Events of the claim may say why)"
+    hint = f"check that {BETA} runs: no answer about default/c1 (see the Events of the claim)"
     assert ((), (hint,), (hint,)) == (
         one(*objects, seconds=5).hints, one(*objects, seconds=60).hints, one(*objects).hints,
     )  # fmt: skip
     allocates = (
-        f"see that {FABRIC} runs: no answer about default/c0 (Events of the claim may say why)"
+        f"check that {FABRIC} runs: no answer about default/c0 (see the Events of the claim)"
     )
     assert (allocates,) == one(pod(), claim(), said("n1")).hints
     assert () == one(pod(), claim(), said("n9")).hints, "it is for the scheduler to go on"
@@ -352,17 +355,19 @@ def test_who_has_devices_of_the_driver_on_a_node_that_it_refuses_is_told() -> No
     assert found is not None
     assert (
         f"delete default/q and default/c1: then {FABRIC} may allocate default/c0 on n1",
-        f"delete default/c3, which nobody uses: then {FABRIC} may allocate default/c0 on n2",
+        f"delete default/c3, which no pod uses: then {FABRIC} may allocate default/c0 on n2",
     ) == found.negotiations[0].hints
 
 
 def test_who_keeps_a_claim_that_is_to_go_or_that_keeps_the_pod_is_told() -> None:
     flagged = claim(on=("n1",), users=("q",), flag="why")
     found = one(pod(), RUNNING, flagged)
-    assert ("delete default/q, or let it end: it uses default/c0, which is to go",) == found.hints
+    assert (
+        "delete default/q or wait for its end: it uses default/c0, which is to be deallocated",
+    ) == found.hints
     found = one(
         pod("p", "c0", "c1"), RUNNING, claim(on=("n1",), users=("q",)), claim("c1", "beta"),
         said(asked=("n1",), answers={"c1": (2, ("n1",))}),
     )  # fmt: skip
-    kept = "delete default/q: then default/c0 can be given back, and allocated elsewhere"
+    kept = "delete default/q: then default/c0 can be allocated on another node"
     assert (kept,) == found.hints

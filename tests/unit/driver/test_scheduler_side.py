@@ -14,7 +14,7 @@ def test_a_claim_with_annotations_is_named_by_those_who_refuse_it() -> None:
     cluster.pod("p", "c")
     cluster.advance(40)
     assert "" == cluster.node_of("p")
-    assert f"no node left for default/c of {DRIVER}" in cluster.message("p")
+    assert f"no suitable node for default/c of {DRIVER}" in cluster.message("p")
 
 
 def test_a_new_scheduler_binds_what_was_allocated_in_between() -> None:

@@ -1,2 +1,4 @@
-"""The scheduler's side of the negotiation with drivers: rules S1 to S9. Pure: what is seen goes in,
-one step comes out, nothing is remembered."""
+"""The scheduler's side of the negotiation with resource drivers: rules S1 to S9.
+
+Pure and stateless: the observed objects go in, one step comes out.
+"""

@@ -1,9 +1,10 @@
-"""All claims of a pod are allocated: reserve them, and see that nothing has changed when the pod is
-bound: rules S6 and S7.
+"""Reserves a pod's allocated claims before the pod is bound, and detects changes until then: rules
+S6 and S7.
 
-The pod's version is read first, then each claim is written or asked about on the version that is
-known; the binding relies on the version of the pod. Whoever takes a claim away from the pod touches
-the pod before that. So a binding that is carried out finds all claims reserved for the pod.
+The pod's resourceVersion is read first; then each claim is patched, or checked by a patch without
+effect, on its known version; the binding carries the pod's version. Every party that takes a claim
+from a pod modifies the pod before. So a binding that succeeds finds all claims reserved for the
+pod.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,10 @@ TURNS_MAX: Final = 10_000  # from here on, those that are over are forgotten
 
 def full(party: Party) -> str:
     """Why nobody else can have the claim."""
-    return f"resource claim {party.key} of {party.driver} is in use by {RESERVED_FOR_MAX} pods"
+    return (
+        f"resource claim {party.key} of {party.driver} is in use by {RESERVED_FOR_MAX} pods, "
+        "the maximum"
+    )
 
 
 def reserved(claim: ResourceClaim, pod: Pod) -> PatchObject:
@@ -45,7 +49,7 @@ def unusable(party: Party, claim: ResourceClaim | None, reaches: bool) -> str:
     if claim is None or claim.metadata.uid != party.claim.metadata.uid:
         return f'resourceclaim "{party.claim.metadata.name}" not found'
     if is_leaving(claim):
-        return f"claim {party.key} is to be deallocated"
+        return f"claim {party.key} is being deallocated"
     if claim.status.allocation is None:
         return f"claim {party.key} got deallocated in the meantime"
     return "" if reaches else f"claim {party.key} got allocated elsewhere in the meantime"
@@ -74,7 +78,7 @@ class Turns:
 class NegotiatedBinding:
     """The negotiated claims of one pod; see framework.reserve.Reservation."""
 
-    timeout_message = "negotiated claims: context deadline exceeded"
+    timeout_message = "timed out reserving the negotiated claims"
 
     def __init__(
         self,

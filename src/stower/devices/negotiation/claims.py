@@ -1,7 +1,8 @@
-"""Claims that are negotiated: which they are, and how one of them stands.
+"""Decides which claims are negotiated, with which driver, and reads the state of one negotiation.
 
-A claim is negotiated where a ResourceClass has the name of the device class that it asks for; once
-it is allocated, its driver's finalizer says so, whatever becomes of the class.
+A claim is negotiated where a ResourceClass has the name of the device class that the claim
+requests. Once the claim is allocated, the finalizer names the driver, whatever becomes of the
+class.
 
 Source: KEP-3063; seed 000.
 """

@@ -1,8 +1,8 @@
-"""Who waits for whom: each pod that negotiates, how each of its claims stands, and what comes next.
-For people, not for decisions.
+"""Describes all negotiations for people: each pod, the state of each of its claims, what the claim
+waits for, and hints.
 
-What is said follows from the objects alone, in the order in which the scheduler (scheduling.py) and
-the drivers (driver/rules.py) look at them.
+The description follows from the API objects alone, in the order in which the scheduler
+(scheduling.py) and the drivers (driver/rules.py) read them. Must not be used for decisions.
 """
 
 from collections.abc import Iterable
@@ -204,7 +204,7 @@ def _left_over(said: PodScheduling) -> Negotiation:
         round=spec.round,
         attempt=spec.attempt,
         selected_node=spec.selected_node,
-        awaits="its PodScheduling to be deleted: the pod is gone",
+        awaits="the PodScheduling to be deleted: its pod does not exist",
     )
 
 
@@ -260,14 +260,14 @@ def _gone(objects: Objects, party: Party) -> str:
     if users:
         user = users[0]
         who = SCHEDULER if user.uid in objects.uids else "the claim controller"
-        return f"{who} to take {key} from {claim.metadata.namespace}/{user.name}"
+        return f"{who} to release {key}, reserved for {claim.metadata.namespace}/{user.name}"
     if claim.status.allocation is not None or finalizer_of(driver) in (
         claim.metadata.finalizers or ()
     ):
         return f"{driver} to deallocate {key}"
     if claim.metadata.deletion_timestamp is not None:
         return f"{key} to be deleted"
-    return f"{driver} to take the request to deallocate {key} away"
+    return f"{driver} to remove the deallocation request from {key}"
 
 
 def _is_bound(objects: Objects, uid: str) -> bool:
@@ -300,7 +300,7 @@ class _Case:
             if ref.entry_name in parties:
                 claims.append(self._claim(parties[ref.entry_name]))
             elif ref.name is None:
-                awaits = f"a claim to be made for {ref.entry_name}"
+                awaits = f"the claim of entry {ref.entry_name} to be created"
                 claims.append(ClaimState("", "", "missing", awaits))
             elif ref.name and (key := self._key(ref.name)) not in self._objects.claims:
                 claims.append(ClaimState(key, "", "missing", f"{key} to be created"))
@@ -350,7 +350,7 @@ class _Case:
             return f"PodScheduling {seen.metadata.key} of another pod to be deleted"
         fault = terms_fault(claim, self._objects.classes) if not party.is_allocated else ""
         if fault:
-            return f"another claim: {fault}"
+            return f"the claim to be replaced: {fault}"
         if pod.spec.node_name:
             return self._preset(party)
         if not party.is_allocated and not is_delayed(claim):
@@ -366,27 +366,27 @@ class _Case:
         pod, key = self._talk.pod, party.key
         node_name = pod.spec.node_name
         if party.is_allocated and not self._objects.reaches(party.claim, node_name):
-            return f"{pod.key} to go: {key} cannot be used on {node_name}"
+            return f"{pod.key} to be deleted: {key} cannot be used on {node_name}"
         if party.is_allocated:
             is_ours = party.claim.is_reserved_for(pod.metadata.uid)
             return "" if is_ours else f"{key} to be reserved for {pod.key}"
         if not is_delayed(party.claim) or self._selected == node_name:
             return f"{party.driver} to allocate {key} on {node_name}"
-        return f"a controller to ask {party.driver} for {key} on {node_name}"
+        return f"a controller to request {key} on {node_name} from {party.driver}"
 
     def _pending(self, party: Party) -> str:
         """Of a claim that its driver is to find a node for."""
         talk, key, driver = self._talk, party.key, party.driver
         leaving = next((p for p in talk.parties if is_leaving(p.claim)), None)
         if leaving is not None:
-            return f"{SCHEDULER} to go on once {leaving.key} is deallocated"
+            return f"{SCHEDULER} to continue once {leaving.key} is deallocated"
         if talk.missing:
-            return f"{SCHEDULER} to go on once all claims are there"
+            return f"{SCHEDULER} to continue once all claims exist"
         if self._said is None:
-            return f"{SCHEDULER} to ask {driver} about nodes"
+            return f"{SCHEDULER} to send candidate nodes to {driver}"
         if self._selected:
             if self._is_void(self._selected):
-                return f"{SCHEDULER} to take {self._selected} back"
+                return f"{SCHEDULER} to withdraw the selected node {self._selected}"
             return f"{driver} to allocate {key} on {self._selected}"
         round = self._said.spec.round
         if key in self._silent and len(talk.pending) > 1:
@@ -399,7 +399,7 @@ class _Case:
         if others and len(talk.pending) > 1:
             return f"{others[0].driver} to answer about round {round}"
         first = self._first()
-        return f"{first}, which goes first" if first else f"{SCHEDULER} to select a node"
+        return f"{first}, which is tried first" if first else f"{SCHEDULER} to select a node"
 
     def _is_void(self, name: str) -> bool:
         """Whether nobody can be waited for on the selected node any more."""
@@ -436,7 +436,7 @@ class _Case:
             return ""
         if sets and not set.intersection(*sets):
             keys = ", ".join(p.key for p in talk.parties)
-            return f"{SCHEDULER} to give one claim back: no node reaches {keys}"
+            return f"{SCHEDULER} to request deallocation of one claim: no node can use {keys}"
         if party.claim.is_reserved_for(pod.metadata.uid):
             return f"{SCHEDULER} to bind {pod.key}"
         users = len(party.claim.status.reserved_for or ())
@@ -455,15 +455,18 @@ class _Case:
             for user in users:
                 if _is_bound(objects, user.uid):
                     who = f"{party.claim.metadata.namespace}/{user.name}"
-                    yield f"delete {who}, or let it end: it uses {party.key}, which is to go"
+                    yield (
+                        f"delete {who} or wait for its end: it uses {party.key}, which is to be "
+                        "deallocated"
+                    )
             if self._asked and not self._left and party.is_allocated:
                 yield from self._kept(party)
         if said is None:
             return
         for party in talk.pending if self._is_driver_awaited() and self._is_late() else ():
             if party.key in self._silent:
-                why = "Events of the claim may say why"
-                yield f"see that {party.driver} runs: no answer about {party.key} ({why})"
+                why = "see the Events of the claim"
+                yield f"check that {party.driver} runs: no answer about {party.key} ({why})"
         for name in self._asked:
             refusing = self._refused.get(name)
             yield from self._remedies(refusing, name) if refusing is not None else ()
@@ -473,7 +476,7 @@ class _Case:
         for user in party.claim.status.reserved_for or () if is_delayed(party.claim) else ():
             if _is_bound(self._objects, user.uid) and user.uid != self._talk.pod.metadata.uid:
                 who = f"{party.claim.metadata.namespace}/{user.name}"
-                yield f"delete {who}: then {party.key} can be given back, and allocated elsewhere"
+                yield f"delete {who}: then {party.key} can be allocated on another node"
 
     def _is_driver_awaited(self) -> bool:
         """Whether it is for a driver to answer or to allocate."""
@@ -503,7 +506,7 @@ class _Case:
                 continue
             users = claim.status.reserved_for or ()
             if not users:
-                yield f"delete {key}, which nobody uses: {then}"
+                yield f"delete {key}, which no pod uses: {then}"
             elif len(users) == 1:
                 user = f"{claim.metadata.namespace}/{users[0].name}"
                 made = claim.metadata.controller_uid == users[0].uid

@@ -1,8 +1,8 @@
-"""What the scheduler does next about a pod's negotiated claims: rules S1 to S6 and S8.
+"""Decides the scheduler's next step for a pod's negotiated claims: rules S1 to S6 and S8.
 
-`next_step` is asked at each attempt, with what is known then. It says at most one write, on the
-version that the decision was made on; when that one is seen, it is asked again. So a restart, a
-lost write or another scheduler change nothing: what comes next follows from the objects.
+`next_step` is called in each attempt with the observed objects. It returns at most one write, on
+the version that the decision rests on, and is called again once that write is observed. So a
+restart, a lost write or another scheduler change nothing: the next step follows from the objects.
 
 Source: KEP-3063; seed 000. Each rule has a failure that it prevents, and that a test shows:
 tests/property/test_negotiation_model.py.
@@ -156,13 +156,13 @@ def _selected(talk: Talk, around: Surroundings, seen: PodScheduling, rules: Rule
     if refusing is not None:
         return _clear(talk, seen, f"{refusing.driver} cannot allocate {refusing.key} on {name}")
     if elsewhere is not None:
-        return _clear(talk, seen, f"{elsewhere.key} was allocated elsewhere than on {name}")
+        return _clear(talk, seen, f"allocated claim {elsewhere.key} is not available on {name}")
     if not around.is_there(name):
-        return _clear(talk, seen, f"node {name} is gone")
+        return _clear(talk, seen, f"node {name} does not exist")
     due_ns = _selected_until_ns(talk, around, name, seen.spec.attempt, rules)
     of = f"{named(pending)} on {name}"
     if around.now_ns >= due_ns:
-        return _clear(talk, seen, f"no answer from {of}", late=True)
+        return _clear(talk, seen, f"timed out waiting for the allocation of {of}", late=True)
     return Step(f"{WAITS_FOR_ALLOCATION}: {of}", None, name, due_ns)
 
 
@@ -186,7 +186,7 @@ def _clear(talk: Talk, seen: PodScheduling, why: str, late: bool = False) -> Ste
     spec: dict[str, Any] = {"selectedNode": ""}
     if late or len(talk.drivers) > 1:
         spec["attempt"] = seen.spec.attempt + 1
-    return Step(f"selection taken back: {why}", patch_of(seen, {"spec": spec}), "")
+    return Step(f"selected node withdrawn: {why}", patch_of(seen, {"spec": spec}), "")
 
 
 def _cleared(talk: Talk, why: str) -> Step | None:
@@ -215,7 +215,7 @@ def _unselected(talk: Talk, around: Surroundings, ranked: Ranked, rules: Rules) 
         in_turn = seen.spec.attempt and "S5" not in rules.without
         if in_turn and (first := around.goes_first(talk, by_rank)):
             again_ns = turn_ns if by_rank else around.now_ns + rules.refresh_ns
-            message = f"another pod of {', '.join(talk.drivers)} goes first"
+            message = f"another pod that negotiates with {', '.join(talk.drivers)} is tried first"
             return Step(message, None, None, again_ns, first)
         # What came to nothing on the best may do on the next: each attempt begins with another.
         name = known[seen.spec.attempt % len(known)]
@@ -318,7 +318,7 @@ def _all_nodes(talk: Talk, around: Surroundings, ranked: Sequence[str]) -> list[
 def _refused(talk: Talk) -> str:
     """Who has refused what there was."""
     parties = list({party.key: party for party in talk.refused_by().values()}.values())
-    return f"no node left for {named(parties or talk.pending)}"
+    return f"no suitable node for {named(parties or talk.pending)}"
 
 
 # Giving claims back (S8)
@@ -330,7 +330,7 @@ def _let_go(talk: Talk, around: Surroundings, leaving: list[Party], rules: Rules
     bound any more; then the reservation."""
     uid = talk.pod.metadata.uid
     if "S8a" not in rules.without:
-        cleared = _cleared(talk, f"{named(leaving)} is to be deallocated")
+        cleared = _cleared(talk, f"deallocation of {named(leaving)} was requested")
         if cleared is not None:
             return cleared
     for party in leaving:
@@ -352,7 +352,7 @@ def _let_go(talk: Talk, around: Surroundings, leaving: list[Party], rules: Rules
 
 def _unreserved(talk: Talk, party: Party, rules: Rules) -> Step:
     """Touch the pod, then take it out of reservedFor."""
-    pod, claim, why = talk.pod, party.claim, f"{named([party])} is given back"
+    pod, claim, why = talk.pod, party.claim, f"releasing the reservation of {named([party])}"
     mark = _mark(claim)
     touched = pod.condition(TOUCHED)
     if "S8c" not in rules.without and (touched is None or touched.message != mark):
@@ -390,14 +390,14 @@ def _give_back(talk: Talk, around: Surroundings, rules: Rules) -> Step:
     waits = Step(_refused(talk) if talk.refused_by() else "")
     if found is None:
         return waits
-    cleared = _cleared(talk, "no node is left") if "S8a" not in rules.without else None
-    return cleared or _flagged(found, "no node is left for the pod")
+    cleared = _cleared(talk, "no node is suitable") if "S8a" not in rules.without else None
+    return cleared or _flagged(found, "no node is suitable for the pod")
 
 
 def _without_claim(talk: Talk, around: Surroundings, rules: Rules) -> Step:
     """A claim of the pod is missing: meanwhile the pod keeps nothing that was allocated for it.
     What is reserved for nobody stays: the claim may be there, and not be seen yet."""
-    why, uid = "a resource claim is missing", talk.pod.metadata.uid
+    why, uid = "a resource claim of the pod does not exist", talk.pod.metadata.uid
     cleared = _cleared(talk, why)
     if cleared is not None:
         return cleared
@@ -432,4 +432,4 @@ def _flagged(party: Party, why: str) -> Step:
     room = DEALLOCATION_REASON_MAX - len(version.encode())
     text = why.encode()[:room].decode(errors="ignore") + version
     patch = {"metadata": {"annotations": {DEALLOCATION_REQUESTED: text}}}
-    return Step(f"{named([party])} is given back: {why}", patch_of(party.claim, patch))
+    return Step(f"requested deallocation of {named([party])}: {why}", patch_of(party.claim, patch))

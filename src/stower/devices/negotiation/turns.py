@@ -1,5 +1,7 @@
-"""Whose turn it is (S5): of the pods whose selection has failed before and that share a driver, one
-at a time is selected for. Otherwise two of them can take from each other for ever what both need.
+"""Orders pods that share a driver and whose selection has failed before: one at a time has a node
+selected (S5).
+
+Without an order two such pods could for ever take from each other the devices that both need.
 """
 
 from collections.abc import Iterable

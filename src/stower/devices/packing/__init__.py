@@ -1,9 +1,11 @@
-"""Packing: where to place a pod so that the pods of the recent past would still fit most.
+"""Packing: scores nodes for a pod so that pods like those of the recent past still fit best.
 
-`mix` has what pods have asked for, `fill`, `phi`, `dgf` and `fgd` what the state of a node is worth
-for that, `states` and `packer` keep it for every node and every way to take devices, `shares` reads
-devices and requests as thousandths, and `book` follows a cluster.
+`mix` counts the requests of recent pods; `fill`, `phi`, `dgf` and `fgd` compute the worth of a
+node's state for that mix; `states` and `packer` keep the worth for every node and every choice of
+devices there; `shares` converts devices and requests to thousandths; `book` follows the state of a
+cluster.
 
-All but `shares` and `book` are about plain numbers: a device has a kind and a free share of 0 to
-1000, and a row of `shares` says for each kind which share of it each ask takes (0: none at all).
+All modules except `shares` and `book` work on plain numbers: a device has a kind and a free share
+of 0 to 1000, and a row of `shares` has for each kind the share that each ask takes (0: the ask
+cannot use the device).
 """

@@ -1,8 +1,8 @@
 """The book: a packer that follows the state of a cluster.
 
-It counts the pods that arrive as it is asked about them, in the order in which they came; after a
-restart, those that are there. Devices that several nodes reach are left out: what is taken of them
-changes all these nodes, and speaks for none.
+The book counts the pods that have arrived, in the order of their arrival, whenever it is called;
+after a restart, the existing pods. It leaves out devices that several nodes reach: an allocation of
+such a device would change all these nodes.
 """
 
 from collections import deque

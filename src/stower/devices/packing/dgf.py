@@ -1,11 +1,13 @@
-"""DGF, the demand-weighted gradient of fill: keep what is asked for most, and is scarcest.
+"""DGF, the demand-weighted gradient of fill: keeps the devices that are requested most and are
+scarcest.
 
-A state is worth, for each class of requests, how much of the node its copies could fill (more of
-what is there already is worth less), weighted by how often it is asked for and how little of the
-cluster could serve it; and for each device, what its free share is worth to requests for parts.
+The worth of a state is, summed over the classes of requests, the part of the node that copies of
+the request could fill (with diminishing returns), weighted by the frequency of the class and by the
+scarcity of nodes in the cluster that could serve it; plus, for each device, the worth of its free
+share to requests for parts of a device.
 
-Different from FGD: FGD asks whether one more pod fits, so that CPU runs out under free devices, and
-scarce kinds of devices are spent on pods that could go anywhere.
+FGD differs: it counts only whether one more pod fits, so that CPU runs out while devices are free,
+and scarce kinds of devices are used up by pods that could run anywhere.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""FGD: place a pod so that the fragments that the mix cannot use grow least.
+"""FGD: places a pod where the fragments that the mix cannot use grow least.
 
 Source: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation
 Gradient Descent" (USENIX ATC '23), and its scheduler's plugin, of which three things matter: the

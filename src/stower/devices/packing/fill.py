@@ -1,8 +1,9 @@
-"""How much of a node's devices copies of one request could take, and what it could not use.
+"""Computes the part of a node's devices that copies of one request could use, and the part that the
+request could not use.
 
-A column is what a class of requests means to nodes of one layout: CPU, memory, devices, and the
-share that it takes of each of them. Columns and states are arrays here; the tests have slow twins
-of both.
+A column describes a class of requests for nodes of one layout: CPU, memory, number of devices, and
+the share that the request takes of each device. Columns and states are arrays here; the tests have
+slow twins of both functions.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""The mix: what the pods that have arrived so far ask for, and how often.
+"""The mix: counts the requests of the pods that have arrived so far, by class.
 
-Counts are halved now and then, so that what comes now outweighs what came long ago, and what is
-rare is not forgotten. A window of the last arrivals forgets the rare pods that need whole nodes,
-and their nodes with them: measured, at 90 % load, a window of 300 pods loses 3 % of all GPUs.
+Counts are halved from time to time, so that recent pods outweigh old ones, and rare classes are not
+forgotten. A window of the last arrivals would forget the rare pods that need whole nodes, and their
+nodes with them: measured, at 90 % load, a window of 300 pods loses 3 % of all GPUs.
 """
 
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""What a mode of packing is: how states are worth something, and what a change of worth scores."""
+"""The interface of a packing mode: how states are valued, and the score of a change of value."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol

@@ -1,7 +1,7 @@
-"""The packer: every node's state, and every way in which a request may take devices there.
+"""The packer: the state of every node, and every choice of devices there for a request.
 
-What a request would leave of a node is looked at again only where the node has changed since, so
-that a decision costs as much on a full cluster as on an empty one.
+The states that a request would leave on a node are computed again only after the node has changed,
+so that a decision costs the same on a full cluster as on an empty one.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What the free share of one device is worth to requests for parts of a device.
+"""Computes the worth of a device's free share to requests for parts of a device.
 
 The prices of shares are the dual of the linear program that packs the requests of a mix into as few
 devices as possible: the highest prices at which no device full of requests is worth more than 1.

@@ -1,7 +1,7 @@
-"""Devices and requests as thousandths of a device, and which devices are alike for the requests.
+"""Converts devices and requests to thousandths of a device, and groups devices into kinds.
 
-Two devices are of one kind where every ask that is known takes the same share of both: models that
-no request tells apart are one.
+Two devices are of one kind where every known ask takes the same share of both: models that no
+request distinguishes are one kind.
 """
 
 from typing import Final, NamedTuple

@@ -1,8 +1,8 @@
-"""States of nodes, each kept once, and what each is worth by the present weights.
+"""States of nodes, each stored once, and the worth of each state by the current weights.
 
-A state is a node's free CPU and memory and the codes of its devices (kind and free share), sorted.
-States of one layout, that is with the same kinds of devices, share a table: their features, for the
-classes of the mix as those kinds see them.
+A state is a node's free CPU and memory and the sorted codes of its devices (kind and free share).
+States of one layout, that is with the same kinds of devices, share a table with their features for
+the classes of the mix on these kinds.
 """
 
 from collections.abc import Iterable, Sequence

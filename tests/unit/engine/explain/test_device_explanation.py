@@ -56,13 +56,14 @@ def test_each_device_is_told_with_what_is_in_its_way() -> None:
     )  # fmt: skip
     at = f"{GPU}/n1"
     assert [
-        "claim default/wanted, request r: 1 of class gpu asked for, 0 of 6 would do",
-        f"  {at}/held: held by default/first",
-        f"  {at}/limited: its request policy does not allow to ask for 10Gi of memory",
+        "claim default/wanted, request r: 1 of class gpu requested, 0 of 6 are suitable",
+        f"  {at}/held: allocated to default/first",
+        f"  {at}/limited: its request policy does not allow a request for 10Gi of memory",
         f"  {at}/other: it has no capacity memory",
-        f"  {at}/part: 6Gi of 16Gi memory is left for 10Gi, the rest is held by default/second",
+        f"  {at}/part: 6Gi of 16Gi memory is free, 10Gi is requested, "
+        "the rest is allocated to default/second",
         f"  {at}/sick: taint example.com/sick:NoSchedule is not tolerated",
-        f"  {at}/small: it has 4Gi of memory, and 10Gi is asked for",
+        f"  {at}/small: it has 4Gi of memory, 10Gi is requested",
     ] == found
 
 
@@ -71,8 +72,8 @@ def test_devices_that_would_do_but_not_together_are_counted() -> None:
     pool = device_slice("n1", device("gpu-0", "16Gi"), device("gpu-1", "8Gi"))
     wanted = resource_claim("wanted", request(count=2, selectors=LARGE))
     assert [
-        "claim default/wanted, request r: 2 of class gpu asked for, 1 of 2 would do",
-        f"  {GPU}/n1/gpu-1: a selector does not choose it",
+        "claim default/wanted, request r: 2 of class gpu requested, 1 of 2 are suitable",
+        f"  {GPU}/n1/gpu-1: a selector does not match",
     ] == details(claiming("p1", "wanted"), pool, wanted)
 
 
@@ -89,7 +90,7 @@ def test_a_pool_that_is_not_all_there_is_told() -> None:
     two = msgspec.structs.replace(pool.spec.pool, resource_slice_count=2)
     pool = msgspec.structs.replace(pool, spec=msgspec.structs.replace(pool.spec, pool=two))
     found = details(claiming("p1", "c1"), pool, resource_claim())
-    assert f"  {GPU}/n1/gpu-0: not all slices of its pool are there" == found[1]
+    assert f"  {GPU}/n1/gpu-0: not all slices of its pool are published" == found[1]
 
 
 @pytest.mark.behaviour("S2.39")
@@ -118,4 +119,4 @@ def test_a_device_that_is_not_published_any_more_is_no_obstacle_to_telling() -> 
     spec = msgspec.structs.replace(sets.spec, pool=two, devices=None)
     sets = msgspec.structs.replace(sets, metadata=meta, spec=spec)
     found = details(claiming("p1", "c1"), pool, sets, held, resource_claim())
-    assert f"  {GPU}/n1/large: other devices leave too little of cores in gpu" == found[1]
+    assert f"  {GPU}/n1/large: too little of cores is free in counter set gpu" == found[1]
