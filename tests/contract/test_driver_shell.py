@@ -162,9 +162,9 @@ def test_errors_of_the_author_are_logged_and_answered(
         events = until(served, EVENTS, lambda o: len(o) == 3)
     assert ["a"] * 4 == broken.allocated
     assert {
-        "cannot allocate: RuntimeError: the shelf is empty",
-        "cannot allocate: SystemExit: 3",
-        "cannot allocate: ValueError: got 2 allocations, want 1",
+        "Cannot allocate devices: RuntimeError: the shelf is empty",
+        "Cannot allocate devices: SystemExit: 3",
+        "Cannot allocate devices: ValueError: got 2 allocations, want 1, one for each claim",
     } == {event["note"] for event in events.values()}
     assert {"ResourceClaim"} == {event["regarding"]["kind"] for event in events.values()}
     assert 3 == caplog.text.count("Broken.allocate failed")
@@ -186,7 +186,7 @@ def test_what_the_server_refuses_is_told_and_not_asked_for_again_and_again(
     assert path in caplog.text
     for event in events.values():
         assert ("AllocationFailed", "a") == (event["reason"], event["regarding"]["name"])
-        assert event["note"].startswith("the API server refuses a write: ")
+        assert event["note"].startswith("API server rejected a write: ")
         assert path in event["note"]
 
 

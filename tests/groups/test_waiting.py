@@ -197,7 +197,10 @@ def test_a_group_is_told_what_is_in_the_way_of_all_its_pods() -> None:
     api = cluster(make_node("n1", cpu="1"), make_group("g", 2), *members("g", 2, cpu="4"))
     ((_, reason, message),) = conditions(api, make_group("g"))
     assert "Unschedulable" == reason
-    assert "needs 2 pods, 0 fit: no node would take one now; one pod alone: 0/1 nodes" in message
+    assert (
+        "needs 2 pods, 0 fit: no node is feasible for one of its pods; one pod alone: 0/1 nodes"
+        in message
+    )
     assert "Insufficient cpu" in message
 
 

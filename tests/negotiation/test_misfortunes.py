@@ -101,7 +101,9 @@ def test_a_driver_that_cannot_say_where_says_so_less_and_less_often() -> None:
     scene.pod("p", own=["fabric"])
     scene.advance(3_600)
     told = [e for e in scene.events if e.reason == "AllocationFailed"]
-    assert {"cannot say where: KeyError: 'seats'"} == {event.note for event in told}
+    assert {"Cannot determine unsuitable nodes: KeyError: 'seats'"} == {
+        event.note for event in told
+    }
     assert 60 <= driver.asked <= 80, "once a minute at last"
     driver.is_broken = False
     scene.advance(61)
@@ -125,14 +127,14 @@ ONE = ("device", "n1", "d0")
     [
         (Allocation([ONE]), "request 'device' has 1 devices, want 2"),
         (Allocation([ONE, ("other", "n1", "d1")]), "request 'device' has 1 devices, want 2"),
-        (Allocation([ONE, ONE, ("x", "n1", "d1")]), "request 'x' is none of the claim's"),
+        (Allocation([ONE, ONE, ("x", "n1", "d1")]), "request 'x' does not exist in the claim"),
         (Allocation([("device/a", "n1", "d0")]), "request 'device' has no device"),
         (Allocation([ONE, ("device", "n1", "D 1")]), "device 'D 1': a lowercase RFC 1123 label"),
         (Allocation([ONE, ("device", "No Pool", "d")]), "pool 'No Pool': a lowercase RFC 1123"),
-        (Allocation([ONE] * 33), "33 devices, want at most 32"),
-        (Allocation([ONE, ONE], []), "nodes: none reaches the devices; None stands for all"),
-        (Allocation([ONE, ONE], "n1"), "nodes 'n1': want a list of names, or labels"),
-        (Allocation([ONE, ONE], ["n2"]), "the devices are not for node n1, for which they were"),
+        (Allocation([ONE] * 33), "got 33 devices, want at most 32"),
+        (Allocation([ONE, ONE], []), "nodes: got none, want names or labels, or None for all nodes"),
+        (Allocation([ONE, ONE], "n1"), "nodes: got 'n1', want a list of names or a mapping of"),
+        (Allocation([ONE, ONE], ["n2"]), "nodes: node n1, for which the devices were requested,"),
         (Allocation([ONE, ONE], ["n1", "N 2"]), "node 'N 2': a lowercase RFC 1123 subdomain"),
     ],
 )  # fmt: skip
@@ -148,7 +150,9 @@ def test_what_was_not_asked_for_is_not_written(given: Allocation, why: str) -> N
     scene.advance(100)
     assert ("", []) == (scene.node_of("p"), scene.allocated())
     told = [e.note for e in scene.events if e.reason == "AllocationFailed"]
-    assert told[0].startswith(f"cannot allocate on n1: ValueError: default/c: {why}"), told[0]
+    assert told[0].startswith(f"Cannot allocate devices on n1: ValueError: default/c: {why}"), told[
+        0
+    ]
     assert len(told) <= 8
     driver.given = Allocation([ONE, ("device", "n1", "d1")], ["n1"])
     scene.advance(100)

@@ -213,9 +213,9 @@ def test_a_failed_allocation_is_told_on_the_claim() -> None:
     told = {(e.about[1], e.name, e.reason, e.note) for e in scene.events if e.reporter == FABRIC}
     failed = "AllocationFailed"
     assert {
-        ("ResourceClaim", "now", failed, "cannot allocate: the cable is loose"),
-        ("ResourceClaim", "c", failed, "cannot allocate on n1: the cable is loose"),
-        ("ResourceClaim", "c", failed, "cannot allocate on n3: the cable is loose"),
+        ("ResourceClaim", "now", failed, "Cannot allocate devices: the cable is loose"),
+        ("ResourceClaim", "c", failed, "Cannot allocate devices on n1: the cable is loose"),
+        ("ResourceClaim", "c", failed, "Cannot allocate devices on n3: the cable is loose"),
     } == told
     # The pod names driver and claim, and what was said about the pod the nodes.
     assert "no suitable node for default/c of fabric.example.com" in scene.message("p")

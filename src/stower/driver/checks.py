@@ -36,14 +36,14 @@ def _devices_fault(claim: ResourceClaim, given: Allocation) -> str:
         if len(pool) > POOL_MAX:
             return f"pool {pool!r}: must be no more than {POOL_MAX} characters"
     if len(given.devices) > RESULTS_MAX:
-        return f"{len(given.devices)} devices, want at most {RESULTS_MAX}"
+        return f"got {len(given.devices)} devices, want at most {RESULTS_MAX}"
     if not counts:
         return ""  # an optional device that is not there
     for one in claim.spec.devices.requests or ():
         fault = _count_fault(one, counts)
         if fault:
             return fault
-    return f"request {next(iter(counts))!r} is none of the claim's" if counts else ""
+    return f"request {next(iter(counts))!r} does not exist in the claim" if counts else ""
 
 
 def _count_fault(request: DeviceRequest, counts: dict[str, int]) -> str:
@@ -67,16 +67,16 @@ def _nodes_fault(given: Allocation, node: str, nodes: Mapping[str, Node]) -> str
     if reach is None:
         return ""
     if isinstance(reach, str):
-        return f"nodes {reach!r}: want a list of names, or labels"
+        return f"nodes: got {reach!r}, want a list of names or a mapping of labels"
     if not reach:
-        return "nodes: none reaches the devices; None stands for all"
+        return "nodes: got none, want names or labels, or None for all nodes"
     if isinstance(reach, Mapping):
         labels = (nodes[node].metadata.labels or {}) if node in nodes else None
         wrong = labels is not None and any(labels.get(k) != v for k, v in reach.items())
-        return f"node {node} has not the labels {dict(reach)}" if wrong else ""
+        return f"node {node} does not have the labels {dict(reach)}" if wrong else ""
     for name in reach:
         for fault in subdomain_faults(name):
             return f"node {name!r}: {fault}"
     if node and node not in reach:
-        return f"the devices are not for node {node}, for which they were asked"
+        return f"nodes: node {node}, for which the devices were requested, is missing"
     return ""

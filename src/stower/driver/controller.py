@@ -338,7 +338,7 @@ class Controller:
                 operation.failed = True
             for claim in take.claims:
                 where = f" on {take.node}" if take.node else ""
-                note = f"cannot allocate{where}: {event.error}"
+                note = f"Cannot allocate devices{where}: {event.error}"
                 self._outbox.record_warning(claim, "AllocationFailed", note)
         elif take is not None:
             self._write_allocations(operation, take)
@@ -363,7 +363,7 @@ class Controller:
             self.counts.errors += 1
             self._queue.add_rate_limited(pod_key)
             for claim in asked.claims:
-                note = f"cannot say where: {event.error}"
+                note = f"Cannot determine unsuitable nodes: {event.error}"
                 self._outbox.record_warning(claim, "AllocationFailed", note)
             return
         self._queue.forget(pod_key)
@@ -402,5 +402,5 @@ class Controller:
             claim = self._objects.claim(name)
             if claim is not None and driver_of(claim, self.seen.classes) == self.driver:
                 reason = "DeallocationFailed" if is_leaving(claim) else "AllocationFailed"
-                note = f"the API server refuses a write: {event.message}"
+                note = f"API server rejected a write: {event.message}"
                 self._outbox.record_warning(claim, reason, note)

@@ -88,7 +88,9 @@ def _taken(output: Taking, driver: Driver, ledger: Ledger) -> Taken:
         ledger.drop([entry.uid for entry in (*fresh, *doubtful)])
         raise
     if len(given) != len(output.claims):
-        raise ValueError(f"got {len(given)} allocations, want {len(output.claims)}")
+        raise ValueError(
+            f"got {len(given)} allocations, want {len(output.claims)}, one for each claim"
+        )
     nodes = getattr(driver, "nodes", {})
     for claim, allocation in zip(output.claims, given, strict=True):
         fault = allocation_fault(claim, allocation, output.node, nodes)

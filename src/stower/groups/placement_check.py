@@ -25,23 +25,29 @@ def faults_of(problem: Problem, placement: Placement) -> list[str]:
             g = problem.groups[g].parent
     for (g, p), count in of_part.items():
         if count > problem.groups[g].parts[p].count:
-            faults.append(f"{problem.groups[g].name}: {count} pods of part {p}")
+            faults.append(
+                f"{problem.groups[g].name}: placed {count} pods of part {p}, more than the part has"
+            )
     for (kind, node), count in of_kind.items():
         if count > problem.kinds[kind].cap[node]:
-            faults.append(f"node {node}: {count} pods of kind {kind}")
+            faults.append(
+                f"node {node}: placed {count} pods of kind {kind}, more than allowed there"
+            )
     if (left < 0).any():
-        faults.append(f"node {int((left < 0).any(axis=0).argmax())} is too full")
+        faults.append(
+            f"node {int((left < 0).any(axis=0).argmax())}: demands exceed the free amounts"
+        )
     admitted = [False] * len(problem.groups)
     for g in range(len(problem.groups) - 1, -1, -1):
         group = problem.groups[g]
         have = sum(admitted[c] for c in group.children) if group.children else placed[g]
         admitted[g] = have >= group.minimum
         if placed[g] and not admitted[g]:
-            faults.append(f"{group.name}: {have} of at least {group.minimum}")
+            faults.append(f"{group.name}: placed {have}, want at least {group.minimum}")
         if placed[g] and (len(domains[g]) > 1 or -1 in domains[g]):
-            faults.append(f"{group.name}: in {len(domains[g])} domains")
+            faults.append(f"{group.name}: placed in {len(domains[g])} domains, want 1")
         if placed[g] and group.domains is not None and not domains[g] <= group.domains:
-            faults.append(f"{group.name}: not in the domain that it is bound to")
+            faults.append(f"{group.name}: placed outside its allowed domains")
     if not admitted[0]:
-        faults.append(f"{problem.groups[0].name}: not admitted")
+        faults.append(f"{problem.groups[0].name}: the minimum is not placed")
     return faults

@@ -13,21 +13,21 @@ from stower.groups.placement import Answer, Exhausted, Impossible
 from stower.groups.problem import Problem
 from stower.groups.tree import Tree
 
-NO_NODE: Final = "no node would take one now"
+NO_NODE: Final = "no node is feasible for one of its pods"
 
 
 def told(problem: Problem, answer: Answer, tree: Tree) -> str:
     """One sentence for people."""
     if isinstance(answer, Exhausted):
         return (
-            "no placement of the whole group was found, and none was ruled out: "
-            f"the search gave up after {answer.stage}; it is tried again"
+            "the search budget ran out before a placement of the whole group was found or proved "
+            f"impossible (stage: {answer.stage}); the group is tried again"
         )
     g = answer.counted if isinstance(answer, Impossible) else 0
     if g < 0:
         return (
-            f"{_name(tree, 0)} cannot be placed as a whole: each of its groups would fit alone, "
-            f"not all of them together; {_shortest(problem)}"
+            f"{_name(tree, 0)} cannot be placed as a whole: each of its groups fits alone, "
+            f"but not all of them fit together; {_shortest(problem)}"
         )
     group = problem.groups[g]
     if group.children:
@@ -55,9 +55,9 @@ def _of_pods(problem: Problem, tree: Tree, g: int) -> str:
     scope = problem.scopes[group.scope]
     need = f"{_name(tree, g)} needs {group.minimum} pods{_where(tree, g)}"
     if group.count < group.minimum:
-        return f"{need}, and has {group.count} that wait"
+        return f"{need}, but has {group.count} pending pods"
     if not scope.count:
-        return f"{need}, and there is no such domain"
+        return f"{need}, but there is no such domain"
     fits = _most(problem, g)
     best = int(fits.argmax())
     return f"{need}, {int(fits[best])} fit: {_lacking(problem, g, best)}"
@@ -100,7 +100,7 @@ def _lacking(problem: Problem, g: int, domain: int) -> str:
                 at_once[r] = None
     short = first or at_once
     if not short:
-        return f"{refused} node(s) are refused by other plugins" if refused else "too few nodes"
+        return f"{refused} node(s) are rejected by other plugins" if refused else "too few nodes"
     return ", ".join(f"Insufficient {problem.resources[r]}" for r in short)
 
 
@@ -119,7 +119,7 @@ def _of_groups(problem: Problem, tree: Tree, g: int) -> str:
         return need
     nowhere = [c for c in group.children if not bounds.alone[c].any() and not bounds.met[c]]
     if len(group.children) - len(nowhere) < group.minimum:
-        return f"{need}, and these fit nowhere: {', '.join(_name(tree, c) for c in nowhere)}"
+        return f"{need}, but these do not fit: {', '.join(_name(tree, c) for c in nowhere)}"
     scope = problem.scopes[group.scope]
     able = np.zeros(scope.count, np.int64)
     for c in group.children:
@@ -132,16 +132,16 @@ def _of_groups(problem: Problem, tree: Tree, g: int) -> str:
             inside[problem.scopes[child].up[own]] = True
             able += inside
     if not len(able):
-        return f"{need}, and there is no such domain"
+        return f"{need}, but there is no such domain"
     if int(able.max()) < group.minimum:
-        return f"{need}, {int(able.max())} fit in the best"
+        return f"{need}, but at most {int(able.max())} of them fit"
     room, least = scope_sums(problem, group.scope), bounds.least[g]
     short = [
         f"Insufficient {name}"
         for r, name in enumerate(problem.resources)
         if (least[r] > room[r][able >= group.minimum]).all()
     ]
-    return f"{need}, not all of them together: {', '.join(short) or 'too little room'}"
+    return f"{need}, but not all of them fit together: {', '.join(short) or 'too little room'}"
 
 
 def _shortest(problem: Problem) -> str:
@@ -156,4 +156,4 @@ def _shortest(problem: Problem) -> str:
     if not len(total):
         return "too few nodes"
     r = int((least / total).argmax())
-    return f"Insufficient {problem.resources[r]} where it is needed"
+    return f"the scarcest resource is {problem.resources[r]}"
