@@ -13,6 +13,7 @@ import pytest
 from stower.apiserver import http
 from stower.apiserver.server_process import Options
 from tests.contract.servers import Client, in_thread
+from tests.wire import Wire
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -23,52 +24,11 @@ def client(tmp_path: Path) -> Iterator[Client]:
         yield made
 
 
-class Wire:
-    """A connection of bytes."""
-
-    def __init__(self, connection: ssl.SSLSocket, client: Client) -> None:
-        self.connection = connection
-        self.authority = f"Host: x\r\nAuthorization: Bearer {client.token}\r\n"
-        self._rest = b""
-
-    def send(self, head: str, body: bytes = b"") -> None:
-        self.connection.sendall(self.request(head, body))
-
-    def request(self, head: str, body: bytes = b"") -> bytes:
-        first, _, more = head.partition("\r\n")
-        return f"{first}\r\n{self.authority}{more}\r\n".encode() + body
-
-    def answer(self, body: bool = True) -> tuple[int, dict[str, str], bytes]:
-        """The next answer: status, headers, body."""
-        while b"\r\n\r\n" not in self._rest:
-            self._more()
-        head, _, self._rest = self._rest.partition(b"\r\n\r\n")
-        first, *lines = head.decode().split("\r\n")
-        headers = dict(line.lower().split(": ", 1) for line in lines)
-        size = int(headers.get("content-length", 0)) if body else 0
-        while len(self._rest) < size:
-            self._more()
-        found, self._rest = self._rest[:size], self._rest[size:]
-        return int(first.split()[1]), headers, found
-
-    def ended(self) -> bool:
-        """Whether the server has closed the connection."""
-        try:
-            return self.connection.recv(100) == b""
-        except (ConnectionResetError, ssl.SSLError):
-            return True
-
-    def _more(self) -> None:
-        data = self.connection.recv(65536)
-        assert data, f"closed after {self._rest!r}"
-        self._rest += data
-
-
 @contextmanager
 def wire(client: Client) -> Iterator[Wire]:
     raw = create_connection((client.host, int(client.port)), timeout=20)
     with client.context.wrap_socket(raw, server_hostname="127.0.0.1") as connection:
-        yield Wire(connection, client)
+        yield Wire(connection, client.token)
 
 
 def config_map(name: str) -> bytes:
@@ -194,7 +154,7 @@ def test_a_slow_client_gets_all_of_an_answer_after_which_it_closes(
         assert 201 == client.call("POST", CONFIG_MAPS, body)[0]
     with wire(client) as one:
         one.send(f"GET {CONFIG_MAPS} HTTP/1.1\r\nConnection: close\r\n")
-        one._more()
+        one.more()
         threading.Event().wait(1.5)  # several looks for connections whose time is over
         assert len(one.answer()[2]) > 14 * 900_000
         assert one.ended()
@@ -221,9 +181,8 @@ def test_a_bad_request_behind_a_watch_waits_for_its_end(client: Client) -> None:
         one.send(f"POST {CONFIG_MAPS} HTTP/1.1\r\nContent-Length: 99999999\r\n")
         status, headers, _ = one.answer()
         assert (200, "chunked") == (status, headers["transfer-encoding"])
-        while b"0\r\n\r\n" not in one._rest:
-            one._more()
-        one._rest = one._rest.partition(b"0\r\n\r\n")[2]
+        while one.chunk():
+            pass
         assert 413 == one.answer()[0]
 
 
