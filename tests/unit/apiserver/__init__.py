@@ -1,0 +1,1 @@
+"""Tests of the API server without sockets."""

@@ -1,0 +1,83 @@
+"""Conversion of bodies from YAML to JSON and of answers from JSON to YAML."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from stower.api.errors import ApiError
+from stower.apiserver.documents import YAML_DEPTH_MAX, from_yaml, to_yaml
+
+
+def read(text: str) -> Any:
+    return json.loads(from_yaml(text.encode()))
+
+
+def test_a_json_body_is_not_changed() -> None:
+    for body in (b' {"a" : 1.50}', b'\n[1, "\\u00e9"]'):
+        assert body == from_yaml(body)
+
+
+def test_a_yaml_body_becomes_json() -> None:
+    text = "metadata: {name: a, labels: {}}\nlist:\n- 1\n- 1.5\n- yes\n- null\ntext: |\n  a\n  b\n"
+    want = {"metadata": {"name": "a", "labels": {}}, "list": [1, 1.5, True, None], "text": "a\nb\n"}
+    assert want == read(text)
+
+
+def test_flow_style_that_is_not_json_is_read_as_yaml() -> None:
+    assert {"a": ["b"]} == read("{a: [b]}")
+
+
+def test_a_body_has_a_maximum_depth() -> None:
+    deepest = "[" * YAML_DEPTH_MAX + "a" + "]" * YAML_DEPTH_MAX
+    assert [["a"]] == json.loads(from_yaml(b"[[a]]"))
+    from_yaml(deepest.encode())
+    with pytest.raises(ApiError, match="nested too deep"):
+        from_yaml(f"[{deepest}]".encode())
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"a: &x [1]\nb: *x\n", "aliases are not accepted"),
+        (b"a: [1", "converting YAML to JSON"),
+        (b"a: \xff", "converting YAML to JSON"),
+        (b"a: !!int x", "converting YAML to JSON"),
+        (b"a: !!python/object:os.system {}", "converting YAML to JSON"),
+        (b"? [a, b]\n: c\n", "converting YAML to JSON"),
+    ],
+)
+def test_a_malformed_body_is_a_bad_request_with_a_message_of_one_line(
+    body: bytes, why: str
+) -> None:
+    with pytest.raises(ApiError, match=why) as caught:
+        from_yaml(body)
+    assert (400, 1) == (caught.value.code, len(caught.value.message.splitlines()))
+
+
+# Strings that parsers of YAML 1.1, go-yaml among them, resolve to another type.
+AMBIGUOUS = (
+    "y", "N", "yes", "off", "true", "null", "~", "", "1", "-1_000", "+1.5", ".5e3", "0x1F", "0o17",
+    "017", "0b101", "1e3", ".inf", "2026-01-01", "12:30:45", "=", "<<",
+)  # fmt: skip
+PLAIN = ("a", "v1", "1.2.3", "10Mi", "100m", "a b", "é", "0xZZ", "yesterday")
+
+
+@pytest.mark.parametrize("text", AMBIGUOUS)
+def test_a_string_that_resolves_to_another_type_is_quoted(text: str) -> None:
+    assert f'a: "{text}"\n' == to_yaml(json.dumps({"a": text}).encode()).decode()
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_a_plain_string_is_not_quoted(text: str) -> None:
+    assert f"a: {text}\n" == to_yaml(json.dumps({"a": text}).encode()).decode()
+
+
+def test_keys_are_sorted_and_long_strings_are_not_folded() -> None:
+    value = {"b": 1, "a": {"d": [1, "x y " * 100], "c": "one\ntwo\n"}, "e": None}
+    text = to_yaml(json.dumps(value).encode()).decode()
+    assert ["a:", "  c: |", "    one", "    two", "  d:", "  - 1"] == text.splitlines()[:6]
+    assert ["b: 1", "e: null"] == text.splitlines()[-2:]
+    assert value == yaml.safe_load(text)
+    assert value == read(text)

@@ -1,0 +1,368 @@
+"""Handler: authentication, targets, formats of bodies and answers, the audit log, durability."""
+
+import json
+import logging
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stower.api.requests import Request, Response
+from stower.apiserver.database import FILE, Database
+from stower.apiserver.handler import (
+    ASIDE_BYTES,
+    PIECES_MAX,
+    QUERY_FIELDS_MAX,
+    WARNING_MAX,
+    WARNINGS_MAX,
+)
+from tests.unit.apiserver.memory import client_of
+from tests.unit.apiserver.memory_api import CONFIG_MAPS, NOW_NS, MemoryApi, config_map, locked
+
+REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+REVIEW_BODY = b'{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}'
+YAML = {"Content-Type": "application/yaml"}
+
+
+@pytest.fixture
+def server() -> Iterator[MemoryApi]:
+    made = MemoryApi()
+    yield made
+    made.end()
+
+
+def user_of(server: MemoryApi) -> Any:
+    """Returns name and groups of the user that the server has authenticated."""
+    status, answer = server.call("POST", REVIEW, REVIEW_BODY)
+    assert 201 == status, answer
+    info = answer["status"]["userInfo"]
+    return info["username"], info["groups"]
+
+
+# Users
+
+
+def test_the_token_of_the_server_authenticates_its_administrator(server: MemoryApi) -> None:
+    assert ("admin", ["system:masters", "system:authenticated"]) == user_of(server)
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", "Basic secret-token", "Bearer é"])
+def test_a_request_without_a_valid_token_is_unauthorized(server: MemoryApi, header: str) -> None:
+    wire = server.connect()
+    head = f"GET {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\n\r\n"
+    wire.connection.sendall(head.encode())
+    status, _, body = wire.answer()
+    assert (401, "Unauthorized") == (status, json.loads(body)["reason"])
+    assert 200 == server.raw("GET", CONFIG_MAPS)[0], "other connections are not affected"
+
+
+def test_a_connection_that_changes_its_token_is_checked_again(server: MemoryApi) -> None:
+    assert 200 == server.raw("GET", CONFIG_MAPS)[0]
+    server.wire.authority = "Host: x\r\nAuthorization: Bearer other\r\n"
+    assert 401 == server.raw("GET", CONFIG_MAPS)[0]
+
+
+def test_a_client_certificate_names_the_user_and_the_groups(server: MemoryApi) -> None:
+    names = ((("commonName", "eve"),), (("organizationName", "dev"),))
+    server.wire = server.connect({"subject": names})
+    server.wire.authority = "Host: x\r\n"
+    assert ("eve", ["dev", "system:authenticated"]) == user_of(server)
+
+
+def test_a_client_certificate_without_a_name_is_no_user(server: MemoryApi) -> None:
+    server.wire = server.connect({"subject": ((("organizationName", "dev"),),)})
+    server.wire.authority = "Host: x\r\n"
+    assert 401 == server.raw("GET", CONFIG_MAPS)[0]
+
+
+def test_the_token_of_a_service_account_is_valid_until_it_expires() -> None:
+    server = MemoryApi(by_roles=True)
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    assert 201 == server.call("POST", accounts, b'{"metadata": {"name": "robot"}}')[0]
+    body = b'{"spec": {"expirationSeconds": 600, "audiences": []}}'
+    status, answer = server.call("POST", f"{accounts}/robot/token", body)
+    assert 201 == status, answer
+    server.wire.authority = f"Host: x\r\nAuthorization: Bearer {answer['status']['token']}\r\n"
+    assert "system:serviceaccount:default:robot" == user_of(server)[0]
+    assert 403 == server.raw("GET", CONFIG_MAPS)[0], "no role allows it"
+    server.now_ns += 601 * 10**9
+    assert 401 == server.raw("GET", CONFIG_MAPS)[0]
+    server.end()
+
+
+# Targets
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/api/v1/a%2fb", "/api/v1/a%00b", "/api/%ff", "/api?x=%ff", "/api?" + "a=1&" * 65],
+)
+def test_a_malformed_target_is_a_bad_request(server: MemoryApi, target: str) -> None:
+    assert target.count("&") in (0, QUERY_FIELDS_MAX + 1)
+    status, _, body = server.raw("GET", target)
+    assert (400, "BadRequest") == (status, json.loads(body)["reason"])
+
+
+@pytest.mark.parametrize("target", ["https://x:1/healthz", "/healthz", "/h%65althz?a=&b"])
+def test_a_target_may_be_a_url_or_contain_escapes(server: MemoryApi, target: str) -> None:
+    assert (200, b"ok") == server.raw("GET", target)[::2]
+
+
+def test_a_url_of_another_protocol_is_not_found(server: MemoryApi) -> None:
+    assert 404 == server.raw("GET", "ftp://x:1/healthz")[0]
+
+
+def test_discovery_returns_the_host_that_the_client_has_used(server: MemoryApi) -> None:
+    _, answer = server.call("GET", "/api")
+    assert "x" == answer["serverAddressByClientCIDRs"][0]["serverAddress"]
+
+
+def test_malformed_http_is_answered_with_a_status_object(server: MemoryApi) -> None:
+    wire = server.connect()
+    wire.connection.sendall(b"GET / HTTP/9.9\r\n\r\n")
+    status, _, body = wire.answer()
+    assert (400, "Status", "BadRequest") == (
+        status, json.loads(body)["kind"], json.loads(body)["reason"]
+    )  # fmt: skip
+
+
+# Bodies and answers
+
+
+@pytest.mark.parametrize("filler", ["", f"# {'x' * ASIDE_BYTES}\n"])
+def test_a_body_may_be_yaml_of_any_length(server: MemoryApi, filler: str) -> None:
+    body = f"{filler}metadata: {{name: y}}\ndata: {{k: 'on'}}\n".encode()
+    status, answered, _ = server.raw("POST", CONFIG_MAPS, body, YAML)
+    assert (201, "application/json") == (status, answered["content-type"])
+    assert {"k": "on"} == server.call("GET", f"{CONFIG_MAPS}/y")[1]["data"]
+
+
+@pytest.mark.parametrize("filler", ["", f"# {'x' * ASIDE_BYTES}\n"])
+def test_malformed_yaml_of_any_length_is_a_bad_request(server: MemoryApi, filler: str) -> None:
+    status, _, body = server.raw("POST", CONFIG_MAPS, f"{filler}a: [".encode(), YAML)
+    assert (400, True) == (status, "converting YAML" in json.loads(body)["message"])
+
+
+@pytest.mark.parametrize("filler", ["", f"# {'x' * ASIDE_BYTES}\n"])
+def test_an_apply_patch_may_be_yaml(server: MemoryApi, filler: str) -> None:
+    body = f"{filler}apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata: {{a: b}}\n"
+    path = f"{CONFIG_MAPS}/m?fieldManager=t"
+    status, answer = server.call("PATCH", path, body.encode(), "application/apply-patch+yaml")
+    assert (201, {"a": "b"}) == (status, answer["data"])
+
+
+def test_long_yaml_is_parsed_and_written_in_a_thread(server: MemoryApi) -> None:
+    def threads(*arguments: Any) -> int:
+        before = server.loop.threaded
+        assert server.raw(*arguments)[0] in (200, 201)
+        return server.loop.threaded - before
+
+    comment = b"\n#" + b"x" * ASIDE_BYTES
+    assert 0 == threads("POST", CONFIG_MAPS, config_map("short"), YAML)
+    assert 1 == threads("POST", CONFIG_MAPS, config_map("long") + comment, YAML)
+    assert 0 == threads("POST", CONFIG_MAPS, config_map("json", k="x" * ASIDE_BYTES))
+    accept = {"Accept": "application/yaml"}
+    assert 0 == threads("GET", f"{CONFIG_MAPS}/short", b"", accept)
+    assert 1 == threads("GET", f"{CONFIG_MAPS}/json", b"", accept)
+    assert 0 == threads("GET", f"{CONFIG_MAPS}/json")
+
+
+def test_a_long_body_is_not_parsed_for_an_unauthorized_client(server: MemoryApi) -> None:
+    server.wire.authority = "Host: x\r\n"
+    assert 401 == server.raw("POST", CONFIG_MAPS, b"a: [" + b" " * ASIDE_BYTES, YAML)[0]
+
+
+@pytest.mark.parametrize("size", [1, ASIDE_BYTES])
+def test_an_answer_is_yaml_if_yaml_is_the_first_accepted_type(server: MemoryApi, size: int) -> None:
+    server.call("POST", CONFIG_MAPS, config_map("m", k="x" * size))
+    for accept in ("application/yaml", "application/yaml;q=1, application/json"):
+        headers = {"Accept": accept}
+        status, answered, body = server.raw("GET", f"{CONFIG_MAPS}/m", headers=headers)
+        assert (200, "application/yaml") == (status, answered["content-type"])
+        assert {"k": "x" * size} == yaml.safe_load(body)["data"]
+    _, answered, _ = server.raw("GET", CONFIG_MAPS, headers={"Accept": "*/*, application/yaml"})
+    assert "application/json" == answered["content-type"]
+
+
+def test_a_body_may_be_protobuf(server: MemoryApi) -> None:
+    kind = {"Content-Type": "application/vnd.kubernetes.protobuf"}
+    meta = b"\x0a\x0f\x0a\x02v1\x12\x09Namespace"  # typeMeta: v1, Namespace
+    raw = b"\x12\x06\x0a\x04\x0a\x02ns"  # raw: metadata: name: ns
+    assert 201 == server.raw("POST", "/api/v1/namespaces", b"k8s\0" + meta + raw, kind)[0]
+    assert 200 == server.raw("GET", "/api/v1/namespaces/ns")[0]
+    status, _, body = server.raw("POST", "/api/v1/namespaces", b"k8s\0\xff", kind)
+    assert (400, True) == (status, "protobuf" in json.loads(body)["message"])
+
+
+def test_a_long_list_is_sent_in_pieces_with_a_content_length(server: MemoryApi) -> None:
+    names = [f"m{n:03}" for n in range(64 * PIECES_MAX)]
+    for name in names:
+        server.wire.send(
+            f"POST {CONFIG_MAPS} HTTP/1.1\r\nContent-Length: {len(config_map(name))}\r\n",
+            config_map(name),
+        )
+        assert 201 == server.wire.answer()[0]
+    status, headers, body = server.raw("GET", CONFIG_MAPS)
+    assert (200, str(len(body))) == (status, headers["content-length"])
+    assert names == [item["metadata"]["name"] for item in json.loads(body)["items"]]
+
+
+def test_a_client_may_disconnect_during_a_long_list(
+    server: MemoryApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(64 * PIECES_MAX):
+        server.call("POST", CONFIG_MAPS, config_map(f"m{number:03}", k="x" * 1000))
+    wire = server.connect()
+    client_of(wire).transport.is_taken = False
+    wire.send(f"GET {CONFIG_MAPS} HTTP/1.1\r\n")
+    with caplog.at_level(logging.ERROR):
+        client_of(wire).leave()
+    assert "" == caplog.text
+    assert 200 == server.raw("GET", "/healthz")[0]
+
+
+def test_an_error_may_have_headers(server: MemoryApi) -> None:
+    status, headers, _ = server.raw("GET", f"{CONFIG_MAPS}?resourceVersion=999")
+    assert (504, "1") == (status, headers["retry-after"])
+
+
+def test_warning_headers_are_printable(server: MemoryApi) -> None:
+    body = json.dumps({"metadata": {"name": "a"}, 'b"\\\n': 1}).encode()
+    server.wire.send(
+        f"POST {CONFIG_MAPS} HTTP/1.1\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n",
+        body,
+    )
+    assert 201 == (answer := server.wire.answer())[0]
+    assert answer[1]["warning"].startswith('299 - "unknown field')
+    assert all(character.isprintable() for character in answer[1]["warning"])
+    assert '\\"' in answer[1]["warning"]
+
+
+def test_many_warnings_are_truncated_and_the_rest_omitted(server: MemoryApi) -> None:
+    fields = {f"f{n:04}{'x' * 300}": 1 for n in range(200)}
+    body = json.dumps({"metadata": {"name": "a"}, **fields}).encode()
+    head = f"POST {CONFIG_MAPS} HTTP/1.1\r\nContent-Type: application/json\r\n"
+    server.wire.send(f"{head}Content-Length: {len(body)}\r\n", body)
+    raw = bytes(client_of(server.wire).transport.sent)
+    lines = [line for line in raw.split(b"\r\n") if line.startswith(b"Warning: ")]
+    texts = [line[len(b'Warning: 299 - "') : -1].replace(b"\\", b"") for line in lines]
+    assert {WARNING_MAX} == {len(text) for text in texts}
+    assert WARNINGS_MAX // WARNING_MAX == len(texts)
+    assert 201 == server.wire.answer()[0]
+
+
+def test_an_unexpected_exception_is_an_internal_error_and_logged(
+    server: MemoryApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.call("POST", CONFIG_MAPS, config_map("m"))
+    server.api.store.collection(("", "configmaps")).records["default/m"].raw = b"no JSON"
+    table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    with caplog.at_level(logging.ERROR):
+        status, _, body = server.raw("GET", CONFIG_MAPS, headers=table)
+    assert (500, "InternalError") == (status, json.loads(body)["reason"])
+    assert f"GET {CONFIG_MAPS}" in caplog.text
+    assert 200 == server.raw("GET", "/healthz")[0], "the connection stays open"
+
+
+def test_an_exception_during_a_watch_closes_the_connection(
+    server: MemoryApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.call("POST", CONFIG_MAPS, config_map("m"))
+    server.api.store.collection(("", "configmaps")).records["default/m"].raw = b"no JSON"
+    wire = server.connect()
+    table = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n"
+    with caplog.at_level(logging.ERROR):
+        wire.send(f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\n{table}")
+    assert 200 == wire.answer()[0]
+    assert wire.ended()
+    assert "an answer broke off" in caplog.text
+
+
+# The audit log
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def test_each_request_is_one_line_of_the_audit_log(tmp_path: Path) -> None:
+    path = tmp_path / "audit.ndjson"
+    path.write_bytes(b'{"verb": "before"}\n')
+    server = MemoryApi(by_roles=True, audit=path)
+    agent = {"User-Agent": "tester/1"}
+    server.raw("GET", f"{CONFIG_MAPS}?limit=5", headers=agent)
+    server.raw("PUT", "/api/v1/nodes/n1/status", b"{}", agent)
+    server.raw("GET", "/version", headers=agent)
+    server.wire = server.connect({"subject": ((("commonName", "eve"),),)})
+    server.wire.authority = "Host: x\r\n"
+    server.raw("POST", "/apis/apps/v1/namespaces/default/deployments", b"{}", agent)
+    server.watch()
+    server.end()
+    before, listed, put, version, forbidden, watch = lines_of(path)
+    assert "before" == before["verb"], "the file is appended to"
+    assert ("Event", "audit.k8s.io/v1", "Metadata", "ResponseComplete") == (
+        listed["kind"], listed["apiVersion"], listed["level"], listed["stage"]
+    )  # fmt: skip
+    assert ("list", CONFIG_MAPS, "tester/1", 200) == (
+        listed["verb"], listed["requestURI"], listed["userAgent"],
+        listed["responseStatus"]["code"],
+    )  # fmt: skip
+    assert {"resource": "configmaps", "namespace": "default", "apiVersion": "v1"} == listed[
+        "objectRef"
+    ]
+    assert {"username": "admin", "groups": ["system:masters", "system:authenticated"]} == listed[
+        "user"
+    ]
+    assert "2026-09-21T14:13:20.000000Z" == listed["requestReceivedTimestamp"]
+    assert ("update", {"resource": "nodes", "name": "n1", "apiVersion": "v1",
+                       "subresource": "status"}) == (put["verb"], put["objectRef"])  # fmt: skip
+    assert "objectRef" not in version
+    assert ("eve", "forbid", 403, "apps") == (
+        forbidden["user"]["username"],
+        forbidden["annotations"]["authorization.k8s.io/decision"],
+        forbidden["responseStatus"]["code"], forbidden["objectRef"]["apiGroup"],
+    )  # fmt: skip
+    assert ("watch", 200) == (watch["verb"], watch["responseStatus"]["code"])
+    assert 5 == len({line["auditID"] for line in lines_of(path)[1:]})
+
+
+# Writes on disk
+
+
+def test_a_write_is_answered_when_it_is_on_disk(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    server = MemoryApi(database=database)
+    body = config_map("m", k="v")
+    server.wire.send(f"POST {CONFIG_MAPS} HTTP/1.1\r\nContent-Length: {len(body)}\r\n", body)
+    server.flush()
+    assert 201 == server.wire.answer()[0]
+    query = "SELECT key FROM obj WHERE key LIKE '%configmaps%'"
+    with sqlite3.connect(tmp_path / FILE) as other:
+        assert [("/configmaps/default/m",)] == other.execute(query).fetchall()
+    server.end()
+    database.close()
+
+
+def test_a_write_that_cannot_be_committed_is_an_error_and_is_undone(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    server = MemoryApi(database=database)
+    with locked(tmp_path):
+        status, answer = server.call("POST", CONFIG_MAPS, config_map("m"))
+    assert (500, "InternalError") == (status, answer["reason"])
+    assert "taken back: database is locked" in answer["message"]
+    assert 404 == server.call("GET", f"{CONFIG_MAPS}/m")[0]
+    assert 201 == server.call("POST", CONFIG_MAPS, config_map("m"))[0]
+    server.end()
+    database.close()
+
+
+def test_requests_have_the_time_of_the_handlers_clock(server: MemoryApi) -> None:
+    server.call("POST", CONFIG_MAPS, config_map("m"))
+    answer = server.api.handle(Request("GET", f"{CONFIG_MAPS}/m", NOW_NS))
+    assert isinstance(answer, Response)
+    created = json.loads(answer.body)["metadata"]["creationTimestamp"]
+    assert "2026-09-21T14:13:20Z" == created
