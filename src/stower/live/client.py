@@ -1,7 +1,7 @@
-"""An API server as a client sees it: requests with their answers, and streams of watch events.
+"""A client of one API server: single requests with their responses, and watches.
 
-aiohttp serves the streams alone and is imported with the first stream: the import takes 0.3 s, and
-most verbs of the command line watch nothing.
+Does not retry, except where a function says so; never interprets objects. aiohttp serves watches
+alone and is imported with the first one: the import takes 0.3 s, and most verbs watch nothing.
 """
 
 import asyncio
@@ -31,24 +31,24 @@ TRIES: Final = 5
 RETRY_SECONDS: Final = 0.1
 UNAUTHORIZED: Final = 401
 NOT_SENT: Final = -1
-# A server sends bookmarks every minute: a stream that is silent for longer is dead.
+# An API server sends a bookmark every minute: a watch that is silent for longer is dead.
 WATCH_IDLE_SECONDS: Final = 90.0
 READ_BYTES: Final = 1 << 20
-LINE_BYTES_MAX: Final = 16 << 20  # of a watch: an object has 3 MiB at most
+LINE_BYTES_MAX: Final = 16 << 20  # of a watch event; an object has at most 3 MiB
 TRANSPORT_ERRORS: Final = (OSError, asyncio.TimeoutError, ConnectionLost)
 
 
 def collection_path(kind: Kind, namespace: str = "", version: str = "") -> str:
-    """Where the objects of a kind are; of all namespaces where none is given, and in the kind's own
-    apiVersion where none is."""
+    """Returns the URL path of a kind's objects: those of all namespaces if `namespace` is empty, in
+    the kind's own apiVersion if `version` is empty."""
     version = version or kind.api_version
     group = "/apis/" if "/" in version else "/api/"
-    within = f"/namespaces/{namespace}" if namespace else ""
-    return f"{group}{version}{within}/{kind.plural}"
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    return f"{group}{version}{scope}/{kind.plural}"
 
 
 class Response(NamedTuple):
-    """What came back; status 0: nothing did, and `body` says why."""
+    """A response. Status 0: none came, and `body` says why; NOT_SENT: the request was not sent."""
 
     status: int
     body: bytes
@@ -56,7 +56,7 @@ class Response(NamedTuple):
 
     @property
     def message(self) -> str:
-        """What the server (or the network) said of it."""
+        """The message of a Status object, or else the beginning of the body, on one line."""
         try:
             text = msgspec.json.decode(self.body)["message"]
         except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError, RecursionError):
@@ -65,18 +65,18 @@ class Response(NamedTuple):
 
 
 def _error_text(error: BaseException) -> str:
-    """What the network has against it, in words; what asyncio says of errors is for programmers."""
+    """Returns the system's text for a network error; asyncio's texts are for programmers."""
     number = getattr(error, "errno", None)
     text = os.strerror(number) if isinstance(number, int) and number > 0 else str(error)
     return text or type(error).__name__
 
 
 class WatchInterrupted(Exception):
-    """A stream ended before its time; it can be resumed."""
+    """A watch ended early; it can be resumed."""
 
 
 class WatchStatusError(Exception):
-    """The server does not serve this watch; `status` says why."""
+    """The server refuses a watch, or ends it with an error; `status` says why."""
 
     def __init__(self, answer: Response) -> None:
         super().__init__(answer.message)
@@ -85,7 +85,8 @@ class WatchStatusError(Exception):
 
 
 class Client:
-    """An API server as seen from here."""
+    """Sends requests and watches to one API server. Owns their connections: requests go through a
+    ConnectionPool, watches through an aiohttp session, which exists inside `async with`."""
 
     def __init__(self, access: Access, user_agent: str) -> None:
         self.access = access
@@ -94,22 +95,23 @@ class Client:
         self._pool = ConnectionPool(access.server, access.tls, access.server_name)
         self._cached_headers: dict[str, str] | None = None
         self._cached_header_block = ""
-        # Told of each request: method, status, and how many seconds it took.
-        self.asked: Callable[[str, int, float], None] | None = None
+        # Called with method, status and duration in seconds of each request; not of the second
+        # try after a 401.
+        self.on_request: Callable[[str, int, float], None] | None = None
 
     async def __aenter__(self) -> "Client":
         return self
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._pool.close()
         if self._session is not None:
             await self._session.close()
-        await asyncio.sleep(0)  # transports close with the loop's next turn
+        await asyncio.sleep(0)  # transports close in the loop's next iteration
 
     async def request(
         self,
@@ -120,18 +122,19 @@ class Client:
         accept: str = "",
         may_send: Callable[[], bool] = lambda: True,
     ) -> Response:
-        """One request. Never raises for what the network or the server does. `may_send` is asked
-        just before it is sent, as credentials and connections take time; status WITHHELD: it says
-        no.
+        """Sends one request. Never raises for errors of the network or the server.
 
-        What the server does not let in is asked again with what files and plugins say now. Raises
-        AccessError where they say nothing.
+        `may_send` is called just before the request is sent, as credentials and connections take
+        time; if it returns False, the request is not sent and the status is NOT_SENT.
+
+        After a 401 the credentials are read again from files and plugins, and the request is sent
+        once more. Raises AccessError if there are no credentials.
         """
         clock = asyncio.get_running_loop().time
-        began_s = clock()
+        started_s = clock()
         answer = await self._request_once(method, path, body, content_type, accept, may_send)
-        if self.asked is not None:
-            self.asked(method, answer.status, clock() - began_s)
+        if self.on_request is not None:
+            self.on_request(method, answer.status, clock() - started_s)
         if answer.status == UNAUTHORIZED and await self.access.renew():
             answer = await self._request_once(method, path, body, content_type, accept, may_send)
         return answer
@@ -153,53 +156,58 @@ class Client:
             self._pool = ConnectionPool(
                 self.access.server, self.access.tls, self.access.server_name
             )
-        sized = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if body else ""
-        request = f"{method} {self._pool.prefix}{path} HTTP/1.1\r\n{head}{sized}\r\n".encode()
+        body_head = (
+            f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if body else ""
+        )
+        request = f"{method} {self._pool.prefix}{path} HTTP/1.1\r\n{head}{body_head}\r\n".encode()
         try:
             reply = await self._pool.send(request + body if body else request, may_send)
         except RequestNotSent:
             return Response(NOT_SENT, b"")
         except TRANSPORT_ERRORS as error:
             return Response(0, _error_text(error).encode())
-        after = reply.headers.get(b"retry-after", b"")
-        data = reply.body[0] if len(reply.body) == 1 else b"".join(reply.body)
-        return Response(reply.status, data, float(after) if after.isdigit() else 0.0)
+        retry_after = reply.headers.get(b"retry-after", b"")
+        reply_body = reply.body[0] if len(reply.body) == 1 else b"".join(reply.body)
+        return Response(
+            reply.status, reply_body, float(retry_after) if retry_after.isdigit() else 0.0
+        )
 
     async def get_with_retry(self, path: str) -> Response:
-        """A first look: a connection that breaks is tried again a few times."""
+        """Sends the GET of a first contact; tries again a few times while there is no response."""
         clock = asyncio.get_running_loop().time
-        end = clock() + REQUEST_SECONDS
+        deadline_s = clock() + REQUEST_SECONDS
         answer = await self.request("GET", path)
         for _ in range(TRIES - 1):
-            if answer.status or clock() >= end:
+            if answer.status or clock() >= deadline_s:
                 break
             await asyncio.sleep(RETRY_SECONDS)
             answer = await self.request("GET", path)
         return answer
 
     async def _build_header_block(self) -> str:
-        """The header fields of every request."""
+        """Returns the header fields of every request; builds them when credentials change."""
         headers = await self.access.headers()
         if headers is not self._cached_headers:
             self._cached_headers = headers
-            own = {
+            fields = {
                 "Host": self._pool.host,
                 "User-Agent": self._user_agent,
                 "Accept": JSON,
                 **headers,
             }
-            for name, value in own.items():
+            for name, value in fields.items():
                 if "\r" in value or "\n" in value:
                     raise AccessError(f"{name}: a header cannot have line breaks")
             self._cached_header_block = "".join(
-                f"{name}: {value}\r\n" for name, value in own.items()
+                f"{name}: {value}\r\n" for name, value in fields.items()
             )
         return self._cached_header_block
 
     async def watch(self, path: str, query: dict[str, str]) -> AsyncIterator[list[bytes]]:
-        """Lines of a watch as they come, as many at once as there are; none when it has begun.
+        """Yields the lines of a watch as they arrive, all available ones at once.
 
-        Ends when the server ends the stream. Raises WatchRefused and WatchCut.
+        Yields an empty list first, when the server has accepted the watch. Ends when the server
+        ends the stream. Raises WatchStatusError, WatchInterrupted and AccessError.
         """
         import aiohttp
 
@@ -219,17 +227,17 @@ class Client:
                 if response.status != 200:
                     if response.status == UNAUTHORIZED:
                         await self.access.renew()
-                    after = response.headers.get("Retry-After", "")
-                    after_s = float(after) if after.isdecimal() else 0.0
+                    retry_after = response.headers.get("Retry-After", "")
+                    retry_after_s = float(retry_after) if retry_after.isdecimal() else 0.0
                     raise WatchStatusError(
-                        Response(response.status, await response.read(), after_s)
+                        Response(response.status, await response.read(), retry_after_s)
                     )
                 try:
-                    yield []  # it stands
-                    rest = b""
-                    async for data in response.content.iter_any():
-                        *lines, rest = (rest + data).split(b"\n")
-                        if len(rest) > LINE_BYTES_MAX:
+                    yield []  # accepted
+                    partial_line = b""
+                    async for chunk in response.content.iter_any():
+                        *lines, partial_line = (partial_line + chunk).split(b"\n")
+                        if len(partial_line) > LINE_BYTES_MAX:
                             raise WatchInterrupted(f"a line has more than {LINE_BYTES_MAX} bytes")
                         if lines:
                             yield [line for line in lines if line]
@@ -253,7 +261,7 @@ class Client:
 
 
 def _abort(response: "aiohttp.ClientResponse") -> None:
-    """Nobody reads on: no farewell is waited for, as TLS would."""
+    """Closes the connection of an abandoned response without waiting for the end of TLS."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()

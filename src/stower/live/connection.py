@@ -1,7 +1,7 @@
-"""Requests that are answered at once, over connections that are kept: HTTP/1.1 and nothing more.
+"""A pool of HTTP/1.1 connections for requests with one complete response each.
 
 A scheduler makes two small writes for each pod. aiohttp's client takes 125-190 µs of CPU for one;
-this takes a third, with httptools to read the answers. Streams stay with aiohttp (client.py).
+this module takes a third, with httptools as the parser. Watches stay with aiohttp (client.py).
 """
 
 import asyncio
@@ -15,22 +15,23 @@ import httptools
 
 from stower.pki.transports import create_connection
 
-IDLE_SECONDS: Final = 20.0  # servers close what is idle for longer, perhaps as we write to it
+# Servers close connections that are idle for longer, perhaps during a write.
+IDLE_SECONDS: Final = 20.0
 CONNECT_SECONDS: Final = 10.0
 REQUEST_SECONDS: Final = 30.0
 BODY_BYTES_MAX: Final = 256 << 20
 
 
 class RequestNotSent(Exception):
-    """It was not sent: whoever asked may ask no more."""
+    """The request was not sent, as the caller may no longer send it."""
 
 
 class ConnectionLost(Exception):
-    """There is no answer, and nobody knows whether the request was carried out."""
+    """There is no response, and it is unknown whether the request was carried out."""
 
 
 class Reply:
-    """An answer as it comes."""
+    """A response while it is received: `body` in parts, `size` in bytes of body so far."""
 
     __slots__ = ("body", "headers", "size", "status")
 
@@ -42,7 +43,7 @@ class Reply:
 
 
 class Connection(asyncio.Protocol):
-    """One request at a time."""
+    """One connection; it carries one request at a time."""
 
     def __init__(self) -> None:
         self.idle_since_s = 0.0
@@ -54,8 +55,11 @@ class Connection(asyncio.Protocol):
         self._response_future: asyncio.Future[Reply] | None = None
 
     def send(self, request: bytes) -> "asyncio.Future[Reply]":
-        """Send a request; its answer, or Lost. Raises Lost at once where it is closed: a server
-        may end between the handshake and the first request."""
+        """Sends a request and returns a future of its response, which may raise ConnectionLost.
+
+        Raises ConnectionLost itself if the connection is closed: a server may end between the
+        handshake and the first request.
+        """
         if not self.is_open:
             raise ConnectionLost("the connection was closed")
         self._reply = Reply()
@@ -65,23 +69,23 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
         return self._response_future
 
-    def close(self, why: str = "closed") -> None:
-        """Close it at once; whoever waits for an answer has lost it."""
+    def close(self, reason: str = "closed") -> None:
+        """Closes the connection at once; a pending request fails with ConnectionLost."""
         self.is_open = False
-        answer, self._response_future = self._response_future, None
+        future, self._response_future = self._response_future, None
         if self._transport is not None:
             self._transport.abort()
-        if answer is not None and not answer.done():
-            answer.set_exception(ConnectionLost(why))
+        if future is not None and not future.done():
+            future.set_exception(ConnectionLost(reason))
 
-    # The transport calls
+    # Called by the transport
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         if self._response_future is None:
-            self.close()  # nothing was asked
+            self.close()  # there is no request
             return
         try:
             self._parser.feed_data(data)
@@ -90,12 +94,12 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         headers = self._reply.headers
-        sized = b"content-length" in headers or b"transfer-encoding" in headers
-        if exc is None and self._has_head and not sized and self._response_future is not None:
-            self.on_message_complete()  # its end is the end of the connection
+        has_length = b"content-length" in headers or b"transfer-encoding" in headers
+        if exc is None and self._has_head and not has_length and self._response_future is not None:
+            self.on_message_complete()  # the end of the connection is the end of the body
         self.close(str(exc) if exc else "the server closed the connection")
 
-    # The parser calls
+    # Called by the parser
 
     def on_headers_complete(self) -> None:
         self._has_head = self._parser.get_status_code() != 100
@@ -116,13 +120,13 @@ class Connection(asyncio.Protocol):
         self._reply.status = status
         if not self._parser.should_keep_alive():
             self.is_open = False
-        answer, self._response_future = self._response_future, None
-        if answer is not None and not answer.done():
-            answer.set_result(self._reply)
+        future, self._response_future = self._response_future, None
+        if future is not None and not future.done():
+            future.set_result(self._reply)
 
 
 class ConnectionPool:
-    """Connections to one server."""
+    """Connections to one server; idle ones are used again."""
 
     def __init__(
         self,
@@ -131,7 +135,7 @@ class ConnectionPool:
         server_name: str = "",
         timeout_s: float = REQUEST_SECONDS,
     ) -> None:
-        """`server_name`: of the server's certificate, where that is not its host."""
+        """`server_name`: the name in the server's certificate, if that is not its host."""
         parts = urlsplit(server)
         self.tls = tls
         self._server_name = server_name
@@ -142,14 +146,16 @@ class ConnectionPool:
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._timeout_s = timeout_s
         self._idle: deque[Connection] = deque()
-        # Until when each may wait for its answer, the first first; one timer looks after all.
+        # The deadline of each pending request, the earliest first; one timer serves all of them.
         self._deadlines_s: dict[Connection, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     async def send(self, request: bytes, may_send: Callable[[], bool] = lambda: True) -> Reply:
-        """The answer to a request. `may_send` is asked when there is a connection, just before.
+        """Sends a request and returns its response. `may_send` is called once there is a
+        connection, just before the request is sent.
 
-        Raises Lost, OSError, TimeoutError and Withheld.
+        Raises ConnectionLost, OSError, TimeoutError, and RequestNotSent if `may_send` returns
+        False.
         """
         loop = asyncio.get_running_loop()
         connection = self._pop_idle(loop.time()) or await self._connect(loop)
@@ -157,9 +163,9 @@ class ConnectionPool:
             connection.idle_since_s = loop.time()
             self._idle.append(connection)
             raise RequestNotSent
-        self._deadlines_s[connection] = due_s = loop.time() + self._timeout_s
+        self._deadlines_s[connection] = deadline_s = loop.time() + self._timeout_s
         if self._timer is None:
-            self._timer = loop.call_at(due_s, self._close_overdue, loop)
+            self._timer = loop.call_at(deadline_s, self._close_overdue, loop)
         try:
             reply = await connection.send(request)
         except BaseException:
@@ -175,17 +181,17 @@ class ConnectionPool:
         return reply
 
     def _close_overdue(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close those that were due, and look again when the next one is."""
+        """Closes connections whose deadline has passed; sets the timer for the next deadline."""
         self._timer, now_s = None, loop.time()
-        for connection, due_s in list(self._deadlines_s.items()):
-            if due_s > now_s:
-                self._timer = loop.call_at(due_s, self._close_overdue, loop)
+        for connection, deadline_s in list(self._deadlines_s.items()):
+            if deadline_s > now_s:
+                self._timer = loop.call_at(deadline_s, self._close_overdue, loop)
                 return
             del self._deadlines_s[connection]
             connection.close("no answer in time")
 
     def close(self) -> None:
-        """Close what is idle."""
+        """Closes all idle connections."""
         if self._timer is not None and not self._deadlines_s:
             self._timer.cancel()
             self._timer = None
@@ -193,7 +199,7 @@ class ConnectionPool:
             self._idle.pop().close()
 
     def _pop_idle(self, now_s: float) -> Connection | None:
-        """The one that was used last; those that were not used for long are closed."""
+        """Returns the connection that was used last; closes those that were idle for too long."""
         while self._idle and (
             not self._idle[0].is_open or self._idle[0].idle_since_s < now_s - IDLE_SECONDS
         ):
@@ -214,5 +220,5 @@ class ConnectionPool:
                 ssl=self._tls,
                 server_hostname=(self._server_name or self._hostname) if self._tls else None,
             )
-        made: Connection = connection
-        return made
+        opened: Connection = connection
+        return opened

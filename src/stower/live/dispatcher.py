@@ -1,7 +1,7 @@
-"""The engine's writes, carried out: many at a time, in order for each pod, each answered once.
+"""Sends the engine's writes to the API server: many at a time, in order for each pod.
 
-A refusal that another try may cure is tried again here. A binding of which nobody knows whether it
-was carried out is answered so: the engine knows what to do.
+Every write gets exactly one result. A refused write is sent again if that may help. If it is
+unknown whether a binding was carried out, the result says so (504): the engine handles that case.
 """
 
 import asyncio
@@ -38,19 +38,19 @@ from stower.live.window import Window
 from stower.live.workers import WorkerPool
 from stower.model.kinds import Pod
 
-EVENTS_MAX: Final = 10_000  # waiting to be told; more are dropped
+EVENTS_MAX: Final = 10_000  # Events that wait to be sent; more are dropped
 
 _PodWrite = Bind | PatchPodStatus | DeletePod | ObjectWrite
 ResultCallback = Callable[[WriteOk | WriteFailed], None]
 
 
 class Dispatcher:
-    """Writes in, answers out."""
+    """Sends writes and reports their results. Owns the queues of writes and the workers."""
 
     def __init__(
         self,
         client: Client,
-        chance: random.Random,
+        rng: random.Random,
         on_result: ResultCallback,
         get_pod: Callable[[str], Pod | None],
         wall_ns: Callable[[], int],
@@ -59,46 +59,52 @@ class Dispatcher:
         may_send: Callable[[], bool] = lambda: True,
         on_write: Callable[[ApiWrite, WriteOk | WriteFailed, float], None] = lambda *_: None,
     ) -> None:
-        """`pod_of`: what is known of a pod, by uid. `instance`: the scheduler's name in Events.
+        """`get_pod`: returns the pod of a uid as last observed. `instance`: the name in Events.
 
-        `may_send`: asked before each request. A process that stood still wakes up with writes that
-        are no longer its own to send. `wrote`: told of each, and how many seconds it took.
+        `may_send`: called before each request, as a process that was suspended continues with
+        writes that are no longer its own to send. `on_write`: called with each write, its result,
+        and its duration in seconds.
         """
         self._may_send = may_send
         self._on_write = on_write
-        self.api_versions: dict[type, str] = {}  # see request_of
+        self.api_versions: dict[type, str] = {}  # see build_request
         self.window = Window(in_flight)
         self.sent_count = 0
         self.retry_count = 0
         self.dropped_event_count = 0
         self._client = client
-        self._chance = chance
+        self._rng = rng
         self._on_result = on_result
         self._get_pod = get_pod
         self._wall_ns = wall_ns
         self._instance = instance
         self._writes: deque[_PodWrite] = deque()
         self._events: deque[CreateEvent] = deque()
-        self._queues_by_uid: dict[str, deque[_PodWrite]] = {}  # pods with a write in flight
-        self._in_flight: Counter[str] = Counter()  # writes in flight, by their names
+        # The writes behind the pending one of the same object.
+        self._queues_by_uid: dict[str, deque[_PodWrite]] = {}
+        self._in_flight: Counter[str] = Counter()  # number of writes in flight, by call name
         self._workers = WorkerPool[ApiWrite](
             self._next_write, self._process, lambda: self.window.size
         )
 
     @property
     def pending_count(self) -> int:
-        """Writes that are not yet answered."""
+        """The number of writes that are queued or in flight.
+
+        Writes behind a pending one of the same object are not counted, so that the number is 0
+        only if every write has its result.
+        """
         return len(self._writes) + len(self._events) + self._workers.worker_count
 
     def pending_by_call(self) -> Counter[str]:
-        """The same, by what they are called."""
-        behind = (write for queue in self._queues_by_uid.values() for write in queue)
+        """Returns the number of all writes without a result, by call name."""
+        waiting = (write for queue in self._queues_by_uid.values() for write in queue)
         return self._in_flight + Counter(
-            call_name(w) for w in (*self._writes, *self._events, *behind)
+            call_name(w) for w in (*self._writes, *self._events, *waiting)
         )
 
     def send(self, writes: list[ApiWrite]) -> None:
-        """Take these on."""
+        """Queues writes and starts workers for them."""
         for write in writes:
             if isinstance(write, CreateEvent):
                 if len(self._events) >= EVENTS_MAX:
@@ -116,33 +122,33 @@ class Dispatcher:
         self._workers.start_workers(len(self._writes) + len(self._events))
 
     async def close(self, timeout_s: float) -> bool:
-        """Finish what was taken on, for so long at most; whether all of it was answered."""
+        """Waits at most `timeout_s` for all writes; returns whether every write has its result."""
         return await self._workers.close(timeout_s)
 
     def _next_write(self) -> ApiWrite | None:
-        """Events wait for everything else."""
+        """Returns the next write; Events come after all other writes."""
         if self._writes:
             return self._writes.popleft()
         return self._events.popleft() if self._events else None
 
     async def _process(self, write: ApiWrite) -> None:
         clock = asyncio.get_running_loop().time
-        began_s, call = clock(), call_name(write)
+        started_s, call = clock(), call_name(write)
         self._in_flight[call] += 1
         try:
             answer = await self._execute(write)
         finally:
             self._in_flight[call] -= 1
-        self._on_write(write, answer, clock() - began_s)
+        self._on_write(write, answer, clock() - started_s)
         if not isinstance(write, CreateEvent):
             self._enqueue_next(write.uid)
         self.sent_count += 1
         self._on_result(answer)
 
     def _enqueue_next(self, uid: str) -> None:
-        behind = self._queues_by_uid[uid]
-        if behind:
-            self._writes.append(behind.popleft())
+        waiting = self._queues_by_uid[uid]
+        if waiting:
+            self._writes.append(waiting.popleft())
         else:
             del self._queues_by_uid[uid]
 
@@ -150,10 +156,10 @@ class Dispatcher:
         request = build_request(
             write, self._get_pod(write.uid), self._wall_ns(), self._instance, self.api_versions
         )
-        answer, was_lost = Response(0, b""), False
-        for turn in range(TRIES):
+        answer, was_outcome_unknown = Response(0, b""), False
+        for attempt in range(TRIES):
             answer = Response(NOT_SENT, b"")
-            if self._may_send():  # and once more when there is a connection
+            if self._may_send():  # called again once there is a connection
                 answer = await request_in_window(
                     self.window, self._client, *request, self._may_send
                 )
@@ -163,16 +169,21 @@ class Dispatcher:
                 return WriteOk(write.id, _version(write, answer))
             if not is_retriable(write, answer.status):
                 break
-            was_lost |= is_outcome_unknown(answer.status)
-            if turn + 1 < TRIES:
+            was_outcome_unknown |= is_outcome_unknown(answer.status)
+            if attempt + 1 < TRIES:
                 self.retry_count += 1
-                await self._backoff(turn, answer.retry_after_s)
-        return WriteFailed(write.id, final_code(write, answer.status, was_lost), answer.message)
+                await self._backoff(attempt, answer.retry_after_s)
+        return WriteFailed(
+            write.id, final_code(write, answer.status, was_outcome_unknown), answer.message
+        )
 
     async def _backoff(self, attempt: int, min_s: float) -> None:
-        """Between half and the whole of a time that doubles, and not less than was asked for."""
-        pause = self._chance.uniform(*pause_seconds(attempt))
-        await asyncio.sleep(min(max(pause, min_s), PAUSE_SECONDS_MAX))
+        """Sleeps between half and the whole of a pause that doubles with each attempt.
+
+        The pause is at least `min_s`, which the server asked for, and at most PAUSE_SECONDS_MAX.
+        """
+        pause_s = self._rng.uniform(*pause_seconds(attempt))
+        await asyncio.sleep(min(max(pause_s, min_s), PAUSE_SECONDS_MAX))
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -184,7 +195,10 @@ class _Versioned(msgspec.Struct):
 
 
 def _version(write: ApiWrite, answer: Response) -> str:
-    """The version of what was written, for those who wait to see it; "" where it is not told."""
+    """Returns the resourceVersion of the written object, "" if the response has none.
+
+    The engine waits until a watch shows that version.
+    """
     if not isinstance(write, ObjectWrite | PatchPodStatus):
         return ""
     try:

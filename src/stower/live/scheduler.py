@@ -232,7 +232,7 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`, or until leadership is lost. Raises ShellError."""
-        self.client.asked = self._observers.on_request if self._observers else None
+        self.client.on_request = self._observers.on_request if self._observers else None
         reflecting = [r.run() for r in (self.nodes, self.pods, *self.background_reflectors)]
         work = [*reflecting, self._run_steps(), self._measure_loop_stalls()]
         if self.elector is not None:
