@@ -1,1 +1,1 @@
-"""The asyncio shell: an engine on any Kubernetes API server."""
+"""Runs the engine, controllers and resource drivers on any Kubernetes API server (asyncio)."""

@@ -1,7 +1,7 @@
-"""Agents ask over HTTP; the engine answers when it can.
+"""Serves the autoscaler-agents of VMs over HTTP: one POST is one request.
 
-One POST is one request (stower.vms.agent has the protocol). What it takes is asked of the engine as
-an event, so that a recording has it too.
+Each request goes to the engine as an AgentAsked event, so that a recording contains it too. This
+module does not interpret requests; stower.vms.agent has the protocol.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from stower.framework.writes import AgentAnswer
 from stower.vms.agent import BODY_BYTES_MAX
 
 PENDING_MAX: Final = 10_000
-# The engine answers within a second; a process that stood still may take longer.
+# The engine answers within a second; a process that was suspended may take longer.
 TIMEOUT_SECONDS: Final = 10
 LOOPBACK: Final = "127.0.0.1"
 
 
 class AgentRequestHandler:
-    """Requests that wait for an answer."""
+    """Passes requests to the engine and holds each one until the engine has answered it."""
 
     def __init__(self, submit: Callable[[AgentAsked], None]) -> None:
         self._submit = submit
@@ -30,13 +30,17 @@ class AgentRequestHandler:
         self._next_id = 1
 
     def complete(self, answer: AgentAnswer) -> None:
-        """The engine has answered."""
+        """Answers the request with the answer's id; does nothing if it is no longer pending."""
         future = self._pending.pop(answer.id, None)
         if future is not None and not future.done():
             future.set_result(answer)
 
     async def handle(self, request: web.Request) -> web.Response:
-        """One request. Of its body no more is read than a request can have."""
+        """Handles one request; reads at most BODY_BYTES_MAX bytes of its body.
+
+        The status is 503 if PENDING_MAX requests are pending, or if the engine does not answer
+        within TIMEOUT_SECONDS.
+        """
         if len(self._pending) >= PENDING_MAX:
             return web.Response(status=503, text="too many requests wait")
         body = b""
@@ -60,7 +64,7 @@ class AgentRequestHandler:
 
 @asynccontextmanager
 async def serve_agents(agents: AgentRequestHandler, host: str, port: int) -> AsyncIterator[int]:
-    """Serve for as long as the block lasts; yields the port. Raises OSError."""
+    """Serves agents until the context exits; yields the port. Raises OSError."""
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     app.router.add_route("*", "/{path:.*}", agents.handle)
     runner = web.AppRunner(app, access_log=None)

@@ -1,8 +1,8 @@
-"""Who may ask a scheduler about itself: whoever shows its token, or whom the API server knows and
-lets do so.
+"""Authorizes requests to the scheduler's own endpoints: by a static token, or by TokenReview and
+SubjectAccessReview on the API server.
 
-Source: kube-scheduler's delegated authentication and authorization (TokenReview,
-SubjectAccessReview), with the same times for which answers are kept.
+Source: kube-scheduler's delegated authentication and authorization, with the same lifetime of
+cached answers.
 """
 
 import asyncio
@@ -21,29 +21,32 @@ TOKEN_REVIEWS_PATH: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS_PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 CACHE_TTL_SECONDS: Final = 10.0
 CACHE_SIZE_MAX: Final = 1_000
-REVIEWS_IN_FLIGHT_MAX: Final = 10  # strangers at once; each costs the API server two requests
+REVIEWS_IN_FLIGHT_MAX: Final = 10  # each review costs the API server two requests
 TOKEN_LENGTH_MAX: Final = 16_384
 SUCCESS_CODES: Final = (200, 201)
 
 
 class AuthorizationError(Exception):
-    """Somebody is not let in. `status`: 401 (who is it?), 403 (not this one) or 503 (nobody
-    knows)."""
+    """A request is refused. `status`: 401 (not authenticated), 403 (not authorized) or 503 (the
+    API server gave no answer, or too many reviews are in flight)."""
 
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
         self.status = status
 
 
 class Authorizer(Protocol):
-    """Lets in, or not."""
+    """Permits or refuses requests."""
 
     async def check(self, authorization: str, path: str, verb: str) -> None:
-        """`authorization`: the header; `verb`: in lower case. Raises Refused."""
+        """Returns if the request is permitted; raises AuthorizationError if it is not.
+
+        `authorization`: the value of the header; `verb`: the HTTP method in lower case.
+        """
 
 
 def parse_bearer_token(authorization: str) -> str:
-    """The token of a header. Raises Refused."""
+    """Returns the bearer token of an Authorization header. Raises AuthorizationError."""
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip() or len(token) > TOKEN_LENGTH_MAX:
         raise AuthorizationError(401, "want a bearer token")
@@ -51,20 +54,21 @@ def parse_bearer_token(authorization: str) -> str:
 
 
 class StaticTokenAuthorizer:
-    """Whoever has the token."""
+    """Permits every request that has a given token."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
     async def check(self, authorization: str, path: str, verb: str) -> None:
-        """See Doorkeeper."""
-        given = parse_bearer_token(authorization).encode("utf-8", "surrogateescape")
-        if not hmac.compare_digest(given, self._token):
+        """See Authorizer."""
+        token = parse_bearer_token(authorization).encode("utf-8", "surrogateescape")
+        if not hmac.compare_digest(token, self._token):
             raise AuthorizationError(401, "the token is another")
 
 
 class DelegatingAuthorizer:
-    """Whom the API server knows by the token, and lets do this on the path."""
+    """Permits requests whose token the API server authenticates (TokenReview) and whose user it
+    authorizes for the verb and the path (SubjectAccessReview). Owns a cache of the answers."""
 
     def __init__(self, client: Client, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -73,18 +77,18 @@ class DelegatingAuthorizer:
         self._reviews_in_flight: dict[tuple[bytes, str, str], asyncio.Task[None]] = {}
 
     async def check(self, authorization: str, path: str, verb: str) -> None:
-        """See Doorkeeper."""
+        """See Authorizer."""
         token = parse_bearer_token(authorization)
         key = (hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest(), path, verb)
-        until_s, refused = self._cache.get(key, (0.0, None))
-        if self._clock_s() < until_s:
-            if refused is not None:
-                raise refused
+        expires_at_s, denial = self._cache.get(key, (0.0, None))
+        if self._clock_s() < expires_at_s:
+            if denial is not None:
+                raise denial
             return
         task = self._reviews_in_flight.get(key)
         if task is None and len(self._reviews_in_flight) >= REVIEWS_IN_FLIGHT_MAX:
             raise AuthorizationError(503, "too many ask at once who they are")
-        if task is None:  # many pages of one person ask once
+        if task is None:  # concurrent requests of one user share a review
             task = self._reviews_in_flight[key] = asyncio.create_task(
                 self._check_uncached(key, token, path, verb)
             )
@@ -94,22 +98,21 @@ class DelegatingAuthorizer:
     async def _check_uncached(
         self, key: tuple[bytes, str, str], token: str, path: str, verb: str
     ) -> None:
-        refused: AuthorizationError | None = None
+        denial: AuthorizationError | None = None
         try:
             user = await self._authenticate(token)
             await self._authorize(user, path, verb)
-        except AuthorizationError as found:
-            refused = found
-            if found.status == 503:
+        except AuthorizationError as error:
+            denial = error
+            if error.status == 503:
                 raise
-        while (
-            len(self._cache) >= CACHE_SIZE_MAX
-        ):  # the oldest; who is let in is asked again at most
+        # Drops the oldest entries; a user without an entry is only reviewed again.
+        while len(self._cache) >= CACHE_SIZE_MAX:
             del self._cache[next(iter(self._cache))]
         self._cache.pop(key, None)
-        self._cache[key] = (self._clock_s() + CACHE_TTL_SECONDS, refused)
-        if refused is not None:
-            raise refused
+        self._cache[key] = (self._clock_s() + CACHE_TTL_SECONDS, denial)
+        if denial is not None:
+            raise denial
 
     async def _authenticate(self, token: str) -> dict[str, Any]:
         status = await self._review(TOKEN_REVIEWS_PATH, "TokenReview", {"token": token})
@@ -138,9 +141,9 @@ class DelegatingAuthorizer:
             if answer.status in SUCCESS_CODES:
                 status = msgspec.json.decode(answer.body)["status"]
                 return dict(status)
-            why = answer.message or str(answer.status)
+            reason = answer.message or str(answer.status)
         except AccessError as error:
-            why = str(error)
+            reason = str(error)
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            why = str(error)
-        raise AuthorizationError(503, f"{kind}: {why}")
+            reason = str(error)
+        raise AuthorizationError(503, f"{kind}: {reason}")

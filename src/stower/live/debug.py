@@ -1,5 +1,5 @@
-"""What a running scheduler has in mind, as JSON: queue, cache, decisions, and how the cache
-compares with the API. Read-only; nothing here changes what is decided.
+"""Dumps of a running scheduler as JSON: queue, cache, decisions, and the differences between the
+cache and the API. Read-only: no function here changes a decision.
 
 Source: kube-scheduler backend/cache/debugger.
 """
@@ -23,35 +23,35 @@ from stower.state.cluster import ClusterState
 
 COMPARISON: Final = "/debug/comparison"
 PAGE_SIZE: Final = 500
-OBJECTS_MAX: Final = 1_000  # of a kind, where nobody asks for one by name
-RECHECK_SECONDS: Final = 1.0  # what a watch takes to tell, and more
+OBJECTS_MAX: Final = 1_000  # per dump, unless the query names one object
+RECHECK_SECONDS: Final = 1.0  # longer than a watch event takes to arrive
 
 Query = Mapping[str, str]
 
 
 class DebugTarget(Protocol):
-    """Whoever has an engine and decides: a scheduler, or a recording that is played."""
+    """The owner of an engine: a running scheduler, or a recording that is replayed."""
 
     decisions: deque[Decision]
 
     @property
     def engine(self) -> Engine | None:
-        """None where nothing is known yet."""
+        """The engine; None until all objects have been listed."""
 
     @property
     def is_leader(self) -> bool:
-        """Whether it decides."""
+        """Whether the engine's decisions count."""
 
 
 def dump_queue(scheduler: DebugTarget, query: Query) -> dict[str, Any]:
-    """Who waits, where and by whom refused."""
+    """Returns the pods in the queue, each with its place and the plugins that rejected it."""
     engine = scheduler.engine
     pods = engine.queue.pods() if engine is not None else []
     counts = engine.queue.counts() if engine is not None else {}
     return {
         "leads": scheduler.is_leader,
         "counts": {place.name.lower(): count for place, count in counts.items()},
-        "pods": [_dump_queued_pod(one, scheduler) for one in pods[:OBJECTS_MAX]],
+        "pods": [_dump_queued_pod(queued, scheduler) for queued in pods[:OBJECTS_MAX]],
         "more": max(0, len(pods) - OBJECTS_MAX),
     }
 
@@ -74,12 +74,15 @@ def _dump_queued_pod(queued: QueuedPod, scheduler: DebugTarget) -> dict[str, Any
 
 
 def dump_cache(scheduler: DebugTarget, query: Query) -> dict[str, Any]:
-    """What each node has, what of it is taken, and by whom; `node`: of one alone."""
+    """Returns allocatable and requested resources, nominated pods and pods of each node.
+
+    Query `node`: of this node alone.
+    """
     engine = scheduler.engine
     if engine is None:
         return {"nodes": [], "more": 0}
-    state, wanted = engine.state, query.get("node", "")
-    rows = [state.row_of(wanted)] if wanted else list(state.present_rows())
+    state, node_name = engine.state, query.get("node", "")
+    rows = [state.row_of(node_name)] if node_name else list(state.present_rows())
     rows = [row for row in rows if row >= 0]
     shown = rows[:OBJECTS_MAX]
     by_row: dict[int, list[str]] = {row: [] for row in shown}
@@ -118,52 +121,70 @@ def _resource_key(resource: str) -> str:
 
 
 def dump_decisions(scheduler: DebugTarget, query: Query) -> list[dict[str, Any]]:
-    """Those that are still known, of one pod or of all, with who refused how many nodes."""
-    pod = query.get("pod", "")
+    """Returns the latest decisions, each with the number of nodes that each plugin rejected.
+
+    Query `pod` (namespace/name): only decisions of this pod.
+    """
+    pod_key = query.get("pod", "")
     return [
         {
-            "pod": f"{d.namespace}/{d.name}",
-            "uid": d.uid,
-            "outcome": d.outcome.value,
-            "atNs": d.at_ns,
-            "attempts": d.attempts,
-            "node": d.node_name,
-            "message": d.message,
-            "refused": _dump_rejections(d.diagnosis) if d.diagnosis is not None else [],
-            "scores": dict(d.scores),
-            "victims": d.victims,
-            "nominated": d.nominated,
-            "profile": d.profile,
-            "waitedSeconds": round(d.waited_ns / 1e9, 6),
-            "tookSeconds": round(d.took_ns / 1e9, 6),
+            "pod": f"{decision.namespace}/{decision.name}",
+            "uid": decision.uid,
+            "outcome": decision.outcome.value,
+            "atNs": decision.at_ns,
+            "attempts": decision.attempts,
+            "node": decision.node_name,
+            "message": decision.message,
+            "refused": _dump_rejections(decision.diagnosis)
+            if decision.diagnosis is not None
+            else [],
+            "scores": dict(decision.scores),
+            "victims": decision.victims,
+            "nominated": decision.nominated,
+            "profile": decision.profile,
+            "waitedSeconds": round(decision.waited_ns / 1e9, 6),
+            "tookSeconds": round(decision.took_ns / 1e9, 6),
         }
-        for d in scheduler.decisions
-        if pod in ("", f"{d.namespace}/{d.name}")
+        for decision in scheduler.decisions
+        if pod_key in ("", f"{decision.namespace}/{decision.name}")
     ]
 
 
 def _dump_rejections(diagnosis: Diagnosis) -> list[dict[str, Any]]:
-    """By plugin and reason: how many nodes, and some of them."""
+    """Returns the number of rejected nodes by plugin and reasons, with examples."""
     if diagnosis.pre_filter is not None:
         first = diagnosis.pre_filter
-        return [{"plugin": first.plugin, "reasons": first.rejection.reasons,
-                 "nodes": first.node_count, "examples": ()}]  # fmt: skip
+        return [
+            {
+                "plugin": first.plugin,
+                "reasons": first.rejection.reasons,
+                "nodes": first.node_count,
+                "examples": (),
+            }
+        ]
     return [
-        {"plugin": r.plugin, "reasons": r.rejection.reasons, "nodes": r.node_count,
-         "examples": examples}
-        for r, examples in zip(diagnosis.refused, diagnosis.examples, strict=True)
-    ]  # fmt: skip
+        {
+            "plugin": refusal.plugin,
+            "reasons": refusal.rejection.reasons,
+            "nodes": refusal.node_count,
+            "examples": examples,
+        }
+        for refusal, examples in zip(diagnosis.refused, diagnosis.examples, strict=True)
+    ]
 
 
 def dump_pod(scheduler: DebugTarget, query: Query) -> dict[str, Any]:
-    """Where it is in the queue, what it waits for, and what its attempts came to."""
+    """Returns a pod's place in the queue, what it waits for, and its decisions.
+
+    Query `pod`: namespace/name.
+    """
     key, engine = query.get("pod", ""), scheduler.engine
-    waiting = engine.queue.pods() if engine is not None else []
-    queued = next((q for q in waiting if q.pod.key == key), None)
-    found = {"pod": key, "decisions": dump_decisions(scheduler, query) if key else []}
+    queued_pods = engine.queue.pods() if engine is not None else []
+    queued = next((queued_pod for queued_pod in queued_pods if queued_pod.pod.key == key), None)
+    dump = {"pod": key, "decisions": dump_decisions(scheduler, query) if key else []}
     if queued is None:
-        return {**found, "place": "not in the queue"}
-    return {**found, **_dump_queued_pod(queued, scheduler)}
+        return {**dump, "place": "not in the queue"}
+    return {**dump, **_dump_queued_pod(queued, scheduler)}
 
 
 HANDLERS: Final[Mapping[str, Callable[[DebugTarget, Query], Any]]] = {
@@ -174,7 +195,7 @@ HANDLERS: Final[Mapping[str, Callable[[DebugTarget, Query], Any]]] = {
 }
 
 
-# The cache beside the API
+# Comparison of the cache with the API
 
 
 class _Meta(msgspec.Struct):
@@ -201,58 +222,66 @@ class _List(msgspec.Struct):
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
 
 
-ObjectIndex = dict[str, tuple[str, str]]  # by uid: name, and the node that it is on
+ObjectIndex = dict[str, tuple[str, str]]  # by uid: namespace/name, and the node of a pod
 
 
 async def compare_cache(scheduler: Scheduler) -> dict[str, Any]:
-    """Where the cache differs from the API, looked at twice: what a watch has not told yet is no
-    difference. Raises ComparisonFailed."""
+    """Returns the differences between the cache and the API.
+
+    Compares twice, RECHECK_SECONDS apart, and returns only the differences of both times: a change
+    that the watch has not delivered yet is no difference. Raises ComparisonFailed.
+    """
     if scheduler.engine is None:
         raise ComparisonFailed("nothing is known yet")
-    found = await _compare_once(scheduler)
-    if any(found.values()):
+    differences = await _compare_once(scheduler)
+    if any(differences.values()):
         await asyncio.sleep(RECHECK_SECONDS)
-        again = await _compare_once(scheduler)
-        found = {what: [one for one in ones if one in again[what]] for what, ones in found.items()}
-    return {"equal": not any(found.values()), **found}
+        later = await _compare_once(scheduler)
+        differences = {
+            category: [difference for difference in items if difference in later[category]]
+            for category, items in differences.items()
+        }
+    return {"equal": not any(differences.values()), **differences}
 
 
 async def _compare_once(scheduler: Scheduler) -> dict[str, list[str]]:
     client = scheduler.client
-    nodes = await _list_objects(client, NODES, "")
-    pods = await _list_objects(client, PODS, LIVE_PODS)
+    api_nodes = await _list_objects(client, NODES, "")
+    api_pods = await _list_objects(client, PODS, LIVE_PODS)
     assert scheduler.engine is not None
     state = scheduler.engine.state
-    known_nodes = {state.node_names[row] for row in state.present_rows()}
-    known = {
+    cached_nodes = {state.node_names[row] for row in state.present_rows()}
+    cached_pods = {
         uid: (
             entry.pod.key,
             "" if entry.row < 0 or entry.is_assumed else state.node_names[entry.row],
         )
         for uid, entry in state.pods.items()
     }
-    strangers = state.other_scheduler_pods
-    names = {name for name, _ in nodes.values()}
+    ignored_pods = state.other_scheduler_pods
+    api_node_names = {name for name, _ in api_nodes.values()}
     return {
-        "nodesOnlyInApi": sorted(names - known_nodes),
-        "nodesOnlyInCache": sorted(known_nodes - names),
+        "nodesOnlyInApi": sorted(api_node_names - cached_nodes),
+        "nodesOnlyInCache": sorted(cached_nodes - api_node_names),
         "podsOnlyInApi": sorted(
             f"{key} on {node or 'no node'}"
-            for uid, (key, node) in pods.items()
-            if uid not in known and uid not in strangers
+            for uid, (key, node) in api_pods.items()
+            if uid not in cached_pods and uid not in ignored_pods
         ),
-        "podsOnlyInCache": sorted(key for uid, (key, _) in known.items() if uid not in pods),
+        "podsOnlyInCache": sorted(
+            key for uid, (key, _) in cached_pods.items() if uid not in api_pods
+        ),
         "podsElsewhere": sorted(
-            f"{key} on {pods[uid][1] or 'no node'}, in the cache on {node or 'no node'}"
-            for uid, (key, node) in known.items()
-            if uid in pods and pods[uid][1] != node and not state.pods[uid].is_assumed
+            f"{key} on {api_pods[uid][1] or 'no node'}, in the cache on {node or 'no node'}"
+            for uid, (key, node) in cached_pods.items()
+            if uid in api_pods and api_pods[uid][1] != node and not state.pods[uid].is_assumed
         ),
     }
 
 
 async def _list_objects(client: Client, path: str, selector: str) -> ObjectIndex:
-    """All objects of a path. Raises ComparisonFailed."""
-    found: ObjectIndex = {}
+    """Lists all objects of a path, in pages. Raises ComparisonFailed."""
+    index: ObjectIndex = {}
     token = ""
     while True:
         query = {"limit": str(PAGE_SIZE), "continue": token, "fieldSelector": selector}
@@ -264,14 +293,14 @@ async def _list_objects(client: Client, path: str, selector: str) -> ObjectIndex
             page = msgspec.json.decode(answer.body, type=_List)
         except (AccessError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ComparisonFailed(f"{path}: {error}") from None
-        for one in page.items:
-            meta = one.metadata
+        for obj in page.items:
+            meta = obj.metadata
             name = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
-            found[meta.uid] = (name, one.spec.node_name)
+            index[meta.uid] = (name, obj.spec.node_name)
         token = page.metadata.continue_
         if not token:
-            return found
+            return index
 
 
 class ComparisonFailed(Exception):
-    """The API does not say what there is."""
+    """The cache cannot be compared: there is no engine, or the API gave no list."""

@@ -1,4 +1,4 @@
-"""One line in the log for each decision, in the words of kube-scheduler's."""
+"""Logs one line for each scheduling decision, with the messages of kube-scheduler."""
 
 import logging
 from typing import Any, Final
@@ -8,19 +8,19 @@ from stower.framework.events import WriteFailed, WriteOk
 from stower.framework.observer import Observer
 from stower.framework.writes import ApiWrite, call_name
 
-# A logger of its own, so that its level is its own too.
+# Loggers of their own, so that their levels can be set on their own.
 log = logging.getLogger("stower.decisions")
 write_log = logging.getLogger("stower.writes")
 TOP_SCORE_COUNT: Final = 4
 
 
 class DecisionLog(Observer):
-    """See the module."""
+    """An observer that logs decisions, bindings and answered writes."""
 
     def on_decision(self, decision: Decision) -> None:
         """See Observer."""
         fields: dict[str, Any] = {
-            "pod": _ref(decision),
+            "pod": _object_ref(decision),
             "attempt": decision.attempts,
             "took_ms": round(decision.took_ns / 1e6, 3),
         }
@@ -35,8 +35,12 @@ class DecisionLog(Observer):
         if decision.victims:
             fields |= {"victims": ", ".join(decision.victims), "nominated": decision.nominated}
         if decision.outcome is Outcome.ERROR:
-            _log_decision("The attempt failed; it is repeated", logging.WARNING, **fields,
-                  err=decision.message)  # fmt: skip
+            _log_decision(
+                "The attempt failed; it is repeated",
+                logging.WARNING,
+                **fields,
+                err=decision.message,
+            )
         else:
             _log_decision(
                 "Unable to schedule pod; no fit; waiting", **fields, reason=decision.message
@@ -45,29 +49,38 @@ class DecisionLog(Observer):
     def on_bind(self, decision: Decision, latency_s: float) -> None:
         """See Observer."""
         waited_s = round(decision.waited_ns / 1e9 + latency_s, 3)
-        _log_decision("Successfully bound pod to node", pod=_ref(decision), node=decision.node_name,
-              waited_s=waited_s)  # fmt: skip
+        _log_decision(
+            "Successfully bound pod to node",
+            pod=_object_ref(decision),
+            node=decision.node_name,
+            waited_s=waited_s,
+        )
 
     def on_bind_failure(self, decision: Decision, latency_s: float) -> None:
         """See Observer."""
         _log_decision(
-            "The pod cannot be bound there any more", pod=_ref(decision), node=decision.node_name
+            "The pod cannot be bound there any more",
+            pod=_object_ref(decision),
+            node=decision.node_name,
         )
 
     def on_write(self, write: ApiWrite, answer: WriteOk | WriteFailed, duration_s: float) -> None:
         """See Observer."""
         if write_log.isEnabledFor(logging.INFO):
-            code, why = (
+            code, error = (
                 (answer.code, answer.message) if isinstance(answer, WriteFailed) else (0, "")
             )
-            fields = {"call": call_name(write), "about": f"{write.namespace}/{write.name}",
-                      "took_ms": round(duration_s * 1000, 1)}  # fmt: skip
-            if why:
-                fields |= {"code": code, "err": why}
+            fields = {
+                "call": call_name(write),
+                "about": f"{write.namespace}/{write.name}",
+                "took_ms": round(duration_s * 1000, 1),
+            }
+            if error:
+                fields |= {"code": code, "err": error}
             write_log.info("Write answered", extra={"fields": fields})
 
 
-def _ref(decision: Decision) -> dict[str, str]:
+def _object_ref(decision: Decision) -> dict[str, str]:
     return {"name": decision.name, "namespace": decision.namespace}
 
 

@@ -1,8 +1,8 @@
-"""What an API server serves of what a scheduler would use, said at the start: which features are
-on, and which definitions are missing, or older than this program.
+"""Checks at the start which features an API server supports, and which definitions are missing or
+older than this program.
 
-Kinds that are not served are done without, and looked for again while running (reflect.py). Source:
-aggregated discovery (KEP-3352), OpenAPI v3.
+The scheduler runs without kinds that are not served; the reflector looks for them again
+(reflector.py). Source: aggregated discovery (KEP-3352), OpenAPI v3.
 """
 
 import types
@@ -54,7 +54,7 @@ class _Groups(msgspec.Struct, frozen=True):
 
 
 class _Schema(msgspec.Struct, frozen=True, rename="camel"):
-    """What is looked at of a schema in OpenAPI."""
+    """The fields of an OpenAPI schema that a check needs."""
 
     properties: dict[str, "_Schema"] | None = None
     items: "_Schema | None" = None
@@ -75,8 +75,8 @@ T = TypeVar("T")
 
 
 class Feature(NamedTuple):
-    """Something that needs kinds which not every server has. `apply`: the folder of manifests that
-    defines them, "" where they are Kubernetes' own."""
+    """A feature that needs kinds which not every server serves. `apply`: the folder of manifests
+    that defines them; "" for Kubernetes' own kinds."""
 
     name: str
     views: tuple[type[Any], ...]
@@ -95,7 +95,7 @@ FEATURES: Final = (
 
 
 class FeatureReport(NamedTuple):
-    """What came of a look. `on`, `off`: names of features; `faults`: what somebody should mend."""
+    """The result of a check. `served`, `missing`: names of features; `problems`: what to repair."""
 
     served: tuple[str, ...]
     missing: tuple[str, ...]
@@ -103,25 +103,30 @@ class FeatureReport(NamedTuple):
 
 
 async def check_features(client: Client, required_views: Iterable[type[Any]]) -> FeatureReport:
-    """At a server. `wanted`: views of kinds that the configuration relies on."""
-    needed = {*required_views}
+    """Returns which features the server supports; empty if it does not answer discovery.
+
+    `required_views`: views of the kinds that the configuration relies on.
+    """
+    required = {*required_views}
     served = await _get_served_resources(client)
     if served is None:
         return FeatureReport((), (), ())
-    on: list[str] = []
-    off: list[str] = []
-    faults: list[str] = []
+    served_features: list[str] = []
+    missing_features: list[str] = []
+    problems: list[str] = []
     for feature in FEATURES:
-        missing = [
+        missing_views = [
             view for view in feature.views if _preferred_version(KIND_BY_VIEW[view], served) is None
         ]
-        (off if missing else on).append(feature.name)
-        if needed.intersection(missing):
-            names = ", ".join(f"{k.plural}.{k.api_version}" for k in map(_kind, missing))
+        (missing_features if missing_views else served_features).append(feature.name)
+        if required.intersection(missing_views):
+            names = ", ".join(
+                f"{kind.plural}.{kind.api_version}" for kind in map(_kind, missing_views)
+            )
             hint = f"kubectl apply -k {feature.apply}" if feature.apply else "it is too old"
-            faults.append(f"{feature.name}: {names} is not served: {hint}")
-    faults += await _find_outdated_definitions(client, served)
-    return FeatureReport(tuple(on), tuple(off), tuple(faults))
+            problems.append(f"{feature.name}: {names} is not served: {hint}")
+    problems += await _find_outdated_definitions(client, served)
+    return FeatureReport(tuple(served_features), tuple(missing_features), tuple(problems))
 
 
 def _kind(view: type[Any]) -> Kind:
@@ -129,13 +134,13 @@ def _kind(view: type[Any]) -> Kind:
 
 
 def _preferred_version(kind: Kind, served: frozenset[tuple[str, str]]) -> str | None:
-    """In which the kind is served, the one that is liked best."""
+    """Returns the most preferred apiVersion in which the kind is served, or None."""
     versions = (kind.api_version, *kind.also)
-    return next((v for v in versions if (v, kind.plural) in served), None)
+    return next((version for version in versions if (version, kind.plural) in served), None)
 
 
 async def _get(client: Client, path: str, response_type: type[T], accept: str = JSON) -> T | None:
-    """What an answer says; None where there is none of this form."""
+    """Sends a GET and returns the decoded body; None if there is none of this type."""
     try:
         answer: Response = await client.request("GET", path, accept=accept)
     except AccessError:
@@ -151,27 +156,29 @@ def _decode(data: bytes, response_type: type[T]) -> T | None:
 
 
 async def _get_served_resources(client: Client) -> frozenset[tuple[str, str]] | None:
-    """Resources by apiVersion; None where the server does not say."""
-    found = set()
+    """Returns the served resources as apiVersion and plural; None if the server does not answer
+    discovery."""
+    resources = set()
     for path in ("/api", "/apis"):
-        listed = await _get(client, path, _Groups, AGGREGATED_DISCOVERY)
-        if listed is None:
+        groups = await _get(client, path, _Groups, AGGREGATED_DISCOVERY)
+        if groups is None:
             return None
-        for group in listed.items:
+        for group in groups.items:
             name = group.metadata.name
             for version in group.versions:
-                full = f"{name}/{version.version}" if name else version.version
-                found |= {(full, one.resource) for one in version.resources}
-    return frozenset(found)
+                api_version = f"{name}/{version.version}" if name else version.version
+                resources |= {(api_version, resource.resource) for resource in version.resources}
+    return frozenset(resources)
 
 
 async def _find_outdated_definitions(
     client: Client, served: frozenset[tuple[str, str]]
 ) -> list[str]:
-    """Kinds of our own group whose definitions lack what is read or written here."""
+    """Returns a problem for each definition of our own group that lacks fields which this program
+    reads or writes."""
     document = await _get(client, f"/openapi/v3/apis/{OWN_GROUP}/v1", _OpenApi)
     schemas = document.components.schemas if document is not None else {}
-    faults = []
+    problems = []
     for feature in FEATURES:
         for kind in map(_kind, feature.views):
             version = _preferred_version(kind, served)
@@ -179,19 +186,22 @@ async def _find_outdated_definitions(
             schema = _decode(bytes(raw), _Schema) if raw is not None else None
             if version is None or not version.startswith(OWN_GROUP) or schema is None:
                 continue
-            lacks = [*_find_missing_fields(kind.view, schema, "", 0)]
-            if lacks:
-                named = ", ".join(lacks[:3])
-                faults.append(
-                    f"{kind.plural}.{OWN_GROUP} is older than this scheduler and has no {named}: "
+            missing_fields = [*_find_missing_fields(kind.view, schema, "", 0)]
+            if missing_fields:
+                names = ", ".join(missing_fields[:3])
+                problems.append(
+                    f"{kind.plural}.{OWN_GROUP} is older than this scheduler and has no {names}: "
                     f"kubectl apply -k {feature.apply}"
                 )
-    return faults
+    return problems
 
 
 def _find_missing_fields(view: Any, schema: _Schema, path: str, depth: int) -> Iterator[str]:
-    """Fields of the struct that the schema does not have. What keeps unknown fields has them all;
-    `metadata` is every object's."""
+    """Yields the paths of fields that the struct has and the schema lacks.
+
+    A schema that preserves unknown fields lacks none. `metadata`, `apiVersion` and `kind` are part
+    of every object and not looked at.
+    """
     if schema.preserves_unknown_fields or depth > DEPTH_MAX:
         return
     properties = (schema.items or schema).properties
@@ -199,20 +209,22 @@ def _find_missing_fields(view: Any, schema: _Schema, path: str, depth: int) -> I
         return
     hints = get_type_hints(view)
     for field in msgspec.structs.fields(view):
-        at = f"{path}.{field.encode_name}" if path else field.encode_name
-        if at in ("metadata", "apiVersion", "kind"):
+        field_path = f"{path}.{field.encode_name}" if path else field.encode_name
+        if field_path in ("metadata", "apiVersion", "kind"):
             continue
         if field.encode_name not in properties:
-            yield at
+            yield field_path
             continue
-        for inner in _find_struct_types(hints[field.name]):
-            yield from _find_missing_fields(inner, properties[field.encode_name], at, depth + 1)
+        for struct_type in _find_struct_types(hints[field.name]):
+            yield from _find_missing_fields(
+                struct_type, properties[field.encode_name], field_path, depth + 1
+            )
 
 
 def _find_struct_types(hint: Any) -> Iterator[type[Any]]:
-    """Struct types in an annotation that are its value, or the items of its list."""
+    """Yields the struct types of an annotation: of the value itself, or of its items."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         yield hint
     elif get_origin(hint) in (Union, types.UnionType, tuple):
-        for part in get_args(hint):
-            yield from _find_struct_types(part)
+        for member in get_args(hint):
+            yield from _find_struct_types(member)

@@ -1,7 +1,6 @@
-"""What a scheduler tells of itself over HTTP, read-only.
+"""Serves a scheduler's HTTP endpoints, all read-only: health, metrics, dumps, and extra routes.
 
-/healthz, /livez and /readyz say a word to anybody; everything else is for those whom a doorkeeper
-lets in.
+/healthz, /livez and /readyz need no authorization; all other paths do.
 """
 
 import ssl
@@ -19,18 +18,18 @@ from stower.live.scheduler import Scheduler
 LOOPBACK: Final = "127.0.0.1"
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LISTS_CHECK: Final = "lists"
-SHUTDOWN_SECONDS: Final = 0.5  # pages that are open follow for ever
+SHUTDOWN_SECONDS: Final = 0.5  # streams of open pages never end by themselves
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Health = Mapping[str, Callable[[], bool]]  # what must be so, by name
+Health = Mapping[str, Callable[[], bool]]  # checks of readiness, by name
 
 
-# More to serve of a scheduler: who is let in is the doorkeeper's to say.
+# Further routes of a scheduler, which authorize their requests with the authorizer.
 ExtraRoutes = Callable[[Scheduler, Authorizer], Sequence[web.RouteDef]]
 
 
 def no_extra_routes(scheduler: Scheduler, authorizer: Authorizer) -> Sequence[web.RouteDef]:
-    """Nothing more."""
+    """Returns no routes."""
     return ()
 
 
@@ -44,7 +43,10 @@ async def endpoint(
     tls: ssl.SSLContext | None = None,
     extra_routes: ExtraRoutes = no_extra_routes,
 ) -> AsyncIterator[int]:
-    """Serve for as long as the block lasts, with these pages; yields the port. Raises OSError."""
+    """Serves a scheduler's endpoints until the context exits; yields the port. Raises OSError.
+
+    `metrics`: returns the body of /metrics; `extra_routes`: what is served besides.
+    """
 
     async def handle_comparison(_: web.Request) -> web.Response:
         try:
@@ -61,41 +63,41 @@ async def endpoint(
     async def handle_metrics(_: web.Request) -> web.Response:
         return web.Response(body=metrics(), headers={"Content-Type": METRICS_TYPE})
 
-    async def index(_: web.Request) -> web.Response:
+    async def handle_index(_: web.Request) -> web.Response:
         return _json({"paths": ["/metrics", *sorted((*debug.HANDLERS, debug.COMPARISON))]})
 
     routes = [
         web.get("/metrics", with_authorization(authorizer, handle_metrics)),
-        web.get("/debug/", with_authorization(authorizer, index)),
+        web.get("/debug/", with_authorization(authorizer, handle_index)),
         web.get(debug.COMPARISON, with_authorization(authorizer, handle_comparison)),
         *(
-            web.get(path, with_authorization(authorizer, make_handler(ask)))
-            for path, ask in debug.HANDLERS.items()
+            web.get(path, with_authorization(authorizer, make_handler(render)))
+            for path, render in debug.HANDLERS.items()
         ),
         *extra_routes(scheduler, authorizer),
     ]
     health = {LISTS_CHECK: lambda: scheduler.is_ready}
-    async with serve_routes(routes, health, port, host, tls) as taken:
-        yield taken
+    async with serve_routes(routes, health, port, host, tls) as bound_port:
+        yield bound_port
 
 
 def with_authorization(authorizer: Authorizer, handler: Handler) -> Handler:
-    """The same, for whom the doorkeeper lets in."""
+    """Returns the handler behind an authorization check; a refusal is answered with its status."""
 
     async def authorized_handler(request: web.Request) -> web.StreamResponse:
         authorization = request.headers.get("Authorization", "")
         try:
             await authorizer.check(authorization, request.path, request.method.lower())
-        except AuthorizationError as refused:
-            more = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
-            return error_response(refused.status, str(refused), **more)
+        except AuthorizationError as error:
+            headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+            return error_response(error.status, str(error), **headers)
         return await handler(request)
 
     return authorized_handler
 
 
 def error_response(status: int, text: str, **extra_headers: str) -> web.Response:
-    """Why not, as plain text that no browser takes for anything else."""
+    """Returns an error as plain text; its headers forbid browsers to guess another type."""
     headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", **extra_headers}
     return web.Response(status=status, text=f"{text}\n", headers=headers)
 
@@ -112,27 +114,31 @@ async def serve_routes(
     host: str = LOOPBACK,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[int]:
-    """Serve these, and whether we are well. `health`: what must be so before others rely on us.
-    Yields the port. Raises OSError."""
+    """Serves routes and the health endpoints until the context exits; yields the port.
 
-    async def healthz(_: web.Request) -> web.Response:
+    `health`: the checks that must hold before /readyz answers 200. Raises OSError.
+    """
+
+    async def handle_healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok")
 
-    async def readyz(request: web.Request) -> web.Response:
-        found = {name: is_so() for name, is_so in health.items()}
-        lines = [f"[{'+' if good else '-'}]{name} {'ok' if good else 'failed'}"
-                 for name, good in found.items()]  # fmt: skip
-        if all(found.values()):
-            whole = "\n".join([*lines, "readyz check passed\n"])
-            return web.Response(text=whole if "verbose" in request.query else "ok")
+    async def handle_readyz(request: web.Request) -> web.Response:
+        results = {name: check() for name, check in health.items()}
+        lines = [
+            f"[{'+' if passed else '-'}]{name} {'ok' if passed else 'failed'}"
+            for name, passed in results.items()
+        ]
+        if all(results.values()):
+            report = "\n".join([*lines, "readyz check passed\n"])
+            return web.Response(text=report if "verbose" in request.query else "ok")
         return web.Response(status=503, text="\n".join([*lines, "readyz check failed\n"]))
 
     app = web.Application(client_max_size=1024)
     app.add_routes(
         [
-            web.get("/healthz", healthz),
-            web.get("/livez", healthz),
-            web.get("/readyz", readyz),
+            web.get("/healthz", handle_healthz),
+            web.get("/livez", handle_healthz),
+            web.get("/readyz", handle_readyz),
             *routes,
         ]
     )
