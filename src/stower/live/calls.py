@@ -1,4 +1,7 @@
-"""Calls of a driver's methods: one at a time, in a thread of their own, as they may take long."""
+"""Calls a driver's methods: one at a time, in a thread of their own, as a call may take long.
+
+Only that thread changes the ledger; results are handed to the event loop.
+"""
 
 import asyncio
 import logging
@@ -24,14 +27,15 @@ METHOD_NAMES: Final = {
 
 
 class DriverSnapshot(NamedTuple):
-    """What a driver may look at while it is called."""
+    """The nodes and resource classes, by name, that a driver may read during a call."""
 
     nodes: Mapping[str, Node]
     classes: Mapping[str, ResourceClass]
 
 
 class CallResult(NamedTuple):
-    """What came of a call: the answer, and how the ledger's entries of its claims are by now."""
+    """The result of one call: the driver's method, the answer, the ledger's entries of the call's
+    claims after it (by uid, None where there is none), and the duration in seconds."""
 
     name: str
     answer: Event
@@ -40,13 +44,13 @@ class CallResult(NamedTuple):
 
 
 class DriverExecutor:
-    """One driver with its ledger."""
+    """Calls one driver. Owns the thread of the calls; the thread alone changes the ledger."""
 
     def __init__(
         self, driver: Driver, ledger: Ledger, on_result: Callable[[CallResult], None]
     ) -> None:
-        """`told` is called in the loop in which this is started."""
-        self.pending_count = 0  # calls that are not answered
+        """`on_result` is called in the event loop in which `start` was called."""
+        self.pending_count = 0  # calls without a result
         self._driver = driver
         self._ledger = ledger
         self._on_result = on_result
@@ -56,23 +60,23 @@ class DriverExecutor:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Start the thread. It does not keep the process alive: what a call has taken stands in the
-        ledger, whenever the process ends."""
+        """Starts the thread. The thread does not keep the process alive: the ledger has what a call
+        has taken, whenever the process ends."""
         self._loop = asyncio.get_running_loop()
         self._driver.taken = self._ledger.entries
         threading.Thread(target=self._run_thread, name=self._driver.name, daemon=True).start()
 
-    def submit(self, output: Call, snapshot: DriverSnapshot) -> None:
-        """Have this call made after those before."""
+    def submit(self, driver_call: Call, snapshot: DriverSnapshot) -> None:
+        """Queues a call behind all earlier ones."""
         self.pending_count += 1
-        self._queue.put((output, snapshot))
+        self._queue.put((driver_call, snapshot))
 
     def stop(self) -> None:
-        """Begin no more calls."""
+        """Lets the running call end, and begins no other."""
         self._is_closing = True
 
     async def close(self, timeout_s: float) -> bool:
-        """The same; whether the last call has ended within this time."""
+        """Stops, and returns whether the running call has ended within `timeout_s`."""
         self.stop()
         if self._loop is None:
             return True
@@ -86,8 +90,8 @@ class DriverExecutor:
     # In the thread
 
     def _run_thread(self) -> None:
-        while (piece := self._queue.get()) is not None and not self._is_closing:
-            self._post_result(self._call_driver(*piece))
+        while (item := self._queue.get()) is not None and not self._is_closing:
+            self._post_result(self._call_driver(*item))
         self._post_result(None)
 
     def _post_result(self, result: CallResult | None) -> None:
@@ -98,32 +102,32 @@ class DriverExecutor:
             else:
                 self._loop.call_soon_threadsafe(self._handle_result, result)
         except RuntimeError:
-            pass  # the loop is closed: nobody waits for it any more
+            pass  # the loop is closed: nothing waits for the result any more
 
-    def _call_driver(self, output: Call, snapshot: DriverSnapshot) -> CallResult:
-        name, driver = METHOD_NAMES[type(output)], self._driver
+    def _call_driver(self, driver_call: Call, snapshot: DriverSnapshot) -> CallResult:
+        name, driver = METHOD_NAMES[type(driver_call)], self._driver
         driver.nodes, driver.classes = snapshot
-        began_s = time.perf_counter()
+        started_s = time.perf_counter()
 
         def log_error(error: BaseException) -> None:
             log.error("%s.%s failed", type(driver).__name__, name, exc_info=error)
 
         try:
-            answer = call(output, driver, self._ledger, log_error)
+            answer = call(driver_call, driver, self._ledger, log_error)
         except BaseException as error:  # sys.exit() in a method ends the call, and nothing else
             log_error(error)
-            answer = failure(output, error)
-        took_s = time.perf_counter() - began_s
-        return CallResult(name, answer, self._ledger_entries(output), took_s)
+            answer = failure(driver_call, error)
+        took_s = time.perf_counter() - started_s
+        return CallResult(name, answer, self._ledger_entries(driver_call), took_s)
 
-    def _ledger_entries(self, output: Call) -> dict[str, Entry | None]:
-        if isinstance(output, Taking | Adopting):
-            return {entry.uid: self._ledger.entries.get(entry.uid) for entry in output.entries}
-        if isinstance(output, Freeing):
-            return {output.entry.uid: self._ledger.entries.get(output.entry.uid)}
+    def _ledger_entries(self, driver_call: Call) -> dict[str, Entry | None]:
+        if isinstance(driver_call, Taking | Adopting):
+            return {entry.uid: self._ledger.entries.get(entry.uid) for entry in driver_call.entries}
+        if isinstance(driver_call, Freeing):
+            return {driver_call.entry.uid: self._ledger.entries.get(driver_call.entry.uid)}
         return {}
 
-    # In the loop
+    # In the event loop
 
     def _handle_result(self, result: CallResult) -> None:
         self.pending_count -= 1

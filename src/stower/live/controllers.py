@@ -1,4 +1,7 @@
-"""The actors on an API server: watches feed them, their requests are sent, until told to stop."""
+"""Runs controllers on an API server: reflectors feed them, workers send their requests.
+
+What the controllers do is decided in stower.controllers alone.
+"""
 
 import asyncio
 import logging
@@ -40,7 +43,7 @@ DELETE_COLLECTION: Final = "deletecollection"
 
 
 class ControllerShell:
-    """Actors and their API server."""
+    """Runs a ControllerManager. Owns a reflector for each of its kinds, and the workers."""
 
     def __init__(self, client: Client, manager: ControllerManager, seed: int = 0) -> None:
         self.manager = manager
@@ -78,7 +81,7 @@ class ControllerShell:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`. Raises ShellError."""
+        """Runs until `stop` is set. Raises ShellError."""
         reflecting = [reflector.run() for reflector in self.reflectors.values()]
         try:
             await run_until_stopped(
@@ -89,7 +92,7 @@ class ControllerShell:
 
     async def _run_steps(self) -> None:
         while True:
-            until = time.perf_counter() + SLICE_SECONDS
+            slice_end_s = time.perf_counter() + SLICE_SECONDS
             while True:
                 self._wake_event.clear()
                 calls = self.manager.step(self._clock.now_ns(), KEYS_PER_STEP)
@@ -102,7 +105,7 @@ class ControllerShell:
                 if due_ns is None or due_ns > self._clock.now_ns():
                     await sleep_until(self._wake_event, due_ns, self._clock)
                     break
-                if time.perf_counter() >= until:
+                if time.perf_counter() >= slice_end_s:
                     await asyncio.sleep(0)
                     break
 
@@ -120,7 +123,7 @@ class ControllerShell:
             call.content_type or JSON,
         )  # fmt: skip
         if answer.status >= 400 or not answer.status:
-            # What is refused for good would be asked for again and again in silence.
+            # The controller repeats the request: the log must show that it can never succeed.
             level = logging.WARNING if answer.status in (400, 422) else logging.INFO
             log.log(level, "%s %s: %s %s", call.method, path, answer.status, answer.message)
         self.manager.answered(call.id, answer.status, answer.body)
@@ -128,9 +131,11 @@ class ControllerShell:
 
 
 async def discover_deletable_resources(client: Client) -> list[tuple[str, str]]:
-    """Kinds in namespaces that can be emptied: apiVersion and plural, in all versions, preferred
-    ones first. Raises ShellError."""
-    found: list[tuple[str, str]] = []
+    """Returns the namespaced resources that serve deletecollection, as apiVersion and plural.
+
+    They are in all versions, the preferred version of each group first. Raises ShellError.
+    """
+    resources: list[tuple[str, str]] = []
     groups = (await _get_json(client, "/apis"))["groups"]
     versions = ["v1"]
     for group in groups:
@@ -140,8 +145,8 @@ async def discover_deletable_resources(client: Client) -> list[tuple[str, str]]:
         prefix = "/apis/" if "/" in version else "/api/"
         for resource in (await _get_json(client, prefix + version))["resources"]:
             if resource["namespaced"] and DELETE_COLLECTION in resource["verbs"]:
-                found.append((version, resource["name"]))
-    return found
+                resources.append((version, resource["name"]))
+    return resources
 
 
 async def _get_json(client: Client, path: str) -> Any:
@@ -150,8 +155,8 @@ async def _get_json(client: Client, path: str) -> Any:
     except AccessError as error:
         raise ShellError(str(error)) from None
     if answer.status != 200:
-        what = f"{answer.status} {answer.message}" if answer.status else answer.message
-        raise ShellError(f"cannot ask {client.access.server} for {path}: {what}")
+        reason = f"{answer.status} {answer.message}" if answer.status else answer.message
+        raise ShellError(f"cannot ask {client.access.server} for {path}: {reason}")
     return msgspec.json.decode(answer.body)
 
 
@@ -163,20 +168,23 @@ async def run_controllers(
     make_stop_event: Callable[[], asyncio.Event],
     seed: int = 0,
 ) -> None:
-    """Actors, until the event is set that `stop` makes. `build` is told what the server has in
-    namespaces: apiVersion and plural. Raises ShellError."""
-    stopped = make_stop_event()
+    """Runs controllers until the event that `make_stop_event` returns is set.
+
+    `build` gets the result of `discover_deletable_resources`; `on_ready` gets the server's address
+    once the manager is built. Raises ShellError.
+    """
+    stop = make_stop_event()
     try:
-        access = await run_unless_stopped(stopped, read_access(kubeconfig, context))
+        access = await run_unless_stopped(stop, read_access(kubeconfig, context))
     except AccessError as error:
         raise ShellError(str(error)) from None
     except StopRequested:
         return
     async with Client(access, USER_AGENT) as client:
         try:
-            served = await run_unless_stopped(stopped, discover_deletable_resources(client))
+            resources = await run_unless_stopped(stop, discover_deletable_resources(client))
         except StopRequested:
             return
-        shell = ControllerShell(client, build(served), seed)
+        shell = ControllerShell(client, build(resources), seed)
         on_ready(access.server)
-        await shell.run(stopped)
+        await shell.run(stop)

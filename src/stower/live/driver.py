@@ -1,11 +1,11 @@
-"""A driver on an API server: watches feed its controller, which has the driver called and writes
-sent, until told to stop.
+"""Runs a resource driver on an API server: watches feed its controller, calls go to the driver, and
+writes go to the server.
 
     from stower.driver import Allocation, Driver, Refused
     from stower.live.driver import serve
 
-Nothing is remembered but the ledger: a driver that is killed and started again goes on where the
-API's objects and the ledger are.
+The ledger is the only state that is kept: a driver that is killed and started again continues from
+the API's objects and the ledger.
 """
 
 import asyncio
@@ -66,15 +66,15 @@ log = logging.getLogger(__name__)
 
 SLICE_SECONDS: Final = 0.004
 CLOSE_SECONDS: Final = 5.0
-CALL_SECONDS: Final = 15.0  # for a call to end when we are told to stop
+CALL_SECONDS: Final = 15.0  # for the running call to end after a stop
 BAD_REQUEST: Final = 400
 PORT_MAX: Final = 65535
-# Pods that have ended ask for nothing.
+# Terminated pods need no devices.
 SELECTORS: Final = {Pod: "status.phase!=Succeeded,status.phase!=Failed"}
 
 
 class DriverShell:
-    """A driver and its API server."""
+    """Runs one driver. Owns its controller, reflectors, dispatcher and the thread of its calls."""
 
     def __init__(
         self,
@@ -83,7 +83,8 @@ class DriverShell:
         ledger: Ledger,
         metrics: "DriverMetrics | None" = None,
     ) -> None:
-        # The ledger is the thread's; this is how it was when the last answer came from there.
+        # While it runs, only the executor's thread uses the ledger: this copy is as of the last
+        # result.
         self._entries = dict(ledger.entries)
         self.controller = Controller(driver.name, self._entries)
         self._client = client
@@ -91,14 +92,14 @@ class DriverShell:
         self._clock = Clock()
         self._inbox: deque[Event | CallResult] = deque()
         self._wake_event = asyncio.Event()
-        self._snapshot: DriverSnapshot | None = None  # None: something has changed since
+        self._snapshot: DriverSnapshot | None = None  # None: out of date
         self._is_started = False
-        chance = random.Random(zlib.crc32(driver.name.encode()))
-        self.reflectors = {view: self._make_reflector(view, chance) for view in (*VIEWS, Node)}
+        rng = random.Random(zlib.crc32(driver.name.encode()))
+        self.reflectors = {view: self._make_reflector(view, rng) for view in (*VIEWS, Node)}
         self.executor = DriverExecutor(driver, ledger, self._on_call_result)
         self.dispatcher = Dispatcher(
             client,
-            chance,
+            rng,
             self._on_write_result,
             lambda _: None,
             self._clock.now_ns,
@@ -106,19 +107,19 @@ class DriverShell:
             IN_FLIGHT,
         )
 
-    def _make_reflector(self, view: type[Any], chance: random.Random) -> Reflector:
-        is_seen = view in VIEWS
+    def _make_reflector(self, view: type[Any], rng: random.Random) -> Reflector:
+        feeds_controller = view in VIEWS
 
         def on_changes(changes: Changes) -> None:
             if view in (Node, ResourceClass):
                 self._snapshot = None
-            if is_seen and self._is_started:
+            if feeds_controller and self._is_started:
                 self._inbox.extend(Observed(kind, obj) for kind, obj in changes)
                 self._wake_event.set()
 
         def on_list() -> None:
             self._snapshot = None
-            if is_seen and self._is_started and self.is_ready:
+            if feeds_controller and self._is_started and self.is_ready:
                 self._inbox.append(self._list_all())
             self._wake_event.set()
 
@@ -126,7 +127,7 @@ class DriverShell:
             self._client,
             collection_path(KIND_BY_VIEW[view]),
             TypedDecoder(view),
-            chance,
+            rng,
             selector=SELECTORS.get(view, ""),
             optional=view in NEGOTIATING,
             on_list=on_list,
@@ -135,11 +136,11 @@ class DriverShell:
 
     @property
     def is_ready(self) -> bool:
-        """All there is has been listed."""
+        """Whether all resources have been listed."""
         return all(reflector.has_synced for reflector in self.reflectors.values())
 
     def stats(self) -> dict[str, float]:
-        """What metrics ask for, counted now."""
+        """Returns the current values of the driver's metrics, by name."""
         return {
             **msgspec.structs.asdict(self.controller.counts),
             "driver_pending_claims": self._pending_claim_count(),
@@ -158,7 +159,7 @@ class DriverShell:
         return sum(is_pending(c) and driver_of(c, classes) == name for c in claims.values())
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`. Raises ShellError."""
+        """Runs until `stop` is set. Raises ShellError."""
         reflecting = [reflector.run() for reflector in self.reflectors.values()]
         self.executor.start()
         try:
@@ -178,16 +179,16 @@ class DriverShell:
 
     def _on_write_result(self, answer: WriteOk | WriteFailed) -> None:
         if isinstance(answer, WriteFailed) and answer.code != CONFLICT:
-            # What is refused for good would be asked for again and again in silence.
+            # The controller repeats the write: the log must show that it can never succeed.
             level = logging.WARNING if answer.code >= BAD_REQUEST else logging.INFO
             log.log(level, "a write failed: %s %s", answer.code, answer.message)
         self._inbox.append(answer)
         self._wake_event.set()
 
-    def _on_call_result(self, called: CallResult) -> None:
+    def _on_call_result(self, result: CallResult) -> None:
         if self._metrics is not None:
-            self._metrics.called(called.name, called.took_s)
-        self._inbox.append(called)
+            self._metrics.called(result.name, result.took_s)
+        self._inbox.append(result)
         self._wake_event.set()
 
     # Steps
@@ -199,10 +200,10 @@ class DriverShell:
         self._is_started = True
         self._inbox.append(self._list_all())
         while True:
-            until = time.perf_counter() + SLICE_SECONDS
+            slice_end_s = time.perf_counter() + SLICE_SECONDS
             while (event := self._next_event()) is not None:
                 self._step(event)
-                if time.perf_counter() >= until:
+                if time.perf_counter() >= slice_end_s:
                     break
             else:
                 self._wake_event.clear()
@@ -237,7 +238,7 @@ class DriverShell:
             self.dispatcher.send(writes)
 
     def _current_snapshot(self) -> DriverSnapshot:
-        """Never changed once it is handed out: it is looked at in another thread."""
+        """Returns the snapshot for a call; it is never changed, as another thread reads it."""
         if self._snapshot is None:
             nodes, classes = (
                 {obj.metadata.name: obj for obj in self.reflectors[view].objects.values()}
@@ -257,24 +258,24 @@ async def run_driver(
     metrics_port: int | None = None,
     on_ready: Callable[[str, int | None], None] = lambda server, port: None,
 ) -> None:
-    """Serve the driver until the event is set. `ready` is told the server and the port of the
-    metrics. Without a kubeconfig: KUBECONFIG, ~/.kube/config, or the pod's own account.
+    """Runs the driver until `stop` is set. `on_ready` gets the server's address and the port of the
+    metrics. Without a kubeconfig: KUBECONFIG, ~/.kube/config, or the pod's service account.
 
-    A call that is under way when it is time to stop has 15 s to end. What it takes after that is in
-    the ledger, which nobody else gets before this process has ended.
+    A call that is running at the stop has 15 s to end. What it takes after that is in the ledger,
+    which no other process can open before this process has ended.
 
-    Raises ShellError and LedgerError, with why it cannot.
+    Raises ShellError and LedgerError if the driver cannot run.
     """
     if not driver.name:
         raise ShellError(f"{type(driver).__name__}.name: want the driverName of its ResourceClass")
     if metrics_port is not None and not 0 <= metrics_port <= PORT_MAX:
         raise ShellError(f"metrics_port: {metrics_port}: want a port, at most {PORT_MAX}, or 0")
-    kept = FileLedger(ledger, driver.name)
-    is_over = True
+    file_ledger = FileLedger(ledger, driver.name)
+    has_call_ended = True
     try:
-        place = Path(kubeconfig) if kubeconfig is not None else None
+        kubeconfig_path = Path(kubeconfig) if kubeconfig is not None else None
         try:
-            access = await run_unless_stopped(stop, read_access(place, context))
+            access = await run_unless_stopped(stop, read_access(kubeconfig_path, context))
         except AccessError as error:
             raise ShellError(str(error)) from None
         async with Client(access, f"stower-driver {driver.name}") as client:
@@ -285,7 +286,7 @@ async def run_driver(
                     from stower.metrics.drivers import DriverMetrics
 
                     metrics = DriverMetrics()
-                shell = DriverShell(client, driver, kept, metrics)
+                shell = DriverShell(client, driver, file_ledger, metrics)
                 if metrics_port is not None and metrics is not None:
                     port = await stack.enter_async_context(
                         _serve_metrics(shell, metrics, metrics_port)
@@ -294,19 +295,19 @@ async def run_driver(
                 try:
                     await shell.run(stop)
                 finally:
-                    is_over = await shell.executor.close(CALL_SECONDS)
+                    has_call_ended = await shell.executor.close(CALL_SECONDS)
     except StopRequested:
         pass
     finally:
-        if is_over:
-            kept.close()
+        if has_call_ended:
+            file_ledger.close()
         else:
             log.warning("a call has not ended; what it has taken is known to the ledger")
 
 
 @contextlib.asynccontextmanager
 async def _serve_metrics(shell: DriverShell, metrics: "DriverMetrics", port: int) -> Any:
-    """Metrics on loopback; the port. Raises ShellError."""
+    """Serves metrics on loopback until the context exits; yields the port. Raises ShellError."""
     from aiohttp import web
 
     from stower.live.endpoint import LISTS_CHECK, METRICS_TYPE, serve_routes
@@ -320,10 +321,10 @@ async def _serve_metrics(shell: DriverShell, metrics: "DriverMetrics", port: int
         health = {LISTS_CHECK: lambda: shell.is_ready}
         serving = serve_routes([web.get("/metrics", handle_metrics)], health, port)
         try:
-            taken = await stack.enter_async_context(serving)
+            bound_port = await stack.enter_async_context(serving)
         except OSError as error:
             raise ShellError(f"cannot listen on port {port}: {os_error_text(error)}") from None
-        yield taken
+        yield bound_port
 
 
 def serve(
@@ -334,27 +335,28 @@ def serve(
     context: str = "",
     metrics_port: int | None = None,
 ) -> None:
-    """Serve the driver until SIGTERM or SIGINT; a second one ends the process at once. Without a
-    kubeconfig: KUBECONFIG, ~/.kube/config, or the pod's own account. `metrics_port`: /metrics and
-    /readyz on loopback, on a free port where it is 0.
+    """Runs the driver until SIGTERM or SIGINT; a second signal ends the process at once.
 
-    Ends the process with one line on standard error, and code 1, where it cannot be done.
+    Without a kubeconfig: KUBECONFIG, ~/.kube/config, or the pod's service account. `metrics_port`:
+    serves /metrics and /readyz on loopback; 0 picks a free port.
+
+    If the driver cannot run, the process ends with one line on standard error and code 1.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
 
     def on_ready(server: str, port: int | None) -> None:
-        where = "" if port is None else f"; metrics are on http://127.0.0.1:{port}/metrics"
-        print(f"{driver.name} serves {server}{where}. Stop it with Ctrl-C.", flush=True)
+        metrics_hint = "" if port is None else f"; metrics are on http://127.0.0.1:{port}/metrics"
+        print(f"{driver.name} serves {server}{metrics_hint}. Stop it with Ctrl-C.", flush=True)
 
     async def main() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
-        def request_stop(name: signal.Signals) -> None:
+        def request_stop(signal_number: signal.Signals) -> None:
             stop.set()
-            loop.remove_signal_handler(name)
+            loop.remove_signal_handler(signal_number)
 
-        for name in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(name, request_stop, name)
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(signal_number, request_stop, signal_number)
         await run_driver(
             driver,
             ledger,

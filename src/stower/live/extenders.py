@@ -1,8 +1,8 @@
-"""Extenders over HTTP: the engine's questions sent, their answers given back as events.
+"""Calls scheduler extenders over HTTP; their answers become events of the engine.
 
-The objects that an extender wants to see whole are fetched from the API server, as the engine knows
-only those fields that decisions depend on. Unlike kube-scheduler, a certificate is always checked
-unless tlsConfig.insecure says otherwise.
+The objects that an extender wants in full are fetched from the API server, as the engine has only
+the fields that decisions depend on. Unlike kube-scheduler, a certificate is always checked unless
+tlsConfig.insecure is set.
 
 Source: kube-scheduler extender.go; k8s.io/kube-scheduler/extender/v1.
 """
@@ -27,18 +27,18 @@ from stower.framework.writes import CallExtender
 from stower.live.access import AccessError
 from stower.live.client import Client
 
-# An answer names nodes: this is room for tens of thousands.
+# An answer names nodes: there is room for tens of thousands.
 ANSWER_BYTES_MAX: Final = 64 << 20
 encode = msgspec.json.Encoder().encode
 log = logging.getLogger(__name__)
 
 
 class ExtenderError(Exception):
-    """No answer; the text says why."""
+    """An extender gave no answer, or its tlsConfig is invalid; the text says why."""
 
 
 class HTTPExtenders:
-    """All of a configuration's."""
+    """Calls the extenders of a configuration. Owns one HTTP session for all of them."""
 
     def __init__(
         self,
@@ -46,7 +46,10 @@ class HTTPExtenders:
         client: Client,
         on_response: Callable[[ExtenderAnswered], None],
     ) -> None:
-        """`client`: of the API server. Raises ExtenderError for certificates that are none."""
+        """`client`: of the API server; `on_response`: called with the answer to each write.
+
+        Raises ExtenderError for an invalid tlsConfig.
+        """
         self._extenders = extenders
         self._client = client
         self._on_response = on_response
@@ -55,13 +58,13 @@ class HTTPExtenders:
         self._session: aiohttp.ClientSession | None = None
 
     def send(self, write: CallExtender) -> None:
-        """Ask; the answer comes as an event."""
+        """Starts a call; `on_response` gets its answer."""
         task = asyncio.create_task(self._call(write))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Cancels all calls and closes the session."""
         for task in list(self._tasks):
             task.cancel()
         if self._session is not None:
@@ -74,16 +77,16 @@ class HTTPExtenders:
                 body = await self._post(write, extender)
             self._on_response(ExtenderAnswered(write.id, body))
         except TimeoutError:
-            why = f"no answer within {extender.timeout_ns / 1e9:g} s"
-            self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {why}"))
+            reason = f"no answer within {extender.timeout_ns / 1e9:g} s"
+            self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {reason}"))
         except (ExtenderError, AccessError, aiohttp.ClientError, OSError) as error:
-            why = " ".join(str(error).split()) or type(error).__name__
-            self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {why}"))
+            reason = " ".join(str(error).split()) or type(error).__name__
+            self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {reason}"))
         except Exception as error:
-            # Without an answer no pod would ever be tried again.
+            # Without an answer the engine would never try the pod again.
             log.exception("asking extender %s", extender.url_prefix)
-            why = f"{type(error).__name__}: {error}"
-            self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {why}"))
+            reason = f"{type(error).__name__}: {error}"
+            self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {reason}"))
 
     async def _post(self, write: CallExtender, extender: Extender) -> bytes:
         if self._session is None:
@@ -106,13 +109,13 @@ class HTTPExtenders:
             if response.status != 200:
                 raise ExtenderError(f"POST {url}: status {response.status}, want 200")
             answer = bytearray()
-            async for part in response.content.iter_chunked(1 << 16):
-                answer += part
+            async for chunk in response.content.iter_chunked(1 << 16):
+                answer += chunk
                 if len(answer) > ANSWER_BYTES_MAX:
                     raise ExtenderError(f"POST {url}: more than {ANSWER_BYTES_MAX} bytes")
             return bytes(answer)
 
-    # Questions
+    # Requests
 
     async def _build_args(self, write: CallExtender, extender: Extender) -> dict[str, Any]:
         if write.verb == "bind":
@@ -128,54 +131,62 @@ class HTTPExtenders:
             return {"Pod": pod, **await self._build_victims(write, extender)}
         if extender.node_cache_capable:
             return {"Pod": pod, "Nodes": None, "NodeNames": write.nodes}
-        wanted = set(write.nodes)
-        found = await self._get("/api/v1/nodes?resourceVersion=0")
-        nodes = [n for n in found.get("items", ()) if n["metadata"]["name"] in wanted]
+        wanted_names = set(write.nodes)
+        node_list = await self._get("/api/v1/nodes?resourceVersion=0")
+        nodes = [
+            node for node in node_list.get("items", ()) if node["metadata"]["name"] in wanted_names
+        ]
         return {"Pod": pod, "Nodes": {"metadata": {}, "items": nodes}, "NodeNames": None}
 
     async def _build_victims(self, write: CallExtender, extender: Extender) -> dict[str, Any]:
         if extender.node_cache_capable:
-            meta = {
+            victims_by_uid = {
                 name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations}
                 for name, (uids, violations) in write.victims.items()
             }
-            return {"NodeNameToVictims": None, "NodeNameToMetaVictims": meta}
-        whole = {}
+            return {"NodeNameToVictims": None, "NodeNameToMetaVictims": victims_by_uid}
+        victims_in_full = {}
         for name, (uids, violations) in write.victims.items():
             selector = quote(f"spec.nodeName={name}", safe="")
-            found = await self._get(f"/api/v1/pods?fieldSelector={selector}")
-            there = {p["metadata"]["uid"]: p for p in found.get("items", ())}
-            pods = [there[uid] for uid in uids if uid in there]
-            whole[name] = {"Pods": pods, "NumPDBViolations": violations}
-        return {"NodeNameToVictims": whole, "NodeNameToMetaVictims": None}
+            pod_list = await self._get(f"/api/v1/pods?fieldSelector={selector}")
+            pods_by_uid = {pod["metadata"]["uid"]: pod for pod in pod_list.get("items", ())}
+            pods = [pods_by_uid[uid] for uid in uids if uid in pods_by_uid]
+            victims_in_full[name] = {"Pods": pods, "NumPDBViolations": violations}
+        return {"NodeNameToVictims": victims_in_full, "NodeNameToMetaVictims": None}
 
     async def _get(self, path: str) -> dict[str, Any]:
         answer = await self._client.get_with_retry(path)
         if answer.status != 200:
             raise ExtenderError(f"GET {path}: {answer.status} {answer.message}")
-        found: dict[str, Any] = msgspec.json.decode(answer.body)
-        return found
+        document: dict[str, Any] = msgspec.json.decode(answer.body)
+        return document
 
 
 def build_tls_context(extender: Extender) -> ssl.SSLContext | None:
-    """How the extender's certificate is checked; None: as usual."""
-    own = extender.tls_config
-    if own is None:
+    """Returns the TLS context of the extender's tlsConfig; None if it has none.
+
+    Raises ExtenderError.
+    """
+    config = extender.tls_config
+    if config is None:
         return None
     try:
         context = ssl.create_default_context(
-            cafile=own.ca_file or None, cadata=_decode_base64(own.ca_data) if own.ca_data else None
+            cafile=config.ca_file or None,
+            cadata=_decode_base64(config.ca_data) if config.ca_data else None,
         )
-        if own.insecure:
+        if config.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        if own.cert_file:
-            context.load_cert_chain(own.cert_file, own.key_file or None)
-        elif own.cert_data:
+        if config.cert_file:
+            context.load_cert_chain(config.cert_file, config.key_file or None)
+        elif config.cert_data:
             with tempfile.TemporaryDirectory(prefix="stower-extender-") as folder:
                 file = Path(folder) / "pair.pem"
                 file.touch(mode=0o600)
-                file.write_text(_decode_base64(own.cert_data) + "\n" + _decode_base64(own.key_data))
+                file.write_text(
+                    _decode_base64(config.cert_data) + "\n" + _decode_base64(config.key_data)
+                )
                 context.load_cert_chain(file)
     except (OSError, ssl.SSLError, ValueError, binascii.Error) as error:
         raise ExtenderError(f'extender "{extender.url_prefix}": tlsConfig: {error}') from None

@@ -1,4 +1,4 @@
-"""A candidate for leadership: reads and writes the Lease that `election` decides on."""
+"""Leader election: reads and writes the Lease; framework/election.py decides what to write."""
 
 import asyncio
 import logging
@@ -19,44 +19,50 @@ __all__ = ["LeaderElectionConfig", "LeaderElector"]
 log = logging.getLogger(__name__)
 NOT_FOUND: Final = 404
 SECOND_NS: Final = 1_000_000_000
-EXPIRY_JITTER_SECONDS: Final = 0.1  # candidates do not all ask in the moment in which a Lease ends
+EXPIRY_JITTER_SECONDS: Final = 0.1  # spreads the requests of the candidates when a Lease expires
 
 
 class LeaderElector:
-    """One scheduler's bid for a Lease."""
+    """One candidate for a Lease: acquires, renews and releases it."""
 
     def __init__(
-        self, client: Client, identity: str, terms: LeaderElectionConfig, chance: random.Random
+        self, client: Client, identity: str, config: LeaderElectionConfig, rng: random.Random
     ) -> None:
-        self.election = LeaderElection(identity, terms)
+        self.election = LeaderElection(identity, config)
         self._client = client
-        self._chance = chance
-        namespace, name = quote(terms.namespace, safe=""), quote(terms.name, safe="")
+        self._rng = rng
+        namespace, name = quote(config.namespace, safe=""), quote(config.name, safe="")
         self._leases_path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._lease_path = f"{self._leases_path}/{name}"
-        self.resource_version = ""  # of the Lease, when it was written last
+        self.resource_version = ""  # of the Lease as this candidate last wrote it
         self._last_warning = ""
 
     async def acquire(self) -> None:
-        """Until the Lease is ours. It is read twice as often as client-go does, and when it runs
-        out, so that nobody has to wait for the next look."""
+        """Waits until this candidate holds the Lease.
+
+        Reads the Lease twice as often as client-go, and when it expires, so that leadership does
+        not stay vacant until the next read.
+        """
         retry_s = self.election.config.retry_ns / SECOND_NS
         while True:
             await self._try_acquire_or_renew()
             if self.election.is_leader:
                 return
-            pause_s = retry_s / 2 * self._chance.uniform(1, JITTER_FACTOR)
-            left_ns = self.election.lease_expires_at_ns - time.monotonic_ns()
-            if left_ns > 0:
-                soon_s = left_ns / SECOND_NS + self._chance.uniform(0, EXPIRY_JITTER_SECONDS)
-                pause_s = min(pause_s, soon_s)
+            pause_s = retry_s / 2 * self._rng.uniform(1, JITTER_FACTOR)
+            remaining_ns = self.election.lease_expires_at_ns - time.monotonic_ns()
+            if remaining_ns > 0:
+                until_expiry_s = remaining_ns / SECOND_NS + self._rng.uniform(
+                    0, EXPIRY_JITTER_SECONDS
+                )
+                pause_s = min(pause_s, until_expiry_s)
             await asyncio.sleep(pause_s)
 
     async def renew(self) -> None:
-        """Renew it, until it is lost."""
+        """Renews the Lease until leadership is lost."""
         while self.election.check_leadership(now_ns := time.monotonic_ns()):
             try:
-                # All of a renewal, however slow the server: others count on it.
+                # The limit holds for the whole renewal, however slow the server is: the other
+                # candidates rely on it.
                 async with asyncio.timeout(self.election.remaining_ns(now_ns) / SECOND_NS):
                     await asyncio.sleep(self.election.config.retry_ns / SECOND_NS)
                     await self._try_acquire_or_renew()
@@ -64,35 +70,35 @@ class LeaderElector:
                 log.warning("the Lease %s was not renewed in time", self._lease_path)
 
     def is_leader(self) -> bool:
-        """Whether the Lease is ours for some time yet."""
+        """Returns whether this candidate holds the Lease and its renewal is not overdue."""
         return self.election.check_leadership(time.monotonic_ns())
 
     async def release(self) -> None:
-        """Give it up, so that nobody waits for it to run out."""
+        """Gives the Lease up, so that the next leader need not wait until it expires."""
         if not self.election.is_leader:
             return
         _, lease = await self._get_lease()
         if lease is not None:
-            given_up = self.election.release_lease(lease, time.time_ns())
-            if given_up is not None:
-                await self._request("PUT", self._lease_path, given_up)
+            released = self.election.release_lease(lease, time.time_ns())
+            if released is not None:
+                await self._request("PUT", self._lease_path, released)
 
     async def _try_acquire_or_renew(self) -> None:
-        asked_at_ns = time.monotonic_ns()
+        requested_at_ns = time.monotonic_ns()
         answer, lease = await self._get_lease()
         if lease is None and answer.status != NOT_FOUND:
             self._warn_once(f"cannot be read: {answer.message or answer.status}")
             return
-        wanted = self.election.try_acquire_or_renew(lease, time.monotonic_ns(), time.time_ns())
-        if wanted is None:
+        new_lease = self.election.try_acquire_or_renew(lease, time.monotonic_ns(), time.time_ns())
+        if new_lease is None:
             self.election.check_leadership(time.monotonic_ns(), is_held_by_other=True)
             return
         if lease is None:
-            answer = await self._request("POST", self._leases_path, wanted)
+            answer = await self._request("POST", self._leases_path, new_lease)
         else:
-            answer = await self._request("PUT", self._lease_path, wanted)
+            answer = await self._request("PUT", self._lease_path, new_lease)
         if answer.status in (200, 201):
-            self.election.confirm_renewal(asked_at_ns)
+            self.election.confirm_renewal(requested_at_ns)
             self.resource_version = _resource_version(answer)
             self._last_warning = ""
         elif answer.status == CONFLICT:
@@ -101,7 +107,7 @@ class LeaderElector:
             self._warn_once(f"cannot be written: {answer.message or answer.status}")
 
     def _warn_once(self, problem: str) -> None:
-        """Say what goes wrong, once: who waits for leadership must not wait in silence."""
+        """Logs a problem unless it was the last one logged: the log shows why a standby waits."""
         if problem != self._last_warning:
             self._last_warning = problem
             log.warning("the Lease %s %s", self._lease_path, problem)
@@ -116,7 +122,7 @@ class LeaderElector:
             return Response(0, str(error).encode()), None
 
     async def _request(self, method: str, path: str, body: Object | None = None) -> Response:
-        """One request, which may not take longer than leadership lasts."""
+        """Sends one request, which may take as long as the renew deadline at most; never raises."""
         data = None if body is None else msgspec.json.encode(body)
         deadline_s = self.election.config.renew_deadline_ns / SECOND_NS
         try:

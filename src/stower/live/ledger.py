@@ -1,8 +1,8 @@
-"""A driver's ledger in a file: one line of JSON for each change, kept for good before it counts.
+"""A driver's ledger in a file: one line of JSON per change, synced to disk before it takes effect.
 
-A line is a whole transaction: what was put, or what was dropped. The last line of a crash may be
-cut short; it was never relied on, and is left out. Anything else that cannot be read is an error,
-and the file stays as it is.
+A line is a whole transaction: entries that were put, or entries that were dropped. A crash may
+leave the last line incomplete; that change never took effect, and the line is skipped. Any other
+line that cannot be read is an error, and the file is left unchanged.
 """
 
 import contextlib
@@ -21,8 +21,9 @@ from stower.driver.ledger import Entry
 log = logging.getLogger(__name__)
 
 VERSION: Final = 1
-LINE_BYTES_MAX: Final = 1 << 20  # a pod's claims at one driver: some KB each
-# The file is written anew when this many lines are there, and so many times more than entries.
+LINE_BYTES_MAX: Final = 1 << 20  # a pod's claims at one driver: a few KB each
+# The file is compacted when it has COMPACT_LINES lines, and COMPACT_FACTOR times as many lines as
+# entries.
 COMPACT_LINES: Final = 1_000
 COMPACT_FACTOR: Final = 4
 FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -33,14 +34,14 @@ class LedgerError(Exception):
 
 
 class _Head(msgspec.Struct):
-    """The first line."""
+    """The first line of the file."""
 
     ledger: int
     driver: str
 
 
 class _Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """One of the two."""
+    """One transaction; exactly one of the fields is set."""
 
     put: tuple[Entry, ...] | None = None
     drop: tuple[str, ...] | None = None
@@ -53,18 +54,18 @@ DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class FileLedger:
-    """See stower.driver.Ledger. One process has it at a time."""
+    """A stower.driver.Ledger in a file. Owns a lock: one process at a time can open the file."""
 
     def __init__(self, path: str | os.PathLike[str], driver: str) -> None:
-        """Read the file, or make it. Raises LedgerError."""
+        """Reads the file, or creates it. Raises LedgerError."""
         self.entries: dict[str, Entry] = {}
         self._path = Path(path).resolve()
         self._driver = driver
-        self._valid_bytes = 0  # of what is good
+        self._valid_bytes = 0  # length of the valid content
         self._line_count = 0
         self._compact_at = COMPACT_LINES
-        self._is_torn = False  # more than that may be in the file
-        self._is_directory_synced = True  # the name of the file is kept for good, too
+        self._is_torn = False  # whether the file may be longer than that
+        self._is_directory_synced = True  # whether the name of the file is on disk, too
         self._fd = -1
         self._lock_fd = self._acquire_lock()
         try:
@@ -77,24 +78,24 @@ class FileLedger:
             raise
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """See Ledger. Raises ValueError for what is too long for a line, or no JSON."""
-        kept = tuple(entries)
-        if kept:
-            self._append(_Line(put=kept))
-            self.entries.update((entry.uid, entry) for entry in kept)
+        """See Ledger. Raises ValueError for entries that are too long for a line, or not JSON."""
+        added = tuple(entries)
+        if added:
+            self._append(_Line(put=added))
+            self.entries.update((entry.uid, entry) for entry in added)
             self._compact_if_due()
 
     def drop(self, uids: Iterable[str]) -> None:
         """See Ledger."""
-        gone = tuple(uid for uid in uids if uid in self.entries)
-        if gone:
-            self._append(_Line(drop=gone))
-            for uid in gone:
+        dropped = tuple(uid for uid in uids if uid in self.entries)
+        if dropped:
+            self._append(_Line(drop=dropped))
+            for uid in dropped:
                 self.entries.pop(uid, None)
             self._compact_if_due()
 
     def close(self) -> None:
-        """Let others have it."""
+        """Closes the file and releases its lock."""
         for fd in (self._fd, self._lock_fd):
             if fd >= 0:
                 os.close(fd)
@@ -106,10 +107,13 @@ class FileLedger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Who has it
+    # Locking
 
     def _acquire_lock(self) -> int:
-        """A file beside it is locked: the ledger itself is replaced now and then."""
+        """Locks a file beside the ledger, as compaction replaces the ledger itself.
+
+        Returns the descriptor of the lock. Raises LedgerError.
+        """
         path = self._path.with_name(f"{self._path.name}.lock")
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -120,10 +124,10 @@ class FileLedger:
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
-            who = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
+            holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
             os.close(fd)
             if isinstance(error, BlockingIOError):
-                text = f"process {who} uses it already: one driver at a time"
+                text = f"process {holder} uses it already: one driver at a time"
                 raise LedgerError(f"ledger {self._path}: {text}") from None
             raise LedgerError(f"ledger {self._path}: {error.strerror}") from None
         return fd
@@ -153,7 +157,7 @@ class FileLedger:
             if number == 1:
                 self._check(text)
             elif not text.endswith(b"\n") or b"\0" in text:
-                # A file may have got its length, and not all that was written, before a power cut.
+                # After a power cut a file may have its new length without all of its data.
                 torn = "no whole line"
             else:
                 self._apply_line(number, text)
@@ -183,9 +187,9 @@ class FileLedger:
         for uid in line.drop or ():
             self.entries.pop(uid, None)
 
-    def _corruption_error(self, number: int, why: str) -> LedgerError:
-        text = "the file is left as it is: mend it, or move it away once nothing is allocated"
-        return LedgerError(f"ledger {self._path}, line {number}: {why}; {text}")
+    def _corruption_error(self, number: int, problem: str) -> LedgerError:
+        advice = "the file is left as it is: mend it, or move it away once nothing is allocated"
+        return LedgerError(f"ledger {self._path}, line {number}: {problem}; {advice}")
 
     # Writing
 
@@ -211,7 +215,7 @@ class FileLedger:
         return text
 
     def _truncate_torn_write(self) -> None:
-        """Take away what was not written to its end. Raises OSError."""
+        """Removes an incomplete write from the file. Raises OSError."""
         if self._is_torn:
             os.ftruncate(self._fd, self._valid_bytes)
             os.fsync(self._fd)
@@ -231,20 +235,20 @@ class FileLedger:
             log.warning("ledger %s is not made smaller: %s", self._path, error.strerror)
 
     def _compact(self) -> None:
-        """Write a file that says the same in fewer lines, then give it the name. Raises OSError."""
-        new = self._path.with_name(f"{self._path.name}.new")
+        """Replaces the file by one with a line per entry. Raises OSError."""
+        new_path = self._path.with_name(f"{self._path.name}.new")
         texts = [self._encode_line(_Head(VERSION, self._driver))]
         texts += [self._encode_line(_Line(put=(entry,))) for entry in self.entries.values()]
-        fd = os.open(new, FLAGS | os.O_TRUNC, 0o600)
+        fd = os.open(new_path, FLAGS | os.O_TRUNC, 0o600)
         try:
             for text in texts:
                 _write(fd, text)
             os.fsync(fd)
-            os.rename(new, self._path)
+            os.rename(new_path, self._path)
         except OSError:
             os.close(fd)
             with contextlib.suppress(OSError):
-                new.unlink()
+                new_path.unlink()
             raise
         if self._fd >= 0:
             os.close(self._fd)
