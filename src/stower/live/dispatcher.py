@@ -180,7 +180,7 @@ class Dispatcher:
     async def _backoff(self, attempt: int, min_s: float) -> None:
         """Sleeps between half and the whole of a pause that doubles with each attempt.
 
-        The pause is at least `min_s`, which the server asked for, and at most PAUSE_SECONDS_MAX.
+        The pause is at least `min_s` (Retry-After), and at most PAUSE_SECONDS_MAX.
         """
         pause_s = self._rng.uniform(*pause_seconds(attempt))
         await asyncio.sleep(min(max(pause_s, min_s), PAUSE_SECONDS_MAX))

@@ -1,9 +1,9 @@
-"""One resource's objects as the server has them: list, then watch from there, for ever.
+"""A reflector holds the objects of one resource as the API server has them: it lists, then watches.
 
-The list comes as the beginning of the watch where the server does that (KEP-3157), in pages where
-it does not. Resumes where a stream was cut, lists again where history is forgotten (410), and tells
-of each change in the server's order. Objects are read a few at a time, so that nobody waits long
-for the loop.
+The list comes as the start of the watch where the server supports that (KEP-3157), and otherwise
+in pages. The reflector resumes an interrupted watch, lists again when the server no longer has the
+history (410), and reports every change in the server's order. It decodes objects in small batches,
+so that the event loop stays responsive. It does not know what the objects are used for.
 """
 
 import asyncio
@@ -24,19 +24,17 @@ from stower.model.raw import decode
 log = logging.getLogger(__name__)
 
 PAGE_SIZE: Final = 500
-BATCH_SIZE: Final = 100  # objects that are read before others have their turn: a millisecond or two
-# A server that does not begin watches with what there is says so in one of these ways.
+BATCH_SIZE: Final = 100  # objects decoded before other tasks run: a millisecond or two
+# The statuses with which servers refuse a watch that starts with a list.
 WATCH_LIST_UNSUPPORTED: Final = (400, 406, 422)
 INITIAL_EVENTS_ANNOTATION: Final = "k8s.io/initial-events-end"
 GONE: Final = 410
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 FATAL_STATUSES: Final = (401, FORBIDDEN, NOT_FOUND)
-NOT_SERVED_RETRY_SECONDS: Final = (
-    60.0  # between looks for a resource that the server does not serve
-)
-WATCH_TIMEOUT_SECONDS: Final = (300, 600)  # between these, so that not all streams end at once
-SHORT_WATCH_SECONDS: Final = 1.0  # a stream that ends sooner, and without a word, is a failure
+NOT_SERVED_RETRY_SECONDS: Final = 60.0  # between lists of a resource that is not served
+WATCH_TIMEOUT_SECONDS: Final = (300, 600)  # a range, so that not all watches end at once
+SHORT_WATCH_SECONDS: Final = 1.0  # a watch that ends sooner, and without an event, is a failure
 BACKOFF_SECONDS: Final = 0.2
 BACKOFF_SECONDS_MAX: Final = 30.0
 
@@ -44,10 +42,10 @@ Changes = list[tuple[WatchType, Any]]
 
 
 class MalformedObject(msgspec.Struct, frozen=True, rename="camel"):
-    """What can be told of an object that is none of its kind."""
+    """The parts of an object that can be read although the object does not fit its kind."""
 
     class Meta(msgspec.Struct, frozen=True, rename="camel"):
-        """Which one it is."""
+        """The identity of the object."""
 
         uid: str
         name: str = ""
@@ -55,7 +53,7 @@ class MalformedObject(msgspec.Struct, frozen=True, rename="camel"):
         resource_version: str = ""
 
     class Spec(msgspec.Struct, frozen=True, rename="camel"):
-        """Of a pod: whose it is."""
+        """The scheduler and the node of a pod."""
 
         scheduler_name: str = ""
         node_name: str = ""
@@ -96,10 +94,10 @@ DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class ObjectDecoder(Protocol):
-    """How objects are held: as typed views, or as what JSON makes of them."""
+    """Decodes the objects of a reflector, as typed views or as dictionaries."""
 
     def decode_object(self, data: bytes) -> Any:
-        """The object. Raises InvalidObject."""
+        """Returns the object. Raises InvalidObject."""
 
     def uid(self, obj: Any) -> str:
         """Its uid."""
@@ -109,13 +107,13 @@ class ObjectDecoder(Protocol):
 
 
 class TypedDecoder:
-    """Objects as one typed view."""
+    """Decodes objects as one typed view."""
 
     def __init__(self, view: type[Any]) -> None:
         self._view = view
 
     def decode_object(self, data: bytes) -> Any:
-        """The view of the object. Raises InvalidObject."""
+        """Returns the view of the object. Raises InvalidObject."""
         return decode(data, self._view)
 
     def uid(self, obj: Any) -> str:
@@ -128,13 +126,13 @@ class TypedDecoder:
 
 
 class UnstructuredDecoder:
-    """Objects as dictionaries; those of a list are told their kind, as elsewhere."""
+    """Decodes objects as dictionaries; adds apiVersion and kind, which the items of a list lack."""
 
     def __init__(self, api_version: str, kind: str) -> None:
         self._type = {"apiVersion": api_version, "kind": kind}
 
     def decode_object(self, data: bytes) -> Any:
-        """The whole object. Raises InvalidObject."""
+        """Returns the whole object. Raises InvalidObject."""
         try:
             return {**self._type, **msgspec.json.decode(data)}
         except (*DECODE_ERRORS, TypeError) as error:
@@ -150,18 +148,18 @@ class UnstructuredDecoder:
 
 
 class ListError(Exception):
-    """The server does not let us list; trying again will not help."""
+    """The server refuses the list for good: another try does not help."""
 
 
 class Reflector:
-    """The objects of one resource."""
+    """Lists and watches one resource. Owns `objects`, its objects by uid."""
 
     def __init__(
         self,
         client: Client,
         path: str,
         decoder: ObjectDecoder,
-        chance: random.Random,
+        rng: random.Random,
         *,
         selector: str = "",
         optional: bool = False,
@@ -172,10 +170,14 @@ class Reflector:
         has_room: asyncio.Event | None = None,
         on_malformed: Callable[[MalformedObject, str], None] = lambda obj, why: None,
     ) -> None:
-        """`optional`: a server that does not know the resource has none of it; `may_be_hidden`: nor
-        has one that does not show it to us; `also`: where it is in other versions. `on_list` is
-        told when `objects` is new as a whole, `on_changes` of changes to it; no more of these are
-        read while `has_room` is not set. `on_unreadable`: an object, and why it cannot be read."""
+        """`optional`: if the server does not serve the resource, there are no objects of it.
+        `ignore_forbidden`: the same if it is optional and the server forbids the list.
+        `other_paths`: the resource's paths in other versions.
+
+        `on_list` is called when `objects` is replaced as a whole, `on_changes` with the changes to
+        it. While `has_room` is not set, no more changes are read. `on_malformed` is called with an
+        object that cannot be decoded, and the reason.
+        """
         self._on_malformed = on_malformed
         self._has_room = has_room
         self.path = path
@@ -185,7 +187,7 @@ class Reflector:
         self.interruption_count = 0
         self._client = client
         self._decoder = decoder
-        self._chance = chance
+        self._rng = rng
         self._selector = selector
         self._optional = optional
         self._paths = (path, *other_paths)
@@ -194,38 +196,39 @@ class Reflector:
         self._on_changes = on_changes
         self._version = ""
         self._failures = 0
-        self._has_watch_list = True  # whether lists come as watches
+        self._has_watch_list = True  # whether the server serves lists as watches
         self._is_served = False
-        self._is_unpaged = False  # the next list is asked for at once: pages took too long
-        self._initial_objects: dict[str, Any] | None = (
-            None  # what a stream that is a list has told so far
-        )
+        self._is_unpaged = False  # whether the next list is without pages, as pages took too long
+        # The objects of a list that comes as a watch; None when the list is complete.
+        self._initial_objects: dict[str, Any] | None = None
 
     async def run(self) -> None:
-        """Until cancelled. Raises ListRefused where the server refuses the first list for good."""
-        is_cut = False
+        """Runs until cancelled. Raises ListError if the server refuses the first list for good."""
+        needs_paged_list = False
         while True:
             try:
                 if not self._version and not (
-                    self._has_watch_list and not is_cut and self._is_path_known
+                    self._has_watch_list and not needs_paged_list and self._is_path_known
                 ):
                     await self._list()
-                    is_cut = False
+                    needs_paged_list = False
                     if not self._version:
                         await asyncio.sleep(NOT_SERVED_RETRY_SECONDS)
                         continue
-                began_s = asyncio.get_running_loop().time()
-                if not await self._watch(began_s):
-                    await self._backoff()  # a server that ends each at once would be asked for ever
+                started_s = asyncio.get_running_loop().time()
+                if not await self._watch(started_s):
+                    # The server may end every watch at once: it gets no requests without a pause.
+                    await self._backoff()
             except WatchInterrupted as error:
                 self.interruption_count += 1
-                is_cut = self._initial_objects is not None  # pages get further on such a line
+                # Over a connection that breaks, pages get further than a streamed list.
+                needs_paged_list = self._initial_objects is not None
                 log.info("watch of %s was cut: %s", self.path, error)
                 await self._backoff()
             except WatchStatusError as error:
                 if self._initial_objects is not None:
                     self._has_watch_list &= error.status not in WATCH_LIST_UNSUPPORTED
-                    is_cut = True  # a list tells more of what is wrong
+                    needs_paged_list = True  # the error of a list is more specific
                     continue
                 if error.status == GONE or (error.status == NOT_FOUND and self._optional):
                     self._version = ""
@@ -238,14 +241,17 @@ class Reflector:
 
     @property
     def _is_path_known(self) -> bool:
-        """Whether it is known where the resource is."""
+        """Whether it is known that the resource is served at `path`."""
         return self._is_served or not self._optional
 
     async def _backoff(self, min_s: float = 0.0) -> None:
-        """Longer each time, and never all at once; and as long as the server asks for."""
+        """Sleeps for a random pause that grows with each failure.
+
+        The pause is at least `min_s` (Retry-After), and at most BACKOFF_SECONDS_MAX.
+        """
         self._failures += 1
-        longest = min(BACKOFF_SECONDS * 2 ** min(self._failures - 1, 10), BACKOFF_SECONDS_MAX)
-        pause_s = self._chance.uniform(longest / 2, longest)
+        max_s = min(BACKOFF_SECONDS * 2 ** min(self._failures - 1, 10), BACKOFF_SECONDS_MAX)
+        pause_s = self._rng.uniform(max_s / 2, max_s)
         await asyncio.sleep(min(max(pause_s, min_s), BACKOFF_SECONDS_MAX))
 
     async def _list(self) -> None:
@@ -261,7 +267,7 @@ class Reflector:
             if answer.status in self._empty_statuses and self._optional:
                 if answer.status == FORBIDDEN:
                     log.warning("list of %s: %s: taken for none", self.path, answer.message)
-                break  # none of it, until it is served one day
+                break  # there are no objects until the resource is served
             if answer.status in FATAL_STATUSES and not self.has_synced:
                 raise ListError(f"{self.path}: {answer.status} {answer.message}")
             self._is_unpaged = answer.status == GONE
@@ -271,16 +277,16 @@ class Reflector:
         self._replace(objects, version)
 
     def _replace(self, objects: dict[str, Any], version: str) -> None:
-        """All there is, as of this version."""
-        is_news = not self.has_synced or bool(self.objects) or bool(version)
+        """Replaces all objects by those of a list at this resourceVersion."""
+        is_change = not self.has_synced or bool(self.objects) or bool(version)
         self.relist_count += self.has_synced and bool(version)
         self.objects, self._version, self.has_synced = objects, version, True
-        if is_news:
+        if is_change:
             self._on_list()
 
     @property
     def resource_version(self) -> str:
-        """The resourceVersion up to which all is known; "" where there is none."""
+        """The resourceVersion up to which all changes are in `objects`; "" if there is none."""
         return self._version
 
     async def _list_pages(self) -> tuple[Response, dict[str, Any], str]:
@@ -310,24 +316,27 @@ class Reflector:
                 return answer, objects, page.metadata.resource_version
 
     def _decode(self, data: bytes) -> Any:
-        """The object, or what can be told of one that cannot be read; None: nothing at all."""
+        """Returns the object, its MalformedObject if it does not fit, or None if it has no uid."""
         try:
             return self._decoder.decode_object(data)
         except InvalidObject as error:
             log.warning("an object of %s cannot be read: %s", self.path, error)
             try:
-                found = _malformed_decoder.decode(data)
+                malformed = _malformed_decoder.decode(data)
             except DECODE_ERRORS:
                 return None
-            self._on_malformed(found, str(error))
-            return found
+            self._on_malformed(malformed, str(error))
+            return malformed
 
-    async def _watch(self, began_s: float) -> bool:
-        """Until the stream ends; whether it was of any use."""
-        useful = False
+    async def _watch(self, started_s: float) -> bool:
+        """Watches until the stream ends. Returns whether it had events or lasted long enough.
+
+        Raises WatchInterrupted and WatchStatusError.
+        """
+        was_useful = False
         query = {
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(self._chance.randint(*WATCH_TIMEOUT_SECONDS)),
+            "timeoutSeconds": str(self._rng.randint(*WATCH_TIMEOUT_SECONDS)),
         }
         if self._version:
             query["resourceVersion"] = self._version
@@ -337,19 +346,19 @@ class Reflector:
             query["fieldSelector"] = self._selector
         self._initial_objects = None if self._version else {}
         async for lines in self._client.watch(self.path, query):
-            if lines:  # a stream that told something and was cut is asked for again at once
-                self._failures, useful = 0, True
-            for at in range(0, len(lines), BATCH_SIZE):
+            if lines:  # a watch that had events is resumed without a pause
+                self._failures, was_useful = 0, True
+            for start in range(0, len(lines), BATCH_SIZE):
                 if self._has_room is not None:
                     await self._has_room.wait()
-                self._handle_lines(lines[at : at + BATCH_SIZE])
-                if at + BATCH_SIZE < len(lines):
+                self._handle_lines(lines[start : start + BATCH_SIZE])
+                if start + BATCH_SIZE < len(lines):
                     await asyncio.sleep(0)
         if self._initial_objects is not None:
             raise WatchInterrupted("it ended before all was told that there is")
-        if asyncio.get_running_loop().time() >= began_s + SHORT_WATCH_SECONDS:
-            self._failures, useful = 0, True
-        return useful
+        if asyncio.get_running_loop().time() >= started_s + SHORT_WATCH_SECONDS:
+            self._failures, was_useful = 0, True
+        return was_useful
 
     def _handle_lines(self, lines: Sequence[bytes]) -> None:
         changes: Changes = []
@@ -371,8 +380,8 @@ class Reflector:
                 if self._initial_objects is None:
                     self._version = meta.resource_version
                 elif (meta.annotations or {}).get(INITIAL_EVENTS_ANNOTATION) == "true":
-                    begun, self._initial_objects = self._initial_objects, None
-                    self._replace(begun, meta.resource_version)
+                    listed, self._initial_objects = self._initial_objects, None
+                    self._replace(listed, meta.resource_version)
                 return
             kind = WatchType(event.type)
         except (*DECODE_ERRORS, ValueError) as error:
@@ -384,7 +393,7 @@ class Reflector:
         if isinstance(obj, MalformedObject):
             if self._initial_objects is None:
                 self._version = obj.metadata.resource_version or self._version
-            # What it was before stands, until it is gone.
+            # The last readable state of the object stays until the object is deleted.
             obj = objects.get(obj.metadata.uid)
             if kind is WatchType.DELETED and obj is not None:
                 del objects[self._decoder.uid(obj)]

@@ -1,7 +1,8 @@
-"""When a running scheduler goes on with a new engine, so that a recording's next part stands alone.
+"""Decides when a running scheduler replaces its engine, so that the next part of a recording is
+complete in itself.
 
-Nothing may be under way then: what was decided must be in the objects that the new engine starts
-from. So the old one is held until that is so, for some seconds at most.
+At that moment nothing may be in flight: every decision must be in the objects from which the new
+engine starts. So the old engine is held until that is the case, for HOLD_NS_MAX at most.
 """
 
 from typing import Final
@@ -16,7 +17,7 @@ RENEWAL_INTERVAL_NS: Final = 60 * SECOND_NS
 
 
 class EngineRenewal:
-    """Whether the time has come, and what to tell the engine until then."""
+    """Holds the engine when the recording's part is full, and says when to replace the engine."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -25,11 +26,11 @@ class EngineRenewal:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When to look again if nothing happens before."""
+        """When the hold ends if the engine is not replaced before; None without a hold."""
         return self._held_until_ns
 
     def next_hold(self, now_ns: int) -> Hold | None:
-        """What to tell the engine now."""
+        """Returns the Hold event that the engine has to get now, or None."""
         if self._held_until_ns is not None:
             if now_ns < self._held_until_ns:
                 return None
@@ -41,9 +42,12 @@ class EngineRenewal:
         return Hold(True)
 
     def is_due(self, engine: Engine, is_idle: bool) -> bool:
-        """Whether to go on with a new engine. `is_quiet`: nothing is on its way in or out."""
+        """Returns whether to replace the engine now.
+
+        `is_idle`: no event waits for the engine and no write is in flight.
+        """
         return self._held_until_ns is not None and is_idle and engine.is_settled
 
     def complete(self) -> None:
-        """A new engine goes on."""
+        """Ends the hold, as a new engine has started."""
         self._held_until_ns = None

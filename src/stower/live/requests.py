@@ -1,4 +1,4 @@
-"""The engine's writes as requests to an API server."""
+"""Turns the engine's writes into requests to an API server. Sends nothing."""
 
 import re
 from collections.abc import Mapping
@@ -45,10 +45,11 @@ def build_request(
     instance: str,
     api_versions: Mapping[type, str] = {},
 ) -> tuple[str, str, bytes, str]:
-    """Method, path, body and content type.
+    """Returns method, path, body and content type of the request for a write.
 
-    `known`: the pod as it was last seen; `instance`: the scheduler's name in Events; `versions`:
-    by view, in which apiVersion a kind is served, where that is not the kind's own.
+    `cached_pod`: the pod as last observed; `wall_ns`: the time since the epoch; `instance`: the
+    scheduler's name in Events; `api_versions`: by view, the apiVersion in which a kind is served,
+    if that is not the kind's own.
     """
     namespace, name = _quote_name(write.namespace), _quote_name(write.name)
     if isinstance(write, Bind):
@@ -67,17 +68,17 @@ def build_request(
         version = api_versions.get(write.view, kind.api_version)
         path = collection_path(kind, namespace, version)
         if isinstance(write, CreateObject):
-            whole = {"apiVersion": kind.api_version, "kind": kind.name, **write.body}
-            return "POST", path, encode(whole), JSON
+            obj = {"apiVersion": kind.api_version, "kind": kind.name, **write.body}
+            return "POST", path, encode(obj), JSON
         if isinstance(write, DeleteObject):
             options = _DELETE_OPTIONS | {"preconditions": {"uid": write.uid}}
             return "DELETE", f"{path}/{name}", encode(options), JSON
         if isinstance(write, JsonPatchObject):
             return "PATCH", f"{path}/{name}", encode(write.operations), JSON_PATCH
-        part = f"/{write.subresource}" if write.subresource else ""
+        subresource_path = f"/{write.subresource}" if write.subresource else ""
         return (
             "PATCH",
-            f"{path}/{name}{part}",
+            f"{path}/{name}{subresource_path}",
             encode(_with_preconditions(convert_patch(write, version))),
             MERGE_PATCH,
         )
@@ -86,19 +87,19 @@ def build_request(
         options = _DELETE_OPTIONS | {"preconditions": {"uid": write.uid}}
         if write.grace_seconds is None:
             return "DELETE", path, encode(options), JSON
-        at_once = options | {"gracePeriodSeconds": write.grace_seconds}
-        return "DELETE", path, encode(at_once), JSON
+        options_with_grace = options | {"gracePeriodSeconds": write.grace_seconds}
+        return "DELETE", path, encode(options_with_grace), JSON
     path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
     return "POST", path, encode(_event(write, instance, api_versions)), JSON
 
 
 def convert_patch(write: PatchObject, version: str) -> PatchObject:
-    """A patch in the words of the version: v1alpha2 of PodGroup has another type of condition."""
+    """Returns the patch for an apiVersion: PodGroup of v1alpha2 has another condition type."""
     if write.view is not PodGroup or version != V1ALPHA2:
         return write
     conditions = [
-        {**c, "type": OF_PODS_ALPHA if c["type"] == OF_PODS else c["type"]}
-        for c in write.patch["status"]["conditions"]
+        {**condition, "type": OF_PODS_ALPHA if condition["type"] == OF_PODS else condition["type"]}
+        for condition in write.patch["status"]["conditions"]
     ]
     return msgspec.structs.replace(write, patch={"status": {"conditions": conditions}})
 
@@ -143,7 +144,7 @@ def _status_patch(write: PatchPodStatus, cached_pod: Pod | None, now: str) -> di
 
 
 def _version_precondition(write: Bind | PatchPodStatus) -> dict[str, str]:
-    """The version that it relies on, where it does."""
+    """Returns the resourceVersion that must still hold, if the write has one."""
     return {"resourceVersion": write.resource_version} if write.resource_version else {}
 
 

@@ -1,4 +1,4 @@
-"""What a scheduler knows of itself, as samples for metrics (metrics/catalogue.py)."""
+"""Collects the metric samples of a scheduler (metrics/catalogue.py)."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ QUEUES = {place: place.name.lower() for place in PLACES} | {Place.IN_FLIGHT: "in
 
 
 def collect_samples(scheduler: Scheduler) -> Iterator[Sample]:
-    """All of them, counted now."""
+    """Yields all samples as of now. Resets the scheduler's `max_stall_s`."""
     engine, dispatcher = scheduler.engine, scheduler.dispatcher
     counts = engine.queue.counts() if engine is not None else {}
     for place, name in QUEUES.items():
@@ -24,13 +24,13 @@ def collect_samples(scheduler: Scheduler) -> Iterator[Sample]:
         yield "scheduler_cache_size", ("assumed_pods",), assumed
         for (queue, event), count in sorted(engine.queue.incoming.items()):
             yield "scheduler_queue_incoming_pods", (queue, event), count
-        refusing = Counter(
+        rejections = Counter(
             (plugin, queued.profile.scheduler_name)
             for queued in engine.queue.pods()
             if queued.place is Place.UNSCHEDULABLE
             for plugin in sorted(queued.refused_by)
         )
-        for labels, count in sorted(refusing.items()):
+        for labels, count in sorted(rejections.items()):
             yield "scheduler_unschedulable_pods", labels, count
     for call, count in sorted(dispatcher.pending_by_call().items()):
         yield "scheduler_pending_async_api_calls", (call,), count

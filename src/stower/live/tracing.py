@@ -1,7 +1,7 @@
-"""Traces of pods from their arrival to their binding, for OpenTelemetry (the extra `otel`).
+"""Sends traces of pods, from arrival to binding, to OpenTelemetry (the extra `otel`).
 
-A pod's trace is told when it is bound: a span for the whole time, one for each attempt in it, and
-one for the binding. What samplers and exporters may be told by environment variables is theirs.
+A pod's trace is sent when the pod is bound: one span for the whole time, and within it one span per
+attempt and one for the binding. Samplers and exporters read their own environment variables.
 """
 
 from collections import OrderedDict
@@ -11,18 +11,18 @@ from stower.framework.decisions import Decision, Outcome
 from stower.framework.observer import Observer
 
 SERVICE: Final = "stower-scheduler"
-# Pods of which attempts are remembered until they are bound, those tried last first out of memory.
+# Pods whose attempts are kept until they are bound; the one tried least recently is dropped first.
 PODS_MAX: Final = 10_000
 ATTEMPTS_MAX: Final = 100
 SECOND_NS: Final = 1_000_000_000
 
 
 class TracingError(Exception):
-    """Traces cannot be sent; the text says what is missing."""
+    """Traces cannot be sent; the text names the missing package."""
 
 
 class Tracing(Observer):
-    """See the module."""
+    """An observer that sends a trace of each pod that is bound."""
 
     def __init__(self, endpoint: str) -> None:
         """`endpoint`: OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces. Raises
@@ -41,9 +41,9 @@ class Tracing(Observer):
 
     def on_decision(self, decision: Decision) -> None:
         """See Observer."""
-        known = self._attempts.setdefault(decision.uid, [])
-        known.append(decision)
-        del known[:-ATTEMPTS_MAX]
+        attempts = self._attempts.setdefault(decision.uid, [])
+        attempts.append(decision)
+        del attempts[:-ATTEMPTS_MAX]
         self._attempts.move_to_end(decision.uid)
         if len(self._attempts) > PODS_MAX:
             self._attempts.popitem(last=False)
@@ -54,7 +54,7 @@ class Tracing(Observer):
 
         attempts = self._attempts.pop(decision.uid, [decision])
         end_ns = decision.at_ns + int(latency_s * SECOND_NS)
-        about = {
+        pod_attributes = {
             "k8s.namespace.name": decision.namespace,
             "k8s.pod.name": decision.name,
             "k8s.pod.uid": decision.uid,
@@ -62,28 +62,31 @@ class Tracing(Observer):
             "stower.profile": decision.profile,
             "stower.attempts": decision.attempts,
         }
-        whole = self._tracer.start_span(
-            "pod", start_time=decision.at_ns - decision.waited_ns, attributes=about
+        pod_span = self._tracer.start_span(
+            "pod", start_time=decision.at_ns - decision.waited_ns, attributes=pod_attributes
         )
-        within = trace.set_span_in_context(whole)
-        for one in attempts:
-            told = {"stower.outcome": one.outcome.value, "stower.message": one.message}
-            if one.victims:
-                told["stower.victims"] = ", ".join(one.victims)
-            began_ns = one.at_ns - one.took_ns
+        pod_context = trace.set_span_in_context(pod_span)
+        for attempt in attempts:
+            span_attributes = {
+                "stower.outcome": attempt.outcome.value,
+                "stower.message": attempt.message,
+            }
+            if attempt.victims:
+                span_attributes["stower.victims"] = ", ".join(attempt.victims)
+            start_ns = attempt.at_ns - attempt.took_ns
             span = self._tracer.start_span(
-                "attempt", context=within, start_time=began_ns, attributes=told
+                "attempt", context=pod_context, start_time=start_ns, attributes=span_attributes
             )
-            if one.outcome is Outcome.ERROR:
-                span.set_status(trace.Status(trace.StatusCode.ERROR, one.message))
-            span.end(end_time=one.at_ns)
-        binding = self._tracer.start_span("bind", context=within, start_time=decision.at_ns)
-        binding.end(end_time=end_ns)
-        whole.end(end_time=end_ns)
+            if attempt.outcome is Outcome.ERROR:
+                span.set_status(trace.Status(trace.StatusCode.ERROR, attempt.message))
+            span.end(end_time=attempt.at_ns)
+        bind_span = self._tracer.start_span("bind", context=pod_context, start_time=decision.at_ns)
+        bind_span.end(end_time=end_ns)
+        pod_span.end(end_time=end_ns)
 
     def on_bind_failure(self, decision: Decision, latency_s: float) -> None:
-        """See Observer. It is tried again."""
+        """See Observer. Nothing is sent, as the pod is tried again."""
 
     def close(self) -> None:
-        """Send what is left, for some seconds at most."""
+        """Sends the remaining spans; takes some seconds at most."""
         self._provider.shutdown()

@@ -1,4 +1,4 @@
-"""Whether a server is one that we can work with."""
+"""Checks whether the version of an API server is supported."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ MINOR_MIN: Final = 26
 
 
 async def check_version(client: Client) -> None:
-    """Ask the server what it is. Raises ShellError where that is nothing to work with."""
+    """Gets the server's version. Raises ShellError if there is none, or if it is too old."""
     server = client.access.server
     try:
         answer = await client.get_with_retry("/version")
@@ -30,9 +30,9 @@ async def check_version(client: Client) -> None:
 
 
 def _version(answer: Response) -> tuple[int, int] | None:
-    """Major and minor version; None where there is none to be read."""
+    """Returns major and minor version; None if the answer has no readable version."""
     try:
-        found: Any = msgspec.json.decode(answer.body)
-        return int(found["major"]), int(str(found["minor"]).rstrip("+"))
+        document: Any = msgspec.json.decode(answer.body)
+        return int(document["major"]), int(str(document["minor"]).rstrip("+"))
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError):
         return None

@@ -1,4 +1,4 @@
-"""As many tasks as there is work for, up to a bound that may change meanwhile."""
+"""A pool of asyncio tasks that grows with the work, up to a limit that may change meanwhile."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class WorkerPool(Generic[T]):
-    """Each takes one piece after the other, and ends when there is none."""
+    """Runs workers; each processes one item after the other and ends when there is none."""
 
     def __init__(
         self,
@@ -18,7 +18,7 @@ class WorkerPool(Generic[T]):
         process: Callable[[T], Awaitable[None]],
         max_workers: Callable[[], int],
     ) -> None:
-        """`take` hands out the next piece or None; `most` may work at once."""
+        """`next_item` returns the next item or None; `max_workers` the number that may run."""
         self.worker_count = 0
         self._next_item = next_item
         self._process = process
@@ -26,7 +26,7 @@ class WorkerPool(Generic[T]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start_workers(self, item_count: int) -> None:
-        """So many pieces wait."""
+        """Starts workers for the waiting items, as far as the limit allows."""
         while item_count > 0 and self.worker_count < self._max_workers():
             item_count -= 1
             self.worker_count += 1
@@ -35,22 +35,22 @@ class WorkerPool(Generic[T]):
             task.add_done_callback(self._tasks.discard)
 
     async def close(self, timeout_s: float) -> bool:
-        """Finish what waits, for so long at most; whether all of it was."""
+        """Waits at most `timeout_s`, then cancels what runs. Returns whether all had ended."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
-        left = [task for task in self._tasks if not task.done()]
-        for task in left:
+        unfinished = [task for task in self._tasks if not task.done()]
+        for task in unfinished:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        return not left
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        return not unfinished
 
     async def _run_worker(self) -> None:
         try:
             while self.worker_count <= self._max_workers():
-                piece = self._next_item()
-                if piece is None:
+                item = self._next_item()
+                if item is None:
                     return
-                await self._process(piece)
+                await self._process(item)
         except Exception:
             log.exception("a worker failed")
             raise
