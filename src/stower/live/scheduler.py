@@ -1,7 +1,7 @@
-"""The engine on an API server: watches feed it, its writes are sent, until it is told to stop.
+"""Runs the engine on an API server: reflectors feed it events, the dispatcher sends its writes.
 
-All that the engine knows comes from the lists and watches; a scheduler that is killed and started
-again goes on where the objects say.
+The engine's state comes from lists and watches alone: a scheduler that is killed and started again
+continues from the API's objects. This module decides nothing about pods.
 """
 
 import asyncio
@@ -51,7 +51,6 @@ from stower.model.kinds import (
     KINDS,
     NEGOTIATING,
     ApiObject,
-    Kind,
     Node,
     Pod,
     VirtualMachineMigration,
@@ -63,42 +62,46 @@ log = logging.getLogger(__name__)
 
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
-# Kinds that not every server has.
+# Kinds that not every server serves.
 OPTIONAL_VIEWS: Final = (*DEVICES, *GROUPS, *NEGOTIATING, VirtualMachineMigration, WarmPool)
-# What is not shown to us is taken for none, as roles that are older than some kinds do not name
-# them: pods that need what is hidden wait, and nothing of it is given away.
+# A forbidden list of these kinds counts as empty, as roles may be older than the kinds: pods that
+# need such objects wait, and nothing of the objects is allocated.
 FORBIDDEN_IGNORED_VIEWS: Final = (*OPTIONAL_VIEWS, VolumeAttachment)
-# What companions say is said thousands of times a second where there are many VMs.
+# Companions log thousands of lines a second if there are many VMs: each level is one lower here.
 LEVELS: Final = {"info": logging.DEBUG, "warn": logging.INFO, "error": logging.WARNING}
-# Pods that have ended hold no room.
+# Terminated pods hold no room.
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
-# Decide for so long, then let the loop read and send.
+# The engine runs for this long before the event loop reads and sends again.
 SLICE_SECONDS: Final = 0.004
 CLOSE_SECONDS: Final = 5.0
 FLUSH_SECONDS: Final = 1.0
 DECISIONS_MAX: Final = 1_000
-# Changes that wait for the engine: watches are not read on meanwhile.
+# Events that wait for the engine; while there are more, watches are not read.
 INBOX_MAX: Final = 20_000
-# Pods whose binding is not answered; of more, nobody is told when they were bound.
+# Pods whose binding has no result yet; the binding of further pods is not observed.
 PENDING_BINDINGS_MAX: Final = 50_000
-# A leader that begins waits so long at most for its watches to show what the last one did.
+# A new leader waits this long at most for its watches to show the previous leader's writes.
 CATCH_UP_SECONDS: Final = 0.5
 CATCH_UP_CHECKS: Final = 25
 STALL_CHECK_SECONDS: Final = 0.1
 BIND_REJECTED_CODES: Final = (CONFLICT, 404)
-NOTE_CHARACTERS_MAX: Final = 400  # of why a pod cannot be read
+NOTE_CHARACTERS_MAX: Final = 400  # of the reason why a pod cannot be read
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. `terms` None: no election, this scheduler is the only one. `groups`, `vms`,
-    `warm`: whether pod groups, migrations of VMs, and WarmPools are looked at. `shadow`: another
-    scheduler decides, and is judged; nothing is written."""
+    """Options of a scheduler.
+
+    `instance`: its name in Events and in the Lease. `seed`: of the random pauses. `in_flight`: the
+    most writes in flight. `leader_election` None: no election, this scheduler is the only one.
+    `groups`, `vms`, `warm`: whether pod groups, migrations of VMs, and WarmPools are watched.
+    `shadow`: compares another scheduler's decisions; nothing is written.
+    """
 
     instance: str
     seed: int = 0
     in_flight: int = IN_FLIGHT
-    terms: LeaderElectionConfig | None = None
+    leader_election: LeaderElectionConfig | None = None
     extenders: tuple[Extender, ...] = ()
     groups: bool = False
     vms: bool = False
@@ -107,7 +110,7 @@ class Options:
 
 
 class Scheduler:
-    """An engine and its API server."""
+    """Runs an engine. Owns its reflectors, dispatcher, leader election, extenders and agents."""
 
     def __init__(
         self,
@@ -117,7 +120,7 @@ class Scheduler:
         observers: Sequence[Observer] = (),
         recording: Recording | None = None,
     ) -> None:
-        """`build` makes the engine, once there is something to decide."""
+        """`build`: builds the engine, once all objects are listed."""
         self.engine: Engine | None = None
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS_MAX)
         self.client = client
@@ -129,33 +132,60 @@ class Scheduler:
         self._clock = Clock()
         self._inbox: deque[Event] = deque()
         self._wake_event = asyncio.Event()
-        self._has_room = asyncio.Event()  # in the inbox
+        self._has_room = asyncio.Event()  # whether the inbox has room
         self._has_room.set()
-        self._pending_bindings: dict[str, Decision] = {}  # whose binding is not answered, by uid
-        self.max_stall_s = 0.0  # the longest that the loop stood still
-        chance = random.Random(options.seed)
-        self.nodes = self._make_reflector(chance, NODES, Node)
-        self.pods = self._make_reflector(chance, PODS, Pod, LIVE_PODS)
+        self._pending_bindings: dict[str, Decision] = {}  # bindings without a result, by uid
+        self.max_stall_s = 0.0  # the longest stall of the event loop since the last metrics
+        rng = random.Random(options.seed)
+
+        def make_reflector(
+            path: str,
+            view: type[Any],
+            selector: str = "",
+            *other_paths: str,
+            optional: bool = False,
+        ) -> Reflector:
+            return Reflector(
+                client,
+                path,
+                TypedDecoder(view),
+                rng,
+                selector=selector,
+                optional=optional,
+                ignore_forbidden=view in FORBIDDEN_IGNORED_VIEWS,
+                other_paths=other_paths,
+                on_list=self._on_list,
+                on_changes=self._on_changes,
+                has_room=self._has_room,
+                on_malformed=self._on_malformed if view is Pod else lambda obj, why: None,
+            )
+
+        self.nodes = make_reflector(NODES, Node)
+        self.pods = make_reflector(PODS, Pod, LIVE_PODS)
+        # The other kinds that decisions depend on.
+        kinds = [kind for kind in KINDS if kind.view in BACKGROUND]
+        kinds = [kind for kind in kinds if options.groups or kind.view not in GROUPS]
+        kinds = [kind for kind in kinds if options.vms or kind.view is not VirtualMachineMigration]
+        kinds = [kind for kind in kinds if options.warm or kind.view is not WarmPool]
         self._reflectors_by_kind = {
-            kind: self._make_reflector(
-                chance,
+            kind: make_reflector(
                 collection_path(kind),
                 kind.view,
                 "",
                 *(collection_path(kind, version=version) for version in kind.also),
                 optional=kind.view in (*OPTIONAL_VIEWS, VolumeAttachment),
             )
-            for kind in _background_kinds(options)
+            for kind in kinds
         }
         self.background_reflectors = [*self._reflectors_by_kind.values()]
         self.elector = (
-            LeaderElector(client, options.instance, options.terms, chance)
-            if options.terms
+            LeaderElector(client, options.instance, options.leader_election, rng)
+            if options.leader_election
             else None
         )
         self.dispatcher = Dispatcher(
             client,
-            chance,
+            rng,
             self._on_write_result,
             lambda uid: self.pods.objects.get(uid),
             self._clock.now_ns,
@@ -169,100 +199,79 @@ class Scheduler:
         self.extenders = HTTPExtenders(options.extenders, client, self._on_extender_response)
         self.agents = AgentRequestHandler(self._on_agent_request)
 
-    def _make_reflector(
-        self,
-        chance: random.Random,
-        path: str,
-        view: type[Any],
-        selector: str = "",
-        *other_paths: str,
-        optional: bool = False,
-    ) -> Reflector:
-        """Returns a reflector whose lists and changes go to this scheduler."""
-        return Reflector(
-            self.client,
-            path,
-            TypedDecoder(view),
-            chance,
-            selector=selector,
-            optional=optional,
-            ignore_forbidden=view in FORBIDDEN_IGNORED_VIEWS,
-            other_paths=other_paths,
-            on_list=self._on_list,
-            on_changes=self._on_changes,
-            has_room=self._has_room,
-            on_malformed=self._on_malformed if view is Pod else lambda obj, why: None,
-        )
-
     @property
     def is_ready(self) -> bool:
-        """All there is has been listed."""
+        """Whether all resources have been listed."""
         return all(r.has_synced for r in (self.nodes, self.pods, *self.background_reflectors))
 
     @property
     def is_leader(self) -> bool:
-        """Whether it decides."""
+        """Whether this scheduler leads."""
         return self.elector is None or self.elector.election.is_leader
 
     @property
     def lease_name(self) -> str:
-        """The name under which leadership is held."""
-        terms = self._options.terms
-        return terms.name if terms is not None else ""
+        """The name of the Lease; "" without an election."""
+        config = self._options.leader_election
+        return config.name if config is not None else ""
 
     @property
     def inbox_size(self) -> int:
-        """Events that the engine has not taken in."""
+        """The number of events that wait for the engine."""
         return len(self._inbox)
 
     @property
     def in_flight(self) -> int:
-        """Writes that are not answered."""
+        """The number of writes without a result."""
         return self.dispatcher.pending_count
 
     def objects(self) -> Iterator[ApiObject]:
-        """All that is known, as the API has it."""
+        """Yields all observed objects, as the API has them."""
         for reflector in (*self.background_reflectors, self.nodes, self.pods):
             yield from reflector.objects.values()
 
     def companion_metrics(self) -> list[Metric]:
-        """What companions of plugins have counted."""
+        """Returns the metrics of the companions of plugins."""
         companions = self.engine.state.companions.values() if self.engine is not None else ()
         return [metric for companion in companions for metric in companion.metrics()]
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`, or until leadership is lost. Raises ShellError."""
+        """Runs until `stop` is set. Raises ShellError, also when leadership is lost."""
         self.client.on_request = self._observers.on_request if self._observers else None
-        reflecting = [r.run() for r in (self.nodes, self.pods, *self.background_reflectors)]
-        work = [*reflecting, self._run_steps(), self._measure_loop_stalls()]
+        reflector_runs = [r.run() for r in (self.nodes, self.pods, *self.background_reflectors)]
+        coroutines = [*reflector_runs, self._run_steps(), self._measure_loop_stalls()]
         if self.elector is not None:
-            work.append(self._lead(self.elector))
+            coroutines.append(self._lead(self.elector))
         if self._recording is not None:
-            work.append(_flush_periodically(self._recording))
+            coroutines.append(_flush_periodically(self._recording))
         try:
-            await run_until_stopped(stop, self.client.access.server, work)
+            await run_until_stopped(stop, self.client.access.server, coroutines)
         finally:
-            # Another leads already: what was not sent is no longer ours to send.
+            # After a loss of leadership another scheduler leads: unsent writes must not be sent.
             all_answered = await self.dispatcher.close(CLOSE_SECONDS if self.is_leader else 0.0)
             await self.extenders.close()
-            # What is not answered may be carried out yet: the next one waits for the Lease to end.
+            # A write without a result may still be carried out: then the next leader has to wait
+            # until the Lease expires.
             if self.elector is not None and all_answered:
                 await self.elector.release()
 
     async def _lead(self, elector: LeaderElector) -> None:
-        """Wait for leadership, then let the engine decide for as long as it lasts."""
+        """Acquires leadership, starts the takeover, and renews until leadership is lost."""
         await elector.acquire()
         log.info("leading as %s", self._options.instance)
-        beginning = asyncio.create_task(self._take_over(elector))
+        takeover = asyncio.create_task(self._take_over(elector))
         try:
             await elector.renew()
         finally:
-            beginning.cancel()
-            await asyncio.gather(beginning, return_exceptions=True)
+            takeover.cancel()
+            await asyncio.gather(takeover, return_exceptions=True)
         raise ShellError("leadership is lost: another scheduler goes on")
 
     async def _take_over(self, elector: LeaderElector) -> None:
-        """The engine was kept up to date, and held: what the last leader did is waited for."""
+        """Releases the hold of the engine once the watches show the previous leader's writes.
+
+        The engine of a standby is kept up to date, but held. Waits CATCH_UP_SECONDS at most.
+        """
         pause_s = CATCH_UP_SECONDS / CATCH_UP_CHECKS
         while not self.is_ready:
             await asyncio.sleep(pause_s)
@@ -276,12 +285,12 @@ class Scheduler:
         self._wake_event.set()
 
     async def _measure_loop_stalls(self) -> None:
-        """How long whatever else there is to do has to wait."""
+        """Measures how long other tasks have to wait for the event loop."""
         clock = asyncio.get_running_loop().time
         while True:
-            began_s = clock()
+            started_s = clock()
             await asyncio.sleep(STALL_CHECK_SECONDS)
-            self.max_stall_s = max(self.max_stall_s, clock() - began_s - STALL_CHECK_SECONDS)
+            self.max_stall_s = max(self.max_stall_s, clock() - started_s - STALL_CHECK_SECONDS)
 
     # Events in
 
@@ -304,7 +313,7 @@ class Scheduler:
             self._wake_event.set()
 
     def _on_malformed(self, pod: MalformedObject, why: str) -> None:
-        """A pod that says what no pod can: whoever made it is told, as nobody else will."""
+        """Sends an Event about a pod that cannot be decoded, as no other component reports it."""
         engine, spec, meta = self.engine, pod.spec, pod.metadata
         if engine is None or not self._is_deciding or spec.node_name or not self.is_leader:
             return
@@ -333,13 +342,13 @@ class Scheduler:
             return
         if isinstance(answer, WriteOk) or answer.code in BIND_REJECTED_CODES:
             del self._pending_bindings[write.uid]
-            after_s = max(0, self._clock.now_ns() - decision.at_ns) / 1e9
-            told = (
+            latency_s = max(0, self._clock.now_ns() - decision.at_ns) / 1e9
+            notify = (
                 self._observers.on_bind
                 if isinstance(answer, WriteOk)
                 else self._observers.on_bind_failure
             )
-            told(decision, after_s)
+            notify(decision, latency_s)
 
     def _on_extender_response(self, answer: ExtenderAnswered) -> None:
         if answer.error:
@@ -361,17 +370,18 @@ class Scheduler:
     # Steps
 
     async def _run_steps(self) -> None:
-        # A recording begins with what decides; otherwise the engine is kept warm until it does.
-        waits = self._recording is not None and self._options.shadow is None
-        while not (self.is_ready and (self._is_deciding or not waits)):
+        # A recording begins with an engine that decides; without a recording, a standby keeps its
+        # engine up to date.
+        must_decide = self._recording is not None and self._options.shadow is None
+        while not (self.is_ready and (self._is_deciding or not must_decide)):
             self._wake_event.clear()
             await self._wake_event.wait()
         engine = self._start_engine()
         while True:
-            until = time.perf_counter() + SLICE_SECONDS
+            slice_end_s = time.perf_counter() + SLICE_SECONDS
             while (event := self._next_event(engine)) is not None:
                 self._step(engine, event)
-                if time.perf_counter() >= until:
+                if time.perf_counter() >= slice_end_s:
                     break
             else:
                 self._has_room.set()
@@ -385,7 +395,7 @@ class Scheduler:
             await asyncio.sleep(0)
 
     def _start_engine(self) -> Engine:
-        """A new engine, and everything there is."""
+        """Builds an engine, with a list of all objects as its first event."""
         self.dispatcher.api_versions = {
             kind.view: version
             for kind, reflector in self._reflectors_by_kind.items()
@@ -393,7 +403,7 @@ class Scheduler:
             if collection_path(kind, version=version) == reflector.path
         }
         engine = self.engine = self._build()
-        engine.cycle.keeps_details = bool(self._observers)  # somebody may ask
+        engine.cycle.keeps_details = bool(self._observers)  # observers may need them
         if self._recording is not None:
             self._recording.record_engine(self._options.instance)
         self._inbox.clear()
@@ -407,12 +417,12 @@ class Scheduler:
         return not self._inbox and not self.dispatcher.pending_count
 
     def _next_wake_ns(self, engine: Engine) -> int | None:
-        due = [
+        wakes_ns = [
             engine.next_wake_ns,
             self._renewal.next_wake_ns if self._renewal is not None else None,
             self._reorder_buffer.wake_ns if self._reorder_buffer is not None else None,
         ]
-        return min((one for one in due if one is not None), default=None)
+        return min((wake_ns for wake_ns in wakes_ns if wake_ns is not None), default=None)
 
     def _next_event(self, engine: Engine) -> Event | None:
         if self._renewal is not None:
@@ -433,10 +443,10 @@ class Scheduler:
         writes: list[Write] = []
         if self._options.shadow is not None:
             self._options.shadow.compare_event(engine, event)
-        began_s = time.perf_counter()
+        started_s = time.perf_counter()
         try:
             writes = engine.step(event, now_ns)
-        finally:  # what it could not stand is recorded too
+        finally:  # an event on which the engine fails is recorded, too
             if self._recording is not None:
                 self._recording.record_step(self._options.instance, now_ns, event, writes)
         for level, text, about in engine.notes():
@@ -448,7 +458,7 @@ class Scheduler:
         ):
             self._pending_bindings.pop(event.object.metadata.uid, None)
         if self._observers:
-            self._observers.on_step(event, time.perf_counter() - began_s)
+            self._observers.on_step(event, time.perf_counter() - started_s)
             self._observers.on_plugin_timings(engine.stopwatch.take_timings())
         for decision in engine.drain():
             self.decisions.append(decision)
@@ -460,11 +470,13 @@ class Scheduler:
                 ):
                     self._pending_bindings[decision.uid] = decision
         if writes and self._options.shadow is not None:
-            # What an engine that decides nothing tidies up is somebody else's to tidy up.
-            self._inbox.extend(WriteOk(w.id) for w in writes if not isinstance(w, AgentAnswer))
+            # A shadow writes nothing: the other scheduler does what its engine would clean up.
+            self._inbox.extend(
+                WriteOk(write.id) for write in writes if not isinstance(write, AgentAnswer)
+            )
         elif writes:
             self.dispatcher.send(
-                [w for w in writes if not isinstance(w, CallExtender | AgentAnswer)]
+                [write for write in writes if not isinstance(write, CallExtender | AgentAnswer)]
             )
             for write in writes:
                 if isinstance(write, CallExtender):
@@ -473,16 +485,11 @@ class Scheduler:
                     self.agents.complete(write)
 
 
-def _background_kinds(options: Options) -> list[Kind]:
-    """Returns the kinds besides nodes and pods that decisions depend on."""
-    kinds = [k for k in KINDS if k.view in BACKGROUND]
-    kinds = [k for k in kinds if options.groups or k.view not in GROUPS]
-    kinds = [k for k in kinds if options.vms or k.view is not VirtualMachineMigration]
-    return [k for k in kinds if options.warm or k.view is not WarmPool]
-
-
 def has_reached_version(version: str, wanted: str) -> bool:
-    """Whether a resourceVersion is as new as another. Where they are no numbers nobody can know."""
+    """Returns whether a resourceVersion is at least as new as another.
+
+    True if one of them is not a number: then they cannot be compared.
+    """
     if not (version.isdecimal() and wanted.isdecimal()):
         return True
     return int(version) >= int(wanted)

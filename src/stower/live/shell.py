@@ -1,5 +1,5 @@
-"""What both shells have: a clock that never goes back, how they run, sleep, ask, and what stops
-them.
+"""Parts that all shells share: a clock, running and stopping tasks, sleeping, and requests within a
+Window.
 """
 
 import asyncio
@@ -19,71 +19,74 @@ T = TypeVar("T")
 
 
 class ShellError(Exception):
-    """A shell cannot run; the text says why, in one line."""
+    """A shell cannot run, or cannot go on; the text says why, in one line."""
 
 
 class StopRequested(Exception):
-    """Told to stop before there was anything to stop."""
+    """The stop event was set before the shell had started."""
 
 
 def os_error_text(error: OSError) -> str:
-    """The system's own words, without those that asyncio puts around them."""
-    # A name that is not found, and TLS, have numbers of their own.
+    """Returns the system's text of an error, without the text that asyncio adds."""
+    # Errors of name resolution and of TLS have numbers that os.strerror does not know.
     if error.errno is None or error.errno <= 0 or isinstance(error, ssl.SSLError):
         return error.strerror or str(error)
     return os.strerror(error.errno)
 
 
 class Clock:
-    """Nanoseconds since the epoch that never go back, whatever is done to the wall's clock."""
+    """A clock that never goes back, even if the system's clock is set: ns since the epoch."""
 
     def __init__(self) -> None:
         self._offset_ns = time.time_ns() - time.monotonic_ns()
 
     def now_ns(self) -> int:
-        """Now."""
+        """Returns the time now, in ns since the epoch."""
         return time.monotonic_ns() + self._offset_ns
 
 
 async def run_until_stopped(
-    stop: asyncio.Event, server: str, work: Iterable[Coroutine[Any, Any, None]]
+    stop: asyncio.Event, server: str, coroutines: Iterable[Coroutine[Any, Any, None]]
 ) -> None:
-    """All of the work at once, until `stop` or until one of it ends. Raises ShellError."""
-    tasks = [asyncio.create_task(each) for each in work]
-    waiter = asyncio.create_task(stop.wait())
+    """Runs all coroutines concurrently until `stop` is set or one of them ends; cancels the rest.
+
+    Raises ShellError if the server refuses a list, and what the ended coroutine raises.
+    """
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    stop_task = asyncio.create_task(stop.wait())
     try:
-        done, _ = await asyncio.wait((*tasks, waiter), return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait((*tasks, stop_task), return_when=asyncio.FIRST_COMPLETED)
         for task in done:
-            if task is not waiter:
+            if task is not stop_task:
                 task.result()
     except ListError as error:
         raise ShellError(f"{server} refuses {error}") from None
     finally:
-        for task in (*tasks, waiter):
+        for task in (*tasks, stop_task):
             task.cancel()
-        await asyncio.gather(*tasks, waiter, return_exceptions=True)
+        await asyncio.gather(*tasks, stop_task, return_exceptions=True)
 
 
-async def run_unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work. Raises Stopped where `stop` is set before there is one."""
-    working, waiting = asyncio.create_task(work), asyncio.create_task(stop.wait())
+async def run_unless_stopped(stop: asyncio.Event, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Returns the coroutine's result. Raises StopRequested if `stop` is set before."""
+    work_task, stop_task = asyncio.create_task(coroutine), asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
+        await asyncio.wait((work_task, stop_task), return_when=asyncio.FIRST_COMPLETED)
+        if work_task.done():
+            return work_task.result()
         raise StopRequested
     finally:
-        for task in (working, waiting):
+        for task in (work_task, stop_task):
             task.cancel()
-        await asyncio.gather(working, waiting, return_exceptions=True)
+        await asyncio.gather(work_task, stop_task, return_exceptions=True)
 
 
 async def sleep_until(wake_event: asyncio.Event, due_ns: int | None, clock: Clock) -> None:
-    """Until somebody wakes us, or that time has come."""
+    """Waits until `wake_event` is set, or until `due_ns` (None: for ever); sets it at `due_ns`."""
     timer = None
     if due_ns is not None:
-        after_s = max(0, due_ns - clock.now_ns()) / 1e9
-        timer = asyncio.get_running_loop().call_later(after_s, wake_event.set)
+        delay_s = max(0, due_ns - clock.now_ns()) / 1e9
+        timer = asyncio.get_running_loop().call_later(delay_s, wake_event.set)
     await wake_event.wait()
     if timer is not None:
         timer.cancel()
@@ -98,13 +101,16 @@ async def request_in_window(
     content_type: str,
     may_send: Callable[[], bool] = lambda: True,
 ) -> Response:
-    """One request, whose answer says how many may be in flight; see Client.ask. Never raises."""
+    """Sends a request (see Client.request) and adjusts the window to the response.
+
+    Never raises: status 0 if there are no credentials.
+    """
     clock = asyncio.get_running_loop().time
-    began = clock()
+    started_s = clock()
     try:
         answer = await client.request(method, path, body, content_type, may_send=may_send)
     except AccessError as error:
         return Response(0, str(error).encode())
-    now = clock()
-    window.observe_response(now - began, now, answer.status == TOO_MANY_REQUESTS)
+    now_s = clock()
+    window.observe_response(now_s - started_s, now_s, answer.status == TOO_MANY_REQUESTS)
     return answer

@@ -1,4 +1,6 @@
-"""A shell from beginning to end: find the server, work until told to stop."""
+"""Runs a scheduler from start to stop: finds the server, serves the endpoints, and decides until
+stopped.
+"""
 
 import asyncio
 import contextlib
@@ -25,7 +27,7 @@ from stower.live.shell import ShellError, StopRequested, os_error_text, run_unle
 from stower.live.version import check_version
 
 if TYPE_CHECKING:
-    # Their import costs those who serve nothing.
+    # Imported only when something is served, as the import takes time.
     from stower.live.endpoint import ExtraRoutes
     from stower.metrics.catalogue import Metrics
 
@@ -37,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class KubeconfigFlags:
-    """Where the server is."""
+    """The kubeconfig and the context that name the server."""
 
     kubeconfig: Path | None = None
     context: str = ""
@@ -45,10 +47,12 @@ class KubeconfigFlags:
 
 @dataclass(frozen=True)
 class ServingOptions:
-    """Where and to whom a scheduler tells of itself. `token`: whoever shows it is let in; without
-    one, whom the API server knows and lets. `certificate`, `key`: files; without them there is TLS
-    beyond loopback alone, by a certificate of its own. `pages`: more to serve; `watching`: who
-    watches for them."""
+    """How a scheduler's endpoints are served.
+
+    `token`: permits requests that have it; without a token, the API server authorizes them.
+    `certificate`, `key`: files; without them, TLS is used beyond loopback alone, with a
+    self-signed certificate. `extra_routes`: further routes; `route_observers`: their observers.
+    """
 
     metrics: "Metrics"
     port: int
@@ -62,9 +66,11 @@ class ServingOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What there is around a scheduler. `agents`: host and port at which agents of VMs are served;
-    `observers`: beside the metrics; `relies_on`: views of kinds without which the
-    configuration makes little sense."""
+    """What runs besides a scheduler.
+
+    `observers`: in addition to the metrics; `agents`: host and port for the agents of VMs;
+    `required_views`: views of the kinds that the configuration relies on.
+    """
 
     serving: ServingOptions | None = None
     observers: Sequence[Observer] = ()
@@ -75,7 +81,7 @@ class RunOptions:
 
 @dataclass
 class ListenAddresses:
-    """Where it listens."""
+    """The addresses of the running servers; "" for a server that does not run."""
 
     serving: str = ""
     agents: str = ""
@@ -89,14 +95,14 @@ async def run(
     on_ready: Callable[[str, ListenAddresses], None],
     make_stop_event: Callable[[], asyncio.Event],
 ) -> Engine | None:
-    """Until the event is set that `stop` makes. `ready` is told the server, and where it listens.
-    The engine as it is then, where there is one.
+    """Runs a scheduler until the event that `make_stop_event` returns is set.
 
-    Raises ShellError, also where leadership is lost.
+    `on_ready` gets the server and the addresses of the endpoints. Returns the engine as it is at
+    the end, None if there is none. Raises ShellError, also when leadership is lost.
     """
-    stopped = make_stop_event()
+    stop = make_stop_event()
     try:
-        access = await run_unless_stopped(stopped, read_access(flags.kubeconfig, flags.context))
+        access = await run_unless_stopped(stop, read_access(flags.kubeconfig, flags.context))
     except AccessError as error:
         raise ShellError(str(error)) from None
     except StopRequested:
@@ -111,39 +117,39 @@ async def run(
         except ExtenderError as error:
             raise ShellError(str(error)) from None
         try:
-            await run_unless_stopped(stopped, check_version(client))
+            await run_unless_stopped(stop, check_version(client))
         except StopRequested:
             return None
         await _log_features(client, run_options.required_views)
-        ports = ListenAddresses()
+        addresses = ListenAddresses()
         if serving is not None:
-            ports.serving = await stack.enter_async_context(_serve_endpoint(scheduler, serving))
+            addresses.serving = await stack.enter_async_context(_serve_endpoint(scheduler, serving))
         if run_options.agents is not None:
-            ports.agents = await stack.enter_async_context(
+            addresses.agents = await stack.enter_async_context(
                 _serve_agents(scheduler, run_options.agents)
             )
         _dump_at_signal(scheduler)
-        on_ready(access.server, ports)
+        on_ready(access.server, addresses)
         async with swept_by_the_clock():
-            await scheduler.run(stopped)
+            await scheduler.run(stop)
         return scheduler.engine
 
 
 async def _log_features(client: Client, required_views: tuple[type[Any], ...]) -> None:
-    """Say what the server serves, and what it should."""
-    found = await check_features(client, required_views)
+    """Logs which features the server supports, and what is missing for the configuration."""
+    report = await check_features(client, required_views)
     log.info(
         "on: %s; not served here: %s",
-        ", ".join(found.served),
-        ", ".join(found.missing) or "nothing",
+        ", ".join(report.served),
+        ", ".join(report.missing) or "nothing",
     )
-    for fault in found.problems:
-        log.warning("%s", fault)
+    for problem in report.problems:
+        log.warning("%s", problem)
 
 
 @contextlib.asynccontextmanager
 async def _serve_endpoint(scheduler: Scheduler, serving_options: ServingOptions) -> Any:
-    """Tell for as long as the block lasts; yields the address. Raises ShellError."""
+    """Serves the endpoints until the context exits; yields the address. Raises ShellError."""
     from stower.live.authorization import Authorizer, DelegatingAuthorizer, StaticTokenAuthorizer
     from stower.live.endpoint import endpoint, no_extra_routes
     from stower.live.samples import collect_samples
@@ -154,7 +160,7 @@ async def _serve_endpoint(scheduler: Scheduler, serving_options: ServingOptions)
             [*collect_samples(scheduler)], scheduler.companion_metrics()
         )
 
-    door: Authorizer = (
+    authorizer: Authorizer = (
         StaticTokenAuthorizer(serving_options.token)
         if serving_options.token
         else DelegatingAuthorizer(scheduler.client)
@@ -167,24 +173,24 @@ async def _serve_endpoint(scheduler: Scheduler, serving_options: ServingOptions)
         )
     except ServingError as error:
         raise ShellError(f"certificate: {error}") from None
-    fresh = asyncio.create_task(serving.keep_fresh()) if serving is not None else None
+    refresh_task = asyncio.create_task(serving.keep_fresh()) if serving is not None else None
     context = serving.context if serving is not None else None
     host = serving_options.host
     try:
         extra_routes = serving_options.extra_routes or no_extra_routes
-        telling_now = endpoint(
-            scheduler, render_metrics, door, host, serving_options.port, context, extra_routes
+        server = endpoint(
+            scheduler, render_metrics, authorizer, host, serving_options.port, context, extra_routes
         )
-        async with _listen(telling_now, host, serving_options.port) as port:
+        async with _listen(server, host, serving_options.port) as port:
             yield f"http{'s' if has_tls else ''}://{host}:{port}"
     finally:
-        if fresh is not None:
-            fresh.cancel()
+        if refresh_task is not None:
+            refresh_task.cancel()
 
 
 @contextlib.asynccontextmanager
 async def _serve_agents(scheduler: Scheduler, address: tuple[str, int]) -> Any:
-    """Serve the agents of VMs for as long as the block lasts; yields the address."""
+    """Serves the agents of VMs until the context exits; yields the address. Raises ShellError."""
     from stower.live.agents import serve_agents
 
     async with _listen(serve_agents(scheduler.agents, *address), *address) as port:
@@ -192,34 +198,34 @@ async def _serve_agents(scheduler: Scheduler, address: tuple[str, int]) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def _listen(serving: Any, host: str, port: int) -> Any:
-    """The same, and where it cannot listen it says so. Raises ShellError."""
+async def _listen(server: Any, host: str, port: int) -> Any:
+    """Enters a server's context; raises ShellError if the server cannot listen."""
     async with contextlib.AsyncExitStack() as stack:
         try:
-            taken = await stack.enter_async_context(serving)
+            bound_port = await stack.enter_async_context(server)
         except OSError as error:
             raise ShellError(f"cannot listen on {host}:{port}: {os_error_text(error)}") from None
-        yield taken
+        yield bound_port
 
 
 def _dump_at_signal(scheduler: Scheduler) -> None:
-    """At SIGUSR2 the log is told what the scheduler has in mind, as kube-scheduler's is."""
+    """Logs the queue, the cache and its comparison at SIGUSR2, as kube-scheduler does."""
     tasks = set[asyncio.Task[None]]()
 
     async def dump() -> None:
-        for name, ask in (("queue", debug.dump_queue), ("cache", debug.dump_cache)):
-            text = msgspec.json.encode(ask(scheduler, {})).decode()
+        for name, render in (("queue", debug.dump_queue), ("cache", debug.dump_cache)):
+            text = msgspec.json.encode(render(scheduler, {})).decode()
             log.warning("Dump of the %s", name, extra={"fields": {name: text}})
         try:
-            found = msgspec.json.encode(await debug.compare_cache(scheduler)).decode()
-            log.warning("Cache beside the API", extra={"fields": {"comparison": found}})
+            comparison = msgspec.json.encode(await debug.compare_cache(scheduler)).decode()
+            log.warning("Cache beside the API", extra={"fields": {"comparison": comparison}})
         except debug.ComparisonFailed as error:
             log.warning("The cache cannot be compared: %s", error)
 
-    def begin() -> None:
+    def start_dump() -> None:
         task = asyncio.create_task(dump())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, begin)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, start_dump)
