@@ -18,7 +18,8 @@ from stower.framework.decisions import Decision
 from stower.framework.reasons import Diagnosis
 from stower.live.access import AccessError
 from stower.live.client import Client
-from stower.live.scheduler import LIVE_PODS, NODES, PODS, Scheduler
+from stower.live.cluster_reflectors import LIVE_PODS, NODES, PODS
+from stower.live.scheduler import Scheduler
 from stower.state.cluster import ClusterState
 
 COMPARISON: Final = "/debug/comparison"

@@ -17,8 +17,8 @@ def collect_samples(scheduler: Scheduler) -> Iterator[Sample]:
     counts = engine.queue.counts() if engine is not None else {}
     for place, name in QUEUES.items():
         yield "scheduler_pending_pods", (name,), counts.get(place, 0)
-    yield "scheduler_cache_size", ("nodes",), len(scheduler.nodes.objects)
-    yield "scheduler_cache_size", ("pods",), len(scheduler.pods.objects)
+    yield "scheduler_cache_size", ("nodes",), len(scheduler.reflectors.nodes.objects)
+    yield "scheduler_cache_size", ("pods",), len(scheduler.reflectors.pods.objects)
     if engine is not None:
         assumed = sum(entry.is_assumed for entry in engine.state.pods.values())
         yield "scheduler_cache_size", ("assumed_pods",), assumed
@@ -40,9 +40,8 @@ def collect_samples(scheduler: Scheduler) -> Iterator[Sample]:
     yield "stower_writes_sent", (), dispatcher.sent_count
     yield "stower_writes_retried", (), dispatcher.retry_count
     yield "stower_events_dropped", (), dispatcher.dropped_event_count
-    reflectors = (scheduler.nodes, scheduler.pods, *scheduler.background_reflectors)
-    yield "stower_watch_cuts", (), sum(r.interruption_count for r in reflectors)
-    yield "stower_relists", (), sum(r.relist_count for r in reflectors)
+    yield "stower_watch_cuts", (), sum(r.interruption_count for r in scheduler.reflectors)
+    yield "stower_relists", (), sum(r.relist_count for r in scheduler.reflectors)
     yield "stower_inbox_events", (), scheduler.inbox_size
     max_stall_s, scheduler.max_stall_s = scheduler.max_stall_s, 0.0
     yield "stower_loop_stall_seconds_max", (), max_stall_s

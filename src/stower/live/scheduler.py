@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from stower.engine.engine import Engine
 from stower.framework.companion import Metric
@@ -35,42 +35,22 @@ from stower.framework.recording import Recording
 from stower.framework.retries import CONFLICT
 from stower.framework.writes import AgentAnswer, ApiWrite, Bind, CallExtender, CreateEvent, Write
 from stower.live.agents import AgentRequestHandler
-from stower.live.client import Client, collection_path
+from stower.live.client import Client
+from stower.live.cluster_reflectors import ClusterReflectors, background_kinds
 from stower.live.dispatcher import Dispatcher
 from stower.live.extenders import HTTPExtenders
 from stower.live.leader import LeaderElectionConfig, LeaderElector
-from stower.live.reflector import Changes, MalformedObject, Reflector, TypedDecoder
+from stower.live.reflector import Changes, MalformedObject
 from stower.live.renewal import EngineRenewal
 from stower.live.shadow import ReorderBuffer, ShadowComparer
 from stower.live.shell import Clock, ShellError, run_until_stopped, sleep_until
 from stower.live.window import IN_FLIGHT
-from stower.model.kinds import (
-    BACKGROUND,
-    DEVICES,
-    GROUPS,
-    KINDS,
-    NEGOTIATING,
-    ApiObject,
-    Node,
-    Pod,
-    VirtualMachineMigration,
-    VolumeAttachment,
-    WarmPool,
-)
+from stower.model.kinds import ApiObject
 
 log = logging.getLogger(__name__)
 
-NODES: Final = "/api/v1/nodes"
-PODS: Final = "/api/v1/pods"
-# Kinds that not every server serves.
-OPTIONAL_VIEWS: Final = (*DEVICES, *GROUPS, *NEGOTIATING, VirtualMachineMigration, WarmPool)
-# A forbidden list of these kinds counts as empty, as roles may be older than the kinds: pods that
-# need such objects wait, and nothing of the objects is allocated.
-FORBIDDEN_IGNORED_VIEWS: Final = (*OPTIONAL_VIEWS, VolumeAttachment)
 # Companions log thousands of lines a second if there are many VMs: each level is one lower here.
 LEVELS: Final = {"info": logging.DEBUG, "warn": logging.INFO, "error": logging.WARNING}
-# Terminated pods hold no room.
-LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 # The engine runs for this long before the event loop reads and sends again.
 SLICE_SECONDS: Final = 0.004
 CLOSE_SECONDS: Final = 5.0
@@ -137,47 +117,15 @@ class Scheduler:
         self._pending_bindings: dict[str, Decision] = {}  # bindings without a result, by uid
         self.max_stall_s = 0.0  # the longest stall of the event loop since the last metrics
         rng = random.Random(options.seed)
-
-        def make_reflector(
-            path: str,
-            view: type[Any],
-            selector: str = "",
-            *other_paths: str,
-            optional: bool = False,
-        ) -> Reflector:
-            return Reflector(
-                client,
-                path,
-                TypedDecoder(view),
-                rng,
-                selector=selector,
-                optional=optional,
-                ignore_forbidden=view in FORBIDDEN_IGNORED_VIEWS,
-                other_paths=other_paths,
-                on_list=self._on_list,
-                on_changes=self._on_changes,
-                has_room=self._has_room,
-                on_malformed=self._on_malformed if view is Pod else lambda obj, why: None,
-            )
-
-        self.nodes = make_reflector(NODES, Node)
-        self.pods = make_reflector(PODS, Pod, LIVE_PODS)
-        # The other kinds that decisions depend on.
-        kinds = [kind for kind in KINDS if kind.view in BACKGROUND]
-        kinds = [kind for kind in kinds if options.groups or kind.view not in GROUPS]
-        kinds = [kind for kind in kinds if options.vms or kind.view is not VirtualMachineMigration]
-        kinds = [kind for kind in kinds if options.warm or kind.view is not WarmPool]
-        self._reflectors_by_kind = {
-            kind: make_reflector(
-                collection_path(kind),
-                kind.view,
-                "",
-                *(collection_path(kind, version=version) for version in kind.also),
-                optional=kind.view in (*OPTIONAL_VIEWS, VolumeAttachment),
-            )
-            for kind in kinds
-        }
-        self.background_reflectors = [*self._reflectors_by_kind.values()]
+        self.reflectors = ClusterReflectors(
+            client,
+            background_kinds(options.groups, options.vms, options.warm),
+            rng,
+            on_list=self._on_list,
+            on_changes=self._on_changes,
+            on_malformed_pod=self._on_malformed_pod,
+            has_room=self._has_room,
+        )
         self.elector = (
             LeaderElector(client, options.instance, options.leader_election, rng)
             if options.leader_election
@@ -187,7 +135,7 @@ class Scheduler:
             client,
             rng,
             self._on_write_result,
-            lambda uid: self.pods.objects.get(uid),
+            lambda uid: self.reflectors.pods.objects.get(uid),
             self._clock.now_ns,
             options.instance,
             options.in_flight,
@@ -202,7 +150,7 @@ class Scheduler:
     @property
     def is_ready(self) -> bool:
         """Whether all resources have been listed."""
-        return all(r.has_synced for r in (self.nodes, self.pods, *self.background_reflectors))
+        return self.reflectors.have_synced
 
     @property
     def is_leader(self) -> bool:
@@ -226,9 +174,8 @@ class Scheduler:
         return self.dispatcher.pending_count
 
     def objects(self) -> Iterator[ApiObject]:
-        """Yields all observed objects, as the API has them."""
-        for reflector in (*self.background_reflectors, self.nodes, self.pods):
-            yield from reflector.objects.values()
+        """Returns all observed objects, as the API has them."""
+        return self.reflectors.objects()
 
     def companion_metrics(self) -> list[Metric]:
         """Returns the metrics of the companions of plugins."""
@@ -238,7 +185,7 @@ class Scheduler:
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until `stop` is set. Raises ShellError, also when leadership is lost."""
         self.client.on_request = self._observers.on_request if self._observers else None
-        reflector_runs = [r.run() for r in (self.nodes, self.pods, *self.background_reflectors)]
+        reflector_runs = [reflector.run() for reflector in self.reflectors]
         coroutines = [*reflector_runs, self._run_steps(), self._measure_loop_stalls()]
         if self.elector is not None:
             coroutines.append(self._lead(self.elector))
@@ -276,7 +223,7 @@ class Scheduler:
         while not self.is_ready:
             await asyncio.sleep(pause_s)
         for _ in range(CATCH_UP_CHECKS):
-            if has_reached_version(self.pods.resource_version, elector.resource_version):
+            if has_reached_version(self.reflectors.pods.resource_version, elector.resource_version):
                 break
             await asyncio.sleep(pause_s)
         self._is_deciding = True
@@ -312,7 +259,7 @@ class Scheduler:
                 self._has_room.clear()
             self._wake_event.set()
 
-    def _on_malformed(self, pod: MalformedObject, why: str) -> None:
+    def _on_malformed_pod(self, pod: MalformedObject, why: str) -> None:
         """Sends an Event about a pod that cannot be decoded, as no other component reports it."""
         engine, spec, meta = self.engine, pod.spec, pod.metadata
         if engine is None or not self._is_deciding or spec.node_name or not self.is_leader:
@@ -396,12 +343,7 @@ class Scheduler:
 
     def _start_engine(self) -> Engine:
         """Builds an engine, with a list of all objects as its first event."""
-        self.dispatcher.api_versions = {
-            kind.view: version
-            for kind, reflector in self._reflectors_by_kind.items()
-            for version in kind.also
-            if collection_path(kind, version=version) == reflector.path
-        }
+        self.dispatcher.api_versions = self.reflectors.api_versions()
         engine = self.engine = self._build()
         engine.cycle.keeps_details = bool(self._observers)  # observers may need them
         if self._recording is not None:
