@@ -132,7 +132,7 @@ ONE = ("device", "n1", "d0")
         (Allocation([ONE, ("device", "n1", "D 1")]), "device 'D 1': a lowercase RFC 1123 label"),
         (Allocation([ONE, ("device", "No Pool", "d")]), "pool 'No Pool': a lowercase RFC 1123"),
         (Allocation([ONE] * 33), "got 33 devices, want at most 32"),
-        (Allocation([ONE, ONE], []), "nodes: got none, want names or labels, or None for all nodes"),
+        (Allocation([ONE, ONE], []), "nodes: got none, want names or labels, or None"),
         (Allocation([ONE, ONE], "n1"), "nodes: got 'n1', want a list of names or a mapping of"),
         (Allocation([ONE, ONE], ["n2"]), "nodes: node n1, for which the devices were requested,"),
         (Allocation([ONE, ONE], ["n1", "N 2"]), "node 'N 2': a lowercase RFC 1123 subdomain"),

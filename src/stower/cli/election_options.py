@@ -35,7 +35,7 @@ ResourceNamespace = Annotated[
 ]
 
 
-def terms_of(
+def merge_leader_election(
     configured: dict[str, Any] | None,
     leader_elect: bool | None,
     lease_duration: str,
@@ -44,8 +44,9 @@ def terms_of(
     resource_name: str,
     resource_namespace: str,
 ) -> LeaderElectionConfig | None:
-    """What options and the configuration's `leaderElection` say together; None: no election.
+    """Returns the election that the options and the configuration describe; None: no election.
 
+    An option overrides the field of the configuration.
     Raises InvalidObject.
     """
     given: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from stower.assembly import build_engine
 from stower.cli import serving_options
-from stower.cli.election_options import terms_of
+from stower.cli.election_options import merge_leader_election
 from stower.cli.gates import features_of
 from stower.cli.inputs import InputError, read_yaml_document
 from stower.cli.output import bad_input
@@ -33,12 +33,13 @@ class SchedulerSetup:
     """The configuration of a scheduler, checked.
 
     `document` is the KubeSchedulerConfiguration as it was read; None: the default one.
-    `terms` None: no leader election. `has_vms`: whether a profile enables AutoscaleEnforcer.
+    `leader_election` None: no leader election. `has_vms`: whether a profile enables
+    AutoscaleEnforcer.
     """
 
     document: dict[str, Any] | None
     configuration: Configuration
-    terms: LeaderElectionConfig | None
+    leader_election: LeaderElectionConfig | None
     features: Features
     plugins: tuple[type[Plugin], ...]
     seed: int
@@ -69,7 +70,7 @@ def read_setup(given: RunArguments) -> SchedulerSetup:
     features = features_of(given.feature_gates, Features(warm_pools=True))
     try:
         configuration = read_configuration(document)
-        terms = terms_of(
+        leader_election = merge_leader_election(
             configuration.leader_election, given.leader_elect, given.leader_elect_lease_duration,
             given.leader_elect_renew_deadline, given.leader_elect_retry_period,
             given.leader_elect_resource_name, given.leader_elect_resource_namespace,
@@ -80,7 +81,9 @@ def read_setup(given: RunArguments) -> SchedulerSetup:
         text = f"{given.config}: {error}" if given.config else str(error)
         raise bad_input(text) from None
     has_vms = AutoscaleEnforcer.name in engine.state.companions
-    return SchedulerSetup(document, configuration, terms, features, plugins, given.seed, has_vms)
+    return SchedulerSetup(
+        document, configuration, leader_election, features, plugins, given.seed, has_vms
+    )
 
 
 def kubeconfig_of(given: RunArguments, setup: SchedulerSetup) -> Path | None:

@@ -22,6 +22,7 @@ from stower.api.server import Api
 from stower.apiserver.tables import load_registry
 from stower.live.access import Access
 from stower.live.client import JSON, NOT_SENT, Response, WatchStatusError
+from stower.live.credentials import Credentials
 from stower.pki.certificates import make_certificates
 
 Object = dict[str, Any]
@@ -164,18 +165,9 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.001)
 
 
-class NoToken:
-    """Credentials for a server that wants none."""
-
-    username = password = None
-
-    async def get_api_key_with_prefix(self, _: str) -> str:
-        return ""
-
-
 def plain_access(url: str) -> Access:
     """The access to a server without TLS that lets everybody in."""
-    return Access(url, (None, NoToken()))
+    return Access(url, Credentials())
 
 
 @contextlib.asynccontextmanager
@@ -193,6 +185,31 @@ async def serving(
         yield f"{scheme}://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+        await asyncio.sleep(0.005)  # TLS transports close their sockets in later iterations
+
+
+@contextlib.asynccontextmanager
+async def raw_server(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any],
+) -> AsyncIterator[str]:
+    """A server on loopback that hands every connection to a function; its address."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await serve(reader, writer)
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.close()
+        await server.wait_closed()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
 
 def over_http(fake: FakeApi) -> Callable[[web.Request], Any]:

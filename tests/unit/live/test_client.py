@@ -1,6 +1,7 @@
 """Requests and watches over HTTP: what a server may answer, and what the network may do."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -18,22 +19,15 @@ from stower.live.client import (
     collection_path,
 )
 from stower.live.connection import Connection, ConnectionLost, ConnectionPool
+from stower.live.credentials import Credentials
 from stower.model.kinds import KIND_BY_VIEW, Node, Pod, PodGroup
-from tests.unit.live.fake_api import plain_access, serving
+from tests.unit.live.fake_api import plain_access, raw_server, serving
 
 Handler = Callable[[web.Request], Any]
 
 
-class Credentials:
-    """A token that the server may take or not."""
-
-    password = username = None
-
-    def __init__(self, token: str) -> None:
-        self.token = token
-
-    async def get_api_key_with_prefix(self, _: str) -> str:
-        return self.token
+def bearer(token: str) -> Credentials:
+    return Credentials(headers={"Authorization": token})
 
 
 def answered(handler: Handler, *requests: tuple[Any, ...], **more: Any) -> list[Response]:
@@ -126,12 +120,10 @@ def test_a_401_is_tried_once_more_with_new_credentials() -> None:
             found = iter(again)
 
             async def reload() -> Any:
-                return None, Credentials(next(found))
+                return bearer(next(found))
 
             now_s = iter(range(0, 1000, 100))
-            access = Access(
-                url, (None, Credentials("old")), reload, clock=lambda: float(next(now_s))
-            )
+            access = Access(url, bearer("old"), reload, clock=lambda: float(next(now_s)))
             async with Client(access, "tests") as client:
                 return await client.request("GET", "/")
 
@@ -150,11 +142,16 @@ def test_new_tls_settings_get_new_connections() -> None:
 
     async def story() -> None:
         async with serving(handle) as url:
-            access = plain_access(url)
+            now_s = iter(range(0, 1000, 100))
+            access = Access(url, Credentials(), reload, clock=lambda: float(next(now_s)))
             async with Client(access, "tests") as client:
-                for tls in (None, None, object()):
-                    access.tls = tls  # type: ignore[assignment]
+                for renews in (False, False, True):
+                    if renews:
+                        await access.renew()
                     assert 200 == (await client.request("GET", "/")).status
+
+    async def reload() -> Credentials:
+        return Credentials(ssl.create_default_context())
 
     asyncio.run(story())
     first, second, third = peers
@@ -165,7 +162,7 @@ def test_new_tls_settings_get_new_connections() -> None:
 @pytest.mark.parametrize("break_", ["\r", "\n"])
 def test_a_token_with_a_line_break_is_refused(break_: str) -> None:
     async def story() -> None:
-        access = Access("http://127.0.0.1:1", (None, Credentials(f"a{break_}X-Evil: 1")))
+        access = Access("http://127.0.0.1:1", bearer(f"a{break_}X-Evil: 1"))
         async with Client(access, "tests") as client:
             await client.request("GET", "/")
 
@@ -189,12 +186,11 @@ def test_a_first_contact_is_tried_again_until_there_is_an_answer(
         writer.close()
 
     async def story() -> list[Response]:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
         responses = []
-        for port in (1, server.sockets[0].getsockname()[1]):
-            async with Client(plain_access(f"http://127.0.0.1:{port}"), "tests") as client:
-                responses.append(await client.get_with_retry("/"))
-        server.close()
+        async with raw_server(serve) as url:
+            for server in ("http://127.0.0.1:1", url):
+                async with Client(plain_access(server), "tests") as client:
+                    responses.append(await client.get_with_retry("/"))
         return responses
 
     absent, present = asyncio.run(story())
@@ -277,15 +273,13 @@ def test_a_path_of_the_server_goes_before_the_path_of_a_request() -> None:
 
 async def one_reply(serve: Any) -> bytes:
     """The body that a pool makes of a server's bytes."""
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    pool = ConnectionPool(f"http://{host}:{port}", None)
-    try:
-        reply = await pool.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        return b"".join(reply.body)
-    finally:
-        pool.close()
-        server.close()
+    async with raw_server(serve) as url:
+        pool = ConnectionPool(url, None)
+        try:
+            reply = await pool.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            return b"".join(reply.body)
+        finally:
+            pool.close()
 
 
 def watched(handler: Handler, access: Callable[[str], Access] = plain_access) -> list[list[bytes]]:
@@ -335,10 +329,10 @@ def test_credentials_that_a_watch_is_refused_with_are_renewed() -> None:
     def access(url: str) -> Access:
         async def reload() -> Any:
             renewals.append(1)
-            return None, Credentials("new")
+            return bearer("new")
 
         now_s = iter(range(0, 1000, 100))
-        return Access(url, (None, Credentials("old")), reload, clock=lambda: float(next(now_s)))
+        return Access(url, bearer("old"), reload, clock=lambda: float(next(now_s)))
 
     with pytest.raises(WatchStatusError):
         watched(handle, access)

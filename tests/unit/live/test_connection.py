@@ -5,14 +5,13 @@ import asyncio
 import pytest
 
 from stower.live import client
-from stower.live.access import Access
 from stower.live.authorization import (
     REVIEWS_IN_FLIGHT_MAX,
     AuthorizationError,
     DelegatingAuthorizer,
 )
 from stower.live.connection import Connection, ConnectionLost, ConnectionPool, RequestNotSent
-from stower.live.credentials import Credentials
+from tests.unit.live.fake_api import plain_access, raw_server
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -50,23 +49,21 @@ def test_those_without_an_answer_are_lost_in_time_and_no_others() -> None:
             writer.write(ANSWER)
 
     async def story() -> list[object]:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        pool = ConnectionPool(f"http://{host}:{port}", None, timeout_s=0.2)
+        async with raw_server(serve) as url:
+            pool = ConnectionPool(url, None, timeout_s=0.2)
 
-        async def ask(path: str) -> bytes:
-            reply = await pool.send(f"GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            return b"".join(reply.body)
+            async def ask(path: str) -> bytes:
+                reply = await pool.send(f"GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                return b"".join(reply.body)
 
-        found: list[object] = [await ask("now")]
-        lost = [asyncio.create_task(ask(f"never-{i}")) for i in range(2)]
-        await asyncio.wait(lost, return_when=asyncio.FIRST_EXCEPTION)
-        late = asyncio.create_task(ask("late"))
-        given_up.set()
-        found += await asyncio.gather(*lost, late, return_exceptions=True)
-        found.append(await ask("again"))
-        pool.close()
-        server.close()
+            found: list[object] = [await ask("now")]
+            lost = [asyncio.create_task(ask(f"never-{i}")) for i in range(2)]
+            await asyncio.wait(lost, return_when=asyncio.FIRST_EXCEPTION)
+            late = asyncio.create_task(ask("late"))
+            given_up.set()
+            found += await asyncio.gather(*lost, late, return_exceptions=True)
+            found.append(await ask("again"))
+            pool.close()
         return found
 
     given_up = asyncio.Event()
@@ -88,15 +85,13 @@ def test_nothing_is_sent_by_whom_it_is_no_longer_to_send() -> None:
             writer.write(ANSWER)
 
     async def story() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        pool = ConnectionPool(f"http://{host}:{port}", None)
-        request = b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n"
-        with pytest.raises(RequestNotSent):
-            await pool.send(request % b"no", lambda: False)
-        assert 200 == (await pool.send(request % b"yes", lambda: True)).status
-        pool.close()
-        server.close()
+        async with raw_server(serve) as url:
+            pool = ConnectionPool(url, None)
+            request = b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n"
+            with pytest.raises(RequestNotSent):
+                await pool.send(request % b"no", lambda: False)
+            assert 200 == (await pool.send(request % b"yes", lambda: True)).status
+            pool.close()
 
     asyncio.run(story())
     assert [b"GET /yes"] == [head.partition(b" HTTP")[0] for head in heads]
@@ -113,10 +108,7 @@ def test_a_watch_whose_line_does_not_end_is_cut(monkeypatch: pytest.MonkeyPatch)
         await writer.drain()
 
     async def story() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        access = Access(f"http://{host}:{port}", Credentials())
-        async with client.Client(access, "test") as asker:
+        async with raw_server(serve) as url, client.Client(plain_access(url), "test") as asker:
             async for _ in asker.watch("/x", {}):
                 pass
 

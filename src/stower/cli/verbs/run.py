@@ -117,7 +117,7 @@ def _options(given: RunArguments, setup: SchedulerSetup, shadow: ShadowComparer 
         instance=f"{socket.gethostname()}_{secrets.token_hex(4)}",
         seed=given.seed,
         in_flight=given.in_flight,
-        terms=None if given.dry_run else setup.terms,
+        leader_election=None if given.dry_run else setup.leader_election,
         extenders=setup.configuration.extenders,
         groups=features.groups or features.devices.group_claims,
         vms=setup.has_vms,
