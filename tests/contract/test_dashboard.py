@@ -23,6 +23,7 @@ import pytest
 from stower.apiserver.server_process import Options
 from stower.dashboard.app import STATIC
 from tests.contract.campus import FOLDER, PLACED, WAITING, campus
+from tests.contract.in_process import stower_in_process
 from tests.contract.servers import Client, Command, in_thread, until
 from tests.contract.test_live import PODS, add_nodes, add_pods, bound
 from tests.contract.test_status_reports import get, url_of
@@ -405,7 +406,7 @@ def test_a_simulation_is_seen_too_though_its_time_begins_at_zero(tmp_path: Path)
         taken = url.rpartition(":")[2]
         said = f"127.0.0.1:{taken}: Address already in use; give another --port"
         for verb in (("replay", str(path)), ("apiserver", "--memory")):
-            code, _, error = stower(*verb, "--port", taken)
+            code, _, error = stower_in_process(*verb, "--port", taken)
             assert (1, True) == (code, said in error), error
     finally:
         command.kill()
@@ -414,9 +415,9 @@ def test_a_simulation_is_seen_too_though_its_time_begins_at_zero(tmp_path: Path)
 def test_no_recording_no_dashboard(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     for path, why in ((tmp_path / "none", "No such file"), (tmp_path / "empty", "recording")):
-        code, _, said = stower("replay", str(path), "--port", "0")
+        code, _, said = stower_in_process("replay", str(path), "--port", "0")
         assert (2, True) == (code, why in said), said
-    code, _, said = stower("replay", str(tmp_path / "none"), "--token-file", "t")
+    code, _, said = stower_in_process("replay", str(tmp_path / "none"), "--token-file", "t")
     assert (2, True) == (code, "--port" in said)
 
 
@@ -476,7 +477,7 @@ def test_watch_shows_it_again_until_it_is_told_to_stop(served: tuple[Client, str
         process.send_signal(signal.SIGINT)
         process.stdout.read()
         assert 0 == process.wait(20)
-    code, _, said = stower("groups", "all", "-", "--watch")
+    code, _, said = stower_in_process("groups", "all", "-", "--watch")
     assert (2, True) == (code, "once" in said)
-    code, _, said = stower("groups", "--watch", "--kubeconfig", "/nowhere")
+    code, _, said = stower_in_process("groups", "--watch", "--kubeconfig", "/nowhere")
     assert (1, True) == (code, "no such file" in said)

@@ -9,6 +9,7 @@ import yaml
 
 from stower.apiserver.server_process import Options
 from tests.contract.faulty import Faults, faulty
+from tests.contract.in_process import stower_in_process
 from tests.contract.servers import Client, in_thread
 from tests.contract.test_live import add_nodes
 from tests.contract.test_status_reports import account
@@ -54,7 +55,7 @@ def test_a_cluster_that_is_not_there_is_missing_only_where_one_was_named(tmp_pat
     code, found = findings("--kubeconfig", str(tmp_path / "none"))
     assert (1, "missing") == (code, found["cluster"][0])
     assert "ok" == found["Python"][0]
-    code, text, _ = stower("doctor", "--kubeconfig", str(tmp_path / "none"))
+    code, text, _ = stower_in_process("doctor", "--kubeconfig", str(tmp_path / "none"))
     assert (1, True) == (code, "no such file" in text)
 
 

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from stower.apiserver.server_process import Options
+from tests.contract.in_process import stower_in_process
 from tests.contract.proxy import cutting
 from tests.contract.servers import Client, Command, Process, in_thread, until
 
@@ -63,13 +64,8 @@ def scheduler(kubeconfig: Path, *arguments: str) -> Iterator[Command]:
 
 def refusal(*arguments: str) -> tuple[int, str]:
     """Exit code and standard error of a run that must not start."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "stower.cli.main", "run", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    return ran.returncode, ran.stderr
+    code, _, error = stower_in_process("run", *arguments)
+    return code, error
 
 
 @pytest.fixture
@@ -246,9 +242,12 @@ def test_what_it_tells_of_itself_wants_the_token(served: Client, tmp_path: Path)
 
 def test_no_way_to_the_server_is_one_clear_line(served: Client, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    code, text = refusal("--kubeconfig", str(missing))
-    assert (1, 1) == (code, text.count("\n"))
-    assert "no such file" in text
+    ran = subprocess.run(
+        [sys.executable, "-m", "stower.cli.main", "run", "--kubeconfig", str(missing)],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (1, 1) == (ran.returncode, ran.stderr.count("\n"))
+    assert "no such file" in ran.stderr
     config = yaml.safe_load(served.kubeconfig.read_text())
     cases: list[tuple[str, str, Any, str]] = [
         ("clusters", "server", "https://127.0.0.1:9", "cannot reach https://127.0.0.1:9"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.in_process import stower_in_process
 from tests.contract.servers import Client, until
 from tests.contract.test_up import OPEN, running, stower, up
 
@@ -104,8 +105,10 @@ def test_what_cannot_be_loaded_is_told(lab: tuple[Path, Client], tmp_path: Path)
     assert "2 failed" in said
     assert "bad.ndjson: document 1: 422" in error
     assert "the server has no Lion of zoo/v1" in error
-    code, _, error = stower("load", str(tmp_path / "none.yaml"), "--state", str(state))
+    missing = str(tmp_path / "none.yaml")
+    code, _, error = stower_in_process("load", missing, "--state", str(state))
     assert (2, 1) == (code, error.count("\n"))
     (tmp_path / "x").write_text("{")
-    code, _, error = stower("get", "pending", "--kubeconfig", str(tmp_path / "nowhere"))
+    nowhere = str(tmp_path / "nowhere")
+    code, _, error = stower_in_process("get", "pending", "--kubeconfig", nowhere)
     assert (1, 1) == (code, error.count("\n"))

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.contract.in_process import stower_in_process
 from tests.contract.servers import Client, Command, audited, until
 
 Object = dict[str, Any]
@@ -179,7 +180,7 @@ def test_what_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
             assert "--port" in error
     file = tmp_path / "file"
     file.touch()
-    code, _, error = stower("up", "--state", str(file / "below"), "--port", "0")
+    code, _, error = stower_in_process("up", "--state", str(file / "below"), "--port", "0")
     assert (1, 1) == (code, error.count("\n")), error
     assert str(file) in error
 
@@ -188,7 +189,7 @@ def test_a_damaged_description_is_neither_guessed_nor_overwritten(tmp_path: Path
     state = tmp_path / "s"
     state.mkdir()
     (state / "cluster.json").write_text('{"pools":')
-    code, _, error = stower("up", "--state", str(state), "--port", "0")
+    code, _, error = stower_in_process("up", "--state", str(state), "--port", "0")
     assert (1, 1) == (code, error.count("\n")), error
     assert "cluster.json" in error
     assert '{"pools":' == (state / "cluster.json").read_text()
@@ -212,7 +213,8 @@ def test_a_cluster_file_that_cannot_be(tmp_path: Path, document: str, want: str)
     path = tmp_path / "cluster.yaml"
     head = "apiVersion: stower.dev/v1\n" + ("" if "kind" in document else "kind: Cluster\n")
     path.write_text(head + document)
-    code, _, error = stower("up", "--state", str(tmp_path / "s"), "--cluster", str(path))
+    given = ("up", "--state", str(tmp_path / "s"), "--cluster", str(path))
+    code, _, error = stower_in_process(*given)
     assert (2, 1) == (code, error.count("\n")), error
     assert want in error
     assert str(path) in error
@@ -253,7 +255,8 @@ def test_down_deletes_what_is_its_own_and_nothing_else(tmp_path: Path) -> None:
         up(state, "--nodes", "1", "--node-cpu", "8")
         assert 0 == stower("down", "--state", str(state))[0]
         up(state, "--node-cpu", "8")  # the same again is no contradiction
-        code, _, said = stower("up", "--state", str(state), "--node-cpu", "9", "--detach")
+        given = ("up", "--state", str(state), "--node-cpu", "9", "--detach")
+        code, _, said = stower_in_process(*given)
         assert (2, True) == (code, "would change" in said)
     finally:
         while OPEN:
@@ -272,7 +275,7 @@ def test_a_cluster_that_does_not_run_is_said_to_be_down(tmp_path: Path) -> None:
             OPEN.pop().close()
         stower("down", "--state", str(state))
     for verb in (("get", "pending"), ("groups",), ("devices",), ("load", str(MANIFEST))):
-        code, _, said = stower(*verb, "--state", str(state))
+        code, _, said = stower_in_process(*verb, "--state", str(state))
         assert (1, True) == (code, "does not run: `stower up --state" in said), said
 
 
@@ -293,6 +296,6 @@ def test_what_makes_no_sense_is_refused_before_anything_starts(
     tmp_path: Path, arguments: tuple[str, ...], why: str
 ) -> None:
     state = tmp_path / "lab"
-    code, _, said = stower("up", "--state", str(state), "--port", "0", *arguments)
+    code, _, said = stower_in_process("up", "--state", str(state), "--port", "0", *arguments)
     assert (2, True) == (code, why in said), said
     assert not state.exists()
