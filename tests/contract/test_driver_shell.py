@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from stower.apiserver.server_process import Options
-from stower.driver import Allocation, Driver, Entry, controller
+from stower.driver import Allocation, Driver, Entry, work_queue
 from stower.live import driver as module
 from stower.live.calls import DriverExecutor
 from stower.live.driver import run_driver
@@ -151,7 +151,7 @@ def test_errors_of_the_author_are_logged_and_answered(
                 sys.exit(3)
             return given if len(self.allocated) > 3 else given * 2
 
-    monkeypatch.setattr(controller, "PAUSE_NS", 10_000_000)
+    monkeypatch.setattr(work_queue, "BACKOFF_NS", 10_000_000)
     broken = Broken()
     with (
         caplog.at_level(logging.WARNING),

@@ -33,7 +33,7 @@ def test_a_body_has_a_maximum_depth() -> None:
     deepest = "[" * YAML_DEPTH_MAX + "a" + "]" * YAML_DEPTH_MAX
     assert [["a"]] == json.loads(from_yaml(b"[[a]]"))
     from_yaml(deepest.encode())
-    with pytest.raises(ApiError, match="nested too deep"):
+    with pytest.raises(ApiError, match="nested more than 100 levels deep"):
         from_yaml(f"[{deepest}]".encode())
 
 

@@ -279,7 +279,7 @@ def test_an_exception_during_a_watch_closes_the_connection(
         wire.send(f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\n{table}")
     assert 200 == wire.answer()[0]
     assert wire.ended()
-    assert "an answer broke off" in caplog.text
+    assert "cannot send the rest of a response" in caplog.text
 
 
 # The audit log
@@ -353,7 +353,7 @@ def test_a_write_that_cannot_be_committed_is_an_error_and_is_undone(tmp_path: Pa
     with locked(tmp_path):
         status, answer = server.call("POST", CONFIG_MAPS, config_map("m"))
     assert (500, "InternalError") == (status, answer["reason"])
-    assert "taken back: database is locked" in answer["message"]
+    assert "rolled back: the database cannot commit it: database is locked" in answer["message"]
     assert 404 == server.call("GET", f"{CONFIG_MAPS}/m")[0]
     assert 201 == server.call("POST", CONFIG_MAPS, config_map("m"))[0]
     server.end()

@@ -17,7 +17,7 @@ from tests.unit.apiserver.memory_api import CONFIG_MAPS, locked
 
 REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 REVIEW_BODY = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-FIRST_WRITE = "the first write failed: database is locked"
+FIRST_WRITE = "cannot write the built-in objects: database is locked"
 EVENTS = "/api/v1/namespaces/default/events"
 
 
@@ -105,7 +105,7 @@ def test_a_state_directory_that_is_in_use_or_damaged_is_refused(tmp_path: Path) 
         connection.execute("INSERT INTO obj (key, rv, data) VALUES ('x', 1, 'no JSON')")
     connection.close()
     for _ in range(2):  # the first attempt leaves no lock
-        with pytest.raises(StateError, match="cannot be read"):
+        with pytest.raises(StateError, match="cannot read the objects"):
             in_thread(Options(tmp_path)).__enter__()
 
 

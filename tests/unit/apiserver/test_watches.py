@@ -132,7 +132,7 @@ def test_a_watch_over_http_1_0_is_a_bad_request(server: MemoryApi) -> None:
     wire = server.connect()
     wire.send(f"GET {CONFIG_MAPS}?watch=1 HTTP/1.0\r\n")
     status, _, body = wire.answer()
-    assert (400, "a watch needs HTTP/1.1") == (status, json.loads(body)["message"])
+    assert (400, "a watch requires HTTP/1.1, got HTTP/1.0") == (status, json.loads(body)["message"])
 
 
 def test_a_slow_watcher_gets_every_event_later(server: MemoryApi) -> None:

@@ -40,7 +40,7 @@ def test_policies_are_compared_on_a_folder_of_days(days: Path, tmp_path: Path) -
     own = ("--seeds", "1", "--jobs", "1", "--policy", "z2jh", "--policy", "stower")
     plot = tmp_path / "waits.svg"
     code, told, error = ran(str(days), *own, "-o", "json", "--plot", str(plot))
-    assert (0, "") == (code, error)
+    assert (0, True) == (code, "error" not in error), error  # progress lines after 10 s
     cases = json.loads(told)["cases"]
     assert [("ordinary", "z2jh"), ("ordinary", "stower")] == [
         (row["case"], row["policy"]) for row in cases[:2]
@@ -96,7 +96,11 @@ def test_what_makes_no_sense_is_told(days: Path, arguments: tuple[str, ...], tol
     ("name", "text", "told"),
     [
         ("nodes.csv", "seed,boot_s\n1,2\n", "nodes, line 1"),
-        ("nodes.csv", "seed,boot_s,pull_s\n2,90,120\n", "nodes for each seed"),
+        (
+            "nodes.csv",
+            "seed,boot_s,pull_s\n2,90,120\n",
+            "want node rows for each seed of the users",
+        ),
         ("ordinary_users.csv", USERS.replace("3000", "x", 1), "users, line 2, life_s"),
         ("lectures_timetable.csv", TIMETABLE.replace("4000", "-4"), "timetable, line 2, start_s"),
     ],

@@ -263,7 +263,7 @@ def test_the_number_of_open_pages_is_limited(pages: Pages, monkeypatch: pytest.M
     pages.open()
     pages.open()
     refused = pages.ask(STREAM)
-    assert (503, "2 pages are open already\n") == (refused.status, refused.text)
+    assert (503, "too many open pages: the limit is 2\n") == (refused.status, refused.text)
     pages.close(0)
     assert pages.open().sent
 
@@ -318,7 +318,7 @@ def test_an_invalid_query_is_unprocessable_with_a_reason(pages: Pages) -> None:
 def test_unknown_views_and_long_queries_are_refused(pages: Pages) -> None:
     assert 404 == pages.ask("/dashboard/view/other").status
     long = pages.ask(f"/dashboard/view/groups?x={'y' * QUESTION_CHARACTERS_MAX}")
-    assert (414, "the question is too long\n") == (long.status, long.text)
+    assert (414, "the query is longer than 8,000 characters\n") == (long.status, long.text)
 
 
 # A recording

@@ -203,7 +203,7 @@ def test_a_pod_may_be_refused_because_of_its_group() -> None:
     waiting = news(Board(), source)["waiting"]
     assert 3 == len(waiting)
     assert all(pod["refusedBy"] for pod in waiting)
-    assert ["its group"] in [pod["refusedBy"] for pod in waiting]
+    assert ["pod group"] in [pod["refusedBy"] for pod in waiting]
 
 
 def test_standing_has_the_profiles_and_the_weights_of_their_plugins() -> None:

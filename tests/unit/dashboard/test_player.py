@@ -76,14 +76,14 @@ def test_a_recording_lasts_from_its_first_step_to_its_last(recording: Path) -> N
 
 def test_a_recording_without_a_step_cannot_be_played(tmp_path: Path) -> None:
     record(tmp_path / "r.ndjson", [])
-    with pytest.raises(InvalidObject, match="one with a step in it"):
+    with pytest.raises(InvalidObject, match="want a recording with at least one step"):
         bounds(tmp_path / "r.ndjson")
 
 
 def test_a_player_begins_at_the_first_step(recording: Path) -> None:
     async def work(player: Player, board: Board) -> None:
         assert (False, None) == (player.is_ready, player.engine)
-        with pytest.raises(InvalidObject, match="a moment after its first step"):
+        with pytest.raises(InvalidObject, match="want a time after its first step"):
             player.built()
         await player.arrived()
         assert (True, True, 0) == (player.is_ready, player.is_leader, player.in_flight)
