@@ -90,8 +90,10 @@ def stop_when(condition: Callable[[], Any] = lambda: True) -> Callable[..., asyn
         event = asyncio.Event()
 
         async def watch() -> None:
-            await until(lambda: has_printed(STARTED) and condition())
-            event.set()
+            try:
+                await until(lambda: has_printed(STARTED) and condition())
+            finally:
+                event.set()  # a verb that does not do its work ends all the same
 
         tasks.append(asyncio.get_running_loop().create_task(watch()))
         return event
