@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from stower.cli import replay_dashboard
+from stower.cli.scheduler_setup import SchedulerSetup
 from stower.cli.verbs import actors, apiserver, make_groups, run
+from stower.engine.engine import Engine
+from stower.framework.stopwatch import Stopwatch
 from tests.unit.cli.served import invoke, logging_restored, served, stop_when
 from tests.unit.cli.test_cluster_inputs import node, pod
 from tests.unit.live.fake_api import NODES, PODS, FakeApi, port_in_use
@@ -84,8 +87,15 @@ def test_a_dry_run_reports_how_far_both_schedulers_agree(
     """Nothing is written. The report is JSON, so the first line goes to standard error."""
     fake.add_pod("waits", "64")
     monkeypatch.setattr("tests.unit.cli.served.has_printed", lambda text: True)
-    listed = ("GET", "/apis/stower.dev/v1/warmpools")
-    monkeypatch.setattr(run, "stop_event", stop_when(lambda: listed in fake.sent))
+    built: list[Engine] = []
+    build = SchedulerSetup.build
+
+    def recorded(setup: SchedulerSetup, stopwatch: Stopwatch) -> Engine:
+        built.append(build(setup, stopwatch))
+        return built[-1]
+
+    monkeypatch.setattr(SchedulerSetup, "build", recorded)
+    monkeypatch.setattr(run, "stop_event", stop_when(lambda: built))
     told = invoke("run", "--kubeconfig", kubeconfig, "--dry-run", "-o", "json")
     found = json.loads(told.stdout)
     assert (0, 0, None) == (told.exit_code, found["decisions"], found["agreementPercent"])
