@@ -19,7 +19,8 @@ from tests.unit.cli.served import invoke, served, stop_when
 from tests.unit.live.fake_api import FakeApi
 
 TELLS = f"Scheduling; tells of itself on http://127.0.0.1:4321. {READY}"
-DOCUMENT = '{"apiVersion": "stower.dev/v1", "kind": "Cluster", "pools": []}'
+POOL = {"name": "node", "count": 1, "capacity": {"cpu": "4", "memory": "8Gi", "pods": "9"}}
+DOCUMENT = json.dumps({"apiVersion": "stower.dev/v1", "kind": "Cluster", "pools": [POOL]})
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 
 
