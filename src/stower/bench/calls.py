@@ -68,19 +68,21 @@ class _Counter:
 
     def step_counting_calls(self, event: Event, now_ns: int) -> list[Write]:
         """Runs a step and counts every call of a Python function, its own included."""
+        before = sys.getprofile()
         sys.setprofile(self._profile)
         try:
             return self._step(event, now_ns)
         finally:
-            sys.setprofile(None)
+            sys.setprofile(before)
 
     def step_counting_instructions(self, event: Event, now_ns: int) -> list[Write]:
         """Runs a step and counts every bytecode instruction of the functions that it calls."""
+        before = sys.gettrace()
         sys.settrace(self._trace)
         try:
             return self._step(event, now_ns)
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
 
     def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
