@@ -25,7 +25,7 @@ Examples:
 
   kubectl get nodes,resourceslices,resourceclaims -A -o json | stower devices all -
 
-A pool is named with its driver or without; all stands for everything. The exit code is 1 where
+A pool is named with its driver or without; all stands for everything. The exit code is 2 where
 there is no such node or pool.
 """
 

@@ -24,7 +24,7 @@ Examples:
   kubectl get nodes,pods,podgroups -A -o json | stower groups all -
 
 A group is named with its namespace or without; all stands for everything. Of a group, its whole
-tree is shown. The exit code is 1 where there is no such group.
+tree is shown. The exit code is 2 where there is no such group.
 """
 
 

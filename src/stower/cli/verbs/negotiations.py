@@ -30,7 +30,7 @@ Examples:
 
 A pod or a claim is named with its namespace or without, a driver as in its ResourceClass; all
 stands for everything. What is told follows from the objects as they are; what a driver is about to
-do, only it can tell. The exit code is 1 where there is no such pod, claim or driver.
+do, only it can tell. The exit code is 2 where there is no such pod, claim or driver.
 """
 
 

@@ -23,7 +23,7 @@ Examples:
 
   kubectl get nodes,pods,neonvm,neonvmm -A -o json | stower vms all -
 
-A VM is named with its namespace or without; all stands for everything. The exit code is 1 where
+A VM is named with its namespace or without; all stands for everything. The exit code is 2 where
 there is no such VM, and no node that has one.
 """
 

@@ -30,7 +30,7 @@ Examples:
   stower warm --config examples/warm/scheduler.yaml
 
 U is a user, P a placeholder, + a free slot. A pool is named with its namespace or without; pools
-are WarmPool objects, and those of a configuration. The exit code is 1 where there is no such pool.
+are WarmPool objects, and those of a configuration. The exit code is 2 where there is no such pool.
 """
 
 

@@ -1,0 +1,30 @@
+"""Views of a cluster: the exit code for a name that the cluster does not have."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.served import invoke
+from tests.unit.cli.test_cluster_inputs import node
+
+
+@pytest.mark.parametrize("verb", ["devices", "groups", "negotiations", "vms", "warm"])
+def test_an_unknown_name_ends_with_the_exit_code_that_help_names(verb: str, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps(node("n1")))
+    told = invoke(verb, "nobody", path)
+    assert (2, "") == (told.exit_code, told.stdout)
+    assert told.stderr.startswith("stower: error: got 'nobody', want ")
+    help_text = " ".join(importlib.import_module(f"stower.cli.verbs.{verb}").EPILOG.split())
+    assert f"The exit code is {told.exit_code} where there is no such " in help_text
+
+
+@pytest.mark.parametrize("verb", ["devices", "groups", "vms", "warm"])
+def test_a_cluster_without_any_is_no_error(verb: str, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps(node("n1")))
+    told = invoke(verb, "all", path)
+    assert (0, "") == (told.exit_code, told.stderr)
+    assert told.stdout.startswith(("There are no ", "No "))
