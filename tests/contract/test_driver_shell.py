@@ -182,7 +182,9 @@ def test_what_the_server_refuses_is_told_and_not_asked_for_again_and_again(
         add_claims(served, "a")
         events = until(served, EVENTS, lambda o: len(o) == 2)
     path = "status.allocation.nodeSelector.nodeSelectorTerms[0].matchExpressions[0].key"
-    assert 2 == caplog.text.count("a write failed: 422")  # the second after a second
+    assert 2 == caplog.text.count(
+        "a write to the API server failed: 422"
+    )  # the second after a second
     assert path in caplog.text
     for event in events.values():
         assert ("AllocationFailed", "a") == (event["reason"], event["regarding"]["name"])
@@ -243,7 +245,7 @@ def test_a_call_that_does_not_end_keeps_the_ledger(
     with serving(slow, ledger, served.kubeconfig):
         add_claims(served, "a")
         assert slow.called.wait(30)
-    with pytest.raises(LedgerError, match="uses it already"):
+    with pytest.raises(LedgerError, match="only one process can use a ledger"):
         FileLedger(ledger, NAME)
     slow.go.set()
 

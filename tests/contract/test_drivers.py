@@ -287,8 +287,8 @@ def test_what_cannot_start_says_why_in_one_line(cluster: Cluster, tmp_path: Path
     cases: list[tuple[Object, str]] = [
         ({"kubeconfig": tmp_path / "none"}, "no such file"),
         ({"context": "nowhere"}, "no context 'nowhere'"),
-        ({"ledger": cluster.folder / "fabric.ledger"}, "uses it already"),
-        ({"ledger": other}, "this is no ledger"),
+        ({"ledger": cluster.folder / "fabric.ledger"}, "only one process can use a ledger"),
+        ({"ledger": other}, "the file is not a ledger"),
         ({"ledger": tmp_path}, "Is a directory"),
         (
             {"metrics_port": int(cluster.client.port)},
@@ -304,5 +304,5 @@ def test_what_cannot_start_says_why_in_one_line(cluster: Cluster, tmp_path: Path
         text = str(raised.value)
         assert (True, False) == (want in text, "\n" in text), text
         assert text.startswith(f"{FABRIC}: ")
-    with pytest.raises(SystemExit, match=r"Driver: Driver.name: want the driverName"):
+    with pytest.raises(SystemExit, match=r"Driver: Driver.name is empty: want the driverName"):
         serve(Driver(), ledger=tmp_path / "ledger")

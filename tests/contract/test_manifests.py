@@ -340,5 +340,7 @@ def test_it_runs_with_the_rights_that_it_gets(
         errors = process.stderr.read()
     assert 0 == process.returncode, errors
     refused = [line for line in errors.splitlines() if "forbidden" in line]
-    assert all("taken for none" in line for line in refused), "of features that are off"
+    assert all("running without these objects" in line for line in refused), (
+        "of features that are off"
+    )
     assert "Traceback" not in errors

@@ -129,7 +129,7 @@ class Access:
         try:
             await self.renew()
         except AccessError as error:
-            log.warning("credentials have changed and cannot be read: %s", error)
+            log.warning("cannot read the changed credentials, the old ones stay in use: %s", error)
         else:
             log.info("credentials have changed and were read again")
 
@@ -158,7 +158,9 @@ async def read_access(
     document = load_kubeconfig(kubeconfig)
     if document is None:
         if context:
-            raise NoKubeconfig(f"--context {context}: there is no kubeconfig")
+            raise NoKubeconfig(
+                f"--context {context}: no kubeconfig found: give --kubeconfig or set KUBECONFIG"
+            )
         return _in_cluster_access(clock)
     kube_context = resolve_context(document, context)
     check_server(kube_context.server, kube_context.source)

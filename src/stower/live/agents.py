@@ -42,7 +42,7 @@ class AgentRequestHandler:
         within TIMEOUT_SECONDS.
         """
         if len(self._pending) >= PENDING_MAX:
-            return web.Response(status=503, text="too many requests wait")
+            return web.Response(status=503, text=f"{PENDING_MAX} requests are pending already")
         body = b""
         while len(body) < BODY_BYTES_MAX:
             chunk = await request.content.read(BODY_BYTES_MAX - len(body))
@@ -55,7 +55,7 @@ class AgentRequestHandler:
         try:
             answer = await asyncio.wait_for(future, TIMEOUT_SECONDS)
         except TimeoutError:
-            return web.Response(status=503, text="no answer in time")
+            return web.Response(status=503, text=f"no answer within {TIMEOUT_SECONDS} s")
         finally:
             self._pending.pop(id, None)
         headers = {"Content-Type": answer.type} if answer.type else {}

@@ -49,7 +49,7 @@ def parse_bearer_token(authorization: str) -> str:
     """Returns the bearer token of an Authorization header. Raises AuthorizationError."""
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip() or len(token) > TOKEN_LENGTH_MAX:
-        raise AuthorizationError(401, "want a bearer token")
+        raise AuthorizationError(401, "want the header Authorization: Bearer TOKEN")
     return token.strip()
 
 
@@ -63,7 +63,7 @@ class StaticTokenAuthorizer:
         """See Authorizer."""
         token = parse_bearer_token(authorization).encode("utf-8", "surrogateescape")
         if not hmac.compare_digest(token, self._token):
-            raise AuthorizationError(401, "the token is another")
+            raise AuthorizationError(401, "wrong bearer token")
 
 
 class DelegatingAuthorizer:
@@ -87,7 +87,9 @@ class DelegatingAuthorizer:
             return
         task = self._reviews_in_flight.get(key)
         if task is None and len(self._reviews_in_flight) >= REVIEWS_IN_FLIGHT_MAX:
-            raise AuthorizationError(503, "too many ask at once who they are")
+            raise AuthorizationError(
+                503, f"{REVIEWS_IN_FLIGHT_MAX} reviews of requests are in flight already"
+            )
         if task is None:  # concurrent requests of one user share a review
             task = self._reviews_in_flight[key] = asyncio.create_task(
                 self._check_uncached(key, token, path, verb)
@@ -118,7 +120,7 @@ class DelegatingAuthorizer:
         status = await self._review(TOKEN_REVIEWS_PATH, "TokenReview", {"token": token})
         user = status.get("user")
         if status.get("authenticated") is not True or not isinstance(user, dict):
-            raise AuthorizationError(401, "nobody is known by the token")
+            raise AuthorizationError(401, "the API server does not accept the bearer token")
         return user
 
     async def _authorize(self, user: dict[str, Any], path: str, verb: str) -> None:
@@ -131,7 +133,7 @@ class DelegatingAuthorizer:
         }
         status = await self._review(ACCESS_REVIEWS_PATH, "SubjectAccessReview", spec)
         if status.get("allowed") is not True:
-            raise AuthorizationError(403, f'{spec["user"]} may not "{verb}" path "{path}"')
+            raise AuthorizationError(403, f'user "{spec["user"]}" cannot {verb} path "{path}"')
 
     async def _review(self, path: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         version = path.split("/")[2] + "/v1"

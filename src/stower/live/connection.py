@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self.close(f"no HTTP answer: {error}")
+            self.close(f"the answer is not HTTP: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         headers = self._reply.headers
@@ -110,7 +110,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self._reply.size += len(body)
         if self._reply.size > BODY_BYTES_MAX:
-            raise httptools.HttpParserError(f"more than {BODY_BYTES_MAX} bytes")
+            raise httptools.HttpParserError(f"the body has more than {BODY_BYTES_MAX} bytes")
         self._reply.body.append(body)
 
     def on_message_complete(self) -> None:
@@ -188,7 +188,7 @@ class ConnectionPool:
                 self._timer = loop.call_at(deadline_s, self._close_overdue, loop)
                 return
             del self._deadlines_s[connection]
-            connection.close("no answer in time")
+            connection.close(f"no answer within {self._timeout_s:g} s")
 
     def close(self) -> None:
         """Closes all idle connections."""

@@ -156,7 +156,7 @@ async def _get_json(client: Client, path: str) -> Any:
         raise ShellError(str(error)) from None
     if answer.status != 200:
         reason = f"{answer.status} {answer.message}" if answer.status else answer.message
-        raise ShellError(f"cannot ask {client.access.server} for {path}: {reason}")
+        raise ShellError(f"cannot get {path} from {client.access.server}: {reason}")
     return msgspec.json.decode(answer.body)
 
 

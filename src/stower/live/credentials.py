@@ -30,11 +30,11 @@ class Credentials:
     """What a client shows to a server. Replaced as a whole, never changed."""
 
     tls: ssl.SSLContext | None = None
-    """How to verify the server, and the client's certificate; None: the server is http://."""
+    """Verifies the server and holds the client's certificate; None: the server is http://."""
     headers: dict[str, str] = field(default_factory=dict)
     """The header fields of every request."""
     expires_at_s: float | None = None
-    """Unix time from which they are not valid any more; None: unknown."""
+    """The Unix time at which the credentials expire; None: unknown."""
 
 
 async def load_credentials(context: KubeContext) -> Credentials:
@@ -131,7 +131,7 @@ def read_pem(entry: Object, field: str, where: str) -> bytes:
     else:
         return b""
     if b"-----BEGIN " not in data:
-        raise AccessError(f"{what}: no PEM text, want -----BEGIN ...")
+        raise AccessError(f"{what}: want PEM text, which has a line -----BEGIN")
     return data
 
 
@@ -174,7 +174,7 @@ def _load_chain(context: ssl.SSLContext, pair: bytes, where: str) -> None:
 
 def _refuse_passphrase() -> str:
     """Raises ValueError. Without this, OpenSSL would wait for input on the terminal."""
-    raise ValueError("the key has a passphrase, want a key without")
+    raise ValueError("the key has a passphrase, want a key without a passphrase")
 
 
 @contextmanager

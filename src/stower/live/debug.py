@@ -233,7 +233,7 @@ async def compare_cache(scheduler: Scheduler) -> dict[str, Any]:
     that the watch has not delivered yet is no difference. Raises ComparisonFailed.
     """
     if scheduler.engine is None:
-        raise ComparisonFailed("nothing is known yet")
+        raise ComparisonFailed("the cache is empty: the objects have not been listed yet")
     differences = await _compare_once(scheduler)
     if any(differences.values()):
         await asyncio.sleep(RECHECK_SECONDS)

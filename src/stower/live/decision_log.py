@@ -36,7 +36,7 @@ class DecisionLog(Observer):
             fields |= {"victims": ", ".join(decision.victims), "nominated": decision.nominated}
         if decision.outcome is Outcome.ERROR:
             _log_decision(
-                "The attempt failed; it is repeated",
+                "Scheduling attempt failed; will be retried",
                 logging.WARNING,
                 **fields,
                 err=decision.message,
@@ -59,7 +59,7 @@ class DecisionLog(Observer):
     def on_bind_failure(self, decision: Decision, latency_s: float) -> None:
         """See Observer."""
         _log_decision(
-            "The pod cannot be bound there any more",
+            "Binding rejected; pod cannot be bound to the node",
             pod=_object_ref(decision),
             node=decision.node_name,
         )

@@ -123,8 +123,12 @@ async def check_features(client: Client, required_views: Iterable[type[Any]]) ->
             names = ", ".join(
                 f"{kind.plural}.{kind.api_version}" for kind in map(_kind, missing_views)
             )
-            hint = f"kubectl apply -k {feature.apply}" if feature.apply else "it is too old"
-            problems.append(f"{feature.name}: {names} is not served: {hint}")
+            hint = (
+                f"kubectl apply -k {feature.apply}"
+                if feature.apply
+                else "use a newer server, or enable the API"
+            )
+            problems.append(f"{feature.name}: the API server does not serve {names}: {hint}")
     problems += await _find_outdated_definitions(client, served)
     return FeatureReport(tuple(served_features), tuple(missing_features), tuple(problems))
 
@@ -190,7 +194,7 @@ async def _find_outdated_definitions(
             if missing_fields:
                 names = ", ".join(missing_fields[:3])
                 problems.append(
-                    f"{kind.plural}.{OWN_GROUP} is older than this scheduler and has no {names}: "
+                    f"the definition of {kind.plural}.{OWN_GROUP} is outdated and lacks {names}: "
                     f"kubectl apply -k {feature.apply}"
                 )
     return problems

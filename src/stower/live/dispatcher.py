@@ -110,7 +110,9 @@ class Dispatcher:
                 if len(self._events) >= EVENTS_MAX:
                     self.dropped_event_count += 1
                     self._on_result(
-                        WriteFailed(write.id, TOO_MANY_REQUESTS, "too many Events are waiting")
+                        WriteFailed(
+                            write.id, TOO_MANY_REQUESTS, f"Event dropped: {EVENTS_MAX} wait already"
+                        )
                     )
                 else:
                     self._events.append(write)
@@ -164,7 +166,9 @@ class Dispatcher:
                     self.window, self._client, *request, self._may_send
                 )
             if answer.status == NOT_SENT:
-                return WriteFailed(write.id, 0, "another scheduler may lead by now")
+                return WriteFailed(
+                    write.id, 0, "not sent: this scheduler may no longer be the leader"
+                )
             if 200 <= answer.status < 300:
                 return WriteOk(write.id, _version(write, answer))
             if not is_retriable(write, answer.status):

@@ -181,7 +181,7 @@ class DriverShell:
         if isinstance(answer, WriteFailed) and answer.code != CONFLICT:
             # The controller repeats the write: the log must show that it can never succeed.
             level = logging.WARNING if answer.code >= BAD_REQUEST else logging.INFO
-            log.log(level, "a write failed: %s %s", answer.code, answer.message)
+            log.log(level, "a write to the API server failed: %s %s", answer.code, answer.message)
         self._inbox.append(answer)
         self._wake_event.set()
 
@@ -229,7 +229,10 @@ class DriverShell:
         for output in self.controller.step(event, self._clock.now_ns()):
             if isinstance(output, Adopting):
                 count = len(output.entries)
-                log.warning("%d allocated claims have no entry in the ledger: made anew", count)
+                log.warning(
+                    "%d allocated claims have no entry in the ledger: calling the driver's adopt()",
+                    count,
+                )
             if isinstance(output, Call):
                 self.executor.submit(output, self._current_snapshot())
             else:
@@ -267,9 +270,11 @@ async def run_driver(
     Raises ShellError and LedgerError if the driver cannot run.
     """
     if not driver.name:
-        raise ShellError(f"{type(driver).__name__}.name: want the driverName of its ResourceClass")
+        raise ShellError(
+            f"{type(driver).__name__}.name is empty: want the driverName of its ResourceClass"
+        )
     if metrics_port is not None and not 0 <= metrics_port <= PORT_MAX:
-        raise ShellError(f"metrics_port: {metrics_port}: want a port, at most {PORT_MAX}, or 0")
+        raise ShellError(f"metrics_port: got {metrics_port}, want 0 (any free port) to {PORT_MAX}")
     file_ledger = FileLedger(ledger, driver.name)
     has_call_ended = True
     try:
@@ -302,7 +307,9 @@ async def run_driver(
         if has_call_ended:
             file_ledger.close()
         else:
-            log.warning("a call has not ended; what it has taken is known to the ledger")
+            log.warning(
+                "a driver call is still running; the ledger records what the call allocates"
+            )
 
 
 @contextlib.asynccontextmanager
@@ -346,7 +353,10 @@ def serve(
 
     def on_ready(server: str, port: int | None) -> None:
         metrics_hint = "" if port is None else f"; metrics are on http://127.0.0.1:{port}/metrics"
-        print(f"{driver.name} serves {server}{metrics_hint}. Stop it with Ctrl-C.", flush=True)
+        print(
+            f"{driver.name} is connected to {server}{metrics_hint}. Stop it with Ctrl-C.",
+            flush=True,
+        )
 
     async def main() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()

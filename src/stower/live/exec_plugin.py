@@ -121,7 +121,7 @@ class ExecPlugin:
         """
         has_terminal = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
         if self._config.interactive_mode == ALWAYS and not has_terminal:
-            text = f"interactiveMode is {ALWAYS}, and standard input is no terminal"
+            text = f"interactiveMode is {ALWAYS}, but standard input is not a terminal"
             raise AccessError(f"{self._where}: {text}: run it on a terminal, or use another plugin")
         return has_terminal and self._config.interactive_mode != NEVER
 
@@ -173,7 +173,7 @@ class ExecPlugin:
         try:
             answer = msgspec.json.decode(output, type=_Credential)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            text = f"its output is no {KIND} of {self._config.api_version}"
+            text = f"its output is not an {KIND} of {self._config.api_version}"
             raise AccessError(f"{self._where}: {text}: {_one_line(error)}") from None
         version = self._config.api_version
         for name, got, want in (
@@ -209,7 +209,7 @@ def read_plugin(context: KubeContext, authority: bytes) -> ExecPlugin:
         raise AccessError(f"{where}: exec.command: got '', want a program")
     if config.api_version not in API_VERSIONS:
         text = f"got {config.api_version!r}, want {' or '.join(API_VERSIONS)}"
-        way_out = "write the kubeconfig anew with a current version of the plugin"
+        way_out = "generate the kubeconfig again with a current version of the plugin"
         raise AccessError(f"{where}: exec.apiVersion: {text}: {way_out}")
     if config.interactive_mode and config.interactive_mode not in INTERACTIVE_MODES:
         text = f"got {config.interactive_mode!r}, want {', '.join(INTERACTIVE_MODES)}"

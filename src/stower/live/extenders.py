@@ -84,7 +84,7 @@ class HTTPExtenders:
             self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {reason}"))
         except Exception as error:
             # Without an answer the engine would never try the pod again.
-            log.exception("asking extender %s", extender.url_prefix)
+            log.exception("the call to extender %s failed", extender.url_prefix)
             reason = f"{type(error).__name__}: {error}"
             self._on_response(ExtenderAnswered(write.id, error=f"{write.verb}: {reason}"))
 
@@ -112,7 +112,9 @@ class HTTPExtenders:
             async for chunk in response.content.iter_chunked(1 << 16):
                 answer += chunk
                 if len(answer) > ANSWER_BYTES_MAX:
-                    raise ExtenderError(f"POST {url}: more than {ANSWER_BYTES_MAX} bytes")
+                    raise ExtenderError(
+                        f"POST {url}: the answer has more than {ANSWER_BYTES_MAX} bytes"
+                    )
             return bytes(answer)
 
     # Requests

@@ -118,7 +118,7 @@ def load_kubeconfig(explicit_path: Path | None) -> Object | None:
                 merged[kind].setdefault(entry["name"], _resolve_local_paths(inner, path.parent))
     if not found:
         if explicit_path is not None:
-            raise AccessError(f"--kubeconfig {explicit_path}: it is empty")
+            raise AccessError(f"--kubeconfig {explicit_path}: the file is empty")
         return None
     merged["where"] = ", ".join(found)
     return merged
@@ -170,7 +170,7 @@ def _read(path: Path) -> Object:
         isinstance(document.get(kind) or [], list) for kind in SECTIONS
     )
     if not lists:
-        raise AccessError(f"kubeconfig {path}: this is no kubeconfig")
+        raise AccessError(f"kubeconfig {path}: the file is not a kubeconfig")
     return dict(document)
 
 
@@ -179,7 +179,7 @@ def _yaml_fault(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     fault = getattr(error, "problem", None) or getattr(error, "reason", None)
-    return f"no YAML: {place}{fault or type(error).__name__}"
+    return f"not valid YAML: {place}{fault or type(error).__name__}"
 
 
 def _resolve_local_paths(entry: Object, folder: Path) -> Object:
@@ -209,10 +209,12 @@ def resolve_context(document: Object, context: str) -> KubeContext:
         (name,) = contexts
     if not name:
         raise AccessError(
-            f"{where}: it has no current-context; name one of: {_join_names(contexts)}"
+            f"{where}: current-context is not set; choose a context: {_join_names(contexts)}"
         )
     if name not in contexts:
-        raise AccessError(f"{where}: no context {name!r}; there are: {_join_names(contexts)}")
+        raise AccessError(
+            f"{where}: no context {name!r}; the contexts are: {_join_names(contexts)}"
+        )
     chosen = contexts[name]
     parts, names = [], []
     for kind in ("cluster", "user"):
@@ -221,7 +223,7 @@ def resolve_context(document: Object, context: str) -> KubeContext:
             raise AccessError(f"{where}: context {name!r}: {kind}: got {wanted!r}, want a name")
         known = document[f"{kind}s"]
         if wanted not in known and (wanted or kind == "cluster"):
-            text = f"context {name!r} names {kind} {wanted!r}, which it does not have"
+            text = f"context {name!r} names {kind} {wanted!r}, which the kubeconfig lacks"
             raise AccessError(f"{where}: {text}")
         entry = known.get(wanted, {})
         _check_fields(entry, f"{where}: {kind} {wanted!r}")

@@ -131,7 +131,7 @@ class LeaderElector:
             async with asyncio.timeout(deadline_s):
                 return await self._client.request(method, path, data)
         except (TimeoutError, AccessError) as error:
-            return Response(0, (str(error) or "no answer in time").encode())
+            return Response(0, (str(error) or f"no answer within {deadline_s:g} s").encode())
 
 
 def _resource_version(answer: Response) -> str:

@@ -127,7 +127,7 @@ class FileLedger:
             holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
             os.close(fd)
             if isinstance(error, BlockingIOError):
-                text = f"process {holder} uses it already: one driver at a time"
+                text = f"in use by process {holder}: only one process can use a ledger"
                 raise LedgerError(f"ledger {self._path}: {text}") from None
             raise LedgerError(f"ledger {self._path}: {error.strerror}") from None
         return fd
@@ -142,7 +142,7 @@ class FileLedger:
             self._read(file)
         self._fd = os.open(self._path, FLAGS, 0o600)
         if self._path.stat().st_size > self._valid_bytes:
-            log.warning("ledger %s: its last line was never whole, and is left out", self._path)
+            log.warning("ledger %s: removed the last line, which was incomplete", self._path)
             self._is_torn = True
             self._truncate_torn_write()
 
@@ -153,12 +153,14 @@ class FileLedger:
             if torn:
                 raise self._corruption_error(number - 1, torn)
             if len(text) > LINE_BYTES_MAX:
-                raise self._corruption_error(number, f"more than {LINE_BYTES_MAX} bytes")
+                raise self._corruption_error(
+                    number, f"the line has more than {LINE_BYTES_MAX} bytes"
+                )
             if number == 1:
                 self._check(text)
             elif not text.endswith(b"\n") or b"\0" in text:
                 # After a power cut a file may have its new length without all of its data.
-                torn = "no whole line"
+                torn = "the line is incomplete"
             else:
                 self._apply_line(number, text)
             self._line_count += 1
@@ -170,11 +172,13 @@ class FileLedger:
         except DECODE_ERRORS:
             head = None
         if head is None or not text.endswith(b"\n"):
-            raise self._corruption_error(1, "this is no ledger of a driver")
+            raise self._corruption_error(1, "the file is not a ledger of a driver")
         if head.ledger != VERSION:
             raise self._corruption_error(1, f"got version {head.ledger}, want {VERSION}")
         if head.driver != self._driver:
-            raise self._corruption_error(1, f"it belongs to {head.driver!r}, want {self._driver!r}")
+            raise self._corruption_error(
+                1, f"the ledger of driver {head.driver!r}, want {self._driver!r}"
+            )
 
     def _apply_line(self, number: int, text: bytes) -> None:
         try:
@@ -182,13 +186,13 @@ class FileLedger:
         except DECODE_ERRORS as error:
             raise self._corruption_error(number, str(error)) from None
         if (line.put is None) == (line.drop is None):
-            raise self._corruption_error(number, "want put or drop")
+            raise self._corruption_error(number, "want either put or drop")
         self.entries.update((entry.uid, entry) for entry in line.put or ())
         for uid in line.drop or ():
             self.entries.pop(uid, None)
 
     def _corruption_error(self, number: int, problem: str) -> LedgerError:
-        advice = "the file is left as it is: mend it, or move it away once nothing is allocated"
+        advice = "the file is unchanged: repair it, or move it away once no claim is allocated"
         return LedgerError(f"ledger {self._path}, line {number}: {problem}; {advice}")
 
     # Writing
@@ -211,7 +215,9 @@ class FileLedger:
     def _encode_line(self, line: Any) -> bytes:
         text = bytes(_encode(line)) + b"\n"
         if len(text) > LINE_BYTES_MAX:
-            raise ValueError(f"got {len(text)} bytes for the ledger, want {LINE_BYTES_MAX} at most")
+            raise ValueError(
+                f"got {len(text)} bytes for a ledger line, want at most {LINE_BYTES_MAX}"
+            )
         return text
 
     def _truncate_torn_write(self) -> None:
@@ -232,7 +238,7 @@ class FileLedger:
             self._compact_at = COMPACT_LINES
         except OSError as error:
             self._compact_at = 2 * self._line_count
-            log.warning("ledger %s is not made smaller: %s", self._path, error.strerror)
+            log.warning("ledger %s: cannot compact the file: %s", self._path, error.strerror)
 
     def _compact(self) -> None:
         """Replaces the file by one with a line per entry. Raises OSError."""

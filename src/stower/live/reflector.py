@@ -223,7 +223,7 @@ class Reflector:
                 self.interruption_count += 1
                 # Over a connection that breaks, pages get further than a streamed list.
                 needs_paged_list = self._initial_objects is not None
-                log.info("watch of %s was cut: %s", self.path, error)
+                log.info("watch of %s was interrupted: %s", self.path, error)
                 await self._backoff()
             except WatchStatusError as error:
                 if self._initial_objects is not None:
@@ -233,7 +233,7 @@ class Reflector:
                 if error.status == GONE or (error.status == NOT_FOUND and self._optional):
                     self._version = ""
                 else:
-                    log.warning("watch of %s: %s %s", self.path, error.status, error)
+                    log.warning("watch of %s failed: %s %s", self.path, error.status, error)
                 await self._backoff(error.retry_after_s)
             except AccessError as error:
                 log.warning("%s", error)
@@ -266,12 +266,16 @@ class Reflector:
                 break
             if answer.status in self._empty_statuses and self._optional:
                 if answer.status == FORBIDDEN:
-                    log.warning("list of %s: %s: taken for none", self.path, answer.message)
+                    log.warning(
+                        "cannot list %s: %s: running without these objects",
+                        self.path,
+                        answer.message,
+                    )
                 break  # there are no objects until the resource is served
             if answer.status in FATAL_STATUSES and not self.has_synced:
                 raise ListError(f"{self.path}: {answer.status} {answer.message}")
             self._is_unpaged = answer.status == GONE
-            log.warning("list of %s: %s", self.path, answer.message or answer.status)
+            log.warning("cannot list %s: %s", self.path, answer.message or answer.status)
             await self._backoff(answer.retry_after_s)
         self._is_unpaged = False
         self._replace(objects, version)
@@ -304,7 +308,7 @@ class Reflector:
             try:
                 page = _list_decoder.decode(answer.body)
             except DECODE_ERRORS as error:
-                return Response(0, f"no list: {error}".encode()), {}, ""
+                return Response(0, f"the answer is not a list: {error}".encode()), {}, ""
             for i, raw in enumerate(page.items or (), 1):
                 obj = self._decode(bytes(raw))
                 if obj is not None and not isinstance(obj, MalformedObject):
@@ -320,7 +324,7 @@ class Reflector:
         try:
             return self._decoder.decode_object(data)
         except InvalidObject as error:
-            log.warning("an object of %s cannot be read: %s", self.path, error)
+            log.warning("cannot decode an object of %s: %s", self.path, error)
             try:
                 malformed = _malformed_decoder.decode(data)
             except DECODE_ERRORS:
@@ -355,7 +359,7 @@ class Reflector:
                 if start + BATCH_SIZE < len(lines):
                     await asyncio.sleep(0)
         if self._initial_objects is not None:
-            raise WatchInterrupted("it ended before all was told that there is")
+            raise WatchInterrupted("the watch ended before the initial list was complete")
         if asyncio.get_running_loop().time() >= started_s + SHORT_WATCH_SECONDS:
             self._failures, was_useful = 0, True
         return was_useful
@@ -385,7 +389,7 @@ class Reflector:
                 return
             kind = WatchType(event.type)
         except (*DECODE_ERRORS, ValueError) as error:
-            raise WatchInterrupted(f"no watch event: {error}") from None
+            raise WatchInterrupted(f"cannot decode a watch event: {error}") from None
         obj = self._decode(bytes(event.object))
         if obj is None:
             return

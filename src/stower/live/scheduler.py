@@ -212,7 +212,7 @@ class Scheduler:
         finally:
             takeover.cancel()
             await asyncio.gather(takeover, return_exceptions=True)
-        raise ShellError("leadership is lost: another scheduler goes on")
+        raise ShellError("lost leadership: stopping, as another scheduler may lead")
 
     async def _take_over(self, elector: LeaderElector) -> None:
         """Releases the hold of the engine once the watches show the previous leader's writes.
@@ -266,7 +266,7 @@ class Scheduler:
             return
         if (spec.scheduler_name or DEFAULT_SCHEDULER_NAME) not in engine.profiles:
             return
-        note = f"the pod cannot be read: {why}"[:NOTE_CHARACTERS_MAX]
+        note = f"Cannot decode the pod: {why}"[:NOTE_CHARACTERS_MAX]
         self.dispatcher.send([
             CreateEvent(
                 0, meta.namespace, meta.name, meta.uid, "Warning", "FailedScheduling",
@@ -276,7 +276,7 @@ class Scheduler:
 
     def _on_write_result(self, answer: WriteOk | WriteFailed) -> None:
         if isinstance(answer, WriteFailed):
-            log.info("a write failed: %s %s", answer.code, answer.message)
+            log.info("a write to the API server failed: %s %s", answer.code, answer.message)
         self._inbox.append(answer)
         self._wake_event.set()
 
@@ -305,7 +305,7 @@ class Scheduler:
 
     def _on_agent_request(self, request: AgentAsked) -> None:
         if self.engine is None:
-            text = "this scheduler does not lead"
+            text = "this scheduler is not the leader, or is not ready yet"
             self.agents.complete(AgentAnswer(request.id, 503, text, "text/plain"))
             return
         self._inbox.append(request)

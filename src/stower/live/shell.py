@@ -60,7 +60,7 @@ async def run_until_stopped(
             if task is not stop_task:
                 task.result()
     except ListError as error:
-        raise ShellError(f"{server} refuses {error}") from None
+        raise ShellError(f"{server} refuses the list of {error}") from None
     finally:
         for task in (*tasks, stop_task):
             task.cancel()

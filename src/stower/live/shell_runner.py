@@ -139,7 +139,7 @@ async def _log_features(client: Client, required_views: tuple[type[Any], ...]) -
     """Logs which features the server supports, and what is missing for the configuration."""
     report = await check_features(client, required_views)
     log.info(
-        "on: %s; not served here: %s",
+        "features served by the API server: %s; not served: %s",
         ", ".join(report.served),
         ", ".join(report.missing) or "nothing",
     )
@@ -218,9 +218,11 @@ def _dump_at_signal(scheduler: Scheduler) -> None:
             log.warning("Dump of the %s", name, extra={"fields": {name: text}})
         try:
             comparison = msgspec.json.encode(await debug.compare_cache(scheduler)).decode()
-            log.warning("Cache beside the API", extra={"fields": {"comparison": comparison}})
+            log.warning(
+                "Comparison of the cache with the API", extra={"fields": {"comparison": comparison}}
+            )
         except debug.ComparisonFailed as error:
-            log.warning("The cache cannot be compared: %s", error)
+            log.warning("Cannot compare the cache with the API: %s", error)
 
     def start_dump() -> None:
         task = asyncio.create_task(dump())

@@ -21,12 +21,14 @@ async def check_version(client: Client) -> None:
     if answer.status == 0:
         raise ShellError(f"cannot reach {server}: {answer.message}")
     if answer.status != 200:
-        raise ShellError(f"{server} refuses us: {answer.status} {answer.message}")
+        raise ShellError(
+            f"{server} refuses the request for its version: {answer.status} {answer.message}"
+        )
     version = _version(answer)
     if version is None or version < (1, MINOR_MIN):
         text = " ".join(answer.body[:100].decode("utf-8", "replace").split())
         wanted = f"want Kubernetes 1.{MINOR_MIN} or newer"
-        raise ShellError(f"{server}: no version that is known: {text}, {wanted}")
+        raise ShellError(f"{server}: got version {text}, {wanted}")
 
 
 def _version(answer: Response) -> tuple[int, int] | None:

@@ -62,7 +62,7 @@ def test_an_engine_that_does_not_answer_costs_the_agent_no_more_than_the_timeout
 ) -> None:
     monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.01)
     _, ((status, body, _),) = asked(b"", None)
-    assert (503, "no answer in time") == (status, body)
+    assert (503, "no answer within 0.01 s") == (status, body)
 
 
 def test_a_late_answer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_requests_that_are_too_many_are_refused(monkeypatch: pytest.MonkeyPatch)
             first = asyncio.create_task(session.post(url))
             await until(lambda: requests)
             async with session.post(url) as second:
-                assert "too many requests wait" == await second.text()
+                assert "1 requests are pending already" == await second.text()
             handler.complete(AgentAnswer(requests[0].id, 200, "", ""))
             return [(await first).status, second.status]
 

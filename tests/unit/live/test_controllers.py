@@ -178,9 +178,9 @@ def test_resources_that_can_be_emptied_are_found_in_all_versions() -> None:
     [
         (
             Response(403, b'{"message": "not you"}'),
-            "cannot ask https://api.test for /apis: 403 not you",
+            "cannot get /apis from https://api.test: 403 not you",
         ),
-        (Response(0, b"refused"), "cannot ask https://api.test for /apis: refused"),
+        (Response(0, b"refused"), "cannot get /apis from https://api.test: refused"),
         (AccessError("no token"), "^no token$"),
     ],
 )
@@ -243,5 +243,5 @@ def test_controllers_without_a_server_end_with_one_line(tmp_path: Path) -> None:
         run_from(tmp_path / "missing")
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump({"clusters": [], "contexts": []}))
-    with pytest.raises(ShellError, match="no current-context"):
+    with pytest.raises(ShellError, match="current-context is not set"):
         run_from(path)

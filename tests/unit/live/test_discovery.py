@@ -91,12 +91,13 @@ def test_discovery_is_asked_for_in_its_aggregated_form() -> None:
     [
         (
             WarmPool,
-            "warm pools: warmpools.stower.dev/v1 is not served: kubectl apply -k deploy/warm/crds",
+            "warm pools: the API server does not serve warmpools.stower.dev/v1: "
+            "kubectl apply -k deploy/warm/crds",
         ),
         (
             ResourceClaim,
-            "devices (ResourceClaims): resourceclaims.resource.k8s.io/v1 is not served: "
-            "it is too old",
+            "devices (ResourceClaims): the API server does not serve "
+            "resourceclaims.resource.k8s.io/v1: use a newer server, or enable the API",
         ),
     ],
 )
@@ -127,7 +128,7 @@ def problems(document: Any, resources: dict[str, list[str]] = ALL) -> tuple[str,
 
 def test_a_definition_that_lacks_fields_is_a_problem() -> None:
     (problem,) = problems(openapi(spec={"properties": {"images": {}}}))
-    assert problem.startswith("warmpools.stower.dev is older than this scheduler and has no spec.")
+    assert problem.startswith("the definition of warmpools.stower.dev is outdated and lacks spec.")
     assert problem.endswith(": kubectl apply -k deploy/warm/crds")
     assert 2 == problem.count(", "), "the first three"
 
@@ -136,7 +137,7 @@ def test_a_schema_that_keeps_unknown_fields_lacks_none() -> None:
     anything = {"x-kubernetes-preserve-unknown-fields": True}
     assert () == problems(openapi(spec=anything, status=anything))
     (problem,) = problems(openapi(spec=anything))
-    assert "has no status: kubectl" in problem
+    assert "lacks status: kubectl" in problem
 
 
 def test_fields_in_the_items_of_a_list_are_compared() -> None:
@@ -149,7 +150,7 @@ def test_fields_in_the_items_of_a_list_are_compared() -> None:
     spec["placeholders"] = {"properties": parts}
     (problem,) = problems(openapi(status=anything, spec={"properties": spec}))
     at = "spec.placeholders.lectures"
-    assert f"has no {at}.enrolment, {at}.percent, {at}.leadSeconds: kubectl" in problem
+    assert f"lacks {at}.enrolment, {at}.percent, {at}.leadSeconds: kubectl" in problem
 
 
 @pytest.mark.parametrize(
@@ -175,10 +176,13 @@ def test_a_server_of_a_known_version_is_good(version: Object) -> None:
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        ({"major": "1", "minor": "25"}, "no version that is known: "),
+        ({"major": "1", "minor": "25"}, "got version "),
         ({"major": "1"}, "want Kubernetes 1.26 or newer"),
-        (Response(200, b"<html>\n hello"), "no version that is known: <html> hello, want"),
-        (Response(403, b'{"message": "not you"}'), "https://api.test refuses us: 403 not you"),
+        (Response(200, b"<html>\n hello"), "got version <html> hello, want"),
+        (
+            Response(403, b'{"message": "not you"}'),
+            "https://api.test refuses the request for its version: 403 not you",
+        ),
         (Response(0, b"Connection refused"), "cannot reach https://api.test: Connection refused"),
         (AccessError("no token"), "^no token$"),
     ],

@@ -230,9 +230,12 @@ def test_an_allocated_claim_without_an_entry_is_adopted(
     with caplog.at_level(logging.INFO):
         entries = asyncio.run(story())
     assert 2 == len(entries)
-    assert "1 allocated claims have no entry in the ledger: made anew" in caplog.messages
-    assert "a write failed: 422 no" in caplog.messages
-    assert "a write failed: 409 no" not in caplog.messages
+    assert (
+        "1 allocated claims have no entry in the ledger: calling the driver's adopt()"
+        in caplog.messages
+    )
+    assert "a write to the API server failed: 422 no" in caplog.messages
+    assert "a write to the API server failed: 409 no" not in caplog.messages
 
 
 @pytest.mark.parametrize("has_time", [True, False])
@@ -272,9 +275,11 @@ def test_a_call_that_runs_at_the_stop_has_some_time_to_end(
             with FileLedger(tmp_path / "ledger", NAME) as ledger:
                 assert ["a"] == [entry.name for entry in ledger.entries.values()]
         else:
-            with pytest.raises(LedgerError, match="uses it already"):
+            with pytest.raises(LedgerError, match="only one process can use a ledger"):
                 FileLedger(tmp_path / "ledger", NAME)
-        assert has_time is not any("a call has not ended" in text for text in caplog.messages)
+        assert has_time is not any(
+            "a driver call is still running" in text for text in caplog.messages
+        )
     finally:
         go_on.set()
 
@@ -296,14 +301,19 @@ def test_a_driver_that_cannot_run_says_why_in_one_line(tmp_path: Path) -> None:
         pass
 
     with pytest.raises(
-        ShellError, match=r"Nameless\.name: want the driverName of its ResourceClass"
+        ShellError, match=r"Nameless\.name is empty: want the driverName of its ResourceClass"
     ):
         start(Nameless(), tmp_path)
-    with pytest.raises(ShellError, match="metrics_port: 70000: want a port, at most 65535, or 0"):
+    with pytest.raises(
+        ShellError, match=r"metrics_port: got 70000, want 0 \(any free port\) to 65535"
+    ):
         start(Shop(), tmp_path, metrics_port=70_000)
     with pytest.raises(ShellError, match="missing: no such file"):
         start(Shop(), tmp_path, kubeconfig=tmp_path / "missing")
-    with FileLedger(tmp_path / "ledger", NAME), pytest.raises(LedgerError, match="already"):
+    with (
+        FileLedger(tmp_path / "ledger", NAME),
+        pytest.raises(LedgerError, match="only one process can use a ledger"),
+    ):
         start(Shop(), tmp_path)
 
 
@@ -364,7 +374,7 @@ def test_serve_runs_until_a_signal(
         down.set()
         thread.join(10)
     text = capsys.readouterr().out
-    assert text.startswith(f"{NAME} serves https://127.0.0.1:")
+    assert text.startswith(f"{NAME} is connected to https://127.0.0.1:")
     assert "metrics are on http://127.0.0.1:" in text
     assert text.endswith("Stop it with Ctrl-C.\n")
     assert before == {name: signal.getsignal(name) for name in before}

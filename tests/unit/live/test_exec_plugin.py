@@ -178,9 +178,12 @@ NO_KEY = "only one of clientCertificateData and clientKeyData"
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        ("secret", "its output is no ExecCredential of client.authentication.k8s.io/v1: JSON is"),
-        ("", "its output is no ExecCredential"),
-        ("[" * 100_000, "its output is no ExecCredential"),
+        (
+            "secret",
+            "its output is not an ExecCredential of client.authentication.k8s.io/v1: JSON is",
+        ),
+        ("", "its output is not an ExecCredential"),
+        ("[" * 100_000, "its output is not an ExecCredential"),
         (["secret"], "Expected `object`, got `array`"),
         (credential(token=["secret"]), "Expected `str | null`, got `array` - at `$.status.token`"),
         ({**credential(token="secret"), "kind": "Pod"}, "its output has kind 'Pod', want"),
@@ -222,7 +225,7 @@ def test_a_wrong_answer_is_one_line_without_secrets(
         ({"env": [{"name": "A", "value": 5}]}, "Expected `str`, got `int`"),
         ({"apiVersion": "client.authentication.k8s.io/v1alpha1"}, "v1alpha1', want client.auth"),
         ({"interactiveMode": "Yes"}, "got 'Yes', want Never, IfAvailable, Always"),
-        ({"interactiveMode": "Always"}, "is Always, and standard input is no terminal"),
+        ({"interactiveMode": "Always"}, "is Always, but standard input is not a terminal"),
         ({"command": "sh", "args": ["-c", "echo no: such user >&2; exit 3"]}, "code 3: no: such u"),
         ({"command": "sh", "args": ["-c", "exit 3"]}, "exit code 3"),
         ({"command": "sh", "args": ["-c", "kill -9 $$"]}, "ended by signal 9"),
@@ -340,7 +343,7 @@ def test_credentials_are_renewed_when_they_expire(plugins: Plugins) -> None:
         assert 3 == len(plugins.runs())
         plugins.answer("")
         for at_s in (204, 204.5):
-            with pytest.raises(AccessError, match="its output is no ExecCredential"):
+            with pytest.raises(AccessError, match="its output is not an ExecCredential"):
                 await shown(at_s)
         assert 4 == len(plugins.runs())
         expiring("four", 100)

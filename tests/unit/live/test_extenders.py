@@ -167,7 +167,7 @@ def test_objects_that_cannot_be_fetched_become_an_error(
     found, requests = answered(call("filter"), json_reply(), FakeApi(answer))
     assert [] == requests
     assert error in found.error
-    assert ("asking extender" in caplog.text) is isinstance(fault, KeyError)
+    assert ("the call to extender" in caplog.text) is isinstance(fault, KeyError)
 
 
 def test_closing_ends_calls_without_an_answer() -> None:

@@ -87,16 +87,16 @@ def test_files_are_where_their_kubeconfig_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "context", "text"),
     [
-        (config("c", "d"), "", "no context 'd'; there are: c"),
+        (config("c", "d"), "", "no context 'd'; the contexts are: c"),
         (config("c"), "x", "no context 'x'"),
-        ({**config("c"), "clusters": []}, "", "names cluster 'c', which it does not have"),
-        ({**config("c"), "users": []}, "", "names user 'c', which it does not have"),
+        ({**config("c"), "clusters": []}, "", "names cluster 'c', which the kubeconfig lacks"),
+        ({**config("c"), "users": []}, "", "names user 'c', which the kubeconfig lacks"),
         ({**config("c"), "clusters": [{"name": "c", "cluster": {}}]}, "", "has no server"),
         (config("c", **{"as": "root"}), "", "as: acting as another user is not supported"),
-        ([1], "", "this is no kubeconfig"),
+        ([1], "", "the file is not a kubeconfig"),
         ("a: [", "", "kubeconfig"),
-        ("", "", "it is empty"),
-        ("a: [b, c\ntoken: secret", "", "config: no YAML: line 2, column"),
+        ("", "", "the file is empty"),
+        ("a: [b, c\ntoken: secret", "", "config: not valid YAML: line 2, column"),
         ("a: 1\n\0b: 2", "", "control characters are not allowed"),
         ({**config("c"), "users": [{"name": "c", "user": ["x"]}]}, "", "users 'c': user: want an"),
         ({**config("c"), "clusters": [{}]}, "", "clusters: an entry has no name"),
@@ -107,9 +107,13 @@ def test_files_are_where_their_kubeconfig_is(tmp_path: Path) -> None:
         (https({"insecure-skip-tls-verify": "false"}), "", "got a string, want true or false"),
         (https({"proxy-url": "http://proxy"}), "", "cluster 'c': proxy-url: a proxy is not"),
         (https({"certificate-authority": "nowhere"}), "", "nowhere: No such file"),
-        (https({"certificate-authority": "config"}), "", "config: no PEM text"),
+        (https({"certificate-authority": "config"}), "", "config: want PEM text"),
         (https({"certificate-authority-data": "secret!"}), "", "-data: want PEM text in base64"),
-        (https({"certificate-authority-data": "c2VjcmV0"}), "", "no PEM text, want -----BEGIN"),
+        (
+            https({"certificate-authority-data": "c2VjcmV0"}),
+            "",
+            "want PEM text, which has a line -----BEGIN",
+        ),
         (https({"certificate-authority-data": "secreté"}), "", "-data: want PEM text in base64"),
         (https({}, **{"client-certificate-data": PEM}), "", "set client-key or client-key-data"),
         (https({}, **{"client-certificate-data": PEM, "client-key-data": KEY}), "", "or key: "),
@@ -271,7 +275,9 @@ def test_a_key_with_a_passphrase_is_refused_without_a_question(tmp_path: Path) -
     data = in_base64((pki / "admin.crt").read_bytes())
     user = {"client-certificate-data": data, "client-key-data": in_base64(encrypted)}
     path = written(tmp_path / "config", https({}, **user))
-    with pytest.raises(AccessError, match="the key has a passphrase, want a key without"):
+    with pytest.raises(
+        AccessError, match="the key has a passphrase, want a key without a passphrase"
+    ):
         asyncio.run(read_access(path))
 
 
@@ -279,7 +285,7 @@ def test_an_empty_authority_is_not_that_of_the_system(tmp_path: Path) -> None:
     for content in (b"", b"\n", b"\xff\xfe"):
         (tmp_path / "ca.crt").write_bytes(content)
         path = written(tmp_path / "config", https({"certificate-authority": "ca.crt"}))
-        with pytest.raises(AccessError, match="no PEM text"):
+        with pytest.raises(AccessError, match="want PEM text"):
             asyncio.run(read_access(path))
 
 

@@ -73,10 +73,10 @@ def test_a_last_line_that_a_power_cut_has_filled_with_zeros_is_left_out(
     [
         (b"{", "line 3: "),
         (b'{"put":[{"uid":7}]}', "line 3: Expected `str`"),
-        (b'{"put":[],"drop":[]}', "line 3: want put or drop"),
+        (b'{"put":[],"drop":[]}', "line 3: want either put or drop"),
         (b'{"putt":[]}', "line 3: "),
         (b'"\xff"', "line 3: "),
-        (b"\0\0", "line 3: no whole line"),
+        (b"\0\0", "line 3: the line is incomplete"),
         (b"", "line 3: "),
     ],
 )
@@ -105,12 +105,15 @@ def test_a_line_that_is_damaged_is_named_and_nothing_is_lost(
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        (b'{"racks": {"a": 2}}', "line 1: this is no ledger of a driver"),
-        (b"hello", "line 1: this is no ledger of a driver"),
-        (b'{"ledger":1,"driver":"fabric.example.com"}', "line 1: this is no ledger"),
+        (b'{"racks": {"a": 2}}', "line 1: the file is not a ledger of a driver"),
+        (b"hello", "line 1: the file is not a ledger of a driver"),
+        (b'{"ledger":1,"driver":"fabric.example.com"}', "line 1: the file is not a ledger"),
         (b'{"ledger":2,"driver":"fabric.example.com"}\n', "line 1: got version 2, want 1"),
-        (b'{"ledger":1,"driver":"other"}\n', "line 1: it belongs to 'other', want"),
-        (b'{"ledger":1,"driver":"fabric.example.com"}\n' + b"x" * 1_048_577, "line 2: more than"),
+        (b'{"ledger":1,"driver":"other"}\n', "line 1: the ledger of driver 'other', want"),
+        (
+            b'{"ledger":1,"driver":"fabric.example.com"}\n' + b"x" * 1_048_577,
+            "line 2: the line has more than",
+        ),
     ],
 )
 def test_files_that_are_no_ledger_of_this_driver_stay_as_they_are(
@@ -136,7 +139,7 @@ def test_two_processes_cannot_have_one_ledger(tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     assert "mine\n" == process.stdout.readline()
-    with pytest.raises(LedgerError, match=f"process {process.pid} uses it already"):
+    with pytest.raises(LedgerError, match=f"in use by process {process.pid}:"):
         FileLedger(path, NAME)
     process.kill()
     process.communicate()
@@ -172,7 +175,7 @@ def test_what_is_no_json_or_too_long_is_not_put(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     with FileLedger(path, NAME) as ledger:
         ledger.put([entry("a")])
-        with pytest.raises(ValueError, match="want 1048576 at most"):
+        with pytest.raises(ValueError, match="want at most 1048576"):
             ledger.put([entry("b"), Entry("c", "default", "x" * (1 << 20))])
         with pytest.raises(TypeError):
             ledger.put([Entry("d", "default", "d", "n1", {"device": object()})])

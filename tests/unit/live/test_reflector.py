@@ -224,9 +224,9 @@ def test_a_list_that_fails_is_tried_again(caplog: pytest.LogCaptureFixture) -> N
     seen = Seen(Script(lists, [[refused], [gone]]))
     seen.run(lambda: seen.lists == 2)
     assert {"a": "1"} == seen.versions()
-    assert "list of /pods: down" in caplog.text
-    assert "list of /pods: no list: " in caplog.text
-    assert "list of /pods: not now" in caplog.text
+    assert "cannot list /pods: down" in caplog.text
+    assert "cannot list /pods: the answer is not a list: " in caplog.text
+    assert "cannot list /pods: not now" in caplog.text
 
 
 def test_pages_that_take_too_long_are_replaced_by_one_list() -> None:
@@ -266,7 +266,7 @@ def test_a_forbidden_list_is_empty_only_if_that_is_expected(
     seen = Seen(server, optional=True, ignore_forbidden=hidden)
     if hidden:
         seen.run(lambda: seen.lists)
-        assert "list of /pods: not you: taken for none" in caplog.text
+        assert "cannot list /pods: not you: running without these objects" in caplog.text
     else:
         with pytest.raises(ListError, match="/pods: 403 not you"):
             seen.run(lambda: False)
@@ -395,7 +395,7 @@ def test_a_watch_that_is_throttled_waits_as_long_as_the_server_asks(
     with caplog.at_level(logging.WARNING):
         asyncio.run(story())
     assert [17.0, module.BACKOFF_SECONDS_MAX] == [pause for pause in pauses if pause >= 1]
-    assert "watch of /pods: 429 later" in caplog.text
+    assert "watch of /pods failed: 429 later" in caplog.text
 
 
 def test_objects_as_dictionaries_have_their_kind() -> None:

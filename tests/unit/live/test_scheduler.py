@@ -203,7 +203,7 @@ def test_the_maker_of_an_unreadable_pod_gets_an_event() -> None:
         return [f"{item['regarding']['name']}: {item['note']}" for item in items]
 
     (note,) = asyncio.run(story())
-    assert note.startswith("bad: the pod cannot be read: ")
+    assert note.startswith("bad: Cannot decode the pod: ")
 
 
 def test_all_pods_are_bound_though_the_inbox_is_full_at_times(
@@ -286,7 +286,9 @@ def test_a_scheduler_that_cannot_renew_its_lease_ends() -> None:
             await until(lambda: not made.is_leader)
             await asyncio.sleep(0.01)
 
-    with pytest.raises(ShellError, match="leadership is lost: another scheduler goes on"):
+    with pytest.raises(
+        ShellError, match="lost leadership: stopping, as another scheduler may lead"
+    ):
         asyncio.run(story())
 
 
@@ -437,7 +439,11 @@ def test_an_agent_is_refused_until_there_is_an_engine() -> None:
         return answers
 
     first, second = asyncio.run(story())
-    assert (1, 503, "this scheduler does not lead") == (first.id, first.status, first.body)
+    assert (1, 503, "this scheduler is not the leader, or is not ready yet") == (
+        first.id,
+        first.status,
+        first.body,
+    )
     assert (2, 404) == (second.id, second.status)
 
 
@@ -466,5 +472,7 @@ def test_a_resource_that_is_not_served_counts_as_empty() -> None:
 def test_a_scheduler_ends_if_nodes_are_not_served() -> None:
     client: Any = FakeApi(lambda _, path: NOT_FOUND if "/nodes" in path else None)
     made = Scheduler(client, build_engine, Options("me"))
-    with pytest.raises(ShellError, match=r"https://api.test refuses /api/v1/nodes: 404 no such"):
+    with pytest.raises(
+        ShellError, match=r"https://api.test refuses the list of /api/v1/nodes: 404 no such"
+    ):
         asyncio.run(made.run(asyncio.Event()))
