@@ -1,8 +1,8 @@
-"""Print which tests show which promised behaviour, and the behaviours that no test shows.
+"""Print which tests cover each documented behaviour, and the behaviours without a test.
 
 The ids are the first column of the tables in docs/behaviours.md. A test points to them with
 `@pytest.mark.behaviour("S2.10", "S2.11")`. Tests are collected and never run. Exit code 1: a
-marker names no id or an unknown one, the document is unreadable, or collection failed.
+marker has no id or an unknown id, the document is unreadable, or collection failed.
 """
 
 import argparse
@@ -60,14 +60,16 @@ def collect(paths: list[str]) -> dict[str, list[str]]:
     with contextlib.redirect_stdout(said):
         code = pytest.main(["--collect-only", "-q", *paths], plugins=[collector])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        sys.exit(f"{said.getvalue()}collecting the tests failed ({code!r})")
+        sys.exit(f"{said.getvalue()}pytest could not collect the tests ({code!r})")
     return collector.tests
 
 
 def main() -> int:
     """Print the report as text or JSON; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("paths", nargs="*", default=["tests"], help="where tests are (tests)")
+    parser.add_argument(
+        "paths", nargs="*", default=["tests"], help="files or folders with tests (default: tests)"
+    )
     parser.add_argument("--document", type=Path, default=Path("docs/behaviours.md"))
     parser.add_argument("--output", choices=("text", "json"), default="text")
     options = parser.parse_args()
@@ -85,7 +87,7 @@ def main() -> int:
             print(behaviour, *tests, sep="\n    ")
         line = " ".join(["not shown:", *(missing or ["none"])])
         print(textwrap.fill(line, width=100, subsequent_indent="    "))
-        print(f"shown {len(shown)} of {len(ids)}")
+        print(f"{len(shown)} of {len(ids)} behaviours have a test")
     for behaviour, tests in unknown.items():
         wrong = f"got {behaviour}, want an id of {options.document}"
         print(f"{', '.join(tests)}: {wrong}", file=sys.stderr)

@@ -238,7 +238,9 @@ def check_tree(source: Path) -> list[str]:
 def main() -> None:
     """Prints every broken rule and exits with code 1 if there is one."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("source", nargs="?", type=Path, default=Path("src"), help="(src)")
+    parser.add_argument(
+        "source", nargs="?", type=Path, default=Path("src"), help="folder to check (default: src)"
+    )
     sys.exit("\n".join(check_tree(parser.parse_args().source)) or 0)
 
 

@@ -1,8 +1,8 @@
 """Build the documents as a static site: `make site`, or this with the folder to write to.
 
-Pages keep the places that they have in the repository, so that their links hold in both. What the
-program knows of itself is written out besides: commands, configuration, kinds. Nothing is loaded
-from elsewhere, and every link within is checked: a broken one ends this with exit code 1.
+Pages keep their paths in the repository, so that links work in both. The tool also writes
+reference pages from the program: commands, configuration, kinds. Pages load nothing from other
+sites. Every internal link is checked. Exit code 1: a link is broken.
 """
 
 import shutil

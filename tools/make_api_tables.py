@@ -1,10 +1,10 @@
-"""Make the tables of the API that the package carries: `make_api_tables.py DATA OUTPUT`.
+"""Make the API tables of the package: `make_api_tables.py DATA OUTPUT`.
 
-DATA is a folder with what a Kubernetes API server says of itself: openapi-v2-definitions,
+DATA is a folder with the API description of a Kubernetes API server: openapi-v2-definitions,
 openapi-v2-operations, discovery, table-columns and protobuf-fields, each .json.gz. Three facts are
-in none of them and come from api_facts.json beside this file: which scalars are pointers (so that a
-zero is kept), which structs and times are values (so that they are always there), and the
-descriptions of printed columns.
+in none of these files and come from tools/api_facts.json: which scalars are pointers (a zero is
+then kept), which structs and times are values (then they are always present), and the descriptions
+of printed columns.
 """
 
 import argparse
@@ -62,8 +62,8 @@ def reachable(messages: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Write the tables; the same inputs give the same bytes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("output", type=Path)
+    parser.add_argument("data", type=Path, help="folder with the API description")
+    parser.add_argument("output", type=Path, help="file to write")
     options = parser.parse_args()
     text = json.dumps(make(options.data), separators=(",", ":"), sort_keys=True)
     options.output.write_bytes(gzip.compress(text.encode(), 9, mtime=0))

@@ -1,7 +1,8 @@
-"""Write the definitions of our kinds for other clusters: `make_crds.py [FOLDER]`.
+"""Write Stower's CustomResourceDefinitions for other clusters: `make_crds.py [FOLDER]`.
 
-One file for each kind. Those of groups are for clusters without scheduling.k8s.io's, those of VMs
-for clusters without neon's, and apart; so is that of warm pools, which not everybody has.
+One file for each kind. Three groups of kinds are in folders of their own: pod groups (for clusters
+without the kinds of scheduling.k8s.io), VMs (for clusters without neon's kinds), and warm pools
+(optional).
 """
 
 import argparse
@@ -45,7 +46,9 @@ def files() -> dict[str, str]:
 def main() -> None:
     """Write all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, help="(deploy)")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=FOLDER, help="folder to write to (default: deploy)"
+    )
     folder: Path = parser.parse_args().folder
     for name, text in files().items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Write what Prometheus and Grafana read: `make_monitoring.py [FOLDER]`.
+"""Write the alert rules of Prometheus and the dashboard of Grafana: `make_monitoring.py [FOLDER]`.
 
-Two tables, of alerts and of panels, become a PrometheusRule and a dashboard. kube-scheduler's
-metrics have the same names as ours: OURS picks those of a target that is Stower.
+A table of alerts becomes a PrometheusRule, a table of panels a dashboard. kube-scheduler's
+metrics have the same names as Stower's: OURS selects the metrics of targets that are Stower.
 """
 
 import argparse
@@ -25,7 +25,7 @@ PLUGINS: Final = "scheduler_plugin_execution_duration_seconds"
 
 
 class Alert(NamedTuple):
-    """`held`: for how long the expression must be true."""
+    """One alert. `held`: for how long the expression must be true."""
 
     name: str
     severity: str
@@ -36,7 +36,7 @@ class Alert(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A graph. `lines`: legend and expression of each; `unit`: Grafana's name for it."""
+    """One graph. `lines`: legend and expression of each line; `unit`: its name in Grafana."""
 
     title: str
     unit: str
@@ -47,58 +47,64 @@ class Panel(NamedTuple):
 ALERTS: Final = (
     Alert(
         "StowerAbsent", "critical", "5m", "absent(stower_inbox_events)",
-        "No replica of Stower is scraped.",
-        "Pods that name it stay pending. Look at the Deployment and at the ServiceMonitor's role.",
+        "Prometheus scrapes no replica of Stower.",
+        "Pods with this schedulerName may stay pending. Check the Deployment, and the role of the "
+        "ServiceMonitor.",
     ),
     Alert(
         "StowerLeaderless", "critical", "1m",
         f"max by (job, name) (leader_election_master_status {OURS}) < 1",
         "No replica holds the Lease {{ $labels.name }}.",
-        "Pods stay pending. Look at the Lease, and whether the role allows to get and update it.",
+        "Pods stay pending. Check the Lease, and that the role permits to get and update Leases.",
     ),
     Alert(
         "StowerLeaders", "critical", "1m",
         f"sum by (job, name) (leader_election_master_status {OURS}) > 1",
-        "{{ $value }} replicas say that they hold the Lease {{ $labels.name }}.",
-        "Each stops writing when its lease runs out: look at their clocks, and at the API server.",
+        "{{ $value }} replicas report that they hold the Lease {{ $labels.name }}.",
+        "A replica stops writing when its Lease expires. Check the clocks of the replicas, and the "
+        "API server.",
     ),
     Alert(
         "StowerAttemptsFail", "warning", "10m",
         "sum by (job) (rate(scheduler_schedule_attempts_total{result=\"error\"}[5m]) "
         f"{OURS}) / sum by (job) (rate(scheduler_schedule_attempts_total[5m]) {OURS}) > 0.05",
-        "{{ $value | humanizePercentage }} of the attempts end in an error.",
-        "The pods' events and the log (--v=2) name it. It is no lack of room: that is no error.",
+        "{{ $value | humanizePercentage }} of the scheduling attempts end in an error.",
+        "The Events of the pods and the log (--v=2) state the error. Unschedulable pods are not "
+        "counted as errors.",
     ),
     Alert(
         "StowerWritesFail", "warning", "10m",
         "sum by (job, call_type) (rate(scheduler_async_api_call_execution_total"
         f"{{result=\"error\"}}[5m]) {OURS}) / sum by (job, call_type) "
         f"(rate(scheduler_async_api_call_execution_total[5m]) {OURS}) > 0.1",
-        "{{ $value | humanizePercentage }} of the writes {{ $labels.call_type }} are refused.",
-        "A role that lacks a verb, an admission webhook, or another scheduler for the same pods.",
+        "{{ $value | humanizePercentage }} of the {{ $labels.call_type }} writes fail.",
+        "Possible causes: a role that lacks a verb, an admission webhook, or another scheduler for "
+        "the same pods.",
     ),
     Alert(
         "StowerSlow", "warning", "15m",
         "histogram_quantile(0.99, sum by (job, le) "
         f"(rate(scheduler_pod_scheduling_sli_duration_seconds_bucket[5m]) {OURS})) > 60",
-        "One pod in a hundred waits for {{ $value | humanizeDuration }} or longer.",
-        "Too little room, or too much to do: see the queue's parts and the rate of binding.",
+        "1% of the pods take {{ $value | humanizeDuration }} or longer from arrival to binding.",
+        "The cluster has too little room, or the scheduler has too much load. Check the panels "
+        "Pending pods and Scheduling attempts.",
     ),
     Alert(
         "StowerBehind", "warning", "10m", "stower_inbox_events > 10000",
-        "{{ $labels.instance }} has {{ $value }} events to take in.",
-        "More changes than one replica keeps up with: docs/scale.md.",
+        "{{ $labels.instance }} has {{ $value }} unprocessed watch events.",
+        "The cluster changes faster than one replica processes events: see docs/scale.md.",
     ),
     Alert(
         "StowerStalls", "warning", "10m", "stower_loop_stall_seconds_max > 2",
-        "{{ $labels.instance }} stood still for {{ $value | humanizeDuration }}.",
-        "A lease can be lost this way. Too little CPU, or one decision that takes long: "
-        "stower_step_duration_seconds.",
+        "The event loop of {{ $labels.instance }} was blocked for {{ $value | humanizeDuration }}.",
+        "The replica can lose its Lease. Possible causes: too little CPU, or a slow decision (see "
+        "stower_step_duration_seconds).",
     ),
     Alert(
         "StowerCutOff", "warning", "10m", "rate(stower_watch_cuts_total[5m]) > 0.5",
-        "Watches of {{ $labels.instance }} are cut {{ $value }} times a second.",
-        "Look at what lies between it and the API server, and at the server's limits.",
+        "Watches of {{ $labels.instance }} are interrupted {{ $value }} times a second.",
+        "Check the network and proxies between the replica and the API server, and the limits of "
+        "the API server.",
     ),
 )  # fmt: skip
 
@@ -117,13 +123,14 @@ def _quantiles(metric: str, by: str = "") -> tuple[tuple[str, str], ...]:
 
 PANELS: Final = (
     Panel(
-        "Pods that wait", "short",
+        "Pending pods", "short",
         (("{{queue}}", f"max by (queue) (scheduler_pending_pods{JOB})"),),
-        "active: to be tried; backoff: soon; unschedulable: until something changes; gated: held "
-        "back by the pod itself; inflight: being decided or bound",
+        "By queue. active: tried next; backoff: tried after a delay; unschedulable: tried after a "
+        "cluster event that may help; gated: not tried while the pod has scheduling gates; "
+        "inflight: being scheduled or bound.",
     ),
     Panel(
-        "Attempts", "ops",
+        "Scheduling attempts", "ops",
         (
             (
                 "{{result}} {{profile}}",
@@ -132,15 +139,15 @@ PANELS: Final = (
         ),
     ),
     Panel(
-        "From arrival until bound", "s",
+        "Duration from arrival to binding", "s",
         _quantiles("scheduler_pod_scheduling_sli_duration_seconds"),
     ),
     Panel(
-        "Attempts, binding and all", "s",
+        "Duration of scheduling attempts, binding included", "s",
         _quantiles("scheduler_scheduling_attempt_duration_seconds", "result"),
     ),
     Panel(
-        "Pods that no node will do for, by what refuses them", "short",
+        "Unschedulable pods by rejecting plugin", "short",
         (
             (
                 "{{plugin}} {{profile}}",
@@ -149,7 +156,7 @@ PANELS: Final = (
         ),
     ),
     Panel(
-        "What plugins take of a second", "s",
+        "Plugin time per second", "s",
         (
             (
                 "{{plugin}} {{extension_point}}",
@@ -158,7 +165,7 @@ PANELS: Final = (
                 + ")",
             ),
         ),
-        "One attempt in ten is measured: shown is ten times its sum.",
+        "One attempt in ten is measured; the panel shows ten times the measured sum.",
     ),
     Panel(
         "Preemption", "short",
@@ -168,7 +175,7 @@ PANELS: Final = (
         ),
     ),
     Panel(
-        "Writes", "ops",
+        "Writes to the API server", "ops",
         (
             (
                 "{{call_type}} {{result}}",
@@ -177,10 +184,10 @@ PANELS: Final = (
         ),
     ),
     Panel(
-        "Writes that are not answered, and how many may be", "short",
+        "Writes in flight, and the limit", "short",
         (
             ("{{call_type}}", f"sum by (call_type) (scheduler_pending_async_api_calls{JOB})"),
-            ("at once, at most", f"max(stower_writes_in_flight_max{JOB})"),
+            ("limit", f"max(stower_writes_in_flight_max{JOB})"),
         ),
     ),
     Panel(
@@ -188,19 +195,19 @@ PANELS: Final = (
         (("{{method}} {{code}}", _rate("rest_client_requests_total", "method, code")),),
     ),
     Panel(
-        "Behind the API server", "short",
+        "Lag behind the API server", "short",
         (
-            ("events to take in, {{instance}}", f"stower_inbox_events{JOB}"),
-            ("watches cut/s, {{instance}}", f"rate(stower_watch_cuts_total{OVER})"),
-            ("lists anew/s, {{instance}}", f"rate(stower_relists_total{OVER})"),
+            ("unprocessed events, {{instance}}", f"stower_inbox_events{JOB}"),
+            ("interrupted watches/s, {{instance}}", f"rate(stower_watch_cuts_total{OVER})"),
+            ("repeated lists/s, {{instance}}", f"rate(stower_relists_total{OVER})"),
         ),
     ),
     Panel(
-        "The loop stood still for", "s",
+        "Longest block of the event loop", "s",
         (("{{instance}}", f"stower_loop_stall_seconds_max{JOB}"),),
     ),
     Panel(
-        "What one event takes, p99", "s",
+        "Duration of processing one event, p99", "s",
         (
             (
                 "{{event}}",
@@ -210,7 +217,7 @@ PANELS: Final = (
         ),
     ),
     Panel(
-        "Known objects", "short",
+        "Objects in the cache", "short",
         (("{{type}}", f"max by (type) (scheduler_cache_size{JOB})"),),
     ),
     Panel(
@@ -218,14 +225,14 @@ PANELS: Final = (
         (("{{instance}}", f"process_resident_memory_bytes{JOB}"),),
     ),
     Panel(
-        "Who leads", "short",
+        "Leader", "short",
         (("{{instance}} {{name}}", f"leader_election_master_status{JOB}"),),
     ),
 )  # fmt: skip
 
 
 def rules() -> str:
-    """The alerts, for the Prometheus operator."""
+    """Returns the alerts as a PrometheusRule of the Prometheus operator, in YAML."""
     found = [
         {
             "alert": alert.name,
@@ -247,7 +254,7 @@ def rules() -> str:
 
 
 def dashboard() -> str:
-    """The panels, two in a row, as Grafana imports them."""
+    """Returns the panels, two per row, as a dashboard that Grafana imports, in JSON."""
     panels = [
         {
             "id": i + 1,
@@ -291,7 +298,7 @@ def dashboard() -> str:
 
 
 def files() -> dict[str, str]:
-    """The text of each file by its path in the folder; the chart has copies."""
+    """Returns the text of each file by its path in the folder; the chart has copies."""
     texts = {"rules.yaml": rules(), "dashboard.json": dashboard()}
     return {
         f"{folder}/{name}": text
@@ -301,9 +308,11 @@ def files() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write all of them."""
+    """Writes all files."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, help="(deploy)")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=FOLDER, help="folder to write to (default: deploy)"
+    )
     folder: Path = parser.parse_args().folder
     for name, text in files().items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Write what the scheduler may do, and no more: `make_roles.py [FOLDER]`.
+"""Write the RBAC roles of the scheduler: `make_roles.py [FOLDER]`.
 
-One table of rules for the manifests and for the chart; tests hold it against the requests that the
-scheduler makes. The chart also gets copies of definitions and policies, as it cannot read outside
-of itself.
+One table of rules for the manifests and for the chart; tests compare the table with the requests
+that the scheduler makes. The chart also gets copies of definitions and policies, as a chart cannot
+read files outside of its folder.
 """
 
 import argparse
@@ -229,7 +229,9 @@ def files() -> dict[str, str]:
 def main() -> None:
     """Write all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, help="(deploy)")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=FOLDER, help="folder to write to (default: deploy)"
+    )
     folder: Path = parser.parse_args().folder
     for name, text in files().items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

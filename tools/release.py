@@ -1,6 +1,5 @@
-"""Make a release: `release.py VERSION`. Folds changes/ into CHANGELOG.md, and sets the version in
-all places that name it. What it means: docs/production.md, Versions. Committing and tagging is left
-to whoever releases."""
+"""Make a release: `release.py VERSION`. Moves the notes in changes/ into CHANGELOG.md, and sets the
+version in all files that state it. Does not commit or tag. Versions: docs/production.md."""
 
 import argparse
 import datetime
@@ -37,7 +36,7 @@ def versions(root: Path = ROOT) -> dict[str, set[str]]:
 def release(version: str, day: str, root: Path = ROOT) -> None:
     """Write all files. Raises ValueError where that is no version, or nothing has changed."""
     if not VERSION.fullmatch(version):
-        raise ValueError(f'got "{version}", want a version as 1.2.3 or 1.2.3rc1')
+        raise ValueError(f'got "{version}", want a version such as 1.2.3 or 1.2.3rc1')
     parts = sorted((root / "changes").glob("*.md"))
     if not parts:
         raise ValueError("changes/ is empty: nothing to release")
@@ -51,7 +50,7 @@ def release(version: str, day: str, root: Path = ROOT) -> None:
         for pattern in patterns:
             text, count = re.subn(pattern, rf"\g<1>{version}\g<2>", text, flags=re.M)
             if count != 1:
-                raise ValueError(f"{name}: {count} places for the version, want one")
+                raise ValueError(f"{name}: found {count} places for the version, want one")
         (root / name).write_text(text, encoding="utf-8")
     for path in parts:
         path.unlink()
@@ -60,7 +59,7 @@ def release(version: str, day: str, root: Path = ROOT) -> None:
 def main() -> None:
     """Make a release of this checkout."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("version")
+    parser.add_argument("version", help="the new version, such as 1.2.3 or 1.2.3rc1")
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     try:
         release(parser.parse_args().version, day)

@@ -98,7 +98,8 @@ def build_profiles(
 def _differences(
     config: Configuration, known: Mapping[str, type[Plugin]]
 ) -> Iterator[InvalidObject]:
-    """Of a plugin with a companion there is one for all profiles: they must say the same of it."""
+    """Yields an error for each profile that configures a plugin with a companion otherwise than the
+    first profile does: all profiles share one instance of the plugin."""
     said: dict[str, tuple[int, Mapping[str, Any] | None]] = {}
     for i, profile in enumerate(config.profiles):
         for j, given in enumerate(profile.plugin_config):
@@ -108,8 +109,8 @@ def _differences(
             first, args = said.setdefault(given.name, (i, given.args))
             if args != given.args:
                 path = f"profiles[{i}].pluginConfig[{j}].args"
-                want = f"what profiles[{first}] says of {given.name}: it is one for all profiles"
-                yield InvalidObject(path, "something else", want)
+                want = f"those of {given.name} in profiles[{first}]: all profiles share the plugin"
+                yield InvalidObject(path, "other arguments", want)
 
 
 def _ignoring(profile: ProfileConfiguration, names: tuple[str, ...]) -> ProfileConfiguration:
@@ -229,8 +230,10 @@ def _made(
     except InvalidObject:
         raise
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-        raise InvalidObject(path, kind.name, f"what the plugin can start with ({told})") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise InvalidObject(
+            path, kind.name, f"arguments that the plugin accepts ({reason})"
+        ) from error
 
 
 def _check_point(
@@ -239,13 +242,18 @@ def _check_point(
     known: Mapping[str, type[Plugin]],
     path: str,
 ) -> None:
-    """Each plugin once, and only such as take part at the point (None: no built one does)."""
+    """Checks that each plugin is named once and implements the point (None: no plugin does).
+
+    Raises InvalidObject.
+    """
     _check_once(chosen, path)
     for i, ref in enumerate(chosen):
         if ref.name in OF_THE_ENGINE:
             continue
         if point is None or not implements(known[ref.name], point):
-            raise InvalidObject(f"{path}[{i}].name", ref.name, "a plugin that takes part there")
+            raise InvalidObject(
+                f"{path}[{i}].name", ref.name, "a plugin that implements this extension point"
+            )
 
 
 def _check_once(chosen: Iterable[PluginRef], path: str) -> None:

@@ -1,7 +1,9 @@
-"""Cycles are looked for by the clock instead of by allocations, in processes that hold a cluster.
+"""Runs Python's cyclic garbage collector by the clock instead of after numbers of allocations, in
+processes that hold the objects of a cluster.
 
-API objects form no cycles: looking through new ones at every few hundred allocations costs an API
-server a sixth of its CPU, and a scheduler a tenth. Knows nothing of either.
+API objects form no cycles. The collector's default, a run after every few hundred allocations,
+costs an API server a sixth of its CPU, and a scheduler a tenth. Must not know what the process
+does.
 """
 
 import asyncio
@@ -12,13 +14,14 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 SWEEP_SECONDS: Final = 1.0
-OLDER_SWEEPS: Final = 60  # young objects are looked at each time, older ones each so many times
-ALL_SWEEPS: Final = 900  # and all of them: a pause of some 60 ms with 100,000 pods
+OLDER_SWEEPS: Final = 60  # young objects are checked in each sweep, older ones in each 60th
+ALL_SWEEPS: Final = 900  # all objects: a pause of some 60 ms with 100,000 pods
 
 
 @contextlib.asynccontextmanager
 async def swept_by_the_clock() -> AsyncIterator[None]:
-    """For as long as the block lasts; what was loaded before stays for good."""
+    """Collects garbage by the clock until the context exits. Never collects objects that exist when
+    the context is entered."""
     sweeper = asyncio.create_task(_sweep())
     try:
         yield

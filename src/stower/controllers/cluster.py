@@ -201,7 +201,7 @@ def _check_pool(path: str, pool: NodePool) -> None:
 
 def _refuse(path: str, value: str, faults: Iterable[str]) -> None:
     for fault in faults:
-        raise InvalidObject(path, value, fault)
+        raise InvalidObject(path, value, f"a valid value: {fault}")
 
 
 def _check_amount(path: str, text: str | int | float) -> None:

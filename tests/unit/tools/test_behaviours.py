@@ -67,7 +67,7 @@ def test_text_lists_shown_ids_then_missing_ones_then_the_sum(tmp_path: Path) -> 
         "    tests/test_sample.py::test_two_ids\n"
         "    tests/test_sample.py::TestClass::test_cases\n"
         "not shown: S0.2\n"
-        "shown 3 of 4\n"
+        "3 of 4 behaviours have a test\n"
     )
     assert (expected, "", 0) == (result.stdout, result.stderr, result.returncode)
 
