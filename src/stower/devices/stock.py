@@ -60,20 +60,22 @@ class Stock:
         self._inventory = devices.extension(Inventory)
         self._columns: dict[tuple[Want, Rules], Column] = {}
 
-    def rooms(
+    def capacity_constraints(
         self, claims: Sequence[ResourceClaim], state: ClusterState, rules: Rules
     ) -> tuple[CapacityConstraint, ...]:
         """What a pod with these claims needs some of."""
         try:
             with self._inventory.effort.at(state.now_ns):
-                return self._rooms(self._devices.extension(Fits).plans(claims, rules), state, rules)
+                return self._capacity_constraints(
+                    self._devices.extension(Fits).plans(claims, rules), state, rules
+                )
         except AllocationError:
             return ()  # it will have no devices at all
         except OutOfEffort:
             self._columns.popitem()  # half of it is counted
             return ()  # nothing is promised
 
-    def _rooms(
+    def _capacity_constraints(
         self, plans: Sequence[ClaimPlan], state: ClusterState, rules: Rules
     ) -> tuple[CapacityConstraint, ...]:
         needs: dict[str, int] = {}

@@ -33,10 +33,10 @@ class _Owner:
 
 
 class Companions:
-    """All companions; none where no plugin has one."""
+    """Owns the companions of an engine's plugins; empty if no plugin has a companion."""
 
     def __init__(
-        self, context: Context, queue: SchedulingQueue, placing: TrialScheduler, seed: int
+        self, context: Context, queue: SchedulingQueue, trial_scheduler: TrialScheduler, seed: int
     ) -> None:
         """Creates the companions and registers them in the state, where their plugins find them.
         Profiles that configure one plugin with a companion configure it alike."""
@@ -53,17 +53,17 @@ class Companions:
             (companion, _Owner(companion, state)) for companion in state.companions.values()
         ]
         for companion, _ in self._owners:
-            companion.attach(placing)
+            companion.attach(trial_scheduler)
 
     @property
     def count(self) -> int:
         """The number of companions."""
         return len(self._owners)
 
-    def observed(self, obj: ApiObject, gone: bool) -> None:
+    def observed(self, obj: ApiObject, is_deleted: bool) -> None:
         """Hands an object that came, changed or went to all companions."""
         for companion, _ in self._owners:
-            companion.on_object(obj, gone, self._state.now_ns)
+            companion.on_object(obj, is_deleted, self._state.now_ns)
 
     def listed(self, objects: Iterable[ApiObject]) -> None:
         """Hands the list of all objects to all companions."""
@@ -88,7 +88,7 @@ class Companions:
                     self._queue.activate_from_backoff(queued, now_ns)
 
     def ask(self, event: AgentAsked) -> None:
-        """Has a companion answer an agent's request; refuses one that no companion takes."""
+        """Passes an agent's request to a companion; rejects a request that no companion accepts."""
         for companion, _ in self._owners:
             if companion.on_request(event.id, event.method, event.body, self._state.now_ns):
                 return

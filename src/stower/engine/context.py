@@ -1,4 +1,4 @@
-"""What all parts of one engine share. Must not know any of them."""
+"""The context that all parts of one engine share. Must not know any of these parts."""
 
 from collections.abc import Mapping
 

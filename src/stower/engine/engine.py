@@ -137,7 +137,7 @@ class Engine:
         for _ in range(self.limits.cycles_per_step_max):
             if state.devices.released_claims:
                 self._objects.wake_for_freed_devices()
-            # While an extender is asked, no other pod is tried.
+            # While an extender call is pending, no other pod is tried.
             if self._is_held or (self.extenders is not None and self.extenders.is_busy):
                 return
             entity = queue.pop(now_ns)
@@ -160,7 +160,8 @@ class Engine:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When to send a Tick if nothing happens before; None where only an event can help."""
+        """The time at which to send a Tick if no event arrives before; None if only an event can
+        help."""
         is_shut = self._is_held or (self.extenders is not None and self.extenders.is_busy)
         wakes = [
             None if is_shut else self.queue.next_wake_ns,
@@ -197,23 +198,23 @@ class Engine:
 
     def _on_observed(self, event: Observed) -> None:
         obj = event.object
-        gone = event.type is WatchType.DELETED
+        is_deleted = event.type is WatchType.DELETED
         if isinstance(obj, Pod):
-            if gone:
+            if is_deleted:
                 self._pods.deleted(obj.metadata.uid)
             elif obj.metadata.uid in self._pods.deleted_uids:
                 return  # the event is late
             else:
                 self._pods.observed(obj)
         elif isinstance(obj, Node):
-            if gone:
-                self._nodes.gone(obj.metadata.name)
+            if is_deleted:
+                self._nodes.deleted(obj.metadata.name)
             else:
                 self._nodes.observed(obj)
         else:
-            self._objects.observed(obj, gone)
+            self._objects.observed(obj, is_deleted)
         if self._has_companions:
-            self._companions.observed(obj, gone)
+            self._companions.observed(obj, is_deleted)
 
     def _on_listed(self, event: Listed) -> None:
         uids = {o.metadata.uid: None for o in event.objects if isinstance(o, Pod)}

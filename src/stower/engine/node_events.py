@@ -15,7 +15,7 @@ from stower.model.kinds import Node
 
 
 class DomainObserver(Protocol):
-    """Is told of changed topology domains; attached where groups are used."""
+    """Receives changed topology domains; attached if groups are used."""
 
     def domains_changed(self) -> None:
         """A node's labels changed."""
@@ -30,8 +30,8 @@ class NodeEvents:
         self.groups: DomainObserver | None = None
 
     def observed(self, node: Node) -> None:
-        """Applies a node that came or changed. A node with an unreadable quantity counts as gone:
-        nothing can be placed on it."""
+        """Applies a node that came or changed. A node with an unreadable quantity counts as
+        deleted: no pod can be placed on it."""
         state = self._state
         row = state.row_of(node.metadata.name)
         old = state.nodes[row] if row >= 0 else None
@@ -39,7 +39,7 @@ class NodeEvents:
             if not state.set_node(node):
                 return
         except InvalidObject:
-            self.gone(node.metadata.name)
+            self.deleted(node.metadata.name)
             return
         if old is not None and old.metadata.labels != node.metadata.labels:
             if self.groups is not None:
@@ -49,7 +49,7 @@ class NodeEvents:
             resources = state.devices.class_by_resource
             self._queue.wake(node_event(change, old, node, resources), state.now_ns)
 
-    def gone(self, name: str) -> None:
+    def deleted(self, name: str) -> None:
         """Removes a node."""
         state = self._state
         row = state.row_of(name)
@@ -61,4 +61,4 @@ class NodeEvents:
         """Removes all nodes but these."""
         for row in self._state.present_rows():
             if self._state.node_names[row] not in names:
-                self.gone(self._state.node_names[row])
+                self.deleted(self._state.node_names[row])

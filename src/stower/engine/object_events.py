@@ -31,9 +31,9 @@ STORED: Final = (*STORAGE, *DEVICES, *GROUPS, *NEGOTIATING)
 
 
 class GroupObserver(Protocol):
-    """Is told of pod groups; attached where groups are used."""
+    """Receives changes of pod groups; attached if groups are used."""
 
-    def group_observed(self, obj: GroupObject, gone: bool, has_changed: bool) -> None:
+    def group_observed(self, obj: GroupObject, is_deleted: bool, has_changed: bool) -> None:
         """A group came, changed or went; `has_changed`: in more than its status."""
 
 
@@ -53,40 +53,42 @@ class ObjectEvents:
         self._pending = pending
         self.groups: GroupObserver | None = None
 
-    def observed(self, obj: ApiObject, gone: bool) -> None:
+    def observed(self, obj: ApiObject, is_deleted: bool) -> None:
         """Applies an object that came, changed or went; ignores unknown kinds."""
         state = self._state
         # Upstream wakes no pod for these two kinds either.
         if isinstance(obj, SELECTING):
-            if gone:
+            if is_deleted:
                 state.pod_selectors.drop(obj)
             else:
                 state.pod_selectors.put(obj)
         elif isinstance(obj, PodDisruptionBudget):
-            if gone:
+            if is_deleted:
                 state.budgets.drop(obj)
             else:
                 state.budgets.put(obj)
         else:
-            self._stored(obj, gone)
+            self._stored(obj, is_deleted)
 
-    def _stored(self, obj: ApiObject, gone: bool) -> None:
+    def _stored(self, obj: ApiObject, is_deleted: bool) -> None:
         store = self._store(obj)
         if store is None:
             return
         old = store.api_object(obj)
-        if gone:
+        if is_deleted:
             store.drop(obj)
         else:
             store.put(obj)
         self._pre_bind.object_changed(obj)
-        self._pending.observe(obj, gone)
+        self._pending.observe(obj, is_deleted)
         if isinstance(obj, GROUPS) and self.groups is not None:
-            self.groups.group_observed(obj, gone, gone or old is None or _differs(old, obj))
+            self.groups.group_observed(
+                obj, is_deleted, is_deleted or old is None or _differs(old, obj)
+            )
         added, updated, deleted = CHANGES_BY_KIND[type(obj)]
-        change = deleted if gone else added if old is None else updated
+        change = deleted if is_deleted else added if old is None else updated
         if change and self._queue.is_waiting:
-            self._wake(change, old, None if gone else obj, obj)
+            self._wake(change, old, None if is_deleted else obj, obj)
 
     def _wake(self, change: Change, old: Any, new: Any, obj: ApiObject) -> None:
         cluster_event = ClusterEvent(change, old_object=old, object=new)
@@ -100,7 +102,8 @@ class ObjectEvents:
         self._queue.wake(cluster_event, now_ns, obj.metadata.key if is_own else "")
 
     def wake_for_freed_devices(self) -> None:
-        """Wakes pods for devices that the API never knew to be taken: no event says so."""
+        """Requeues pods for devices that were freed without an event: the API never showed them as
+        allocated."""
         devices = self._state.devices
         released_claims, devices.released_claims = devices.released_claims, []
         for old in released_claims if self._queue.is_waiting else ():
@@ -109,7 +112,7 @@ class ObjectEvents:
             self._queue.wake(ClusterEvent(change, old_object=old, object=seen), self._state.now_ns)
 
     def listed(self, objects: Iterable[ApiObject]) -> None:
-        """Applies a list of all objects: what it does not show is gone."""
+        """Applies a list of all objects: objects that are not in the list are deleted."""
         state = self._state
         state.pod_selectors.clear()
         state.budgets.clear()

@@ -66,7 +66,7 @@ class Outbox:
         self.writes.append(write)
 
     def reply(self, answer: AgentAnswer) -> None:
-        """Appends the answer to an agent's request, which is itself answered by nobody."""
+        """Appends the answer to an agent's request. No event follows the answer."""
         self.writes.append(answer)
 
     def dispatch(self, event: WriteOk | WriteFailed | ExtenderAnswered) -> None:

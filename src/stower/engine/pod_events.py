@@ -24,7 +24,7 @@ from stower.state.pod_entry import PodEntry
 
 
 class MemberObserver(Protocol):
-    """Is told of pods of groups; attached where groups are used."""
+    """Receives changes of pods of groups; attached if groups are used."""
 
     def members_changed(self, pod: Pod) -> None:
         """A pod with a node joined or left its group."""
@@ -179,18 +179,18 @@ class PodEvents:
             self._queue.room_freed(old, now_ns, priority_max=old.priority)
 
     def _forget(self, entry: PodEntry, old: Pod) -> None:
-        """Takes back the assumption of a pod in deletion: should its Bind win all the same, the
-        watch will say so."""
+        """Takes back the assumption of a pod in deletion: if its Bind succeeds nevertheless, the
+        watch shows it."""
         self._state.forget(entry)
         self._pre_bind.drop(entry.uid)
         self._queue.remove(entry.uid)
         self._queue.room_freed(old, self._state.now_ns)
         self._left_group(entry)
 
-    # Pods that are gone
+    # Deleted pods
 
     def _remove(self, uid: str) -> None:
-        """Removes a pod that is gone, or has ended and holds no room any more."""
+        """Removes a pod that is deleted, or has ended and holds no room any more."""
         self._state.other_scheduler_pods.pop(uid, None)
         entry = self._state.pods.get(uid)
         if entry is None:

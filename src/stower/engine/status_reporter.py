@@ -28,7 +28,7 @@ POD: Final = ("v1", "Pod")
 
 
 class PodWriteListener(Protocol):
-    """Is told when a status patch of a pod was answered."""
+    """Receives the answers to status patches of pods."""
 
     def pod_changed(self, uid: str) -> None:
         """The pod's status may have changed."""

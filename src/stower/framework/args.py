@@ -46,7 +46,7 @@ def raise_faults(faults: Iterable[InvalidObject]) -> None:
 
 
 def faults_of(error: InvalidObject) -> tuple[InvalidObject, ...]:
-    """Returns the single field errors that an exception stands for."""
+    """Returns the errors of single fields that an exception consists of."""
     return error.faults if isinstance(error, AggregateError) else (error,)
 
 

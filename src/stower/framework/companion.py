@@ -1,4 +1,5 @@
-"""Companion: the part of a plugin that runs beside scheduling, with its own state and writes.
+"""Companion: the part of a plugin that runs in addition to scheduling, with its own state and
+writes.
 
 The engine hands a companion every object, collects its writes at every step, and returns the
 answers to them. A companion derives its state from API objects alone, so that a restart loses
@@ -76,7 +77,8 @@ class Companion(Protocol):
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When the companion has to run even if no event arrives before; None for never."""
+        """The time at which the companion has to run even if no event arrives before; None for
+        never."""
 
     def take_log_lines(self) -> list[tuple[str, str, str]]:
         """Returns the log lines since the last call: level (info, warn, error), text, and the

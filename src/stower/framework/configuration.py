@@ -114,7 +114,8 @@ class ProfileConfiguration(Args, frozen=True, rename="camel"):
 
 
 class ClientConnection(Args, frozen=True, rename="camel"):
-    """How kube-scheduler connects to its API server. `stower run` has its own options for that."""
+    """The connection of kube-scheduler to its API server. `stower run` has its own options for the
+    connection."""
 
     kubeconfig: str = ""
     accept_content_types: str = ""

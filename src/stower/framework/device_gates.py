@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class DeviceGates(NamedTuple):
-    """Which features of resource.k8s.io/v1 are enabled."""
+    """Feature gates of resource.k8s.io/v1: whether each feature is enabled."""
 
     admin_access: bool = True  # DRAAdminAccess
     prioritized_list: bool = True  # DRAPrioritizedList

@@ -22,7 +22,7 @@ class DryRun(Protocol):
         """Supposes that this pod is on the row as well."""
 
     def remove(self, entry: PodEntry) -> None:
-        """Supposes that this pod is gone from the row."""
+        """Supposes that this pod is removed from the row."""
 
     def code(self) -> int:
         """Returns the filter's code under the supposed changes: 0 where the pod may go to the
@@ -66,7 +66,7 @@ class TrialRun:
             self._added.append(entry)
 
     def remove(self, entry: PodEntry) -> None:
-        """Supposes that this pod is gone from the row."""
+        """Supposes that this pod is removed from the row."""
         if entry in self._added:
             self._added.remove(entry)
         else:

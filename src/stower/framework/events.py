@@ -25,8 +25,8 @@ class Observed(msgspec.Struct, frozen=True, gc=False):
 class Listed(msgspec.Struct, frozen=True, gc=False):
     """A list of all objects: at the start, and again after a watch was lost.
 
-    An object that the state has and the list does not have is gone. Scheduling starts only after
-    the whole list has been applied.
+    An object that the state has and the list does not have was deleted. Scheduling starts only
+    after the whole list has been applied.
     """
 
     objects: tuple[ApiObject, ...]

@@ -26,8 +26,8 @@ class ManagedResource(Args, frozen=True, rename="camel"):
 
 
 class ExtenderTls(Args, frozen=True, rename="camel"):
-    """How the extender's certificate is verified, and the client certificate to present. The `data`
-    fields are base64."""
+    """TLS settings of an extender: how its certificate is verified, and the client certificate to
+    present. The `data` fields are base64."""
 
     insecure: bool = False
     server_name: str = ""
@@ -62,7 +62,7 @@ class Extender(Args, frozen=True, rename={
 
     @property
     def timeout_ns(self) -> int:
-        """How long a call waits for the response."""
+        """The longest time that a call waits for the response."""
         return (duration_ns(self.http_timeout) or 0) or TIMEOUT_SECONDS * SECOND_NS
 
 

@@ -1,7 +1,7 @@
 """Negotiation: types for plugins whose pods wait for other components to accept a node before they
 are bound to it.
 
-Must not know what is negotiated, or with whom.
+Must not know what is negotiated, or with which components.
 """
 
 from collections.abc import Sequence

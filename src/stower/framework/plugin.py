@@ -106,7 +106,7 @@ _BOOL_BY_TEXT: Final = {
 
 
 class Scope(Enum):
-    """What a plugin's answers depend on."""
+    """The objects that a plugin's answers depend on."""
 
     NODE = auto()
     USAGE = auto()
@@ -114,7 +114,7 @@ class Scope(Enum):
 
 
 class Normalize(Enum):
-    """How raw scores become 0 to 100 (helper.DefaultNormalizeScore)."""
+    """The conversion of raw scores to 0 to 100 (helper.DefaultNormalizeScore)."""
 
     NONE = auto()
     """They already are."""

@@ -74,8 +74,8 @@ class PostFilterResult(msgspec.Struct, frozen=True):
 
 
 def best_candidates(candidates: Candidates) -> Ints:
-    """Returns the rows of the best candidates, int64[candidates]: several where the criteria do not
-    tell them apart. Criteria as in pickOneNodeForPreemption."""
+    """Returns the rows of the best candidates, int64[candidates]: several if the criteria do not
+    distinguish them. Criteria as in pickOneNodeForPreemption."""
     rows: Ints | None = None
     if not len(candidates.rows):
         return candidates.rows

@@ -22,8 +22,7 @@ BACKOFF_MAX_NS: Final = 60 * SECOND_NS
 
 
 class EventKind(Enum):
-    """What has happened to an object. EPHEMERAL: it was added and deleted before it was
-    processed."""
+    """The kind of a change. EPHEMERAL: the object was added and deleted before it was processed."""
 
     ADDED = "Added"
     MODIFIED = "Modified"
@@ -36,7 +35,7 @@ class MergeError(InvariantError):
 
 
 def merge_events(older: EventKind, newer: EventKind) -> EventKind:
-    """Returns one event that stands for both. Raises MergeError."""
+    """Returns one event that combines both. Raises MergeError."""
     if EventKind.EPHEMERAL not in (older, newer):
         if older is EventKind.MODIFIED:
             return newer
@@ -117,7 +116,7 @@ class ReconcileQueue:
 
     @property
     def next_due_ns(self) -> int | None:
-        """When the first item is due; None where the queue is empty."""
+        """The time at which the first item is due; None if the queue is empty."""
         first = self.first
         return first.due_ns if first is not None else None
 

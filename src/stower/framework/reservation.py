@@ -14,7 +14,7 @@ from stower.state.cluster import ClusterState
 
 
 class Reservation(Protocol):
-    """What one plugin has to write and to see before one pod can be bound to its node.
+    """The writes and awaited objects of one plugin before one pod can be bound to its node.
 
     What `assume` changes in the state is visible to all later decisions.
     """
@@ -25,8 +25,7 @@ class Reservation(Protocol):
 
     @property
     def retry_at_ns(self) -> int | None:
-        """When to call `writes` again even if nothing has changed; None where that is not
-        needed."""
+        """The time at which to call `writes` again without a change; None if not needed."""
 
     def assume(self, state: ClusterState) -> None:
         """Assumes in the state what the reservation decides, until `forget`."""

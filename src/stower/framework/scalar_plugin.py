@@ -1,8 +1,8 @@
 """ScalarPlugin: base class for third-party plugins that filter and score one node at a time.
 
 A subclass implements `filter_node`, `score_node` or both, and nothing else. Each is called for
-every node and every pod, at some 2 µs a call beside its own work. Where that is too slow, implement
-Plugin, whose methods work on all nodes at once.
+every node and every pod, at some 2 µs a call in addition to its own work. Where that is too slow,
+implement Plugin, whose methods work on all nodes at once.
 """
 
 from collections.abc import Sequence

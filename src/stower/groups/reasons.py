@@ -16,8 +16,8 @@ from stower.groups.tree import Tree
 NO_NODE: Final = "no node is feasible for one of its pods"
 
 
-def told(problem: Problem, answer: Answer, tree: Tree) -> str:
-    """One sentence for people."""
+def failure_message(problem: Problem, answer: Answer, tree: Tree) -> str:
+    """Returns one sentence on why the tree has no placement, for conditions and Events."""
     if isinstance(answer, Exhausted):
         return (
             "the search budget ran out before a placement of the whole group was found or proved "

@@ -27,7 +27,7 @@ CREDENTIAL_BYTES_MAX: Final = 1 << 20
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a client shows to a server. Replaced as a whole, never changed."""
+    """The credentials that a client presents to a server. Replaced as a whole, never changed."""
 
     tls: ssl.SSLContext | None = None
     """Verifies the server and holds the client's certificate; None: the server is http://."""
@@ -153,7 +153,7 @@ def make_tls(authority: bytes, where: str, *, insecure: bool = False) -> ssl.SSL
     `insecure`: the server is not verified at all. Raises AccessError.
     """
     try:
-        # The ssl module takes ASCII alone; comments beside the certificates may hold anything.
+        # The ssl module takes ASCII alone; comments between the certificates may hold anything.
         context = ssl.create_default_context(cadata=authority.decode("ascii", "ignore") or None)
     except (OSError, ValueError) as error:
         raise AccessError(f"{where}: certificate-authority: {_one_line(error)}") from None

@@ -65,7 +65,7 @@ class _Credential(msgspec.Struct, rename="camel"):
 
 
 class PluginCredentials(msgspec.Struct, frozen=True):
-    """What a plugin returned: a token, a certificate or both."""
+    """The credentials that a plugin returned: a token, a certificate or both."""
 
     token: str
     certificate: bytes
@@ -75,7 +75,8 @@ class PluginCredentials(msgspec.Struct, frozen=True):
 
 
 class ExecPlugin:
-    """A plugin as the kubeconfig configures it, and what it is told about the cluster."""
+    """A plugin as the kubeconfig configures it, and the information about the cluster that the
+    plugin gets."""
 
     def __init__(self, config: _Config, where: str, cluster: Object | None) -> None:
         """`where`: the start of messages. `cluster`: spec.cluster of KUBERNETES_EXEC_INFO."""

@@ -110,7 +110,7 @@ class FileLedger:
     # Locking
 
     def _acquire_lock(self) -> int:
-        """Locks a file beside the ledger, as compaction replaces the ledger itself.
+        """Locks a file next to the ledger, as compaction replaces the ledger itself.
 
         Returns the descriptor of the lock. Raises LedgerError.
         """

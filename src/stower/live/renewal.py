@@ -26,7 +26,8 @@ class EngineRenewal:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When the hold ends if the engine is not replaced before; None without a hold."""
+        """The time at which the hold ends if the engine is not replaced before; None without a
+        hold."""
         return self._held_until_ns
 
     def next_hold(self, now_ns: int) -> Hold | None:

@@ -54,7 +54,7 @@ class ReorderBuffer:
 
     @property
     def wake_ns(self) -> int | None:
-        """When the first event is due; None if there is no event."""
+        """The time at which the first event is due; None if there is no event."""
         return self._heap[0][2] + REORDER_DELAY_NS if self._heap else None
 
 

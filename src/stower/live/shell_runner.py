@@ -47,7 +47,7 @@ class KubeconfigFlags:
 
 @dataclass(frozen=True)
 class ServingOptions:
-    """How a scheduler's endpoints are served.
+    """Options of a scheduler's endpoints.
 
     `token`: permits requests that have it; without a token, the API server authorizes them.
     `certificate`, `key`: files; without them, TLS is used beyond loopback alone, with a
@@ -66,7 +66,7 @@ class ServingOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What runs besides a scheduler.
+    """Options of what runs in addition to a scheduler.
 
     `observers`: in addition to the metrics; `agents`: host and port for the agents of VMs;
     `required_views`: views of the kinds that the configuration relies on.

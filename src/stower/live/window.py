@@ -1,6 +1,6 @@
 """Limits the requests in flight: fewer when the server answers 429, or becomes slow.
 
-Knows neither requests nor a clock.
+Must not know requests or a clock.
 """
 
 from typing import Final

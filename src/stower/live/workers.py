@@ -1,4 +1,4 @@
-"""A pool of asyncio tasks that grows with the work, up to a limit that may change meanwhile."""
+"""A pool of asyncio tasks that grows with the work, up to a limit that may change at any time."""
 
 import asyncio
 import logging

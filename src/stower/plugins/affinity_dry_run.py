@@ -45,7 +45,7 @@ def counts_by_key(pairs: Iterable[tuple[str, Ints]]) -> dict[str, Ints]:
 
 
 class DryRunCounts:
-    """What the dry runs of all rows share, for one pod."""
+    """The counts that the dry runs of all rows share, for one pod."""
 
     def __init__(
         self,

@@ -105,7 +105,8 @@ class ClaimBinding:
 
     @property
     def retry_at_ns(self) -> int | None:
-        """When to repeat a write that met a conflict although no newer version was seen."""
+        """The time at which to repeat a write that met a conflict although no newer version was
+        seen."""
         return (
             min(self._conflict_times_ns.values()) + CONFLICT_RETRY_NS
             if self._conflict_times_ns

@@ -1,6 +1,6 @@
 """Explains which devices claims lack on a node, and which evictions would free devices.
 
-For `details` and `fixes` of DynamicResources, which people ask for.
+For `details` and `fixes` of DynamicResources, which users request.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -239,7 +239,7 @@ class DynamicResources(Plugin):
         claims = self.claims(pod, state)
         usable = claims if isinstance(claims, list) else []
         own = [c for c in usable if c.status.allocation is None and c.metadata.key not in shared]
-        return state.devices.extension(Stock).rooms(own, state, self._rules)
+        return state.devices.extension(Stock).capacity_constraints(own, state, self._rules)
 
     # Filter
 

@@ -78,7 +78,7 @@ class ExtendedClaimBinding:
 
     @property
     def retry_at_ns(self) -> int | None:
-        """When to repeat the creation or a write of the claim after a conflict."""
+        """The time at which to repeat the creation or a write of the claim after a conflict."""
         if self._claim_binding is not None:
             return self._claim_binding.retry_at_ns
         return None if self._conflict_ns is None else self._conflict_ns + CONFLICT_RETRY_NS

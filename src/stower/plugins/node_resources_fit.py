@@ -67,7 +67,7 @@ _NO_RESOURCES: Final[frozenset[str]] = frozenset()
 
 
 class Strategy(Enum):
-    """Which nodes score high."""
+    """The scoring strategy: which nodes get high scores."""
 
     LEAST_ALLOCATED = "LeastAllocated"
     MOST_ALLOCATED = "MostAllocated"
@@ -88,7 +88,7 @@ class RatioParam(Args, frozen=True):
 
 
 class ScoringStrategy(Args, frozen=True, rename="camel"):
-    """Which nodes score high, by the utilization of which resources."""
+    """The scoring strategy, and the resources whose utilization it scores."""
 
     type: str = Strategy.LEAST_ALLOCATED.value
     resources: tuple[ResourceSpec, ...] = ()

@@ -27,7 +27,7 @@ def cells_of(array: NDArray[Any]) -> "memoryview[int]":
     return memoryview(array)  # type: ignore[arg-type]
 
 
-# Sums beyond this are kept beside the array: far from overflow when one more amount is added.
+# Sums beyond this are kept outside the array: far from overflow when one more amount is added.
 SUM_MAX: Final = 2**61
 
 
@@ -79,7 +79,7 @@ class ResourceColumn:
 
     def add(self, row: int, amount: int) -> None:
         """Adds an amount, which may be negative, to the row's sum. A sum beyond SUM_MAX is kept
-        beside the array, where it shows as SUM_MAX."""
+        outside the array, where it shows as SUM_MAX."""
         if self._overflow and row in self._overflow:
             total = self._overflow.pop(row) + amount
         else:

@@ -1,10 +1,10 @@
 """ClusterState: nodes as rows, pods as entries, and the few primitives that change them.
 
 Pods come and go only through the primitives at the end of the class; each logs its inverse in the
-journal while a trial is open, and says in `usage_log` which row it changed.
+journal while a trial is open, and records in `usage_log` which row it changed.
 
 A pod's life: pending (row -1) -> assumed (placed here, its Bind not answered) -> placed (the API
-says so) -> gone. `forget` takes an assumption back.
+shows it) -> removed. `forget` takes an assumption back.
 
 Must not know plugins, queues or decisions.
 """
@@ -76,8 +76,8 @@ class ClusterState(NodeRows):
         self.pod_table = PodTable()
         self.uid_by_key: dict[str, str] = {}
         self.other_scheduler_pods: dict[str, None] = {}  # uids of pods without a node
-        # The last new pods, oldest first, and their number since the start; they may be gone. Not
-        # undone with a trial: those that were added in one are gone.
+        # The last new pods, oldest first, and their number since the start. They may be deleted by
+        # now. Not undone with a trial: pods that a trial added no longer exist.
         self.added_pods: deque[PodEntry] = deque(maxlen=ADDED_PODS_MAX)
         self.added_pod_count = 0
         # By node name, the pods that are nominated to it, by uid.
@@ -159,13 +159,14 @@ class ClusterState(NodeRows):
         self._unplace(entry)
 
     def update_pending(self, entry: PodEntry, pod: Pod) -> None:
-        """Replaces the object of a pending or assumed pod. What its status says that claims take
-        of a node is ignored: it is left from another attempt, or was decided in this one."""
+        """Replaces the object of a pending or assumed pod. Resources of a node that claims take by
+        the pod's status are ignored: they are left from another attempt, or were decided in this
+        attempt."""
         shape = self.shapes.intern(pod, claimed=entry.claimed_resources)
         self._move(entry, pod, shape, self.node_names[entry.row] if entry.row >= 0 else "")
 
     def remove_pod(self, entry: PodEntry) -> None:
-        """Removes a pod that is gone, or has ended and holds no room any more."""
+        """Removes a pod that is deleted, or has ended and holds no room any more."""
         if entry.row >= 0:
             self._unplace(entry)
         self.nominate(entry, "")
@@ -317,7 +318,8 @@ class ClusterState(NodeRows):
         entry.claimed_resources = claimed
 
     def _claimed_resources(self, pod: Pod) -> Claimed:
-        """Returns what the claims of a pod with a node take of the node, as its status says."""
+        """Returns the resources of the node that the claims of a placed pod take, from the pod's
+        status."""
         if not self.is_counting_claims:
             return ()
         return pod.status.node_allocatable_resource_claim_statuses or ()

@@ -294,7 +294,7 @@ class Devices:
         self._revoked_versions[claim.metadata.key] = claim.metadata.resource_version
 
     def is_revoked(self, claim: ResourceClaim) -> bool:
-        """Returns whether reservations in this version of the claim may be gone by now."""
+        """Returns whether reservations in this version of the claim may have been removed since."""
         version = self._revoked_versions.get(claim.metadata.key)
         return version is not None and is_same_or_newer(version, claim.metadata.resource_version)
 

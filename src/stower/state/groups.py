@@ -19,8 +19,8 @@ DEPTH_MAX: Final = 64
 
 
 class GroupKey(NamedTuple):
-    """Identifies a group: `key` is namespace/name; `is_composite` tells a CompositePodGroup from a
-    PodGroup."""
+    """Identifies a group: `key` is namespace/name; `is_composite`: whether it is a
+    CompositePodGroup rather than a PodGroup."""
 
     is_composite: bool
     key: str

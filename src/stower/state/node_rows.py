@@ -1,6 +1,6 @@
 """Nodes as rows of arrays: what each node has, its labels, taints, features and images.
 
-Every primitive logs its inverse in the journal while a trial is open, and says in the dirty logs
+Every primitive logs its inverse in the journal while a trial is open, and records in the dirty logs
 which row it changed: `usage_log` for amounts, `node_log` for the node object itself. Must not know
 pods, beyond that rows with pods are not given to another node.
 """
@@ -26,16 +26,16 @@ COLUMNS_SWEPT_FIRST: Final = 256
 
 
 class NodeRows:
-    """All nodes. Arrays are int64[capacity] or bool[capacity]; rows in use lie below `row_limit`,
-    and `present` says which of them have a node: a row without one has pods whose node is gone, or
-    not seen yet."""
+    """Holds all nodes as rows. Arrays are int64[capacity] or bool[capacity]; rows in use lie below
+    `row_limit`, and `present` says which of them have a node: a row without a node has pods whose
+    node is deleted or not seen yet."""
 
     def __init__(self) -> None:
         self.journal = Journal()
         self.usage_log = DirtyLog()
         self.node_log = DirtyLog()
         self.capacity = CAPACITY_FIRST
-        # Grows with the capacity: arrays over rows that are kept elsewhere are made anew then.
+        # Grows with the capacity: other arrays over rows are allocated again then.
         self.layout_generation = 0
         self.row_limit = 0
         self.node_count = 0

@@ -1,4 +1,4 @@
-"""A pod as the state knows it. Must not know where entries are kept."""
+"""PodEntry: a pod as the state holds it. Must not know where entries are kept."""
 
 from stower.model.kinds import Pod
 from stower.model.resources import Claimed
@@ -33,7 +33,7 @@ class PodEntry:
         self.pod = pod
         self.shape = shape
         self.row = -1
-        self.rank: tuple[int, int, int, str] | None = None  # importance, once it was asked for
+        self.rank: tuple[int, int, int, str] | None = None  # importance, cached at first use
         self.slot = -1  # in the table of placed pods
         self.is_assumed = False
         # Until then the pod is displaced only where nothing else helps: its deletion was refused.

@@ -39,15 +39,16 @@ _NAME_ORDER: Final = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
 
 
 class Shape:
-    """What a pod requires of a node. Compared by identity; immutable.
+    """The requirements of a pod for its node. Compared by identity; immutable.
 
-    requests: what must fit, per resource, amounts of 0 left out; usage: what a placed pod takes,
-    per column, with what its claims take, one of `pods` and the non-zero requests for scoring;
-    fit_amounts, balanced_amounts: what the two resource scores count; ports: (protocol, port, IP);
-    images: one per container or image volume, normalised; features: what the node must declare;
-    storage: whether there are volume claims or disks; claims: whether there are claims for devices;
-    extended: of `requests`, those that a device class may stand for; node_name: set only where a
-    pod names its node while it is still to be placed.
+    requests: amounts that must fit, by resource column, without amounts of 0. usage: amounts that a
+    placed pod takes, by column: its requests, what its claims take, one of `pods`, and the non-zero
+    requests for scoring. fit_amounts, balanced_amounts: the amounts that the two resource scores
+    count. ports: (protocol, port, IP). images: one per container or image volume, normalised.
+    required_features: features that the node must declare. has_storage: whether there are volume
+    claims or disks. has_claims: whether there are claims for devices. extended_requests: those of
+    `requests` that a device class may stand for. node_name: set only if a pending pod names its
+    node.
     """
 
     __slots__ = (

@@ -108,7 +108,7 @@ class Tallies:
         self._by_pair: dict[tuple[str, str], dict[ClassKey, _PodClass]] = {}
         self._by_text: dict[bytes, Tally] = {}
         self.step = 0  # so many events were taken in
-        self.visits = 0  # pods that were counted, since somebody set it to 0
+        self.visits = 0  # pods that were counted, since it was set to 0
 
     def register(
         self,

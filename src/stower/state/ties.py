@@ -30,7 +30,7 @@ def pod_hash(seed: bytes, uid: str) -> np.uint64:
 
 
 def tie_ranks(hashes: NDArray[np.uint64], pod: np.uint64) -> NDArray[np.uint64]:
-    """For rows with these name hashes: the lower, the earlier a row wins a tie."""
+    """Returns uint64[rows], the tie rank of rows with these name hashes: the lowest rank wins."""
     return ~(hashes * pod)
 
 

@@ -87,7 +87,7 @@ class VmScheduling:
         state.placement_listeners.append(self.ledger)
         state.placement_listeners.append(self)
 
-    def attach(self, placing: TrialScheduler) -> None:
+    def attach(self, trial_scheduler: TrialScheduler) -> None:
         """It asks nobody."""
 
     # What it is told

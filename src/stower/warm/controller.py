@@ -60,9 +60,9 @@ class WarmCapacity:
         self.told = Told()
         self.repositioner: Repositioner | None = None
 
-    def attach(self, placing: TrialScheduler) -> None:
+    def attach(self, trial_scheduler: TrialScheduler) -> None:
         """See Companion."""
-        self.repositioner = Repositioner(self.state, placing)
+        self.repositioner = Repositioner(self.state, trial_scheduler)
 
     # What it is told
 

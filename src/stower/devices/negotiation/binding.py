@@ -76,7 +76,7 @@ class Turns:
 
 
 class NegotiatedBinding:
-    """The negotiated claims of one pod; see framework.reserve.Reservation."""
+    """The negotiated claims of one pod; see framework.reservation.Reservation."""
 
     timeout_message = "timed out reserving the negotiated claims"
 

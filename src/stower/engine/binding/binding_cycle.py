@@ -1,7 +1,7 @@
 """The binding cycle of a pod that has a node: PreBind, Permit, Bind, and what a failure undoes.
 
-A Bind write whose outcome nobody knows keeps the pod's room and is sent again. Must not know how
-the node was chosen.
+A Bind write of unknown outcome keeps the pod's room and is sent again. Must not know how the node
+was chosen.
 
 Source: kube-scheduler schedule_one.go bindingCycle, handleBindingCycleError.
 """
@@ -134,7 +134,8 @@ class BindingCycle:
             self._bound(queued, node_name)
 
     def _bound(self, queued: QueuedPod, node_name: str) -> None:
-        # Bound, even where it is gone by now. The entry stays assumed until the watch says so too.
+        # The pod is bound, even if it is deleted by now. The entry stays assumed until the watch
+        # shows the binding.
         entry = queued.entry
         if entry.row >= 0 and self._queue.get(entry.uid) is queued:
             self._queue.remove(entry.uid)
@@ -146,7 +147,7 @@ class BindingCycle:
             return
         entry = queued.entry
         if not entry.is_assumed:
-            return  # taken back meanwhile: it waits in the queue again
+            return  # forgotten since: the pod waits in the queue again
         message = f'running Bind plugin "DefaultBinder": {answer.message}'
         if answer.code == UNKNOWN:
             queued.bind_tries += 1
@@ -157,8 +158,8 @@ class BindingCycle:
                 self._reporter.report(queued, SCHEDULER_ERROR, message)
             return
         if answer.code == CONFLICT and queued.bind_tries:
-            # An earlier try may have bound it: the watch will show where the pod is, or that it is
-            # gone. Until then its room stays taken.
+            # An earlier try may have bound the pod: the watch will show its node or its deletion.
+            # Until then the pod keeps its room.
             self.doubt(entry)
             return
         if answer.code == CONFLICT and self.pre_bind.renew(entry.uid):
@@ -193,7 +194,7 @@ class BindingCycle:
                 continue
             is_evicting = self.evictions is not None and self.evictions.is_evicting(entry)
             if entry.is_deletion_pending or is_evicting:
-                self.doubt(entry)  # it was evicted meanwhile: the watch will say that it is gone
+                self.doubt(entry)  # it was evicted since: the watch will show the deletion
             else:
                 self.bind(queued, node_name)
 

@@ -28,7 +28,7 @@ _ObjectKey = tuple[type, str, str]  # view, namespace, name
 
 
 class _PodWrites:
-    """What one pod waits for."""
+    """The unanswered writes and awaited objects of one pod."""
 
     __slots__ = ("awaited", "due_ns", "retries", "unanswered")
 
@@ -103,7 +103,7 @@ class PendingWrites:
             self._await(uid, writes, key, "", now_ns + CONFLICT_NS)
         self._finish_if_seen(uid, writes)
 
-    def observe(self, obj: ApiObject, gone: bool) -> None:
+    def observe(self, obj: ApiObject, is_deleted: bool) -> None:
         """Takes an object that the watch has shown."""
         key = (type(obj), obj.metadata.namespace, obj.metadata.name)
         for uid in [*self._blocked.get((type(obj), obj.metadata.key), ())]:
@@ -113,13 +113,17 @@ class PendingWrites:
             writes = self.pods[uid]
             version = writes.awaited[key]
             # Where the awaited version is unknown, any change counts.
-            if gone or not version or is_same_or_newer(obj.metadata.resource_version, version):
+            if (
+                is_deleted
+                or not version
+                or is_same_or_newer(obj.metadata.resource_version, version)
+            ):
                 self._stop_awaiting(uid, writes, key)
                 self._finish_if_seen(uid, writes)
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When the first awaited object is overdue."""
+        """The time at which the first awaited object is overdue."""
         deadlines = self._deadlines
         while deadlines and not self._is_valid(*deadlines[0]):
             heappop(deadlines)
@@ -138,7 +142,7 @@ class PendingWrites:
             self._finish_if_seen(uid, writes)
 
     def drop(self, uid: str) -> None:
-        """Forgets a pod that is bound or gone."""
+        """Forgets a pod that is bound or deleted."""
         self._unblock(uid)
         writes = self.pods.pop(uid, None)
         for key in [*writes.awaited] if writes is not None else ():

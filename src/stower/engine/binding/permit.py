@@ -21,7 +21,7 @@ class PermitGroup:
 
 
 class Permit:
-    """All waiting pods: those whose group has a pod that cannot be bound yet."""
+    """Holds pods that wait because another pod of their group cannot be bound yet."""
 
     def __init__(self) -> None:
         # By the uid of each waiting pod.
@@ -32,7 +32,7 @@ class Permit:
         return list(self.groups)
 
     def members(self, uid: str) -> list[QueuedPod]:
-        """Returns the pod and those that it waits for; empty where it waits for none."""
+        """Returns the pod and the pods that it waits for; empty if the pod does not wait."""
         group = self.groups.get(uid)
         return list(group.members.values()) if group is not None else []
 

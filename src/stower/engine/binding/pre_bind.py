@@ -37,7 +37,7 @@ class WaitingPod:
 
 
 class PreBindListener(Protocol):
-    """Is told the results of PreBind."""
+    """Receives the results of PreBind."""
 
     def pre_bound(self, queued: QueuedPod, node_name: str) -> None:
         """The pod can be bound to the node as far as its reservations are concerned."""
@@ -47,7 +47,7 @@ class PreBindListener(Protocol):
 
 
 class PreBind:
-    """All pods in PreBind, by uid."""
+    """Holds all pods in PreBind, by uid."""
 
     def __init__(self, context: Context, listener: PreBindListener) -> None:
         self._state = context.state
@@ -69,7 +69,7 @@ class PreBind:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When the first reservation is overdue, or to be looked at again."""
+        """The time at which the first reservation is overdue, or has to be checked again."""
         while self._deadlines and not self._is_waiting(self._deadlines[0][2]):
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
@@ -134,7 +134,8 @@ class PreBind:
             self._check(waiting)
 
     def expire(self, now_ns: int) -> None:
-        """Fails pods whose reservations are overdue, and looks again at those that asked for it."""
+        """Fails pods whose reservations are overdue, and checks reservations again at their
+        `retry_at_ns`."""
         while (due_ns := self.next_wake_ns) is not None and due_ns <= now_ns:
             _, _, waiting, i = heappop(self._deadlines)
             if i == RETRY:
@@ -162,7 +163,7 @@ class PreBind:
         return ""
 
     def renew(self, uid: str) -> bool:
-        """Begins PreBind anew for a pod that had changed when it was to be bound. Returns False
+        """Begins PreBind again for a pod that had changed when it was to be bound. Returns False
         where no reservation is pinned to the pod's version, or one cannot be renewed."""
         waiting = self.done.get(uid)
         pinned = (

@@ -1,6 +1,6 @@
 """Finds nodes whose free room is reserved for nominated pods.
 
-Answers are kept per shape and priority; a row is asked about again when something on it has
+Answers are kept per shape and priority; a row is evaluated again when its node or its pods have
 changed. Answers of plugins of scope PODS are about one pod, and not kept. Must not know how rows
 are scored.
 """
@@ -22,7 +22,8 @@ _DryRuns = list[Callable[[int], DryRun]]
 
 
 class NominatedRoom:
-    """Caches, for one ClusterState, which rows have room for a pod beside nominated pods."""
+    """Caches, for one ClusterState, which rows have room for a pod in addition to the nominated
+    pods."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state

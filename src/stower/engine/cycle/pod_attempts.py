@@ -1,7 +1,8 @@
 """One scheduling attempt for a pod: runs the cycle and applies the result.
 
-A pod is assumed and its binding cycle begins; or it waits until others accept its node; or it is
-refused, and preempts where that helps; or the attempt fails. Must not know watch events.
+A pod is assumed and its binding cycle begins; or the pod waits until other components accept its
+node; or it is refused, and preempts if that helps; or the attempt fails. Must not know watch
+events.
 
 Source: kube-scheduler schedule_one.go.
 """
@@ -38,10 +39,11 @@ class Extenders(Protocol):
     """Extenders that choose among nodes and victims; attached where there are any."""
 
     def ask_nodes(self, queued: QueuedPod) -> bool:
-        """Asks about the feasible nodes. Returns False where no extender is interested."""
+        """Calls extenders for the feasible nodes. Returns False if no extender is interested."""
 
     def ask_victims(self, queued: QueuedPod, diagnosis: Diagnosis) -> bool:
-        """Asks which victims may be evicted. Returns False where no extender is interested."""
+        """Calls extenders to accept or reduce the victims. Returns False if no extender is
+        interested."""
 
 
 class PodAttempts:
@@ -171,7 +173,7 @@ class PodAttempts:
         return parts
 
     def _wait(self, queued: QueuedPod, plugin: Plugin, wait: Wait) -> None:
-        """Parks a pod whose node others have to accept."""
+        """Keeps a pod waiting until other components have accepted its node."""
         self._queue.wait(queued, frozenset((plugin.name,)), self.state.now_ns, wait.retry_at_ns)
         self._pending.begin(queued.entry.uid, wait)
         self._reporter.decide(queued, Outcome.UNSCHEDULABLE, message=wait.message)
@@ -203,7 +205,7 @@ class PodAttempts:
     def _refuse_and_wait(
         self, queued: QueuedPod, diagnosis: Diagnosis, remedy: PostFilterResult, wait: Wait
     ) -> None:
-        """Refuses a pod, and writes what others need to know of it."""
+        """Refuses a pod, with the message and the nominated node of a negotiation (`wait`)."""
         message = wait.message if wait.message not in diagnosis.message() else ""
         remedy = msgspec.structs.replace(
             remedy,

@@ -19,7 +19,7 @@ from stower.state.cluster import ClusterState
 from stower.state.pod_entry import PodEntry
 from stower.state.shapes import Shape
 
-# In `refused_by`, beside indices into the profile's filters.
+# In `refused_by`, in addition to indices into the profile's filters.
 FEASIBLE = -1
 PRE_FILTER = -2
 ABSENT = -3

@@ -193,7 +193,8 @@ class SchedulingCycle:
             own[row] = INFEASIBLE
 
     def _has_room(self, profile: Profile, entry: PodEntry, row: int) -> bool:
-        """Returns whether a feasible row takes the pod beside the pods nominated there."""
+        """Returns whether a feasible row has room for the pod in addition to the pods nominated
+        there."""
         state = self._state
         pods = reference.nominated_on(state, state.node_names[row], entry.pod.priority, entry.uid)
         return not pods or (
@@ -203,8 +204,9 @@ class SchedulingCycle:
     # Negotiation
 
     def negotiate(self, profile: Profile, entry: PodEntry, row: int) -> tuple[Plugin, Wait] | None:
-        """Returns what others have to accept before the pod is bound to the row that was chosen
-        last (-1: no row), and the plugin that says so; None where nothing is."""
+        """Returns what other components have to accept before the pod is bound to the row that was
+        chosen last (-1: no row), and the plugin that requires it; None if no plugin requires
+        anything."""
         for plugin in profile.plugins_for(entry.shape).negotiating:
             best = self._with_room(profile, entry) if row >= 0 else None
             found = _FeasibleRows(best, row, self._state, pod_hash(self._seed, entry.uid))
@@ -216,13 +218,14 @@ class SchedulingCycle:
     def negotiate_at(
         self, profile: Profile, entry: PodEntry, row: int
     ) -> tuple[Plugin, Wait] | None:
-        """As `settle`, for a row that was chosen for the pod together with other pods."""
+        """Does the same as `negotiate` for a row that was chosen for the pod together with other
+        pods."""
         self._last = self.scores_of(profile, entry)
         return self.negotiate(profile, entry, row)
 
     def _with_room(self, profile: Profile, entry: PodEntry) -> Ints:
-        """Returns the last scores without rows that are full with the pods nominated there: the
-        choice has tried only those that it would have chosen."""
+        """Returns the last scores without rows that are full with the pods nominated there:
+        `choose` has checked only rows that it would have chosen."""
         assert self._last is not None
         full = self._nominated_room.full_rows(profile, entry, self._last)
         if not full:
@@ -242,7 +245,7 @@ class SchedulingCycle:
         """Returns why the pod fits on no node, and the remedy of the PostFilter plugins.
         `extended`: nodes that extenders refused.
 
-        Equal pods share one answer while the cluster stays as it is.
+        Equal pods share one answer while the cluster does not change.
         """
         state, pod = self._state, entry.pod
         about_pods = any(
@@ -282,8 +285,8 @@ class SchedulingCycle:
         self, profile: Profile, entry: PodEntry
     ) -> tuple[Diagnosis | None, PostFilterResult]:
         """Returns why a pod of a group that was refused would not be placed alone either, None
-        where it would; and the remedies of PostFilter plugins but evictions: giving back what the
-        pod holds helps the group even then."""
+        where it would; and the remedies of PostFilter plugins except evictions: giving back what
+        the pod holds helps the group even then."""
         verdict = reference.judge(profile, self._state, entry.shape, entry.pod)
         fits = bool(verdict.feasible.any())
         if fits and not (entry.shape.has_claims or entry.shape.extended_requests):

@@ -65,9 +65,9 @@ class Candidate(msgspec.Struct, frozen=True, rename="camel"):
 
 class Change(msgspec.Struct, frozen=True, rename="camel"):
     """A verified change that lets the pod run. `what`: its steps, in words; `node`: where the pod
-    goes then; `alike`: the number of other tried nodes on which the same change helps; `pod`,
-    `objects` (by kind/name) and `gone`: the objects after the change; `waits`: what the pod waits
-    for then, where others have to accept its node, or ""."""
+    goes then; `alike`: the number of other tried nodes on which the same change helps; `pod` and
+    `objects` (by kind/name): the objects after the change; `gone`: keys of the pods that it
+    removes; `waits`: what the pod waits for then, where others have to accept its node, or ""."""
 
     what: tuple[str, ...]
     cost: float
@@ -426,15 +426,15 @@ def _scores(
     shape: Shape,
     pod: Pod,
     verdict: reference.Verdict,
-    beside: str = "",
+    compared_node: str = "",
 ) -> tuple[Score, ...]:
-    """Returns the scores of the best few nodes, and of the node `beside`."""
+    """Returns the scores of the best few nodes, and of the node `compared_node`."""
     feasible = verdict.feasible
     parts = reference.scores(profile, state, shape, pod, feasible)
     total = reference.total(parts, len(feasible))
     rows = np.flatnonzero(feasible)
     best = rows[np.lexsort((rows, -total[rows]))][:SHOWN].tolist()
-    other = state.row_of(beside) if beside else -1
+    other = state.row_of(compared_node) if compared_node else -1
     if other >= 0 and other not in best and feasible[other]:
         best.append(other)
     return tuple(

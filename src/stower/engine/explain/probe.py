@@ -1,4 +1,4 @@
-"""Asks an engine where a pod would go, and why, on its current state. Changes nothing."""
+"""Finds where an engine would place a pod on its current state, and why. Changes nothing."""
 
 from stower.engine.engine import Engine
 from stower.engine.explain.explanation import Explanation, explain

@@ -39,7 +39,8 @@ POINTS_MAX: Final = 2**59
 
 
 class NodeResult(NamedTuple):
-    """What all extenders said of the nodes: names left, points by name, rejections by name."""
+    """The combined answers of all extenders: names of the remaining nodes, points by name,
+    rejections by name."""
 
     names: frozenset[str]
     points: dict[str, int]
@@ -94,7 +95,7 @@ class ExtenderCalls:
         names: list[str],
         apply: Callable[[QueuedPod, NodeResult | str], None],
     ) -> None:
-        """Asks about these nodes; `apply` gets the result, or what failed."""
+        """Calls the extenders for these nodes; `apply` gets the result, or the text of an error."""
         pod = queued.entry.pod
         query = self._query = _Query(queued, names)
         self._apply_nodes = apply
@@ -107,7 +108,8 @@ class ExtenderCalls:
         victims: Victims,
         apply: Callable[[QueuedPod, Victims | str], None],
     ) -> None:
-        """Asks which victims may be evicted; `apply` gets those, or what failed."""
+        """Calls the extenders for the victims that may be evicted; `apply` gets these victims, or
+        the text of an error."""
         query = self._query = _Query(queued, [])
         query.victims = victims
         self._apply_victims = apply
@@ -122,7 +124,7 @@ class ExtenderCalls:
         """Takes the response to a call."""
         query = self._query
         if query is None or answer.id not in query.open:
-            return  # of a query that failed meanwhile
+            return  # the query has failed since
         i, verb = query.open.pop(answer.id)
         error = answer.error
         if not error:

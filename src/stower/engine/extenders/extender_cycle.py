@@ -29,7 +29,7 @@ CANDIDATES_MAX = 100
 
 
 class ExtenderCycle:
-    """Asks extenders about pods that they are interested in, and applies their results."""
+    """Calls extenders for the pods that they are interested in, and applies the results."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class ExtenderCycle:
         return binder >= 0 and self._calls.extenders[binder].ignorable
 
     def ask_nodes(self, queued: QueuedPod) -> bool:
-        """Asks about the feasible nodes of a pod. Returns False where no extender is interested,
-        or no node is feasible."""
+        """Calls extenders for the feasible nodes of a pod. Returns False if no extender is
+        interested, or no node is feasible."""
         interested, pod = self._calls.interested, queued.entry.pod
         if not interested(pod, "filter") and not interested(pod, "prioritize"):
             return False
@@ -74,9 +74,10 @@ class ExtenderCycle:
         return bool(rows)
 
     def _apply_nodes(self, queued: QueuedPod, result: NodeResult | str) -> None:
-        """Chooses among the nodes that extenders left; a text says what failed."""
+        """Chooses among the nodes that extenders accepted. A result that is a text is an error: the
+        attempt fails."""
         if self._queue.get(queued.entry.uid) is not queued:
-            return  # gone meanwhile
+            return  # the pod has left the queue since
         if isinstance(result, str):
             self._attempts.fail(queued, result)
             return
@@ -95,7 +96,8 @@ class ExtenderCycle:
             self._attempts.fail(queued, str(error))
 
     def ask_victims(self, queued: QueuedPod, diagnosis: Diagnosis) -> bool:
-        """Asks which victims may be evicted. Returns False where no extender is interested."""
+        """Calls extenders for the victims that may be evicted. Returns False if no extender is
+        interested."""
         if not self._calls.interested(queued.entry.pod, "preempt"):
             return False
         state = self._state

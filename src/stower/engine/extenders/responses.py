@@ -83,7 +83,7 @@ class BindingResult(msgspec.Struct, frozen=True):
 
 
 class UnreadableResponse(Exception):
-    """The response has another shape; the text says where."""
+    """The response has another shape; the text names the field."""
 
 
 def read(body: bytes, form: type[T]) -> T:

@@ -58,7 +58,7 @@ class GroupStatus:
         return bool(self._writes)
 
     def set(self, which: GroupKey, value: ConditionValue) -> None:
-        """Sets the condition that says whether the group was placed; a True one stays."""
+        """Sets the condition for whether the group was placed; a True condition stays True."""
         obj = self._state.groups.get(which)
         if obj is None:
             return
@@ -97,14 +97,14 @@ class GroupStatus:
         if obj is not None and obj.metadata.resource_version != version:
             self.observe(obj, False)
 
-    def observe(self, obj: GroupObject, gone: bool) -> None:
-        """Takes an object that the watch has shown; writes what it does not say yet."""
+    def observe(self, obj: GroupObject, is_deleted: bool) -> None:
+        """Takes an object that the watch has shown; writes the conditions that it lacks."""
         which = group_key(obj)
         wanted = self._wanted.get(which)
         if wanted is None:
             return
         for disrupted, value in list(wanted.items()):
-            if gone or _is_shown(obj, disrupted, value):
+            if is_deleted or _is_shown(obj, disrupted, value):
                 del wanted[disrupted]
         if wanted:
             self._write(which, obj)

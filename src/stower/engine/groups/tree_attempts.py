@@ -40,7 +40,7 @@ from stower.model.kinds import GroupObject
 from stower.model.times import SECOND_NS
 from stower.state.pod_entry import PodEntry
 
-GATED: Final = "SchedulingGated"  # as of pods with gates: nobody need make room for it yet
+GATED: Final = "SchedulingGated"  # as for pods with gates: needs no room yet
 HALF_BOUND: Final = "stower.dev/when-half-bound"  # an annotation of a root
 RELEASE: Final = "Release"
 RELEASED_AFTER_NS: Final = 300 * SECOND_NS  # as long as a Permit plugin waits upstream
@@ -81,11 +81,11 @@ class TreeAttempts:
         self._tree_cycle = TreeCycle(context.state, cycle)
         self._preemption = TreePreemption(context.state, cycle, self._tree_cycle)
 
-    def group_observed(self, obj: GroupObject, gone: bool, has_changed: bool) -> None:
+    def group_observed(self, obj: GroupObject, is_deleted: bool, has_changed: bool) -> None:
         """Takes a group that came, changed or went; `has_changed`: in more than its status."""
         if has_changed:
             self.trees.group_changed(obj)
-        self.status.observe(obj, gone)
+        self.status.observe(obj, is_deleted)
 
     def run(self, queued: QueuedTree) -> None:
         """Tries to place the unscheduled pods of a tree."""
@@ -223,9 +223,9 @@ class TreeAttempts:
         return note
 
     def _half_bound(self, queued: QueuedTree, tree: Tree) -> list[PodEntry]:
-        """Returns pods that are on nodes though the tree's minimum never was: the scheduler that
-        bound them crashed, or others took the room. Where the root's annotation asks for it, they
-        are deleted after a while."""
+        """Returns pods that are on nodes although the tree's minimum never was: the scheduler that
+        bound the pods crashed, or other pods took the room. If the root's annotation requests it,
+        these pods are deleted after a delay."""
         if not tree.groups:
             return []
         root = tree.groups[0].obj
@@ -293,7 +293,7 @@ class TreeAttempts:
                 have, refused = len(placed(self._state, tree, g)), len(pending[g])
             minimum = 0 if g in ended else group.obj.minimum
             said.append(feasibility(minimum, have, 0, refused))
-        # A tree that has its minimum asks for room for its other pods.
+        # A tree that has its minimum needs room for its other pods.
         return Feasibility.UNSCHEDULABLE if said[-1] is Feasibility.SUCCESS else said[-1]
 
     def _awaits_victims(self, queued: QueuedTree) -> bool:

@@ -21,7 +21,7 @@ from stower.framework.profile import Profile
 from stower.groups.placement import Answer, Exhausted, Impossible, Placed, place
 from stower.groups.problem import Kind, Problem
 from stower.groups.problem_builder import Builder, Built, Straddling, placed
-from stower.groups.reasons import told
+from stower.groups.reasons import failure_message
 from stower.groups.tree import Tree
 from stower.model.kinds import Pod
 from stower.state.arrays import Bools, Ints
@@ -40,8 +40,8 @@ Plan = list[tuple[QueuedPod, int]]
 
 
 class TreeResult(NamedTuple):
-    """The row of each pod; empty where `message` says why. `exhausted`: the budget ran out, nothing
-    is proved. `resolvable`: evictions may help."""
+    """The row of each pod; empty if there is no placement: `message` has the reason. `exhausted`:
+    the budget ran out, nothing is proved. `resolvable`: evictions may help."""
 
     plan: Plan
     message: str = ""
@@ -71,7 +71,7 @@ class TreeCycle:
         try:
             attempt = _Attempt(self._state, self._cycle, profile, tree, pending, effort)
             if any(group.preferred for group in tree.groups):
-                found = attempt.run(prefers=True)
+                found = attempt.run(requires_preferred=True)
                 if found.plan:
                     return found
                 attempt = _Attempt(self._state, self._cycle, profile, tree, pending, effort)
@@ -124,10 +124,10 @@ class _Attempt:
         self._is_cut = False  # the caps may rule out a feasible placement
         self._refused: tuple[int, int, int] = (-1, -1, 0)  # kind, node, pods of the kind it had
 
-    def run(self, prefers: bool = False) -> TreeResult:
-        """Searches and verifies. `prefers`: treats preferred topology as required."""
+    def run(self, requires_preferred: bool = False) -> TreeResult:
+        """Searches and verifies. `requires_preferred`: treats preferred topology as required."""
         state = self._state
-        builder = Builder(state, self._tree, self._classify, self._amounts, prefers)
+        builder = Builder(state, self._tree, self._classify, self._amounts, requires_preferred)
         members = [[q.entry for q in pods] for pods in self._pending]
         built = builder.build(members, self._priority())
         answer: Answer = Exhausted("plugins")
@@ -148,7 +148,7 @@ class _Attempt:
             answer = Exhausted("plugins")
         if self._is_cut and isinstance(answer, Impossible):
             answer = Exhausted("plugins")
-        message = told(self._with_caps(built.problem), answer, self._tree)
+        message = failure_message(self._with_caps(built.problem), answer, self._tree)
         return TreeResult([], message, isinstance(answer, Exhausted))
 
     # Answers of plugins, as numbers

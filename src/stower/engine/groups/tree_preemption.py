@@ -24,7 +24,8 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
 
 class VictimPlan(NamedTuple):
-    """The rows of the tree's pods once the victims are gone; empty where `why_not` says why."""
+    """The rows of the tree's pods once the victims are deleted; empty if there is no plan:
+    `why_not` has the reason."""
 
     plan: Plan
     victims: list[PodEntry]

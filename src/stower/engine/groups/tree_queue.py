@@ -49,7 +49,7 @@ class TreeQueue:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When it is next reported what a tree waits for."""
+        """The time of the next report of what a tree waits for."""
         deadlines = self._deadlines
         while deadlines and self._unreported.get(deadlines[0][1]) != deadlines[0][0]:
             heappop(deadlines)
@@ -112,7 +112,7 @@ class TreeQueue:
                     self._add(member, tree.added_ns)
 
     def pod_changed(self, queued: QueuedPod) -> None:
-        """Asks the gates of a held pod again after its object changed."""
+        """Evaluates the gates (PreEnqueue) of a held pod again after a change of the pod."""
         if queued.tree is not None:
             self._update_gate(queued, queued.tree)
 
@@ -195,7 +195,7 @@ class TreeQueue:
     # Trees
 
     def tree(self, root: GroupKey) -> Tree:
-        """Returns the tree of groups below a root, as the objects say."""
+        """Returns the tree of groups below a root, by the objects."""
         generation = self._state.groups.generation
         known = self._trees.get(root)
         if known is not None and known[0] == generation:

@@ -64,22 +64,22 @@ class Displacement:
         self, profile: Profile, entry: PodEntry, row: int, here: Sequence[PodEntry]
     ) -> tuple[PodEntry, ...]:
         """Returns as few of the pods on the row as make room; pods in deletion come first."""
-        state, gone = self._state, list[PodEntry]()
+        state, chosen = self._state, list[PodEntry]()
         order = sorted(here, key=lambda other: not _is_deleted(other))
         with state.trial():
             for other in order:
                 if self._cycle.fits(profile, entry, row):
                     break
                 state.displace(other)
-                gone.append(other)
-        for other in gone[:-1]:  # of unequal size, some may stay for those that follow
-            rest = [e for e in gone if e is not other]
+                chosen.append(other)
+        for other in chosen[:-1]:  # of unequal size: some may stay if later ones are displaced
+            rest = [e for e in chosen if e is not other]
             with state.trial():
                 for displaced in rest:
                     state.displace(displaced)
                 if self._cycle.fits(profile, entry, row):
-                    gone = rest
-        return tuple(gone)
+                    chosen = rest
+        return tuple(chosen)
 
 
 def displaceable_pods(state: ClusterState, profile: Profile, pod: Pod) -> list[PodEntry]:
@@ -90,7 +90,7 @@ def displaceable_pods(state: ClusterState, profile: Profile, pod: Pod) -> list[P
 
 
 class TrialPlacement:
-    """Answers companions where a pod would go; see framework.companion.Placing."""
+    """Finds for companions where a pod would go; see framework.companion.TrialScheduler."""
 
     def __init__(self, profiles: Mapping[str, Profile], cycle: SchedulingCycle) -> None:
         self._profiles = profiles
@@ -102,7 +102,7 @@ class TrialPlacement:
         return self._cycle.choose(profile, entry) if profile is not None else -1
 
     def fits(self, entry: PodEntry, row: int) -> bool:
-        """Returns whether the filters let the pod go to the row."""
+        """Returns whether the row passes all filters for the pod."""
         profile = self._profiles.get(entry.pod.spec.scheduler_name)
         return profile is not None and self._cycle.fits(profile, entry, row)
 
@@ -122,7 +122,8 @@ class DisplacedPods:
         self._is_refused = False
 
     def assume(self, state: ClusterState) -> None:
-        """Does nothing: the pod is placed beside them already."""
+        """Does nothing: the state already has the pod on the node, in addition to the displaced
+        pods."""
 
     def writes(self, state: ClusterState, next_id: Callable[[], int]) -> list[Write]:
         """Returns deletions without grace period."""
@@ -145,9 +146,9 @@ class DisplacedPods:
         if code not in (*DELETED, *RETRIED) and uid in self._remaining:
             self._remaining[uid].eviction_backoff_until_ns = state.now_ns + UNDELETABLE_NS
         if code in DELETED:
-            gone = self._remaining.pop(uid, None)  # the watch may have shown it before
-            if gone is not None:
-                gone.is_deletion_pending = True
+            deleted = self._remaining.pop(uid, None)  # the watch may have shown it before
+            if deleted is not None:
+                deleted.is_deletion_pending = True
         elif code in RETRIED:
             self.retry_at_ns = state.now_ns + RETRY_NS
         else:

@@ -159,7 +159,7 @@ def candidates_of(
 
 
 class Search:
-    """The search for one pod; see framework.post_filter.Failure."""
+    """The search for one pod; see framework.post_filter.PreemptionEvaluator."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class Search:
         self._preemption = preemption
         self._runs: list[tuple[int, Callable[[int], DryRun]]] = []
         self._fixed: list[tuple[int, Ints]] = []
-        self._rooms: tuple[CapacityConstraint, ...] | None = ()
+        self._constraints: tuple[CapacityConstraint, ...] | None = ()
         self._found: dict[int, RowVictims] = {}
 
     @cached_property
@@ -218,11 +218,11 @@ class Search:
             self._runs.append((i, runs))
             own = plugin.capacity_constraints(shape, state)
             if own is None:
-                self._rooms = None
+                self._constraints = None
             else:
                 capacity_constraints += own
-        if self._rooms is not None:
-            self._rooms = tuple(capacity_constraints)
+        if self._constraints is not None:
+            self._constraints = tuple(capacity_constraints)
 
     # Questions of PostFilter plugins
 
@@ -239,8 +239,8 @@ class Search:
         state, possible = self.state, self._possible
         if not possible.any():
             return Columns(0).candidates(possible[:0])
-        if self._rooms is not None:
-            kept = self._preemption.kept(self, self._rooms)
+        if self._constraints is not None:
+            kept = self._preemption.kept(self, self._constraints)
             return kept.columns.candidates(possible & self._others_pass())
         columns = Columns(state.capacity)
         for row in np.flatnonzero(possible & self._has_lower()).tolist():
@@ -249,7 +249,7 @@ class Search:
 
     def victims(self, row: int) -> tuple[PodEntry, ...]:
         """Returns the victims on a candidate row, most important first."""
-        capacity_constraints = self._rooms
+        capacity_constraints = self._constraints
         return (
             self.on_row(row)
             if capacity_constraints is None
@@ -259,10 +259,10 @@ class Search:
     def select_candidate(self) -> int:
         """Returns the best candidate row, -1 where there is none."""
         possible = self._possible
-        if self._rooms is None or not possible.any():
+        if self._constraints is None or not possible.any():
             rows = best_candidates(self.candidates())
             return self.pick(rows) if len(rows) else -1
-        kept = self._preemption.kept(self, self._rooms)
+        kept = self._preemption.kept(self, self._constraints)
         tied = kept.front.tied(possible & self._others_pass(), kept.changed)
         kept.changed = []
         return self._pick(tied) if tied.any() else -1
@@ -317,7 +317,9 @@ class Search:
         if not lower or not capacity_constraints or state.nodes[row] is None:
             return RowVictims()
         here = slice(row, row + 1)
-        spare = [int(room.free(here)[0]) - room.need for room in capacity_constraints]
+        spare = [
+            int(constraint.free(here)[0]) - constraint.need for constraint in capacity_constraints
+        ]
         of_shape: dict[int, list[int]] = {}
         held = []
         for entry in lower:
@@ -325,7 +327,7 @@ class Search:
             amounts = of_shape.get(shape.serial)
             if amounts is None:
                 amounts = of_shape[shape.serial] = [
-                    room.usage(shape) for room in capacity_constraints
+                    constraint.usage(shape) for constraint in capacity_constraints
                 ]
             held.append(amounts)
         spare = list(map(sum, zip(spare, *held)))
@@ -364,7 +366,8 @@ class Search:
         return [unit for unit in found.values() if unit.priority < self.pod.priority]
 
     def _reprieve_units(self, units: list[Unit], comes_back: Callable[[Unit], bool]) -> RowVictims:
-        """As _reprieve, for groups that are disrupted as a whole, on whatever nodes they are."""
+        """Does the same as `_reprieve` for groups that are disrupted as a whole, on all their
+        nodes."""
         units.sort(key=lambda unit: unit.importance)
         violating, _ = self.state.budgets.split_by_violation(e for unit in units for e in unit.pods)
         forbidden = {entry.uid for entry in violating}
@@ -419,7 +422,8 @@ class Search:
         return lower
 
     def _others_pass(self) -> Bools:
-        """Returns bool[row_limit]: rows that filters to which pods do not matter let pass."""
+        """Returns bool[row_limit]: rows that pass the filters for which the pods on a row do not
+        matter."""
         ok = np.ones(self.state.row_limit, np.bool_)
         for _, codes in self._fixed:
             ok &= codes == 0
@@ -534,12 +538,12 @@ class _ManyRows:
         entries = [table.entries[s] for s in one.tolist()]
         shapes = [entry.shape for entry in entries if entry is not None]
         self._held = [
-            np.array([room.usage(s) for s in shapes], np.int64)[kind]
-            for room in capacity_constraints
+            np.array([constraint.usage(s) for s in shapes], np.int64)[kind]
+            for constraint in capacity_constraints
         ]
         self._slots = slots
         self._rows = table.rows[slots]
-        self._rooms = capacity_constraints
+        self._constraints = capacity_constraints
         self._all_rows = search.state.all_rows
         self._table = table
 
@@ -550,14 +554,16 @@ class _ManyRows:
         here = rows[starts]
         lengths = np.diff(np.concatenate((starts, [len(rows)])))
         free = [
-            room.free(self._all_rows)[here] + np.add.reduceat(held, starts)
-            for room, held in zip(self._rooms, self._held, strict=True)
+            constraint.free(self._all_rows)[here] + np.add.reduceat(held, starts)
+            for constraint, held in zip(self._constraints, self._held, strict=True)
         ]
         fits = np.ones(len(here), np.bool_)
-        for room, amount in zip(self._rooms, free, strict=True):
-            fits &= room.need <= amount
+        for constraint, amount in zip(self._constraints, free, strict=True):
+            fits &= constraint.need <= amount
         starts, lengths, here = starts[fits], lengths[fits], here[fits]
-        spare = [f[fits] - room.need for f, room in zip(free, self._rooms, strict=True)]
+        spare = [
+            f[fits] - constraint.need for f, constraint in zip(free, self._constraints, strict=True)
+        ]
         count = np.zeros(len(here), np.int64)
         total = np.zeros(len(here), np.int64)
         highest = np.zeros(len(here), np.int64)

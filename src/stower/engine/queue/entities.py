@@ -71,7 +71,7 @@ class QueuedEntity:
         self.attempts = 0
         self.unschedulable_count = 0
         self.error_count = 0
-        self.is_preempting = False  # evictions for it are not answered: it is not tried meanwhile
+        self.is_preempting = False  # while its evictions are unanswered, it is not tried
         self.victims: set[str] = set()  # uids; only the deletion of the last one wakes it
         self.missed_event = False  # an event that may help came while it could not be woken
         self.refused_by: frozenset[str] = frozenset()
@@ -145,7 +145,7 @@ class QueuedPod(QueuedEntity):
 
     @property
     def class_key(self) -> tuple[int, bytes]:
-        """Equal for pods that no plugin can tell apart."""
+        """A key that is equal for pods that no plugin can distinguish."""
         return self.entry.shape.serial, encode_pod_terms(self.entry.pod)
 
     def closed_gate(self) -> tuple[str, str] | None:
@@ -229,7 +229,7 @@ class QueuedTree(QueuedEntity):
 
 
 def encode_pod_terms(pod: Pod, claims: list[object] | None = None) -> bytes:
-    """Encodes everything by which plugins of scope PODS tell pods of one shape apart.
+    """Encodes everything by which plugins of scope PODS distinguish pods of one shape.
 
     `claims`, where given, replaces the names of the pod's claims.
     """

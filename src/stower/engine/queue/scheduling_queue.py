@@ -355,7 +355,7 @@ class SchedulingQueue:
                     self._wake(entity, now_ns)
 
     def _wake_gated(self, cluster_event: ClusterEvent, now_ns: int) -> None:
-        """Tries gates again whose plugins say that the event may open them."""
+        """Evaluates gates again if a hint of their plugin says that the event may open them."""
         for (_, name), pods in [*self._gated.items()]:
             for pod in [*pods.values()]:
                 if isinstance(pod, QueuedPod) and may_help(pod, frozenset((name,)), cluster_event):
@@ -397,7 +397,8 @@ class SchedulingQueue:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When an entity is next due: 0 if one can be tried now, None if only an event helps."""
+        """The time at which the next entity is due: 0 if an entity can be tried now, None if only
+        an event helps."""
         if self._active.first_key() is not None or self._backoff.first_key() is not None:
             return 0
         firsts = (self._error_backoff.first_key(), self._flush.first_key())
