@@ -18,7 +18,7 @@ class DomainObserver(Protocol):
     """Receives changed topology domains; attached if groups are used."""
 
     def domains_changed(self) -> None:
-        """A node's labels changed."""
+        """Called when a node's labels have changed."""
 
 
 class NodeEvents:

@@ -34,7 +34,8 @@ class GroupObserver(Protocol):
     """Receives changes of pod groups; attached if groups are used."""
 
     def group_observed(self, obj: GroupObject, is_deleted: bool, has_changed: bool) -> None:
-        """A group came, changed or went; `has_changed`: in more than its status."""
+        """Called when a group was added, changed or deleted; `has_changed`: more than its status
+        changed."""
 
 
 class ObjectEvents:

@@ -27,10 +27,10 @@ class MemberObserver(Protocol):
     """Receives changes of pods of groups; attached if groups are used."""
 
     def members_changed(self, pod: Pod) -> None:
-        """A pod with a node joined or left its group."""
+        """Called when a pod with a node has joined or left its group."""
 
     def pod_changed(self, queued: QueuedPod) -> None:
-        """A held pod changed."""
+        """Called when a held pod has changed."""
 
 
 class PodEvents:
@@ -170,7 +170,7 @@ class PodEvents:
         now_ns = self._state.now_ns
         if queued is not None:
             if pod.condition(POD_SCHEDULED) != old.condition(POD_SCHEDULED):
-                queued.condition = None  # from here on, the object says what was reported
+                queued.condition = None  # from here on, the object has the reported condition
             cluster_event = ClusterEvent(pending_pod_change(old, pod), old_pod=old, pod=pod)
             self._queue.update(queued.tree or queued, cluster_event, now_ns)
             if self.groups is not None:

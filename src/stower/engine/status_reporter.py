@@ -31,7 +31,7 @@ class PodWriteListener(Protocol):
     """Receives the answers to status patches of pods."""
 
     def pod_changed(self, uid: str) -> None:
-        """The pod's status may have changed."""
+        """Called when the pod's status may have changed."""
 
 
 class StatusReporter:
@@ -82,7 +82,7 @@ class StatusReporter:
             and not entry.nominated_node_name
             and not entry.pending_write_count
         ):
-            nominate = ""  # taken back before, in a write that was lost
+            nominate = ""  # removed before, in a write that was lost
         if nominate is not None:
             known = {entry.nominated_node_name, shown}
             # Written already, and not shown yet.

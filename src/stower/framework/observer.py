@@ -31,7 +31,7 @@ class Observer:
         response came."""
 
     def on_step(self, event: Event, duration_s: float) -> None:
-        """Called when the engine has taken in an event and made the decisions that it allows."""
+        """Called when the engine has processed an event and made the decisions that it allows."""
 
     def on_plugin_timings(self, timings: Sequence[tuple[str, str, int]]) -> None:
         """Called with durations of plugins: plugin, extension point, ns."""

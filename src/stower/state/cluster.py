@@ -40,16 +40,16 @@ class PlacementListener(Protocol):
     inverse of the change."""
 
     def add_pod(self, entry: PodEntry, row: int) -> None:
-        """A pod was placed on a row."""
+        """Called when a pod was placed on a row."""
 
     def remove_pod(self, entry: PodEntry, row: int) -> None:
-        """A pod was taken off a row."""
+        """Called when a pod was removed from a row."""
 
     def update_pod(self, entry: PodEntry) -> None:
-        """The object of a pod was replaced."""
+        """Called when the object of a pod was replaced."""
 
     def grow(self, capacity: int) -> None:
-        """The capacity of all arrays over rows grew."""
+        """Called when the capacity of all arrays over rows has grown."""
 
 
 class ClusterState(NodeRows):

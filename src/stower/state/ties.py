@@ -19,12 +19,12 @@ GATHERED_MAX: Final = 512
 
 
 def name_hash(name: str) -> int:
-    """64 bits of a node's name."""
+    """Returns a 64-bit hash of a node's name."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
 def pod_hash(seed: bytes, uid: str) -> np.uint64:
-    """64 bits of a pod under a seed (at most 64 bytes); odd, as a multiplier must be."""
+    """Returns a 64-bit hash of a pod under a seed (at most 64 bytes); odd, for multiplication."""
     digest = blake2b(uid.encode(), digest_size=8, key=seed).digest()
     return np.uint64(int.from_bytes(digest, "little") | 1)
 
@@ -35,7 +35,8 @@ def tie_ranks(hashes: NDArray[np.uint64], pod: np.uint64) -> NDArray[np.uint64]:
 
 
 def pick(tied: Bools, hashes: NDArray[np.uint64], pod: np.uint64) -> int:
-    """The row that wins among the tied ones: bool[rows], with the rows' name hashes.
+    """Returns the row that wins among the tied rows (`tied`: bool[rows]), by the name hashes of the
+    rows.
 
     Multiply-shift hashing: the product's high bits are what is compared.
     """

@@ -88,9 +88,9 @@ class VmScheduling:
         state.placement_listeners.append(self)
 
     def attach(self, trial_scheduler: TrialScheduler) -> None:
-        """It asks nobody."""
+        """See Companion. Does nothing: the controller places no pods in trials."""
 
-    # What it is told
+    # Events
 
     def on_object(self, obj: ApiObject, is_deleted: bool, now_ns: int) -> None:
         """See Companion. A pod that has ended is gone."""
@@ -151,18 +151,18 @@ class VmScheduling:
     # As a watcher of the state
 
     def add_pod(self, entry: PodEntry, row: int) -> None:
-        """See PlacedWatcher."""
+        """See PlacementListener."""
         self._look_later(entry)
 
     def remove_pod(self, entry: PodEntry, row: int) -> None:
-        """See PlacedWatcher."""
+        """See PlacementListener."""
         self._look_later(entry)
 
     def update_pod(self, entry: PodEntry) -> None:
-        """See PlacedWatcher."""
+        """See PlacementListener."""
 
     def grow(self, capacity: int) -> None:
-        """See PlacedWatcher."""
+        """See PlacementListener."""
 
     def _look_later(self, entry: PodEntry) -> None:
         # In a trial it may only be supposed: what it is then is seen afterwards.

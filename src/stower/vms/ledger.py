@@ -38,19 +38,19 @@ class Ledger:
         self._counted: dict[str, Amounts] = {}  # by the uid of pods that are placed
 
     def add_pod(self, entry: PodEntry, row: int) -> None:
-        """See PlacedWatcher."""
+        """See PlacementListener."""
         amounts = self._counted[entry.uid] = self._amounts(entry, row)
         self.cpu[row] += amounts[0]
         self.memory[row] += amounts[1]
 
     def remove_pod(self, entry: PodEntry, row: int) -> None:
-        """See PlacedWatcher."""
+        """See PlacementListener."""
         cpu, memory = self._counted.pop(entry.uid)
         self.cpu[row] -= cpu
         self.memory[row] -= memory
 
     def update_pod(self, entry: PodEntry) -> None:
-        """See PlacedWatcher; or more is known of it."""
+        """See PlacementListener; or more is known of it."""
         before = self._counted.get(entry.uid)
         if before is not None:
             row = entry.row
@@ -61,7 +61,7 @@ class Ledger:
                 self.shrunk[entry.uid] = None
 
     def grow(self, capacity: int) -> None:
-        """See PlacedWatcher."""
+        """See PlacementListener."""
         self.cpu = grow_array(self.cpu, capacity)
         self.memory = grow_array(self.memory, capacity)
 

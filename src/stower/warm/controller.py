@@ -64,7 +64,7 @@ class WarmCapacity:
         """See Companion."""
         self.repositioner = Repositioner(self.state, trial_scheduler)
 
-    # What it is told
+    # Events
 
     def on_object(self, obj: ApiObject, is_deleted: bool, now_ns: int) -> None:
         """See Companion."""

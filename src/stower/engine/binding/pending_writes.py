@@ -19,7 +19,7 @@ from stower.model.kinds import ApiObject, Pod, ResourceClaim
 from stower.model.times import SECOND_NS
 from stower.state.devices import is_same_or_newer
 
-# How long a change is awaited: after it was made, and where a conflict says that there is one.
+# How long a change is awaited: after it was made, and after a conflict has shown that there is one.
 # A watch that was cut is resumed within this.
 ECHO_NS: Final = 30 * SECOND_NS
 CONFLICT_NS: Final = 3 * SECOND_NS

@@ -40,10 +40,10 @@ class PreBindListener(Protocol):
     """Receives the results of PreBind."""
 
     def pre_bound(self, queued: QueuedPod, node_name: str) -> None:
-        """The pod can be bound to the node as far as its reservations are concerned."""
+        """Called when the pod can be bound to the node as far as its reservations are concerned."""
 
     def fail(self, queued: QueuedPod, message: str) -> None:
-        """The pod cannot be bound."""
+        """Called when the pod cannot be bound."""
 
 
 class PreBind:

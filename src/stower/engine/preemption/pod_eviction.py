@@ -134,7 +134,7 @@ class PodEviction:
 
     def _finish(self, preemptor: QueuedEntity, failed: bool) -> None:
         preemptor.is_preempting = False
-        if failed:  # who is not deleted is not waited for
+        if failed:  # pods that are not deleted are not awaited
             deleted = [uid for uid in preemptor.victims if self._is_deleted(uid)]
             self._queue.await_victims(preemptor, deleted)
         self._queue.finish_preemption(preemptor, failed, self._state.now_ns)
