@@ -53,7 +53,7 @@ def seconds(text: str) -> float:
 
 def ready(command: Command) -> None:
     """It has listed what there is."""
-    url = command.output.partition("tells of itself on ")[2].partition(". ")[0]
+    url = command.output.partition("dashboard and metrics on ")[2].partition(". ")[0]
     while True:
         with contextlib.suppress(urllib.error.HTTPError):
             urllib.request.urlopen(f"{url}/readyz", timeout=10).close()

@@ -89,7 +89,7 @@ def test_the_charts_user_scheduler_with_another_image(served: Client, tmp_path: 
         f"--kubeconfig={kubeconfig_of(served, tmp_path, token)}",
     )  # fmt: skip
     try:
-        url = program.output.partition("tells of itself on ")[2].partition(". ")[0]
+        url = program.output.partition("dashboard and metrics on ")[2].partition(". ")[0]
         assert url.startswith("https://0.0.0.0:")
         own = ssl.create_default_context()
         own.check_hostname, own.verify_mode = False, ssl.CERT_NONE

@@ -189,7 +189,7 @@ def test_what_it_tells_of_itself_wants_the_token(served: Client, tmp_path: Path)
         served.kubeconfig, "--no-leader-elect", "--port", "0", "--token-file", str(token)
     ) as command:
         until(served, PODS, lambda o: "a" in bound(o))
-        url = command.output.partition("tells of itself on ")[2].partition(". ")[0]
+        url = command.output.partition("dashboard and metrics on ")[2].partition(". ")[0]
         assert 0o600 == token.stat().st_mode & 0o777
 
         def get(path: str, shown: str = "") -> tuple[int, str]:

@@ -55,7 +55,7 @@ class Watching:
 
         said = self.process.stderr if "-o" in arguments else self.process.stdout
         assert said is not None
-        url = said.readline().partition("tells of itself on ")[2].partition(". ")[0]
+        url = said.readline().partition("dashboard and metrics on ")[2].partition(". ")[0]
         while True:
             try:
                 with urllib.request.urlopen(f"{url}/readyz", timeout=10) as answer:

@@ -31,7 +31,7 @@ def served(tmp_path: Path) -> Iterator[Client]:
 
 
 def url_of(output: str) -> str:
-    return output.partition("tells of itself on ")[2].partition(". ")[0]
+    return output.partition("dashboard and metrics on ")[2].partition(". ")[0]
 
 
 def get(url: str, token: str = "", context: ssl.SSLContext | None = None) -> tuple[int, str]:

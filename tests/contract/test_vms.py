@@ -56,7 +56,7 @@ def test_an_agent_asks_over_http_and_the_vm_grows(served: Client, tmp_path: Path
         with scheduler(served.kubeconfig, "--no-leader-elect", *arguments) as command:
             assert 201 == served.call("POST", VMS, machine("pg"))[0]
             found = until(served, VMS, lambda o: "cpus" in (o["pg"].get("status") or {}))["pg"]
-            host, port = re.findall(r"answers agents on (\S+):(\d+)", command.output)[0]
+            host, port = re.findall(r"autoscaler-agents on (\S+):(\d+)", command.output)[0]
             body = {
                 "protoVersion": 7,
                 "pod": {"namespace": "default", "name": found["status"]["podName"]},

@@ -1,4 +1,7 @@
-"""Objects of files, made on an API server one after the other, at a rate or at a trace's times."""
+"""Creates the objects of files on an API server, in order, at a rate or at a trace's times.
+
+Pods are created concurrently; a request that can succeed later is retried.
+"""
 
 import asyncio
 import time

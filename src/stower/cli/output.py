@@ -1,6 +1,6 @@
-"""How verbs print: tables for people, JSON and YAML for programs; progress on stderr.
+"""Prints the results of verbs as tables, JSON or YAML, and errors, notes and progress on stderr.
 
-Colours appear only on a terminal (rich sees to it); JSON and YAML go out unwrapped.
+Colours appear only on a terminal (rich detects one); lines of JSON and YAML are not wrapped.
 """
 
 import os

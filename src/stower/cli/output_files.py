@@ -1,4 +1,4 @@
-"""Files that verbs write to."""
+"""Checks, before a verb runs, that the files and folders of its options can be written."""
 
 import errno
 import os
@@ -25,6 +25,6 @@ def check_target(option: str, path: Path | None) -> None:
 def check_folder(option: str, path: Path) -> None:
     """Refuse a folder that cannot be written to."""
     if not path.is_dir():
-        raise bad_input(f"{option} {path}: want a folder that is there")
+        raise bad_input(f"{option} {path}: want a folder that exists")
     if not os.access(path, os.W_OK):
         raise bad_input(f"{option} {path}: {os.strerror(errno.EACCES)}")

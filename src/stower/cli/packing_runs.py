@@ -1,4 +1,4 @@
-"""Runs of packing policies over a GPU trace, many seeds at once, and what is said of them."""
+"""Runs packing policies on a GPU trace, many seeds in parallel, and prints the GPUs allocated."""
 
 import multiprocessing
 import os
@@ -90,7 +90,7 @@ def _lists(inputs: Sequence[str]) -> Iterator[Path]:
             found = [Path(name, f"{stem}{end}") for stem in stems for end in ("", ".gz")]
             path = next(filter(os.path.isfile, found), None)
             if path is None:
-                raise InputError(f"{name}: want {' or '.join(stems)} (or .gz) in it")
+                raise InputError(f"{name}: want {' or '.join(stems)} (or .gz) in this folder")
             yield path
 
 

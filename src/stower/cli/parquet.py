@@ -1,4 +1,4 @@
-"""Tables as Parquet, read and written with pyarrow, an optional extra."""
+"""Reads and writes tables as Parquet with pyarrow, an optional extra."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,7 +31,9 @@ def read_parquet(path: Path) -> tuple[tuple[str, ...], Iterator[dict[str, Any]]]
             for batch in file.iter_batches(ROWS_AT_A_TIME):
                 yield from batch.to_pylist()
         except (OverflowError, ValueError, pyarrow.ArrowException) as error:
-            raise InvalidObject("file", str(error).splitlines()[0], "sound values") from None
+            raise InvalidObject(
+                "file", str(error).splitlines()[0], "values that pyarrow can read"
+            ) from None
 
     return tuple(file.schema_arrow.names), rows()
 

@@ -66,7 +66,7 @@ def _figures(reports: list[Report]) -> list[tuple[str, list[str]]]:
         ("nodes", [f"{r.nodes:,}" for r in reports]),
         ("empty nodes", [f"{r.empty_nodes:,}" for r in reports]),
         ("attempts", [f"{r.attempts:,}" for r in reports]),
-        ("pods a second", [f"{r.pods_per_second:,.0f}" for r in reports]),
+        ("pods per second", [f"{r.pods_per_second:,.0f}" for r in reports]),
     ]
     if any(r.ended for r in reports):
         rows.insert(3, ("ended", [f"{r.ended:,}" for r in reports]))

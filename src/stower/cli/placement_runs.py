@@ -29,7 +29,7 @@ def run_placement(given: SimulateArguments) -> bool:
     options = _options(given)
     policies = read_policies(config)
     if given.record is not None and len(policies) > 1:
-        raise bad_input("--record: a recording is of one configuration, got several --config")
+        raise bad_input(f"--record: got {len(policies)} configurations, want one per recording")
     check_plot(given.plot_file)
     check_target("--record", given.record)
     check_target("--objects", given.objects)
@@ -38,7 +38,7 @@ def run_placement(given: SimulateArguments) -> bool:
         if loaded.built is not None and not config:
             policies = [("recorded", loaded.built.configuration)]
         if loaded.built is not None and given.objects is not None:
-            raise bad_input("--objects: a recording does not hold whole objects")
+            raise bad_input("--objects: a recording does not contain complete objects")
         reports = [_simulated(given, options, loaded, *policy) for policy in policies]
         if given.plot_file is not None:
             plot(reports, given.plot_file)
@@ -57,7 +57,7 @@ def run_placement(given: SimulateArguments) -> bool:
 
 def _options(given: SimulateArguments) -> Options:
     if given.match and not given.by:
-        raise bad_input("--match SELECTOR needs --by KEY: it says which pods to count per value")
+        raise bad_input("--match SELECTOR needs --by KEY: it selects the pods to count per value")
     try:
         selector = parse_selector(given.match) if given.match else None
     except ValueError as error:
@@ -84,7 +84,7 @@ def _simulated(
     if recorder is not None:
         recorder.close()
         if recorder.cut:
-            raise failed(f"--record {given.record}: it is cut short: {recorder.cut}")
+            raise failed(f"--record {given.record}: the recording is incomplete: {recorder.cut}")
     return report
 
 

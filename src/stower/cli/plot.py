@@ -1,7 +1,9 @@
-"""Plots of simulations: use over arrivals, every node as a cell of a heat map; sweeps as bars,
-allocation by packing policies as lines.
+"""Draws plots of simulations with matplotlib and saves them as .svg or .png.
 
-matplotlib is an extra: without it, `--plot` says how to get it.
+Placements: use over arrivals, and a heat map with a cell per node; sweeps: bars; packing policies:
+allocation as lines; hubs: waiting times as curves.
+
+matplotlib is an optional extra: without it, `--plot` fails with the command that installs it.
 """
 
 import math
@@ -24,8 +26,8 @@ RESOURCES_MAX: Final = 4
 COMPARED: Final = {
     "pending": ("Pods without a node", "pods"),
     "emptyNodes": ("Empty nodes", "nodes"),
-    "use cpu %": ("CPU asked for", "% of allocatable"),
-    "waitedSeconds": ("Waited", "s, all pods together"),
+    "use cpu %": ("CPU requested", "% of allocatable"),
+    "waitedSeconds": ("Waiting time", "s, sum of all pods"),
 }
 TITLE_MAX: Final = 100
 # Okabe and Ito's, which all eyes tell apart, from dark to bright.
@@ -34,7 +36,7 @@ COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e
 Plot = Annotated[
     Path | None,
     typer.Option(
-        "--plot", metavar="FILE", help="Draw it there, as .svg or .png (needs the extra plot)."
+        "--plot", metavar="FILE", help="Draw a plot to this .svg or .png (needs the extra plot)."
     ),
 ]
 # While there is room for everything, curves of policies are one line.
@@ -218,5 +220,5 @@ def _heat(axis: Any, report: "Report", resource: str) -> None:
     grid = [cells[i * across : (i + 1) * across] for i in range(down)]
     image = axis.imshow(grid, vmin=0, vmax=100, cmap="viridis", aspect="auto")
     axis.set(title=f"{report.policy}: {resource} by node", xticks=[], yticks=[])
-    axis.set_xlabel("a cell is a node, in the order they came in")
+    axis.set_xlabel("one cell per node, in input order")
     axis.figure.colorbar(image, ax=axis, label="% of allocatable")

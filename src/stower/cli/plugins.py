@@ -1,6 +1,6 @@
-"""Plugins of others: found by the entry points of what is installed, loaded where they are named.
+"""Finds third-party plugins by the entry points of installed packages and loads the enabled ones.
 
-A package offers a plugin so, under the name by which configurations enable it:
+A package offers a plugin under the name by which configurations enable it:
 
     [project.entry-points."stower.plugins"]
     PreferQuiet = "my_package:PreferQuiet"

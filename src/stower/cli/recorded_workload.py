@@ -1,9 +1,10 @@
-"""A recording as a workload: what happened from outside, without what the scheduler made of it.
+"""Converts a recording into a workload: the external events, without the scheduler's decisions.
 
-Pods that the recorded scheduler bound come as arrivals, to be placed anew. One that ended by itself
-lasts as long again, from when it is placed; one that somebody deleted is gone at that time. A pod
-that the scheduler evicted, and the one that its controller made in its place, are left to whoever
-runs the workload. What provisioners did with claims and volumes is done by the simulation.
+Pods that the recorded scheduler bound become arrivals, to be scheduled again. A pod that ended by
+itself runs for the same duration from its new placement; a pod that a client deleted is deleted at
+the recorded time. A pod that the scheduler evicted, and its replacement by a controller, are left
+to the caller that runs the workload. The simulation repeats the work of provisioners on claims and
+volumes.
 """
 
 from collections.abc import Iterable
@@ -247,7 +248,7 @@ def recorded(path: Path) -> Recorded:
         else:
             built = built or line
     if built is None or history.first is None:
-        raise InvalidObject("file", "no list of objects", "a recording in which an engine began")
+        raise InvalidObject("file", "no list of objects", "a recording with such a list")
     return Recorded(history.workload(), history.end(), built)
 
 

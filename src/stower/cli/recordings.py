@@ -1,4 +1,4 @@
-"""The options that make a recording, and how engines are built from one again."""
+"""Defines the options of recordings, opens recorders, and builds engines from recordings."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,15 +21,15 @@ Record = Annotated[
     typer.Option(
         "--record",
         metavar="FILE",
-        help="Record all that the scheduler is told and writes, for replay and what-if; "
-        "packed where the name ends in .zst.",
+        help="Record all inputs and writes of the scheduler, for replay and what-if; "
+        "compressed if the name ends in .zst.",
     ),
 ]
 RecordMax = Annotated[
     str,
     typer.Option(
         metavar="SIZE",
-        help="With --record: bytes of all its parts together; the oldest is dropped.",
+        help="With --record: size of all its parts; the oldest part is dropped.",
     ),
 ]
 RECORD_MAX = f"{BYTES_MAX >> 30}Gi"

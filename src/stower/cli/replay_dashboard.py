@@ -1,4 +1,4 @@
-"""The dashboard served over a recording, until stopped."""
+"""Serves the dashboard for a recording on loopback, until stopped."""
 
 import asyncio
 import contextlib

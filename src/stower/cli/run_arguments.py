@@ -1,4 +1,4 @@
-"""The options of `stower run`."""
+"""Defines the command-line options of `stower run`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,10 @@ class RunArguments:
 
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(help="Kubeconfig; default: KUBECONFIG, ~/.kube/config, or the pod's account."),
+        typer.Option(
+            help="Kubeconfig; default: KUBECONFIG, ~/.kube/config, or the service account of the "
+            "pod."
+        ),
     ] = None
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
     config: Annotated[str, typer.Option(metavar="FILE", help="A KubeSchedulerConfiguration.")] = ""
@@ -40,7 +43,7 @@ class RunArguments:
     leader_elect_retry_period: RetryPeriod = ""
     leader_elect_resource_name: ResourceName = ""
     leader_elect_resource_namespace: ResourceNamespace = ""
-    in_flight: Annotated[int, typer.Option(min=1, max=1000, help="Writes in flight at most.")] = (
+    in_flight: Annotated[int, typer.Option(min=1, max=1000, help="Maximum writes in flight.")] = (
         IN_FLIGHT
     )
     port: serving_options.Port = None
@@ -52,16 +55,16 @@ class RunArguments:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Of profiles with AutoscaleEnforcer that say nothing of it: neon's JSON; "
-            f"default: {DEFAULT_PATH}, if there.",
+            help="neon's JSON, for profiles that enable AutoscaleEnforcer without arguments; "
+            f"default: {DEFAULT_PATH}, if it exists.",
         ),
     ] = None
     agents: Annotated[
         str,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serve the autoscaler-agents of VMs there, in neon's protocol, which has neither "
-            "tokens nor TLS: beyond loopback, let only agents reach it.",
+            help="Serve the autoscaler-agents of VMs on this address, in neon's protocol, which "
+            "has neither tokens nor TLS: beyond loopback, restrict access to the agents.",
         ),
     ] = ""
     seed: Annotated[int, typer.Option(help="Decides ties between equally good nodes.")] = 0
@@ -72,12 +75,13 @@ class RunArguments:
         bool,
         typer.Option(
             "--dry-run",
-            help="Write nothing: say of each decision of another scheduler what this one would "
-            "have done, and at the end how far both agree.",
+            help="Write nothing: compare each decision of another scheduler with the decision of "
+            "this one, and report at the end how far both agree.",
         ),
     ] = False
     for_time: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="With --dry-run: stop after it, as 10m.")
+        str,
+        typer.Option("--for", metavar="TIME", help="With --dry-run: stop after TIME, such as 10m."),
     ] = ""
     output: Annotated[
         Output, typer.Option("--output", "-o", help="With --dry-run: how to print the report.")
@@ -86,8 +90,8 @@ class RunArguments:
         str,
         typer.Option(
             metavar="URL",
-            help="Send a trace of each pod there, from its arrival to its binding (extra otel), as "
-            "http://127.0.0.1:4318/v1/traces.",
+            help="Send a trace of each pod, from its arrival to its binding, to this endpoint, as "
+            "http://127.0.0.1:4318/v1/traces (needs the extra otel).",
         ),
     ] = ""
     v: Verbosity = 0

@@ -1,4 +1,4 @@
-"""How a scheduler that runs here is asked over HTTP, with its token and past all proxies."""
+"""Sends HTTP requests to a scheduler on this machine, with its bearer token and no proxy."""
 
 import urllib.request
 from http.client import HTTPResponse

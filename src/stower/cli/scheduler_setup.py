@@ -1,4 +1,4 @@
-"""Reads what `stower run` is configured with, and builds its engines."""
+"""Reads the configuration and the options of `stower run`, and builds its engines."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Scripts of runs with faults, read from files and checked."""
+"""Reads scripts of simulations with faults from files, and checks them."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -68,7 +68,7 @@ def _check(script: Script, schedulers: set[str]) -> None:
     names = [template.name for template in script.templates]
     for i, template in enumerate(script.templates):
         if not template.name or names.index(template.name) != i:
-            raise InvalidObject(f"templates[{i}].name", template.name, "a name of its own")
+            raise InvalidObject(f"templates[{i}].name", template.name, "a unique name")
         pod = {"metadata": {}, "spec": template.spec}
         try:
             try:
@@ -108,7 +108,7 @@ def _check_happening(happening: AnyHappening, active_ms: int, templates: list[st
             want = f"0 to {SCHEDULERS_MAX - 1}"
             raise InvalidObject("scheduler", happening.scheduler, want)
         if happening.for_ms > active_ms - happening.at_ms:
-            want = "an end before activeMs, when all is to come to rest"
+            want = f"at most {active_ms - happening.at_ms}, to end by activeMs"
             raise InvalidObject("forMs", happening.for_ms, want)
     elif isinstance(happening, AddPod) and happening.template not in templates:
         raise InvalidObject("template", happening.template, "the name of one of the templates")

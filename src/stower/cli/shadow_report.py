@@ -1,5 +1,7 @@
-"""What `stower run --dry-run` prints: a line for each decision of the other scheduler that would
-have been another here, and a report at the end.
+"""Prints the result of `stower run --dry-run`: a line per differing decision, and a report.
+
+A decision of the other scheduler differs if this scheduler would have decided otherwise. The report
+follows at the end of the run.
 """
 
 from collections import Counter
@@ -13,11 +15,11 @@ from stower.live.shadow import ShadowComparer
 from stower.model.errors import printable
 
 ORDER: Final = {
-    "agrees": "one of the best nodes was chosen, or none would do here either",
-    "differs": "another node is better",
-    "refuses": "the node would not do",
-    "places": "no node was found, and here one would do",
-    "unknown": "nothing is known of the node",
+    "agrees": "one of the best nodes was chosen, or no node is feasible here either",
+    "differs": "another node has a higher score",
+    "refuses": "the chosen node is rejected here",
+    "places": "no node was chosen, and a node is feasible here",
+    "unknown": "the chosen node is not known here",
     "missed": "decided while a watch was lost",
 }
 DIFFERENCES_SHOWN: Final = 1_000
@@ -39,7 +41,7 @@ def told(found: Judgement) -> str:
         case "refuses":
             return f"{where}: refuses: {'; '.join(found.reasons)}"
         case "places":
-            return f"{where}: places: {best} would do, while it is said: {found.message}"
+            return f"{where}: places: {best} is feasible, but the pod is pending: {found.message}"
         case _:
             return f"{where}: {found.verdict}"
 
@@ -66,7 +68,7 @@ def report(shadow: ShadowComparer, pending: list[Judgement], output: Output) -> 
         emit(_as_data(shadow, pending, total), output)
         return agrees
     shown = table(
-        "Decisions of the other scheduler", "verdict", "count", "%", "what it means",
+        "Decisions of the other scheduler", "verdict", "count", "%", "meaning",
         right=("count", "%"),
     )  # fmt: skip
     for name, text in ORDER.items():
@@ -76,13 +78,13 @@ def report(shadow: ShadowComparer, pending: list[Judgement], output: Output) -> 
     console().print(shown)
     reasons = Counter(_why(one) for one in shadow.differences)
     if reasons:
-        why = table("Why", "count", "verdict", "reason", right=("count",))
+        why = table("Reasons", "count", "verdict", "reason", right=("count",))
         for (verdict, reason), count in sorted(reasons.items(), key=lambda r: (-r[1], r[0])):
             why.add_row(f"{count:,}", verdict, reason)
         console().print(why)
-    waiting = table("Pods that wait now", "pod", "here")
+    waiting = table("Pending pods", "pod", "decision here")
     for one in pending:
-        here = f"would go to {one.best[0]}" if one.best else one.message
+        here = f"would be bound to {one.best[0]}" if one.best else one.message
         waiting.add_row(one.pod, here)
     if pending:
         console().print(waiting)

@@ -1,4 +1,8 @@
-"""When a server that runs until it is told to is told to: by a signal, or by its parent's end."""
+"""Stops a server at a signal or at the end of its parent process, and delays its start.
+
+A parent process (`stower up`) writes a line to the standard input of its child to start it, and
+closes the standard input to stop it.
+"""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The options and arguments of `stower simulate`."""
+"""Defines the command-line options and arguments of `stower simulate`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,7 @@ class SimulateArguments:
         Output.TABLE
     )
     timed: Annotated[
-        bool, typer.Option("--timed", help="Let a trace's pods come and go at its own times.")
+        bool, typer.Option("--timed", help="Start and end a trace's pods at its own times.")
     ] = False
     seed: Annotated[int, typer.Option(help="Decides ties between equally good nodes.")] = 0
     by: Annotated[
@@ -68,24 +68,24 @@ class SimulateArguments:
         str | None,
         typer.Option(
             metavar="all|NAME,...",
-            help="No INPUT: a small cluster of its own, on which these go wrong (all: what each "
-            "seed draws; '': nothing), while laws are checked.",
+            help="Without INPUT: simulate a small cluster with these faults (all: those that each "
+            "seed draws; '': none) and check the laws.",
         ),
     ] = None
     trace: Annotated[
         str,
         typer.Option(
             metavar="openb",
-            help="INPUT is this GPU trace: pods of it arrive until the GPUs are full, and the "
-            "allocation rate of policies is compared.",
+            help="INPUT is this GPU trace: its pods arrive until the GPUs are full, and the "
+            "allocation rates of policies are compared.",
         ),
     ] = ""
     scenario: Annotated[
         str,
         typer.Option(
             metavar="hub",
-            help="Days of a hub with users and placeholders: waits and node hours of policies are "
-            "compared. INPUT is a folder of days; without one, they are drawn.",
+            help="Simulate days of a hub with users and placeholders, and compare waits and node "
+            "hours of policies. INPUT is a folder of days; without one, days are drawn.",
         ),
     ] = ""
     slots: Annotated[
@@ -95,8 +95,8 @@ class SimulateArguments:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="With --scenario: what nodes the autoscaler may add (examples/warm/nodes.yaml): "
-            "room, bounds, prices, how long they boot and pull.",
+            help="With --scenario: node groups that the autoscaler may use, with room, bounds, "
+            "prices, boot and pull times (examples/warm/nodes.yaml).",
         ),
     ] = None
     policy: Annotated[
@@ -112,38 +112,41 @@ class SimulateArguments:
         int | None,
         typer.Option(
             min=1,
-            help="With --faults (1), --trace (10), --scenario (20): how many seeds, from --seed "
+            help="With --faults (1), --trace (10), --scenario (20): number of seeds, from --seed "
             "on, or from 1.",
         ),
     ] = None
     jobs: Annotated[
         int,
-        typer.Option(min=0, help="With many seeds: processes; 0: one for each core."),
+        typer.Option(min=0, help="With many seeds: number of processes; 0: one per core."),
     ] = 0
     script: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="No INPUT: run this script (docs/simulator.md), written by hand or left by a "
-            "failure, while laws are checked.",
+            help="Without INPUT: run this script (docs/simulator.md), written by hand or by a "
+            "failed run, and check the laws.",
         ),
     ] = None
     nodes: Annotated[
         int,
         typer.Option(
-            min=0, max=20_000, help="With --faults: a cluster of so many nodes, not 2-12."
+            min=0, max=20_000, help="With --faults: number of nodes; 0: 2 to 12, by the seed."
         ),
     ] = 0
     pods: Annotated[
         int,
         typer.Option(
-            min=0, max=1_000_000, help="With --nodes: so many pods come and go, by day and night."
+            min=0,
+            max=1_000_000,
+            help="With --nodes: number of pods, which arrive by day and night.",
         ),
     ] = 0
     negotiate: Annotated[
         bool,
         typer.Option(
-            "--negotiate", help="With --faults: drivers to agree with before pods are placed."
+            "--negotiate",
+            help="With --faults: drivers negotiate devices before placement.",
         ),
     ] = False
     groups: Annotated[
@@ -159,10 +162,13 @@ class SimulateArguments:
         typer.Option("--warm", help="With --faults: users of a warm pool, and its placeholders."),
     ] = False
     failures: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="With --faults: where failures are kept.")
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="With --faults: folder for scripts and recordings of failures."
+        ),
     ] = Path()
     until: Annotated[
-        str, typer.Option(help="With --faults: for how long things happen, by virtual time.")
+        str, typer.Option(help="With --faults: virtual time during which events occur.")
     ] = UNTIL
 
     def placement_options(self) -> dict[str, object]:

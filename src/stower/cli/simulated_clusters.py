@@ -1,4 +1,7 @@
-"""The options that describe a simulated cluster: a number of equal nodes, or a file."""
+"""Defines the options of a simulated cluster, and builds its Cluster document.
+
+The options describe a number of equal nodes, or name a file with node pools.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,16 +15,14 @@ from stower.model.errors import InvalidObject
 
 NODES = 3
 DEFAULTS = ("4", "16Gi", 110, "")  # CPU, memory, pods and zones of nodes
-Nodes = Annotated[int | None, typer.Option(min=0, max=100_000, help=f"Nodes ({NODES}).")]
+Nodes = Annotated[int | None, typer.Option(min=0, max=100_000, help=f"Number of nodes ({NODES}).")]
 NodeCpu = Annotated[str, typer.Option(metavar="QUANTITY", help="CPU of each node.")]
 NodeMemory = Annotated[str, typer.Option(metavar="QUANTITY", help="Memory of each node.")]
-NodePods = Annotated[int, typer.Option(min=1, help="Pods that each node takes.")]
-Zones = Annotated[
-    str, typer.Option(metavar="A,B,..", help="Zones that the nodes are dealt out to.")
-]
+NodePods = Annotated[int, typer.Option(min=1, help="Maximum pods of each node.")]
+Zones = Annotated[str, typer.Option(metavar="A,B,..", help="Zones of the nodes, in turn.")]
 ClusterFile = Annotated[
     Path | None,
-    typer.Option("--cluster", metavar="FILE", help="Node pools, images and times, instead."),
+    typer.Option("--cluster", metavar="FILE", help="File with node pools, images and times."),
 ]
 
 
@@ -31,7 +32,10 @@ def describe(
     """The document and the cluster that it describes; wrong input ends the command."""
     if file is not None:
         if nodes is not None or (cpu, memory, pods, zones) != DEFAULTS:
-            raise bad_input(f"--cluster {file} says what the nodes are: want no other option of it")
+            raise bad_input(
+                f"--cluster {file}: the file describes the nodes; want no --nodes, --node-cpu, "
+                "--node-memory, --node-pods and --zones"
+            )
         try:
             document = read_yaml_document(str(file))
         except InputError as error:
@@ -59,7 +63,7 @@ def says_so(document: dict[str, Any], cpu: str, memory: str, pods: int, zones: s
 def _listed(zones: str) -> list[str]:
     found = zones.split(",") if zones else []
     if not all(found):
-        raise bad_input(f'--zones: got "{zones}", want names with commas between them')
+        raise bad_input(f'--zones: got "{zones}", want names separated by commas')
     return found
 
 

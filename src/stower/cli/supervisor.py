@@ -1,7 +1,7 @@
-"""`stower up` as a process: an API server, a scheduler and actors, each a process that is started
-again when it dies.
+"""Runs the processes of `stower up` (API server, scheduler, actors) and restarts each that ends.
 
-One directory is held by one supervisor: a lock says whether it runs, a file says where.
+One supervisor at a time holds a state directory: a lock file shows whether the supervisor runs, a
+record file holds the addresses and process ids of the cluster.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ import msgspec
 
 STATE: Final = Path(".stower")  # where a cluster is kept if nobody says where
 READY: Final = b"Stop it with Ctrl-C."
-TELLS: Final = "tells of itself on "
+TELLS: Final = "dashboard and metrics on "
 GO: Final = b"\n"
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 15.0
@@ -75,7 +75,7 @@ def held(state: Path) -> Iterator[None]:
                 raise BlockingIOError
         except BlockingIOError:
             raise UpError(
-                f"--state {state}: a cluster runs from it already; stop it with "
+                f"--state {state}: a cluster already runs from this folder; stop it with "
                 f"`stower down --state {state}`"
             ) from None
         yield
@@ -163,7 +163,7 @@ class Child:
         with self.log.open("rb") as log:
             log.seek(at)
             lines = log.read().decode("utf-8", "replace").strip().splitlines()
-        line = lines[-1] if lines else f"it ended ({self._code})"
+        line = lines[-1] if lines else f"{self.name} ended with exit code {self._code}"
         return line.removeprefix("stower: error: ")
 
     @property
@@ -244,7 +244,7 @@ class Supervisor:
             code = await child.process.wait()
             if time.monotonic() - began > PAUSE_SECONDS_MAX:
                 pause = PAUSE_SECONDS
-            self.tell(f"{child.name} ended ({_ended(code)}); it is started again")
+            self.tell(f"{child.name} ended ({_ended(code)}); restarting")
             while True:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, PAUSE_SECONDS_MAX)
@@ -323,5 +323,5 @@ def read_cluster_document(state: Path) -> dict[str, Any] | None:
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UpError(
-            f"{path} cannot be read ({error}): give --nodes or --cluster to describe it anew"
+            f"{path} cannot be read ({error}): give --nodes or --cluster to replace it"
         ) from None

@@ -1,6 +1,6 @@
-"""Sweeps: each workload under each configuration with each seed, in processes or on a Ray cluster.
+"""Simulates each workload under each configuration and seed, in processes or on a Ray cluster.
 
-What one run needs is names and documents, so that any machine that has the files can do it.
+The input of one run is file names and documents, so that any machine with the files can execute it.
 """
 
 import csv

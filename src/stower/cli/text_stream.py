@@ -1,7 +1,8 @@
-"""Bytes of a file or stream made into checked text, piece by piece.
+"""Converts the bytes of a file or stream into checked text, piece by piece.
 
-Pipes: bytes read, bounded, unpacked, cut into blocks of whole lines. Each holds one piece at a
-time: memory is bounded by the longest line, and a decompression bomb is refused while it unfolds.
+Generators read the bytes, bound them, decompress them and cut them into blocks of whole lines. Each
+holds one piece at a time: memory is bounded by the longest line, and a decompression bomb is
+rejected while it is decompressed.
 
 Must not know what the text means.
 """

@@ -1,4 +1,4 @@
-"""Lets a verb take its command-line arguments as one object instead of many parameters."""
+"""Passes the command-line arguments to a verb as one dataclass instead of many parameters."""
 
 import inspect
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Plots of a cluster as it stands, or would: what-if, devices, warm pools. Labelled with units."""
+"""Draws the plots of `stower what-if`, `devices` and `warm`, with units on the axes."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The configuration of VM scheduling: a profile's own arguments, or neon's file."""
+"""Adds neon's configuration file to profiles that enable AutoscaleEnforcer without arguments."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A verb that is run again and again (--watch), on a terminal in place of what it showed before."""
+"""Runs a verb repeatedly (--watch); on a terminal each result replaces the one before."""
 
 import inspect
 import io
@@ -16,11 +16,9 @@ from stower.cli.output import bad_input, can_redraw
 SECONDS: Final = 2.0
 AGAIN: Final = "\x1b[H\x1b[2J"  # from the top of an empty screen
 
-Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
-]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Repeat the output until Ctrl-C.")]
 Every = Annotated[
-    float, typer.Option(min=0.1, max=3600, metavar="SECONDS", help="With --watch: how often.")
+    float, typer.Option(min=0.1, max=3600, metavar="SECONDS", help="With --watch: the interval.")
 ]
 
 
@@ -33,7 +31,7 @@ def watched(run: Callable[..., None]) -> Callable[..., None]:
             run(*args, **given)
             return
         if "-" in (given.get("inputs") or ()):
-            raise bad_input("--watch: - can be read once only; give a file")
+            raise bad_input("--watch: - can be read only once; give a file")
         _repeat(lambda: run(*args, **given), every)
 
     signature = inspect.signature(run)

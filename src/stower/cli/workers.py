@@ -1,4 +1,4 @@
-"""Processes that share the work of a verb."""
+"""Sets up the worker processes of a verb, which ignore SIGINT."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""YAML text to JSON text, as Kubernetes reads YAML, within limits.
+"""Converts YAML text to JSON text as Kubernetes reads YAML, within limits.
 
 Two steps, both lazy: `split_documents` cuts a stream at its `---` and `...` lines, `yaml_values`
 turns one such piece into JSON. Values are built from parser events and not by a PyYAML constructor:
@@ -208,7 +208,7 @@ class _Builder:
         try:
             return None if root is None else msgspec.json.encode(root)
         except UnicodeEncodeError:
-            raise TextError("half of a surrogate pair is no character") from None
+            raise TextError("half of a surrogate pair is not a character") from None
 
     def scalar(self, event: Any) -> None:
         text: str = event.value

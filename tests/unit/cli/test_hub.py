@@ -82,8 +82,8 @@ def test_node_groups_come_from_a_file(days: Path) -> None:
     [
         (("--policy", "best"), "want one of default, z2jh, stower"),
         (("--seeds", "2"), "has no seed 2"),
-        (("--faults", "all"), "does not go with --scenario"),
-        (("--timed",), "does not go with --scenario"),
+        (("--faults", "all"), "cannot be used with --scenario"),
+        (("--timed",), "cannot be used with --scenario"),
         (("--node-groups", "none.yaml"), "none.yaml"),
     ],
 )

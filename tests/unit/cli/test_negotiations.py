@@ -115,11 +115,11 @@ def test_what_may_help_one_pod_is_told(full: str) -> None:
 def test_nothing_to_tell(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps(node("n1")))
-    assert "Nothing is negotiated.\n" == stower("negotiations", "all", str(path))
+    assert "There are no negotiations.\n" == stower("negotiations", "all", str(path))
 
 
 def test_what_is_not_there_and_a_path_for_a_name_are_errors(silent: str) -> None:
-    wanted = "got 'nobody', want a pod, a claim or a driver"
+    wanted = "got 'nobody', want the name of a pod, a claim or a driver"
     assert wanted in stower("negotiations", "nobody", silent, code=2)
     assert f"want stower negotiations all {silent}" in stower("negotiations", silent, code=2)
 

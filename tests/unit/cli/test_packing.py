@@ -110,11 +110,11 @@ def test_what_is_missing_or_unknown_is_said(folder: Path, tmp_path: Path) -> Non
     assert f"{pods}: {said}" == refusal(pods)
     assert "No such file or directory" in refusal(folder / "none.csv")
     assert "name that ends in .svg or .png" in refusal(folder, "--plot", tmp_path / "a.gif")
-    assert "--config: it does not go with --trace" == refusal(folder, "--config", "a.yaml")
-    assert "--faults: it does not go with --trace" == refusal(folder, "--faults", "all")
+    assert "--config: cannot be used with --trace" == refusal(folder, "--config", "a.yaml")
+    assert "--faults: cannot be used with --trace" == refusal(folder, "--faults", "all")
     pods.unlink()
-    assert f"{folder}: want openb_pod_list_default.csv (or .gz) in it" == refusal(folder)
+    assert f"{folder}: want openb_pod_list_default.csv (or .gz) in this folder" == refusal(folder)
     run = CliRunner().invoke(app, ["simulate", "--trace", "azure", str(folder)])
     assert "--trace: got 'azure', want one of openb" in run.stderr
     run = CliRunner().invoke(app, ["simulate", "--policy", "random", str(folder)])
-    assert "--policy: it goes with --trace" in run.stderr
+    assert "--policy: needs --trace" in run.stderr

@@ -59,7 +59,7 @@ def test_every_workload_configuration_and_seed(tmp_path: Path, configs: list[str
     assert [row["assignments"] for row in found] == [row["assignments"] for row in told]
     assert b"<svg" in picture.read_bytes()[:400]
     run = stower(*arguments)
-    assert "Sweep: mean (least to most)" in run.stdout
+    assert "Sweep: mean (minimum to maximum)" in run.stdout
 
 
 def test_the_same_in_processes_and_as_parquet(tmp_path: Path, configs: list[str]) -> None:

@@ -111,7 +111,7 @@ profiles:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "nothing would change"),
+        ([], "no change is given"),
         (["--add-nodes", "many"], "--add-nodes: got 'many', want N or N=NODE"),
         (["--add-nodes", "0"], "--add-nodes: got '0'"),
         (["--add-nodes", "1=n9"], 'node: got "n9", want one of the 2 nodes given'),
@@ -229,7 +229,7 @@ def test_other_questions_take_recordings_too(history: Path, tmp_path: Path) -> N
     run = stower("simulate", str(history), str(history))
     assert (2, True) == (run.exit_code, "goes with no other input" in run.stderr)
     run = stower("simulate", str(history), "--objects", str(tmp_path / "o"))
-    assert (2, True) == (run.exit_code, "does not hold whole objects" in run.stderr)
+    assert (2, True) == (run.exit_code, "does not contain complete objects" in run.stderr)
 
 
 # What came of decisions is no part of a history

@@ -1,4 +1,4 @@
-"""stower groups: trees of pod groups, what of them is placed where, and what waits."""
+"""stower groups: prints pod groups as trees: minimum, placed and waiting pods, domain, state."""
 
 from typing import Annotated
 
@@ -23,29 +23,27 @@ Examples:
 
   kubectl get nodes,pods,podgroups -A -o json | stower groups all -
 
-A group is named with its namespace or without; all stands for everything. Of a group, its whole
-tree is shown. The exit code is 2 where there is no such group.
+Name a group with or without its namespace; `all` selects every group. The whole tree of a group is
+shown. The exit code is 2 if there is no such group.
 """
 
 
 def run(
-    which: Annotated[str, typer.Argument(metavar="[GROUP]", help="One group, and its tree.")] = ALL,
+    which: Annotated[str, typer.Argument(metavar="[GROUP]", help="Group to show as a tree.")] = ALL,
     inputs: Inputs = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Show groups of pods that are placed together, as trees, and what they wait for."""
+    """Show pod groups as trees, with their placement and what they wait for."""
     name = name_asked(which, inputs, NAME)
     work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
     groups = [obj for obj in work.related if isinstance(obj, PodGroup | CompositePodGroup)]
     found = overview(work.nodes, pods, groups, name)
     if found is None:
-        raise bad_input(f"got {which!r}, want a PodGroup or a CompositePodGroup")
+        raise bad_input(f"got {which!r}, want the name of a PodGroup or CompositePodGroup")
     if output is Output.TABLE:
         _print(found)
     else:
@@ -55,9 +53,9 @@ def run(
 def _print(found: list[GroupState]) -> None:
     out = console()
     if not found:
-        out.print("There are no groups of pods.")
+        out.print("There are no pod groups.")
         return
-    shown = table("Groups of pods", "group", "minimum", "placed", "waiting", "domain", "state",
+    shown = table("Pod groups", "group", "minimum", "placed", "waiting", "domain", "state",
                   right=("placed", "waiting"))  # fmt: skip
     for one in found:
         of = "groups" if one.kind == "CompositePodGroup" else "pods"

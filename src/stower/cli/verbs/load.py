@@ -1,4 +1,4 @@
-"""stower load: feed manifests or a trace to a cluster."""
+"""stower load: creates the objects of manifests or of a trace on a cluster."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ Examples:
 
   stower load team/ --kubeconfig ~/.kube/config --namespace lab
 
-Objects that are there already are left as they are. Exit code 1 where some could not be made.
+Objects that already exist are left unchanged. The exit code is 1 if an object cannot be created.
 """
 
 
@@ -38,23 +38,23 @@ def run(
         ),
     ],
     rate: Annotated[
-        float, typer.Option(min=0, help="Pods a second; 0: as fast as the server takes them.")
+        float, typer.Option(min=0, help="Pods per second; 0: as fast as the server allows.")
     ] = 0.0,
     speed: Annotated[
         float,
-        typer.Option(min=0, help="Follow a trace's times, so many times faster; pods end too."),
+        typer.Option(min=0, help="Follow a trace's times, this many times faster; pods end too."),
     ] = 0.0,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="For objects that name none.")
+        str, typer.Option("--namespace", "-n", help="Namespace of objects without one.")
     ] = "default",
     state: State = STATE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print the result.")
+        Output, typer.Option("--output", "-o", help="Output format of the result.")
     ] = Output.TABLE,
 ) -> None:
-    """Make the objects of files on a cluster, at a rate."""
+    """Create objects from files at a fixed rate."""
     try:
         objects = list(raw_objects(inputs))
         if not objects:
@@ -73,7 +73,7 @@ def run(
         per_s = result.done / result.seconds if result.seconds else 0.0
         parts = [f"{result.created:,} created"]
         if result.already_there:
-            parts.append(f"{result.already_there:,} were there already")
+            parts.append(f"{result.already_there:,} already existed")
         if result.failed:
             parts.append(f"{result.failed:,} failed")
         took = f"in {result.seconds:.1f} s ({per_s:,.0f}/s)"

@@ -1,4 +1,7 @@
-"""stower make-groups: groups for pods of Jobs, JobSets, LeaderWorkerSets and labels."""
+"""stower make-groups: runs the controllers that create PodGroups for pods with a scheduling gate.
+
+The groups follow Jobs, JobSets, LeaderWorkerSet replicas and labels of pods.
+"""
 
 import asyncio
 
@@ -20,9 +23,9 @@ Examples:
 
   kubectl create -f job.yaml   # with schedulingGates: [{{name: {GATE}}}] in its template
 
-Makes a PodGroup for each Job, JobSet, LeaderWorkerSet replica or label whose pods ask for it by the
-scheduling gate {GATE}, links them, and lets them in. `stower up` has it built in.
-docs/groups.md says which labels and annotations count.
+Creates a PodGroup for each Job, JobSet, LeaderWorkerSet replica or label whose pods have the
+scheduling gate {GATE}, links the pods to the group and removes the gate.
+`stower up` runs the same controllers. docs/groups.md lists the labels and annotations.
 """
 
 
@@ -32,16 +35,18 @@ def run(
     v: Verbosity = 0,
     logging_format: LoggingFormat = Format.TEXT,
 ) -> None:
-    """Make groups for pods that ask for it, until stopped."""
+    """Create pod groups for pods with the scheduling gate for it, until stopped."""
     set_up(v, logging_format)
 
     def build(served: list[tuple[str, str]]) -> ControllerManager:
         if not any(plural == "podgroups" for _, plural in served):
-            raise ShellError("the server has no PodGroups: kubectl apply -k deploy/groups/crds")
+            raise ShellError(
+                "the server has no podgroups: run `kubectl apply -k deploy/groups/crds`"
+            )
         return build_group_makers(served)
 
     def ready(server: str) -> None:
-        text = f"Making groups for pods of {server} that have the gate {GATE}. Stop it with Ctrl-C."
+        text = f"Creating groups on {server} for pods with the gate {GATE}. Stop it with Ctrl-C."
         console().print(text, soft_wrap=True)
 
     try:

@@ -1,4 +1,8 @@
-"""stower negotiations: which pods agree with drivers on a node, and who waits for whom."""
+"""stower negotiations: prints the device negotiations between pods and their drivers.
+
+Shows what each pod, claim or driver waits for, from the pods, claims, classes and PodSchedulings of
+a cluster.
+"""
 
 import time
 from typing import Annotated
@@ -28,9 +32,9 @@ Examples:
 
   stower negotiations all dump.json
 
-A pod or a claim is named with its namespace or without, a driver as in its ResourceClass; all
-stands for everything. What is told follows from the objects as they are; what a driver is about to
-do, only it can tell. The exit code is 2 where there is no such pod, claim or driver.
+Name a pod or a claim with or without its namespace, a driver as in its ResourceClass; `all` selects
+everything. The result is derived from the current objects; what a driver does next is not in them.
+The exit code is 2 if there is no such pod, claim or driver.
 """
 
 
@@ -38,24 +42,22 @@ def run(
     which: Annotated[
         str,
         typer.Argument(
-            metavar="[POD|CLAIM|DRIVER]", help="What a pod or claim waits for, or who for a driver."
+            metavar="[POD|CLAIM|DRIVER]", help="Pod, claim or driver whose negotiations are shown."
         ),
     ] = ALL,
     inputs: Inputs = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Show pods whose devices are negotiated with drivers, and who waits for whom."""
+    """Show pods whose devices are negotiated with drivers, and what each side waits for."""
     name = name_asked(which, inputs, NAME)
     workload = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     now_ns = time.time_ns()
     found = overview(objects_of(workload, now_ns), name)
     if found is None:
-        raise bad_input(f"got {which!r}, want a pod, a claim or a driver")
+        raise bad_input(f"got {which!r}, want the name of a pod, a claim or a driver")
     if output is Output.TABLE:
         _print(found, now_ns, name)
     else:
@@ -78,8 +80,8 @@ def objects_of(workload: Workload, now_ns: int | None) -> Objects:
 def _print(found: Overview, now_ns: int, which: str) -> None:
     out = console()
     if not found.negotiations and not found.claims:
-        of = f" about {which}" if which else ""
-        out.print(f"Nothing is negotiated{of}.")
+        of = f" for {which}" if which else ""
+        out.print(f"There are no negotiations{of}.")
         return
     if found.negotiations:
         print_negotiations(found.negotiations, now_ns)
@@ -89,7 +91,7 @@ def _print(found: Overview, now_ns: int, which: str) -> None:
             shown.add_row(
                 lines(named(claim)),
                 lines(states(claim)),
-                lines(claim.used_by or ["nobody"]),
+                lines(claim.used_by or ["no pod"]),
                 claim.awaits,
             )
         out.print(shown)

@@ -1,4 +1,7 @@
-"""stower replay: a recording played back, to prove that the same comes of it."""
+"""stower replay: replays a recording and compares every write with the recorded one.
+
+With --port, the dashboard is served for the recording instead.
+"""
 
 import time
 from pathlib import Path
@@ -25,29 +28,29 @@ Examples:
 
   stower replay stower.ndjson.zst --port 0
 
-Every engine of the recording is built again and told the same at the same times. The exit code is 1
-where it writes anything else than it did then; the first difference is shown. With --port nothing
-is compared: the dashboard is served over the recording, with a slider for the time, until stopped.
+Every engine of the recording is built again and receives the same events at the same times. The
+exit code is 1 if a write differs from the recorded one; the first difference is shown. With --port
+nothing is compared: the dashboard shows the recording, with a slider for the time, until stopped.
 """
 STRIDE = 1_000
 
 
 def run(
-    recording: Annotated[Path, typer.Argument(metavar="FILE", help="A recording (--record).")],
+    recording: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A recording made by --record.")
+    ],
     port: Annotated[
         int | None,
         typer.Option(
-            min=0, max=65535, help="Serve the dashboard over it there; 0 takes a free port."
+            min=0, max=65535, help="Serve the dashboard on this port; 0 takes a free port."
         ),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="With --port: the bearer token that lets in.")
+        Path | None, typer.Option(help="With --port: file with the bearer token.")
     ] = None,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Play a recording back: compare what is written, or look at it (--port)."""
+    """Replay a recording and compare the writes, or show it in the dashboard (--port)."""
     if token_file is not None and port is None:
         raise bad_input(f"--token-file {token_file}: want --port too: without it nothing is served")
     if port is not None:
@@ -67,7 +70,7 @@ def run(
     except OSError as error:
         raise bad_input(f"{recording}: {error.strerror}") from None
     if not found.steps:
-        raise bad_input(f"{recording}: no step is recorded in it")
+        raise bad_input(f"{recording}: the recording has no steps")
     if output is Output.TABLE:
         _print(found, time.perf_counter() - began)
     else:
@@ -79,9 +82,9 @@ def run(
 def _print(found: Replayed, seconds: float) -> None:
     covers = (found.last_ns - found.first_ns) / SECOND_NS
     what = f"{counted(found.steps, 'step')} of {counted(found.engines, 'engine')}"
-    console().print(f"{what}, {covers:,.1f} s, played back in {seconds:.1f} s.")
+    console().print(f"{what}, {covers:,.1f} s, replayed in {seconds:.1f} s.")
     if found.difference is None:
-        console().print(f"The same {counted(found.writes, 'write')}, byte for byte.")
+        console().print(f"No difference in {counted(found.writes, 'write')}, byte for byte.")
     else:
         _tell(found.difference)
 
@@ -90,14 +93,14 @@ def _tell(difference: Difference) -> None:
     """The first write that is not as it was."""
     note(
         f"step {difference.step:,} (line {difference.line:,}, {difference.event} at "
-        f"{difference.at_ns / SECOND_NS:.3f} s, engine {difference.engine!r}) went another way"
+        f"{difference.at_ns / SECOND_NS:.3f} s, engine {difference.engine!r}) differs"
     )
     pairs = zip(difference.recorded, difference.replayed, strict=False)
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
     if same is None:
         same = min(len(difference.recorded), len(difference.replayed))
-    for what, writes in (("recorded", difference.recorded), ("now", difference.replayed)):
-        text = msgspec.json.encode(writes[same]).decode() if same < len(writes) else "nothing"
+    for what, writes in (("recorded", difference.recorded), ("replayed", difference.replayed)):
+        text = msgspec.json.encode(writes[same]).decode() if same < len(writes) else "none"
         note(f"  {what:8}: write {same + 1} of {len(writes)}: {text}")
     if difference.fault:
-        note(f"  it failed: {difference.fault}")
+        note(f"  the replayed step failed: {difference.fault}")

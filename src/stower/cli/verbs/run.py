@@ -56,8 +56,8 @@ Examples:
 
   stower run --dry-run --config scheduler.yaml --for 10m -o json
 
-It places the pods whose schedulerName is one of the configuration's profiles (default-scheduler
-where there is none): stop the cluster's own scheduler first, or name a profile of your own.
+Schedules the pods whose schedulerName is one of the configuration's profiles (without a
+configuration: default-scheduler). Stop the cluster's own scheduler first, or rename the profile.
 """
 DECISIONS_V = 2  # from which verbosity on decisions are logged
 
@@ -134,9 +134,9 @@ def _stopwatch(given: RunArguments, serving: ServingOptions | None) -> Stopwatch
 
 def _print_start(given: RunArguments, server: str, ports: ListenAddresses) -> None:
     """Prints that the scheduler runs; on standard error where a report goes to standard output."""
-    where = f"; tells of itself on {ports.serving}" if ports.serving else ""
-    where += f"; answers agents on {ports.agents}" if ports.agents else ""
-    what = "Watching what is decided on" if given.dry_run else "Scheduling for"
+    where = f"; dashboard and metrics on {ports.serving}" if ports.serving else ""
+    where += f"; autoscaler-agents on {ports.agents}" if ports.agents else ""
+    what = "Comparing the decisions on" if given.dry_run else "Scheduling for"
     text = f"{what} {server}{where}. Stop it with Ctrl-C."
     (Console(stderr=True) if given.output is not Output.TABLE else console()).print(
         text, soft_wrap=True, markup=False
@@ -161,6 +161,6 @@ def _seconds(text: str, dry_run: bool) -> float | None:
         return None
     lasts_ns = duration_ns(text)
     if not dry_run or not lasts_ns:
-        want = "a time such as 10m" if dry_run else "--dry-run too"
+        want = "a duration such as 10m" if dry_run else "--dry-run too"
         raise bad_input(f"--for: got {text!r}, want {want}")
     return lasts_ns / SECOND_NS

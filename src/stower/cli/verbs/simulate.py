@@ -57,22 +57,23 @@ Examples:
 
   stower simulate --trace openb node_list.csv pod_list.csv --seeds 3 --plot gpus.svg -o json
 
-Drivers are not simulated: pods that need devices which are negotiated wait for them.
+Drivers are not simulated: pods whose devices are negotiated with a driver stay pending.
 
-With --faults the exit code is 1 where a law is broken; the seed and the last steps are told on
-standard error, and a small script that still breaks it is written, with a recording of its run.
+With --faults the exit code is 1 if a law is broken; the seed and the last steps are printed on
+standard error, and a small script that still breaks the law is written, with a recording of the
+run.
 
-With --trace, GPUs are devices that pods share; what is told is how much of them each policy has
-allocated by the time that pods have asked for 90, 100 and 130 % of them: means over the seeds.
+With --trace, pods share GPUs as devices; the report shows which share of the GPUs each policy has
+allocated when the pods so far have requested 90, 100 and 130 % of them, as means over the seeds.
 """
 
 
 @with_arguments(SimulateArguments)
 def run(given: SimulateArguments) -> None:
-    """Place the pods of manifests or of a trace on their nodes, in process, and report.
+    """Schedule pods of manifests or of a trace in process, and report the placement.
 
-    Pods that already have a node keep it. Pods of manifests are all pending at the start and go by
-    priority; pods of a trace come one after another, and with --timed at their own times.
+    Pods that already have a node keep it. Pods of manifests are all pending at the start and are
+    scheduled by priority; pods of a trace arrive one by one, with --timed at their own times.
     """
     if given.trace:
         _run_trace(given)
@@ -80,13 +81,13 @@ def run(given: SimulateArguments) -> None:
     if given.scenario:
         _run_scenario(given)
         return
-    _refuse({"--policy": given.policy}, "goes with --trace or --scenario")
-    _refuse({"--node-groups": given.node_groups}, "goes with --scenario")
+    _refuse({"--policy": given.policy}, "needs --trace or --scenario")
+    _refuse({"--node-groups": given.node_groups}, "needs --scenario")
     if given.faults is not None or given.script is not None:
         if not _run_faults(given):
             raise typer.Exit(1)
         return
-    _refuse(given.many_runs_options(), "goes with --faults")
+    _refuse(given.many_runs_options(), "needs --faults")
     if not given.inputs:
         raise typer.BadParameter("want INPUT, --faults or --script", param_hint="INPUT")
     all_placed = run_placement(given)
@@ -98,7 +99,7 @@ def _refuse(options: dict[str, object], why: str) -> None:
     """Ends the program for an option that is given and would have no effect."""
     for option, value in options.items():
         if value:
-            raise bad_input(f"{option}: it {why}")
+            raise bad_input(f"{option}: {why}")
 
 
 def _refuse_own_cluster(given: SimulateArguments, why: str) -> None:
@@ -111,7 +112,7 @@ def _refuse_own_cluster(given: SimulateArguments, why: str) -> None:
 
 def _run_trace(given: SimulateArguments) -> None:
     """Compares packing policies on a trace. Checks everything before a run starts."""
-    _refuse_own_cluster(given, "does not go with --trace")
+    _refuse_own_cluster(given, "cannot be used with --trace")
     seed, seeds = given.seed, given.seeds or SEEDS
     check_seeds(seed, seeds)
     check_plot(given.plot_file)
@@ -126,7 +127,7 @@ def _run_trace(given: SimulateArguments) -> None:
 
 def _run_scenario(given: SimulateArguments) -> None:
     """Compares policies on days of a hub. Checks everything before a run starts."""
-    _refuse_own_cluster(given, "does not go with --scenario")
+    _refuse_own_cluster(given, "cannot be used with --scenario")
     if given.scenario not in SCENARIOS:
         raise bad_input(f"--scenario: got {given.scenario!r}, want one of {', '.join(SCENARIOS)}")
     seed, seeds = given.seed or 1, given.seeds or HUB_SEEDS
@@ -144,12 +145,12 @@ def _run_scenario(given: SimulateArguments) -> None:
 def _run_faults(given: SimulateArguments) -> bool:
     """Runs simulations with faults, or one script; returns whether every law holds."""
     if given.inputs or (given.faults is not None and given.script is not None):
-        raise bad_input("--faults and --script have clusters of their own: want no INPUT")
+        raise bad_input("--faults and --script generate a cluster: want one of them, no INPUT")
     refused = {**given.placement_options(), "--plot": given.plot_file}
-    _refuse(refused, "goes with INPUT, not with --faults or --script")
+    _refuse(refused, "cannot be used with --faults or --script")
     document = _configuration_with_faults(given.config or [])
     if given.script is not None:
-        _refuse({**given.many_runs_options(), "--seed": given.seed}, "goes with --faults")
+        _refuse({**given.many_runs_options(), "--seed": given.seed}, "needs --faults")
         return run_script(given.script, document, given.output)
     check_folder("--failures", given.failures)
     order = read_order(
@@ -171,10 +172,10 @@ def _run_faults(given: SimulateArguments) -> bool:
 def _configuration_with_faults(paths: list[str]) -> dict[str, Any] | None:
     """Returns the one configuration of runs with faults, which simulate no extenders."""
     if len(paths) > 1:
-        raise bad_input("--config: runs with faults are of one configuration")
+        raise bad_input(f"--config: got {len(paths)} files, want one for runs with faults")
     ((_, document),) = read_policies(paths)
     if read_configuration(document).extenders or plugins_of(document):
         raise bad_input(
-            "--config: extenders and plugins of others have no part in runs with faults"
+            "--config: runs with faults support no extenders and no third-party plugins"
         )
     return document

@@ -1,4 +1,4 @@
-"""stower status: how the cluster of `stower up` is."""
+"""stower status: prints the state of the cluster that `stower up` runs."""
 
 import asyncio
 from pathlib import Path
@@ -21,17 +21,15 @@ Examples:
 
   stower status --output json
 
-Exit code 0 where it runs and all its nodes are ready, 1 where not.
+The exit code is 0 if the cluster runs and all its nodes are ready, otherwise 1.
 """
 
 
 def run(
     state: State = STATE,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Say what runs, how many nodes are ready and how the pods are."""
+    """Show cluster processes, ready nodes and pod phases."""
     record = read_record(state)
     if record is None:
         if output is Output.TABLE:

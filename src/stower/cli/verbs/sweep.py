@@ -1,4 +1,4 @@
-"""stower sweep: many simulations, compared."""
+"""stower sweep: simulates workloads under many configurations and seeds, and compares them."""
 
 import os
 from pathlib import Path
@@ -40,8 +40,9 @@ Examples:
 
   stower sweep openb/ --timed --seeds 50 --ray local
 
-Every workload is run under every configuration with every seed. A seed decides ties, and draws the
-cluster and its pods where these are generated. --ray takes the address of a cluster, or `local`.
+Every workload is simulated under every configuration with every seed. A seed decides ties, and
+draws the cluster and pods of a generated workload. --ray takes the address of a Ray cluster, or
+`local`.
 """
 MEASURES = ("placed", "pending", "emptyNodes", "evictions", "waitedSeconds")
 
@@ -52,7 +53,7 @@ def run(
         typer.Argument(
             metavar="WORKLOAD",
             help="A file, folder or recording, as for simulate; or generate:KEY=VALUE,... with "
-            "nodes, pods, until, arrivals, lifetime.",
+            "the keys nodes, pods, until, arrivals, lifetime.",
         ),
     ],
     config: Annotated[
@@ -62,23 +63,23 @@ def run(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many seeds.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of seeds.")] = 1,
     timed: Annotated[
-        bool, typer.Option("--timed", help="Let a trace's pods come and go at its own times.")
+        bool, typer.Option("--timed", help="Start and end a trace's pods at its own times.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0: one per core.")] = 0,
     ray: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Run on this Ray cluster; `local`: on one here.")
+        str,
+        typer.Option(metavar="ADDRESS", help="Run on this Ray cluster; `local`: on a local one."),
     ] = "",
     results: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a row for each run (csv, parquet).")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write one row per run (.csv, .parquet)."),
     ] = None,
     plot_file: Plot = None,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Run workloads under configurations with many seeds, and compare."""
+    """Simulate workloads under configurations with many seeds, and compare the results."""
     check_seeds(seed, seeds)
     _check_workloads(inputs)
     policies = read_policies(config or [])
@@ -136,7 +137,7 @@ def _print(rows: list[Row]) -> None:
     for row in rows:
         groups.setdefault((row["workload"], row["config"]), []).append(row)
     names = ("runs", *MEASURES, "use cpu %")
-    shown = table("Sweep: mean (least to most)", "workload", "config", *names, right=names)
+    shown = table("Sweep: mean (minimum to maximum)", "workload", "config", *names, right=names)
     for (workload, config), found in groups.items():
         cells = [_span([row.get(name) for row in found]) for name in names[1:]]
         shown.add_row(workload, config, str(len(found)), *cells)

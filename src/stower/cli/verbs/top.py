@@ -1,4 +1,4 @@
-"""stower top: a scheduler at work, in the terminal."""
+"""stower top: shows nodes, queue, rates and decisions of a running scheduler in the terminal."""
 
 import http.client
 import json
@@ -37,8 +37,8 @@ Examples:
 
   stower top --once
 
-The scheduler of `stower up`, or one that runs with --port here. Keys: c, m and p sort nodes by CPU,
-memory and pods; q ends it. Where there is no terminal, it is shown once.
+Shows the scheduler of `stower up`, or with --port another scheduler on this machine. Keys: c, m and
+p sort the nodes by CPU, memory and pods; q quits. Without a terminal, the view is printed once.
 """
 FRESH_SECONDS: Final = 0.5
 SLOW_SECONDS: Final = 2.0
@@ -50,9 +50,9 @@ def run(
     state: State = STATE,
     port: SchedulerPort = None,
     token_file: SchedulerToken = None,
-    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the view once and exit.")] = False,
 ) -> None:
-    """Watch a scheduler work: nodes, queue, rates and decisions, live."""
+    """Show nodes, queue, rates and decisions of a running scheduler, live."""
     address, token = _address(state, port, token_for(port, token_file))
     known = Known()
     following = _Following(address, token, known)
@@ -95,8 +95,8 @@ def _address(state: Path, port: int | None, token: str) -> tuple[str, str]:
     link = dashboard_link(state, record.dashboard) if record is not None else ""
     address, _, token = link.partition("/dashboard/#token=")
     if not token:
-        text = f"no scheduler runs in {state}: start one with stower up, or give --port"
-        raise failed(f"{text} and --token-file of one that runs")
+        text = f"no scheduler runs from {state}: start one with `stower up`, or give --port"
+        raise failed(f"{text} and --token-file of a running one")
     return address, token
 
 
@@ -116,7 +116,7 @@ class _Following(threading.Thread):
         """Wait until it is known how things stand. Ends the program where that is refused."""
         self._begun.wait(seconds)
         if not self._known.is_whole:
-            why = self._refused or self.trouble or "it does not answer as a scheduler does"
+            why = self._refused or self.trouble or f"no data of a scheduler within {seconds:.0f} s"
             raise failed(f"{self._address}: {why}")
 
     def run(self) -> None:

@@ -55,8 +55,8 @@ Examples:
 
   export KUBECONFIG=.stower/kubeconfig; kubectl get nodes
 
-An API server, simulated nodes and controllers, and the scheduler, each a process of its own. The
-state directory keeps everything: the next `up` goes on from there.
+Starts an API server, simulated nodes with controllers, and the scheduler, each in a process of its
+own. The state directory keeps all objects: the next `stower up` continues from them.
 """
 READY_SECONDS_MAX = 60.0
 INTERRUPTED = 130  # as shells have it
@@ -89,15 +89,15 @@ class UpArguments:
     ] = "1.37"
     audit_log_path: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a line about each request to the API there."),
+        typer.Option(metavar="FILE", help="Write one line per API request to this file."),
     ] = None
     event_ttl: EventTtl = EVENT_TTL
     no_scheduler: Annotated[
         bool,
-        typer.Option("--no-scheduler", help="Start none: `stower run` or another places the pods."),
+        typer.Option("--no-scheduler", help="Start no scheduler; use `stower run` or another."),
     ] = False
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Leave it running; `stower down` stops it.")
+        bool, typer.Option("--detach", "-d", help="Run in the background; `stower down` stops it.")
     ] = False
 
 
@@ -144,8 +144,8 @@ def _describe(given: UpArguments) -> tuple[dict[str, Any], Cluster]:
     is_default = options == simulated_clusters.DEFAULTS
     if not is_default and not simulated_clusters.says_so(known, *options):
         raise bad_input(
-            f"{known_path} says what the nodes are: --node-cpu and its like would change "
-            "nothing; give --nodes too, to describe the cluster anew"
+            f"{known_path} already describes the nodes: --node-cpu, --node-memory, --node-pods and "
+            "--zones have no effect; give --nodes too, to replace the description"
         )
     return known, described
 
@@ -155,11 +155,11 @@ def _check(given: UpArguments) -> None:
     if given.kubernetes not in VERSIONS:
         raise bad_input(f'--kubernetes: got "{given.kubernetes}", want {" or ".join(VERSIONS)}')
     if given.detach and str(given.cluster) == "-":
-        raise bad_input("--cluster - with --detach: the background has no input; give a file")
+        raise bad_input("--cluster -: with --detach there is no standard input; give a file")
     event_ttl_seconds(given.event_ttl)
     for_scheduler = given.config or given.record is not None or given.dashboard_port
     if given.no_scheduler and for_scheduler:
-        text = "--config, --record and --dashboard-port are for a scheduler; leave them out"
+        text = "cannot be used with --config, --record or --dashboard-port"
         raise bad_input(f"--no-scheduler: {text}")
     check_target("--record", given.record)
     check_target("--audit-log-path", given.audit_log_path)
@@ -218,7 +218,7 @@ async def _up(
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         await supervisor.stop()
-        note("stopped before it was up")
+        note("stopped before the cluster was up")
         raise typer.Exit(INTERRUPTED)
     nodes = starting.result()
     _welcome(state, supervisor, nodes, time.monotonic() - began)
@@ -251,7 +251,10 @@ async def _start(supervisor: Supervisor, wanted: int) -> int:
                 await asyncio.sleep(0.05)
     except TimeoutError:
         await supervisor.stop()
-        text = f"nodes are not there after {READY_SECONDS_MAX:.0f} s; see the logs"
+        text = (
+            f"the cluster is not up after {READY_SECONDS_MAX:.0f} s: want {wanted} nodes and the "
+            f"default service account; see {supervisor.state / LOGS}"
+        )
         raise UpError(text) from None
     except kube_module.KubeError as error:
         await supervisor.stop()
@@ -317,10 +320,10 @@ def _wait(process: "subprocess.Popen[bytes]", ready: Callable[[], bool], state: 
     while not ready():
         if process.poll() is not None:
             lines = (state / LOGS / "up.log").read_text(errors="replace").strip().splitlines()
-            line = lines[-1] if lines else "it ended"
+            line = lines[-1] if lines else "the process ended without a message"
             sys.stderr.write(f"stower: error: {line.removeprefix('stower: error: ')}\n")
             raise typer.Exit(process.returncode or 1)
         if time.monotonic() > until:
             process.terminate()
-            raise failed(f"it is not up after {DETACH_SECONDS_MAX:.0f} s")
+            raise failed(f"not up after {DETACH_SECONDS_MAX:.0f} s; see {state / LOGS}")
         time.sleep(0.05)

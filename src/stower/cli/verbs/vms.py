@@ -1,4 +1,4 @@
-"""stower vms: each VM, what it asks for, what was approved, where it is, and whether it moves."""
+"""stower vms: prints each VM with used, requested and approved size, node and migration."""
 
 from typing import Annotated
 
@@ -23,24 +23,22 @@ Examples:
 
   kubectl get nodes,pods,neonvm,neonvmm -A -o json | stower vms all -
 
-A VM is named with its namespace or without; all stands for everything. The exit code is 2 where
-there is no such VM, and no node that has one.
+Name a VM with or without its namespace; `all` selects every VM. The exit code is 2 if there is
+neither such a VM nor such a node with VMs.
 """
 
 
 def run(
     which: Annotated[
-        str, typer.Argument(metavar="[VM|NODE]", help="One VM, or all on a node.")
+        str, typer.Argument(metavar="[VM|NODE]", help="VM to show, or node whose VMs are shown.")
     ] = ALL,
     inputs: Inputs = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Show VMs: what they use, ask for and were granted, and their migrations."""
+    """Show VMs with their used, requested and approved sizes, and their migrations."""
     name = name_asked(which, inputs, NAME)
     work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
     pods = (*work.placed, *(arrival.pod for arrival in work.arrivals))
@@ -48,7 +46,7 @@ def run(
     moves = [obj for obj in work.related if isinstance(obj, VirtualMachineMigration)]
     found = overview(pods, vms, moves, name)
     if found is None:
-        raise bad_input(f"got {which!r}, want a VM or a node that has VMs")
+        raise bad_input(f"got {which!r}, want the name of a VM or of a node with VMs")
     if output is Output.TABLE:
         _print(found)
     else:

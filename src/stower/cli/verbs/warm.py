@@ -1,4 +1,4 @@
-"""stower warm: the nodes of warm pools as slots, and what would be done next."""
+"""stower warm: prints the nodes of warm pools as slots, and the placements planned next."""
 
 import time
 from typing import Annotated
@@ -29,24 +29,23 @@ Examples:
 
   stower warm --config examples/warm/scheduler.yaml
 
-U is a user, P a placeholder, + a free slot. A pool is named with its namespace or without; pools
-are WarmPool objects, and those of a configuration. The exit code is 2 where there is no such pool.
+U is a user, P a placeholder, + a free slot. Name a pool with or without its namespace; pools are
+the WarmPool objects and the pools of the configuration. The exit code is 2 if there is no such
+pool.
 """
 
 
 def run(
-    which: Annotated[str, typer.Argument(metavar="[POOL]", help="One pool.")] = ALL,
+    which: Annotated[str, typer.Argument(metavar="[POOL]", help="Pool to show.")] = ALL,
     inputs: Inputs = None,
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
     plot_file: Plot = None,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Show warm pools: users, placeholders and room of each node, and what comes next."""
+    """Show warm pools: users, placeholders and free slots by node, and what is planned."""
     check_plot(plot_file)
     name = name_asked(which, inputs, NAME)
     work = cluster_of(inputs, kubeconfig, context, state, nodeless=True).workload
@@ -62,7 +61,7 @@ def run(
             raise bad_input(f"{about}: {text}")
     found = overview(warm, lambda pod: choose_node_for(engine, pod), name)
     if found is None:
-        raise bad_input(f"got {which!r}, want a pool: one of {', '.join(warm.pools) or 'none'}")
+        raise bad_input(f"got {which!r}, want a pool: {', '.join(warm.pools) or 'none exists'}")
     if plot_file is not None:
         draw(lambda path: plot_warm(found, path), plot_file)
     if output is Output.TABLE:
@@ -86,12 +85,12 @@ def _print(found: list[PoolState]) -> None:
         for node in pool.nodes:
             ready = "yes" if node.ready else "pulling"
             shown.add_row(
-                node.node, lines([node.drawn]), ready, "to be emptied" if node.draining else ""
+                node.node, lines([node.drawn]), ready, "draining" if node.draining else ""
             )
         out.print(shown)
         if pool.next_user:
-            out.print(f"The next user: {pool.next_user}", soft_wrap=True)
+            out.print(f"Placement of the next user: {pool.next_user}", soft_wrap=True)
         for move in pool.moves:
-            out.print(f"To move: {move}", soft_wrap=True)
+            out.print(f"Planned move: {move}", soft_wrap=True)
         if pool.then:
             out.print(f"Expected: {pool.then}", soft_wrap=True)

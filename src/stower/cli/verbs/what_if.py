@@ -1,4 +1,4 @@
-"""stower what-if: what would change if something else were so."""
+"""stower what-if: simulates a cluster with and without a change, and prints the differences."""
 
 from pathlib import Path
 from typing import Annotated
@@ -31,9 +31,10 @@ Examples:
 
   stower what-if stower.ndjson.zst --add pods.yaml --delete pod/default/web-1
 
-Nothing is changed. The cluster is run twice, as it is and as it would be; of a recording, all that
-happened from outside is run again. Pods that have a node keep it, unless the node goes or --anew is
-given. Drivers are not simulated: a pod that would need negotiated devices anew waits.
+The cluster itself is not changed. It is simulated twice, as it is and with the change; a recording
+is simulated with all its external events. Pods that have a node keep it, unless the node is removed
+or --anew is given. Drivers are not simulated: a pod whose devices must be negotiated again stays
+pending.
 """
 SHOWN = 20
 
@@ -43,44 +44,43 @@ def run(
     add_nodes: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="N[=NODE]", help="So many more nodes, like this one, or like most of them."
+            metavar="N[=NODE]", help="Add N copies of this node, or of the most common kind."
         ),
     ] = None,
     remove_node: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", help="Without this node; its pods move.")
+        list[str] | None,
+        typer.Option(metavar="NODE", help="Remove this node; its pods move."),
     ] = None,
     add: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="With these objects as well.")
+        list[str] | None, typer.Option(metavar="FILE", help="Add the objects of this file.")
     ] = None,
     delete: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND/[NAMESPACE/]NAME", help="Without this object."),
+        typer.Option(metavar="KIND/[NAMESPACE/]NAME", help="Delete this object."),
     ] = None,
     config: Config = None,
     config_now: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The configuration to compare with, where --config is."),
+        typer.Option(metavar="FILE", help="Configuration before the change (--config: after)."),
     ] = None,
     weight: Annotated[
         list[str] | None,
-        typer.Option(metavar="PLUGIN=N", help="With this weight of a plugin that scores."),
+        typer.Option(metavar="PLUGIN=N", help="Set the score weight of this plugin."),
     ] = None,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Place all pods anew, in both runs.")
+        bool, typer.Option("--anew", help="Reschedule all pods, in both runs.")
     ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     state: State = STATE,
     plot_file: Plot = None,
-    output: Annotated[
-        Output, typer.Option("--output", "-o", help="How to print it.")
-    ] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
 ) -> None:
-    """Tell what would change with other nodes, objects or another configuration."""
+    """Show what would change with other nodes, objects or another configuration."""
     check_plot(plot_file)
     if not (add_nodes or remove_node or add or delete or config or weight):
         raise bad_input(
-            "nothing would change: want --add-nodes, --remove-node, --add, --delete, --weight or "
+            "no change is given: want --add-nodes, --remove-node, --add, --delete, --weight or "
             "--config"
         )
     copies = tuple(_copies(text) for text in add_nodes or ())
@@ -112,7 +112,7 @@ def _copies(text: str) -> tuple[int, str]:
         or len(count) > 6
         or not 0 < int(count) <= 100_000
     ):
-        raise bad_input(f"--add-nodes: got {text!r}, want N or N=NODE, such as 3=node-7")
+        raise bad_input(f"--add-nodes: got {text!r}, want N or N=NODE, N to 100000, as 3=node-7")
     return int(count), like
 
 
@@ -144,7 +144,7 @@ def _print(found: Compared) -> None:
         figures.add_row(name, f"{one:,}", f"{other:,}")
     if was.waited_seconds or will.waited_seconds:
         figures.add_row(
-            "waited, all together", f"{was.waited_seconds:,.1f} s", f"{will.waited_seconds:,.1f} s"
+            "waiting time, total", f"{was.waited_seconds:,.1f} s", f"{will.waited_seconds:,.1f} s"
         )
     after = {use.resource: use for use in will.use}
     for use in was.use:
@@ -153,7 +153,7 @@ def _print(found: Compared) -> None:
         figures.add_row(f"use of {use.resource}", f"{use.percent:.1f} %", text)
         if other_use is not None and other_use.allocatable != use.allocatable:
             figures.add_row(
-                f"  of {use.resource}", amount(use.resource, use.allocatable),
+                f"allocatable {use.resource}", amount(use.resource, use.allocatable),
                 amount(use.resource, other_use.allocatable),
             )  # fmt: skip
     out.print(figures)
@@ -182,7 +182,7 @@ def _list(title: str, differences: tuple[Difference, ...]) -> None:
         return
     out = console()
     out.print()
-    shown = table(f"{title}: {len(differences):,}", "pod", "before", "after", "why not")
+    shown = table(f"{title}: {len(differences):,}", "pod", "before", "after", "reason")
     for each in differences[:SHOWN]:
         shown.add_row(each.pod, each.before or "-", each.after or "-", each.why)
     out.print(shown)
