@@ -159,7 +159,7 @@ def test_a_write_too_few_is_a_difference(tmp_path: Path) -> None:
     write_lines(path, found)
     ran = stower("replay", str(path))
     assert 1 == ran.exit_code
-    assert "nothing" in ran.stderr
+    assert "write 2 of 1: none" in ran.stderr
 
 
 def test_half_a_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:

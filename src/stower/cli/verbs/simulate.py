@@ -145,7 +145,7 @@ def _run_scenario(given: SimulateArguments) -> None:
 def _run_faults(given: SimulateArguments) -> bool:
     """Runs simulations with faults, or one script; returns whether every law holds."""
     if given.inputs or (given.faults is not None and given.script is not None):
-        raise bad_input("--faults and --script generate a cluster: want one of them, no INPUT")
+        raise bad_input("--faults and --script make a cluster: want no INPUT, and one of the two")
     refused = {**given.placement_options(), "--plot": given.plot_file}
     _refuse(refused, "cannot be used with --faults or --script")
     document = _configuration_with_faults(given.config or [])
